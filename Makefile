@@ -1,0 +1,57 @@
+# Every command does its own set-up: a fresh machine needs only make and Python 3.11 or newer.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check static servers format lock mutants bench clean
+
+# The Python that .venv is made with, where it should not be the first one found: make PYTHON=python3.13 test
+export PYTHON ?=
+bin := .venv/bin
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: .venv/ready ## Start Herdsman on this machine
+	$(bin)/herdsman up
+
+test: static servers ## Check everything: static checks, then all tests against real servers
+	$(bin)/pytest
+
+check: static ## Check quickly: format, lint, types, imports, dependencies, unit tests
+	$(bin)/pytest tests/unit
+
+format: .venv/ready ## Format the code and fix what can be fixed
+	$(bin)/ruff format
+	$(bin)/ruff check --fix
+
+lock: .venv/bin/uv ## Lock the dependencies again, keeping the pins that still fit
+	$(bin)/python -m scripts.lock
+
+mutants: .venv/ready servers ## Break the code on purpose, and see that a test notices
+	$(bin)/python tests/mutants/run.py
+
+bench: .venv/ready servers ## Measure the store
+	$(bin)/python bench/store.py
+
+clean: ## Remove what the commands above made
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .mutants
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+static: .venv/ready
+	$(bin)/ruff format --check
+	$(bin)/ruff check
+	$(bin)/basedpyright
+	$(bin)/lint-imports --no-logo
+	$(bin)/deptry .
+	$(bin)/uv lock --check --quiet
+
+servers: .venv/ready
+	$(bin)/python -m scripts.ensure_servers
+
+.venv/ready: .venv/bin/uv pyproject.toml uv.lock scripts/install_locked.py
+	$(bin)/python -m scripts.install_locked
+	touch $@
+
+.venv/bin/uv: scripts/make_venv.py
+	python="$$(scripts/find_python)" && "$$python" -m scripts.make_venv
+	touch $@

@@ -1,0 +1,60 @@
+"""Puts many waiting jobs into a database, as a long night of submissions would have left them there."""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import CTE, BigInteger, Connection, String, cast, insert, literal, select, text
+
+from herdsman.control.commands import submit_job
+from herdsman.control.services import Services
+from herdsman.core.model import JobId, NewJob
+from herdsman.core.order import place
+from herdsman.store.schema import jobs
+
+BATCH = 1000
+"""The most that one request submits, and the most that MariaDB counts by recursion."""
+_STEP = timedelta(milliseconds=20)
+_FIRST = 10**9
+
+
+def fill(services: Services, new: NewJob, count: int) -> None:
+    """Queue `count` copies of `new`, in batches that came one after the other and before anything else."""
+    if count == 0:
+        return
+    sample = submit_job(services, new).job_id
+    with services.database.engine.begin() as connection:
+        now = connection.execute(select(jobs.c.created_at).where(jobs.c.job_id == sample)).scalar_one()
+        for done in range(0, count - 1, BATCH):
+            _add(connection, sample, done, min(BATCH, count - 1 - done), now - _STEP * ((count - done) // BATCH + 1))
+    _settle(services)
+
+
+def _add(connection: Connection, sample: JobId, done: int, count: int, due: datetime) -> None:
+    numbers = _numbers(count)
+    instants = dict.fromkeys(("created_at", "updated_at", "run_at"), literal(due, jobs.c.run_at.type))
+    values = {
+        **{column.name: column for column in jobs.c},
+        **instants,
+        "job_id": literal("backlog-") + cast(numbers.c.n + (_FIRST + done), String(10)),
+        "place": numbers.c.n + literal(place(due, 0, timedelta()), BigInteger()),
+    }
+    copies = select(*(value.label(name) for name, value in values.items())).where(jobs.c.job_id == sample)
+    connection.execute(insert(jobs).from_select(list(values), copies.select_from(jobs).join(numbers, literal(1) == 1)))
+
+
+def _numbers(count: int) -> CTE:
+    first = select(literal(1).label("n")).cte("numbers", recursive=True)
+    return first.union_all(select(first.c.n + 1).where(first.c.n < count))
+
+
+def _settle(services: Services) -> None:
+    """What a server does by itself on a table that has been there for a while; SQLite never does."""
+    engine = services.database.engine
+    if engine.dialect.name in _UPKEEP:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(_UPKEEP[engine.dialect.name])).close()
+
+
+_UPKEEP = {
+    "postgresql": "VACUUM ANALYZE",
+    "mysql": "ANALYZE TABLE orchestrator_jobs, orchestrator_audit",
+}

@@ -1,0 +1,149 @@
+"""The other contender: the same statements in the same transactions, by hand on the bare driver."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+from uuid import uuid4
+
+from bench.work import CLAIM_TTL_S, KIND, PAYLOAD, RESULT, WORKERS
+from herdsman.core.model import ClaimKey, JobId
+
+SUBMIT = """
+INSERT INTO orchestrator_jobs (job_id, type, payload, status, reason, actor, version, updated_at, agent, pool,
+    priority, place, tags, body_hash, attempts, max_attempts, interruptions, worker_losses, out_of_memory, run_at,
+    claim_token, created_at)
+VALUES (?, ?, ?, 'pending', 'submitted', 'agent:default', 1, ?, 'default', 'default', 0, ?, '[]', ?, 0, 3, 0, 0, 0, ?,
+    0, ?)
+"""
+FREE = """
+SELECT id, pool FROM workers WHERE id IN ({workers}) AND status = 'active'
+    AND NOT EXISTS (SELECT 1 FROM orchestrator_jobs WHERE worker_id = workers.id)
+ORDER BY id {lock}
+"""
+NEXT = """
+SELECT job_id, claim_token, type, payload, attempts, timeout_s, service_job_id FROM orchestrator_jobs
+WHERE status = 'pending' AND pool = ? ORDER BY place LIMIT ? {skip}
+"""
+CLAIM = """
+UPDATE orchestrator_jobs SET version = version + 1, updated_at = ?, actor = ?, status = 'claimed', reason = 'claimed',
+    worker_id = ?, last_worker_id = ?, owner_pool = ?, claim_token = claim_token + 1, attempts = attempts + 1,
+    claim_expires_at = ?, claimed_at = ?, deadline_at = ?, started_at = NULL, progress = NULL, progress_note = NULL,
+    progress_at = NULL, failure_class = NULL, last_error = NULL
+WHERE job_id = ? AND claim_token = ? AND status = 'pending'
+"""
+COMPLETE = """
+UPDATE orchestrator_jobs SET version = version + 1, updated_at = ?, actor = 'worker', status = 'done',
+    reason = 'completed', result = ?, finished_at = ?, worker_id = NULL, claim_expires_at = NULL, deadline_at = NULL
+WHERE job_id = ? AND claim_token = ? AND status IN ('claimed', 'running') AND cancel_requested_at IS NULL
+"""
+
+
+@dataclass(frozen=True)
+class Tongue:
+    """What differs between the databases for somebody who writes SQL by hand."""
+
+    mark: str = "%s"
+    begin: str | None = None
+    """None where the driver begins by itself."""
+    clock: str | None = None
+    """None where the machine's clock is the only one."""
+    lock: str = ""
+    skip: str = ""
+
+
+TONGUES = {
+    "sqlite": Tongue(mark="?", begin="BEGIN IMMEDIATE"),
+    "mysql": Tongue(clock="SELECT UTC_TIMESTAMP(6)", lock="FOR UPDATE", skip="FOR UPDATE SKIP LOCKED"),
+    "postgresql": Tongue(
+        clock="SELECT clock_timestamp(), set_config('statement_timeout', '10000', true)",
+        lock="FOR NO KEY UPDATE",
+        skip="FOR UPDATE SKIP LOCKED",
+    ),
+}
+
+
+class Raw:
+    def __init__(self, connection: Any, tongue: Tongue) -> None:
+        self._connection = connection
+        self._tongue = tongue
+        self._submit = self._spoken(SUBMIT)
+        self._free = {count: self._spoken(FREE, count) for count in (1, len(WORKERS))}
+        self._next = self._spoken(NEXT)
+        self._claim = self._spoken(CLAIM)
+        self._complete = self._spoken(COMPLETE)
+
+    def _spoken(self, sql: str, workers: int = 0) -> str:
+        listed = ", ".join("?" * workers)
+        whole = sql.format(workers=listed, lock=self._tongue.lock, skip=self._tongue.skip)
+        return whole.replace("?", self._tongue.mark)
+
+    def submit(self, count: int) -> None:
+        cursor = self._begin()
+        now = self._now(cursor)
+        self._run(cursor, self._submit, [self._new_job(now) for _ in range(count)])
+        self._end(cursor)
+
+    def _new_job(self, now: datetime) -> tuple[object, ...]:
+        payload = json.dumps(PAYLOAD)
+        at = self._at(now)
+        digest = sha256(payload.encode()).hexdigest()
+        return uuid4().hex, KIND, payload, at, _microseconds(now), digest, at, at
+
+    def claim(self, count: int) -> Sequence[ClaimKey]:
+        cursor = self._begin()
+        cursor.execute(self._free[count], WORKERS[:count])
+        free = cursor.fetchall()
+        cursor.execute(self._next, (free[0][1], len(free)))
+        found = cursor.fetchall()
+        now = self._now(cursor)
+        self._run(cursor, self._claim, [self._taken(*pair, now) for pair in zip(free, found, strict=False)])
+        self._end(cursor)
+        claims = [(ClaimKey(JobId(row[0]), row[1] + 1), json.loads(row[3])) for row in found]
+        return [key for key, _payload in claims]
+
+    def _taken(self, worker: Any, job: Any, now: datetime) -> tuple[object, ...]:
+        worker_id, pool = worker
+        at, expires = self._at(now), self._at(now + timedelta(seconds=CLAIM_TTL_S))
+        deadline = self._at(now + timedelta(seconds=job[5])) if job[5] else None
+        return at, f"worker:{worker_id}", worker_id, worker_id, pool, expires, at, deadline, job[0], job[1]
+
+    def complete(self, claims: Sequence[ClaimKey]) -> None:
+        cursor = self._begin()
+        at = self._at(self._now(cursor))
+        self._run(cursor, self._complete, [(at, json.dumps(RESULT), at, key.job_id, key.token) for key in claims])
+        self._end(cursor)
+
+    def _begin(self) -> Any:
+        cursor = self._connection.cursor()
+        if self._tongue.begin:
+            cursor.execute(self._tongue.begin)
+        return cursor
+
+    def _now(self, cursor: Any) -> datetime:
+        if self._tongue.clock is None:
+            return datetime.now(UTC)
+        cursor.execute(self._tongue.clock)
+        return cursor.fetchone()[0]
+
+    def _at(self, instant: datetime) -> object:
+        if self._tongue.clock is not None:
+            return instant
+        return instant.replace(tzinfo=None).isoformat(" ", "microseconds")
+
+    def _run(self, cursor: Any, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
+        if len(rows) == 1:
+            cursor.execute(sql, rows[0])
+        else:
+            cursor.executemany(sql, rows)
+        assert cursor.rowcount == len(rows), f"{cursor.rowcount} of {len(rows)} rows were written"
+
+    def _end(self, cursor: Any) -> None:
+        cursor.close()
+        self._connection.commit()
+
+
+def _microseconds(now: datetime) -> int:
+    return int(now.replace(tzinfo=UTC).timestamp() * 1_000_000)

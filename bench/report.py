@@ -1,0 +1,79 @@
+"""The table: what was measured, on what, and how it stands against the limits."""
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.databases import Place
+from bench.limits import Finding, findings, growth, ratio
+from bench.measure import BOTH, OPERATIONS, SIZES, Case, Effort, Timings
+
+
+@dataclass(frozen=True)
+class Measured:
+    place: Place
+    timings: Timings
+    backlogs: list[int]
+
+    def findings(self) -> list[Finding]:
+        return list(findings(self.place.name, self.timings, self.backlogs))
+
+
+def report(measured: Sequence[Measured], effort: Effort) -> str:
+    parts = [_head(measured, effort), *(_table(one) for one in measured), _verdict(measured)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(measured: Sequence[Measured], effort: Effort) -> str:
+    packages = ", ".join(f"{name} {version(name)}" for name in ("SQLAlchemy", "psycopg", "PyMySQL"))
+    cycles = " and ".join(f"{effort.cycles[size]} cycles of {size}" for size in SIZES)
+    return "\n".join(
+        [
+            "# The store beside the bare driver",
+            "",
+            "Microseconds per job: Herdsman / the same statements by hand on the driver = ratio."
+            " The last column is what the largest backlog costs over the smallest, for Herdsman.",
+            "",
+            f"- Measured on {datetime.now(UTC):%Y-%m-%d}: {_processor()}, {os.cpu_count()} cores,"
+            f" {platform.system()}, Python {platform.python_version()}, {packages}.",
+            f"- Medians of {effort.rounds} rounds in which the two take turns, each with {cycles};"
+            " client and server share the machine.",
+            *(f"- {one.place.name} {one.place.version}: {one.place.settings}." for one in measured),
+        ]
+    )
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def _table(measured: Measured) -> str:
+    backlogs = measured.backlogs
+    heads = [measured.place.name, *(f"{backlog:,} waiting" for backlog in backlogs), "growth"]
+    rows = [_row(measured, operation, size) for size in SIZES for operation in (*OPERATIONS, BOTH)]
+    rules = ["---", *("---:" for _ in heads[1:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rules, *rows))
+
+
+def _row(measured: Measured, operation: str, size: int) -> list[str]:
+    timings, backlogs = measured.timings, measured.backlogs
+    name = operation if size == 1 else f"{operation}, by {size}"
+    cells = [_cell(timings, operation, size, backlog) for backlog in backlogs]
+    return [name, *cells, f"{growth(timings, operation, size, backlogs):.2f}"]
+
+
+def _cell(timings: Timings, operation: str, size: int, backlog: int) -> str:
+    ours, raw = (timings[Case(side, operation, size, backlog)] * 1e6 for side in ("ours", "raw"))
+    return f"{ours:,.0f} / {raw:,.0f} = {ratio(timings, operation, size, backlog):.2f}"
+
+
+def _verdict(measured: Sequence[Measured]) -> str:
+    found = [str(finding) for one in measured for finding in one.findings()]
+    return "\n".join(["```text", *found, "```"])

@@ -1,0 +1,6 @@
+"""`python -m herdsman`."""
+
+from herdsman.cli.main import main
+
+if __name__ == "__main__":
+    main()

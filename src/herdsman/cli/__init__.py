@@ -1,0 +1,1 @@
+"""The commands that a person types: one file for each group."""

@@ -1,0 +1,50 @@
+"""The command `herdsman`: its groups, and how errors reach a person."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from herdsman import __version__
+from herdsman.cli.config import config
+from herdsman.cli.database import database
+from herdsman.cli.exits import exit_code
+from herdsman.cli.jobs import cancel, job, jobs, requeue, submit
+from herdsman.cli.up import up
+from herdsman.core.errors import HerdsmanError
+
+app = typer.Typer(
+    name="herdsman",
+    help="Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (up, submit, jobs, job, cancel, requeue, config):
+    app.command()(command)
+app.add_typer(database, name="db")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"herdsman {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."""
+    del version
+
+
+def main() -> None:
+    """Every error that we raise on purpose is one sentence; a traceback means a bug of ours."""
+    try:
+        app()
+    except HerdsmanError as error:
+        print(f"herdsman: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))

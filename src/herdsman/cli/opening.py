@@ -1,0 +1,23 @@
+"""What commands that work on the database begin with."""
+
+import os
+from pathlib import Path
+
+from herdsman.control.services import Services
+from herdsman.settings import Settings, load_settings
+from herdsman.store.upgrade import require_current
+from herdsman.telemetry.logs import configure_logs
+from herdsman.wiring import open_services
+
+
+def settings_here() -> Settings:
+    settings = load_settings(os.environ, Path.cwd())
+    configure_logs(settings.logs.log_level, settings.logs.log_format)
+    return settings
+
+
+def services_here() -> Services:
+    """The commands, on a database that is known to be in order."""
+    services = open_services(settings_here())
+    require_current(services.database)
+    return services

@@ -1,0 +1,37 @@
+"""The life of a job: one function for each thing that can be asked. Each may be repeated safely."""
+
+from herdsman.control.commands.ask import count_jobs, find_attempts, find_history, find_job, list_jobs
+from herdsman.control.commands.claim import claim_job, claim_jobs
+from herdsman.control.commands.finish import complete_job, complete_jobs, fail_job, release_job
+from herdsman.control.commands.intervene import cancel_job, requeue_job, requeue_jobs
+from herdsman.control.commands.keep import beat, report_progress, start_job
+from herdsman.control.commands.submit import submit_job, submit_jobs
+from herdsman.control.commands.sweep import expire_claims, prune, stage_due_jobs
+from herdsman.control.commands.workers import move_worker, register_worker
+
+__all__ = [
+    "beat",
+    "cancel_job",
+    "claim_job",
+    "claim_jobs",
+    "complete_job",
+    "complete_jobs",
+    "count_jobs",
+    "expire_claims",
+    "fail_job",
+    "find_attempts",
+    "find_history",
+    "find_job",
+    "list_jobs",
+    "move_worker",
+    "prune",
+    "register_worker",
+    "release_job",
+    "report_progress",
+    "requeue_job",
+    "requeue_jobs",
+    "stage_due_jobs",
+    "start_job",
+    "submit_job",
+    "submit_jobs",
+]

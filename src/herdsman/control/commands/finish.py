@@ -1,0 +1,83 @@
+"""How a worker ends its claim: with a result, with a failure, or by giving the job back."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from herdsman.control.commands.refusal import refusal
+from herdsman.control.services import Services
+from herdsman.core.body import encode
+from herdsman.core.ending import end_of
+from herdsman.core.errors import HerdsmanError, StaleWrite
+from herdsman.core.model import ClaimKey, Failure
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState
+from herdsman.store import claims
+from herdsman.store.database import Tx
+
+LONGEST_ERROR = 8192
+
+
+class Finish(StrEnum):
+    """What became of a result that a worker sent."""
+
+    DONE = "done"
+    CANCELLED = "cancelled"
+    """The job had been cancelled: the result was thrown away, and the worker is free."""
+
+
+def complete_job(services: Services, key: ClaimKey, result: object = None, *, who: str = "worker") -> Finish:
+    """Store the result. Sending it again is harmless; sending it on an old claim is `StaleWrite`."""
+    outcome = complete_jobs(services, {key: result}, who=who)[key]
+    if isinstance(outcome, HerdsmanError):
+        raise outcome
+    return outcome
+
+
+def complete_jobs(
+    services: Services, results: Mapping[ClaimKey, object], *, who: str = "worker"
+) -> dict[ClaimKey, Finish | HerdsmanError]:
+    """Store many results at once; one that is refused does not hold up the others."""
+    limit = services.policy.max_result_bytes
+    texts = [(key, encode(result, what="result", limit=limit)) for key, result in results.items()]
+    return services.database.transact(lambda tx: _complete(tx, services, texts, who)) if texts else {}
+
+
+def fail_job(services: Services, key: ClaimKey, failure: Failure, *, who: str = "worker") -> JobState:
+    """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
+    return services.database.transact(lambda tx: _end(tx, services, key, failure, who))
+
+
+def release_job(services: Services, key: ClaimKey, why: str, *, who: str = "worker") -> JobState:
+    """Give the job back unharmed: it keeps its place, and the attempt does not count against it."""
+    return fail_job(services, key, Failure(kind=FailureClass.INTERRUPTED, error=why), who=who)
+
+
+def _complete(
+    tx: Tx, services: Services, texts: Sequence[tuple[ClaimKey, str]], who: str
+) -> dict[ClaimKey, Finish | HerdsmanError]:
+    if claims.complete(tx, texts, who) == len(texts):
+        return dict.fromkeys((key for key, _ in texts), Finish.DONE)
+    return {key: _look(tx, services, key, who) for key, _ in texts}
+
+
+def _look(tx: Tx, services: Services, key: ClaimKey, who: str) -> Finish | HerdsmanError:
+    now = claims.standing(tx, key.job_id)
+    if now is not None and now.token == key.token:
+        if now.state is JobState.DONE:
+            return Finish.DONE
+        if now.cancel_requested and claims.holding(tx, key):
+            failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
+            _end(tx, services, key, failure, who)
+            return Finish.CANCELLED
+    return refusal(tx, key, "complete")
+
+
+def _end(tx: Tx, services: Services, key: ClaimKey, failure: Failure, who: str) -> JobState:
+    held = claims.holding(tx, key)
+    if held is None:
+        raise refusal(tx, key, "end")
+    short = Failure(kind=failure.kind, error=failure.error[:LONGEST_ERROR].replace("\0", "\ufffd"))
+    ending = end_of(held, short, tx.now(), services.policy)
+    if not claims.end(tx, key, who, ending):
+        raise StaleWrite(f"job {key.job_id!r} moved on while its claim ended")
+    return ending.state

@@ -1,0 +1,58 @@
+"""What happens by itself. Each pass goes through everything, in small transactions; two may run at once."""
+
+from collections.abc import Callable
+
+from herdsman.control.services import Services
+from herdsman.core.ending import end_of, overdue_failure
+from herdsman.core.states import JOB, JobState
+from herdsman.store import claims, upkeep
+from herdsman.store.database import Tx
+
+SWEEPER = "leader"
+_MOST_BATCHES = 1000
+"""A pass that finds more than this leaves the rest to the next one."""
+
+
+def expire_claims(services: Services) -> int:
+    """Take jobs back from workers that fell silent, or that let a job run past its deadline (J4)."""
+    return _drain(lambda: services.database.transact(lambda tx: _expire(tx, services)))
+
+
+def stage_due_jobs(services: Services) -> int:
+    """Queue the jobs whose `run_at` has come: delayed ones, and failed ones that are to be tried again."""
+    waiting = [
+        state for state in JOB.sources(JobState.PENDING) if state in (JobState.SCHEDULED, JobState.FAILED)
+    ]
+    return sum(
+        _drain(lambda state=state: services.database.transact(lambda tx: upkeep.stage(tx, state)))
+        for state in waiting
+    )
+
+
+def prune(services: Services) -> int:
+    """Remove what is older than its retention: ended jobs with their records, and old audit rows."""
+    policy, database = services.policy, services.database
+    removed = 0
+    if (keep := policy.job_retention) is not None:
+        removed += _drain(lambda: database.transact(lambda tx: upkeep.prune_jobs(tx, tx.now() - keep)))
+    if (audited := policy.audit_retention) is not None:
+        removed += _drain(lambda: database.transact(lambda tx: upkeep.prune_audit(tx, tx.now() - audited)))
+    return removed
+
+
+def _drain(batch: Callable[[], int]) -> int:
+    total = 0
+    for _ in range(_MOST_BATCHES):
+        done = batch()
+        total += done
+        if done == 0:
+            break
+    return total
+
+
+def _expire(tx: Tx, services: Services) -> int:
+    found = claims.overdue(tx, services.policy.cancel_grace, upkeep.BATCH)
+    for held in found:
+        ending = end_of(held, overdue_failure(held, tx.now()), tx.now(), services.policy)
+        claims.end(tx, held.key, SWEEPER, ending)
+    return len(found)

@@ -1,0 +1,66 @@
+"""The part of the control loop that needs no fleet: it moves jobs whose time has come."""
+
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from threading import Event
+
+import structlog
+
+from herdsman.control.commands import expire_claims, prune, stage_due_jobs
+from herdsman.control.services import Services
+from herdsman.core.errors import StoreUnavailable
+from herdsman.ports import Clock
+
+log = structlog.get_logger()
+
+STAGING = timedelta(seconds=1)
+PRUNING = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """How many jobs one pass moved."""
+
+    queued: int = 0
+    taken_back: int = 0
+    removed: int = 0
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, counted.name) for counted in fields(self))
+
+
+@dataclass
+class Sweeper:
+    services: Services
+    clock: Clock
+    sweep_interval: timedelta
+    _last: dict[str, float] = field(default_factory=dict[str, float])
+
+    def run(self, stopping: Event) -> None:
+        """Until told to stop. A database that is away is waited for: no sweep is lost, only late."""
+        while not stopping.is_set():
+            try:
+                swept = self.pass_once()
+            except StoreUnavailable as error:
+                log.warning("sweep.postponed", reason=str(error))
+            else:
+                if swept:
+                    log.info(
+                        "sweep.done", queued=swept.queued, taken_back=swept.taken_back, removed=swept.removed
+                    )
+            stopping.wait(STAGING.total_seconds())
+
+    def pass_once(self) -> Swept:
+        return Swept(
+            queued=stage_due_jobs(self.services) if self._due("stage", STAGING) else 0,
+            taken_back=expire_claims(self.services) if self._due("expire", self.sweep_interval) else 0,
+            removed=prune(self.services) if self._due("prune", PRUNING) else 0,
+        )
+
+    def _due(self, what: str, interval: timedelta) -> bool:
+        now = self.clock.monotonic()
+        # A little early is on time: the loop's own rhythm must not make every second pass miss.
+        due = what not in self._last or now - self._last[what] >= interval.total_seconds() - 0.05
+        if due:
+            self._last[what] = now
+        return due

@@ -1,0 +1,53 @@
+"""What can go wrong, named by who must act.
+
+HerdsmanError
+├── InvalidRequest       the caller: the request can never succeed as it is
+│   ├── TooLarge         the caller: a payload or a result is over its limit
+│   └── InvalidSettings  a person: a setting is wrong, or two of them do not fit together
+├── NotFound             the caller: there is no such thing
+├── Conflict             the caller: the name is taken by something else
+├── StaleWrite           the writer: the row has moved on, stop working on it
+├── StoreUnavailable     the next try: the database did not answer, or could not take the write
+│   └── OutcomeUnknown   the next try: the connection broke during COMMIT
+└── StoreMisconfigured   a person: the database is not one that we can run on
+"""
+
+
+class HerdsmanError(Exception):
+    """The root: every error that we raise on purpose."""
+
+
+class InvalidRequest(HerdsmanError):
+    """The request can never succeed as it is; the message names the field and the value."""
+
+
+class TooLarge(InvalidRequest):
+    """A payload or a result is over its limit."""
+
+
+class InvalidSettings(InvalidRequest):
+    """A setting is wrong, or two of them do not fit together; the message names the variables."""
+
+
+class NotFound(HerdsmanError):
+    """There is no such job, worker, pool or lease."""
+
+
+class Conflict(HerdsmanError):
+    """The id is taken by a job with another body."""
+
+
+class StaleWrite(HerdsmanError):
+    """The row has moved on since it was read: whoever holds the old claim must stop."""
+
+
+class StoreUnavailable(HerdsmanError):
+    """The database did not answer or could not take the write; nothing was committed."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection broke during COMMIT: the write may or may not be there. Every command may be repeated."""
+
+
+class StoreMisconfigured(HerdsmanError):
+    """The database is not one that we can run on; a person has to change something."""

@@ -1,0 +1,200 @@
+"""The things we speak of, as frozen values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NewType
+
+from herdsman.core.reasons import Reason
+from herdsman.core.retry import FailureClass, RetryPolicy
+from herdsman.core.states import JobState, WorkerState
+
+JobId = NewType("JobId", str)
+WorkerId = NewType("WorkerId", str)
+PoolId = NewType("PoolId", str)
+
+DEFAULT_POOL = PoolId("default")
+DEFAULT_AGENT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPolicy:
+    """The rules every job lives by, unless it brings its own."""
+
+    claim_ttl: timedelta = timedelta(seconds=30)
+    cancel_grace: timedelta = timedelta(seconds=30)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    max_attempts: int = 3
+    priority_step: timedelta = timedelta(minutes=1)
+    max_payload_bytes: int = 1_048_576
+    max_result_bytes: int = 1_048_576
+    job_retention: timedelta | None = timedelta(days=30)
+    audit_retention: timedelta | None = timedelta(days=90)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """What a submitter asks for. Without a `job_id` one is made."""
+
+    type: str
+    payload: object = field(default_factory=dict[str, object])
+    job_id: JobId | None = None
+    idempotency_key: str | None = None
+    agent: str = DEFAULT_AGENT
+    pool: PoolId = DEFAULT_POOL
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    timeout: timedelta | None = None
+    max_attempts: int | None = None
+    retry_base: timedelta | None = None
+    retry_cap: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    job_id: JobId
+    type: str
+    agent: str
+    pool: PoolId
+    priority: int
+    tags: tuple[str, ...]
+    state: JobState
+    reason: Reason
+    payload: object
+    result: object
+    body_hash: str
+    idempotency_key: str | None
+    version: int
+    attempts: int
+    max_attempts: int
+    interruptions: int
+    worker_losses: int
+    out_of_memory: int
+    retry_base: timedelta | None
+    retry_cap: timedelta | None
+    timeout: timedelta | None
+    place: int
+    run_at: datetime
+    owner_pool: PoolId | None
+    worker_id: WorkerId | None
+    last_worker_id: WorkerId | None
+    claim_token: int
+    claim_expires_at: datetime | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    deadline_at: datetime | None
+    progress: float | None
+    progress_note: str | None
+    progress_at: datetime | None
+    cancel_requested_at: datetime | None
+    finished_at: datetime | None
+    failure_class: FailureClass | None
+    last_error: str | None
+    service_job_id: str | None
+    service_status: str | None
+    service_submitted_at: datetime | None
+    last_service_check: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    job_id: JobId
+    created: bool
+    """False when the same job had been submitted before; nothing was written then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimKey:
+    """Names one claim. Every later word about the job carries it; an old one is refused."""
+
+    job_id: JobId
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    key: ClaimKey
+    worker_id: WorkerId
+    type: str
+    payload: object
+    attempt: int
+    timeout: timedelta | None
+    expires_at: datetime
+    service_job_id: str | None
+    """Where an earlier claim of this job left it on an external service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """What a worker is told in answer to a heartbeat."""
+
+    expires_at: datetime
+    cancel: bool
+    """Stop the job and say so: somebody cancelled it."""
+    drain: bool
+    """Take no new job; finish the one at hand and leave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    kind: FailureClass
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    job_id: JobId
+    claim_token: int
+    attempt: int
+    worker_id: WorkerId
+    pool: PoolId
+    claimed_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    outcome: str | None
+    reason: str | None
+    failure_class: FailureClass | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    id: WorkerId
+    pool: PoolId
+    state: WorkerState
+    reason: Reason
+    instance_type: str | None
+    created_at: datetime
+    last_heartbeat: datetime | None
+    entered_state_at: datetime
+    metadata: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    ts: datetime
+    event_type: str
+    kind: str
+    object_id: str
+    seq: int
+    from_state: str | None
+    to_state: str
+    reason: str
+    actor: str
+    details: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Which jobs a list or a requeue means; an empty field does not narrow it."""
+
+    states: tuple[JobState, ...] = ()
+    type: str | None = None
+    agent: str | None = None
+    pool: PoolId | None = None
+    tag: str | None = None
+    failure_class: FailureClass | None = None

@@ -1,0 +1,84 @@
+"""The control plane: who leads, what is leased, and how it is reached and watched."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from herdsman.settings.group import Group
+from herdsman.settings.kinds import Kind, Positive, Seconds, SecondsOrZero, Switch, plain
+from herdsman.settings.texts import Level, OptionalText, Secret, Text, WebUrl, lower
+
+LogFormat = Annotated[
+    Literal["auto", "json", "text"], BeforeValidator(lower), Kind("auto, json or text", plain)
+]
+
+
+class LeaderSettings(Group):
+    """Which replica of the control plane leads."""
+
+    leader_renew_sec: Seconds = Field(default=2, description="Seconds between two renewals by the leader.")
+    leader_ttl_sec: Seconds = Field(
+        default=10, description="Seconds after its last renewal that a leader still leads."
+    )
+    gpu_orchestrator_leader_loop_s: Seconds = Field(
+        default=2, description="Seconds between two tries of a follower to become the leader."
+    )
+    gpu_orchestrator_leader_try_timeout: SecondsOrZero = Field(
+        default=1, description="Seconds that one try may wait for the advisory lock."
+    )
+    gpu_orchestrator_leader_lock: Text = Field(
+        default="gpu_orchestrator_leader", description="Name of the advisory lock that the leader holds."
+    )
+
+
+class LeaseSettings(Group):
+    """The right to use the memory of a GPU."""
+
+    lease_ttl_sec: Seconds = Field(
+        default=60, description="Seconds that a lease lives after its last heartbeat."
+    )
+    lease_margin_sec: SecondsOrZero = Field(
+        default=5, description="Seconds before the end of its lease at which the holder stops."
+    )
+    gpu_orchestrator_lease_ttl: Seconds = Field(
+        default=3600, description="Longest time to live, in seconds, that a lease may be asked for."
+    )
+
+
+class ApiSettings(Group):
+    """How the control plane is reached and watched."""
+
+    admin_api_key: Secret = Field(default=None, description="Key that gives its bearer the role of an admin.")
+    safe_mode: Switch = Field(
+        default=False, description="Whether everything is refused that would change something."
+    )
+    strict_model_store: Switch = Field(
+        default=False, description="Whether a model that is not in the model store is refused."
+    )
+    metrics_pushgateway_url: WebUrl = Field(
+        default=None, description="Prometheus push gateway that gets the metrics as well."
+    )
+
+
+class LogSettings(Group):
+    """What is logged, how, and where to."""
+
+    log_level: Level = Field(default="info", description="Least important level that is logged.")
+    log_format: LogFormat = Field(
+        default="auto", description="Form of a log line; auto is text on a terminal and json elsewhere."
+    )
+    log_file: OptionalText = Field(default=None, description="File that gets the log lines as well.")
+    enable_db_logging: Switch = Field(
+        default=False, description="Whether log lines are stored in the database too."
+    )
+    db_logging_required: Switch = Field(
+        default=False, description="Whether a start is refused when log lines cannot be stored."
+    )
+    db_log_level: Level = Field(default="info", description="Least important level that is stored.")
+    db_log_batch_size: Positive = Field(default=50, description="Log lines that are stored at once.")
+    db_log_flush_interval: Seconds = Field(
+        default=5, description="Longest time, in seconds, before lines are stored."
+    )
+    orchestrator_instance_id: OptionalText = Field(
+        default=None, description="Name of this replica in logs; one is made without it."
+    )

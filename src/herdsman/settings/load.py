@@ -1,0 +1,48 @@
+"""From the environment and the files to checked settings."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from herdsman.core.errors import InvalidSettings
+from herdsman.settings.build import build
+from herdsman.settings.catalogue import groups
+from herdsman.settings.config_file import read_config_file
+from herdsman.settings.group import Group
+from herdsman.settings.merge import merged
+from herdsman.settings.model import Origin, Settings
+from herdsman.settings.names import CONFIG_FILE
+from herdsman.settings.relations import broken
+from herdsman.settings.sources import Source, from_variables, read_dotenv
+
+
+def load_settings(env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
+    """The settings in force here. Nothing else in the program looks at the environment.
+
+    Raises `InvalidSettings` with one line per problem; a secret is in none of them.
+    """
+    source = _read(os.environ if env is None else env, Path.cwd() if cwd is None else cwd)
+    built = {name: build(name, group, source.found) for name, group in groups().items()}
+    wrong = [problem for result in built.values() if not isinstance(result, Group) for problem in result]
+    _refuse([*source.problems, *wrong])
+    origins = {name: found.origin for name, found in source.found.items()}
+    settings = Settings.model_validate({**built, "origins": origins})
+    _refuse(broken(settings))
+    return settings
+
+
+def _read(env: Mapping[str, str], cwd: Path) -> Source:
+    dotenv = read_dotenv(cwd / ".env")
+    named = env.get(CONFIG_FILE) or dotenv.get(CONFIG_FILE)
+    config_file = cwd / (named or "herdsman.toml")
+    sources = (
+        from_variables(env, Origin.ENVIRONMENT, "the environment"),
+        from_variables(dotenv, Origin.DOTENV, str(cwd / ".env")),
+        read_config_file(config_file) if named or config_file.is_file() else Source({}),
+    )
+    return merged(sources, cwd)
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    if problems:
+        raise InvalidSettings("\n".join(problems))

@@ -1,0 +1,63 @@
+"""Where machines come from: what holds for every provider, and Runpod."""
+
+from pydantic import Field, SecretStr
+
+from herdsman.settings.group import Group
+from herdsman.settings.kinds import Count, Percent, Positive, Seconds
+from herdsman.settings.texts import OptionalText, Secret, SecretMap, Sizes, Text, Texts
+
+
+class ProviderSettings(Group):
+    """What holds for machines from every provider."""
+
+    provider_timeout_sec: Seconds = Field(
+        default=30, description="Seconds that a call to a provider may take."
+    )
+    boot_timeout_sec: Seconds = Field(
+        default=600, description="Seconds after which a machine without a first heartbeat is ended."
+    )
+    absence_window_sec: Seconds = Field(
+        default=600,
+        description="Seconds that a machine must be missing from listings before it counts as gone.",
+    )
+
+
+class RunpodSettings(Group):
+    """Machines rented from Runpod."""
+
+    runpod_api_key: Secret = Field(default=None, description="Key of the Runpod account.")
+    runpod_gpu_type: OptionalText = Field(default=None, description="Kind of GPU that is rented.")
+    runpod_worker_image: OptionalText = Field(default=None, description="Container image that a pod runs.")
+    runpod_template_id: OptionalText = Field(default=None, description="Template that a pod is made from.")
+    runpod_name_prefix: Text = Field(default="gpu", description="What the name of a pod begins with.")
+    runpod_env_vars: SecretMap = Field(
+        default_factory=dict[str, SecretStr], description="More variables for the environment of a pod."
+    )
+    runpod_ssh_private_key: Secret = Field(default=None, description="Private key for SSH to a pod.")
+
+    runpod_storage_name: OptionalText = Field(
+        default=None, description="Name of the network volume to attach."
+    )
+    runpod_storage_volumes: Texts = Field(default=(), description="Network volumes to try, in this order.")
+    runpod_volume_mount_path: Text = Field(
+        default="/workspace", description="Where the volume is mounted in a pod."
+    )
+    runpod_disk_size_gb: Positive = Field(default=200, description="Size of a pod's volume in gigabytes.")
+    runpod_container_disk_gb: Positive = Field(
+        default=200, description="Size of a pod's own disk in gigabytes."
+    )
+    runpod_min_vcpu_count: Positive = Field(default=8, description="Fewest virtual processors of a pod.")
+    runpod_min_memory_gb: Positive = Field(default=32, description="Least memory of a pod in gigabytes.")
+    runpod_ram_tiers: Sizes = Field(
+        default=(72, 60, 48, 32, 16), description="Sizes of memory in gigabytes to ask for, in this order."
+    )
+
+    storage_min_free_gb: Count = Field(
+        default=50, description="A volume with less free space than this, in gigabytes, is grown."
+    )
+    storage_max_percent_used: Percent = Field(
+        default=85, description="A volume fuller than this percentage is grown."
+    )
+    storage_expansion_increment_gb: Positive = Field(
+        default=50, description="Gigabytes by which a volume is grown."
+    )

@@ -1,0 +1,81 @@
+"""The reference page, written from the settings themselves.
+
+`python -m herdsman.settings.reference` writes it and the example of a `.env` file again, from the root of
+the repository.
+"""
+
+from pathlib import Path
+
+from herdsman.settings.catalogue import CATALOGUE, Setting, groups
+from herdsman.settings.example import env_example, typed_default
+from herdsman.settings.relation import Relation
+from herdsman.settings.relations import RELATIONS
+
+_INTRODUCTION = """\
+# Settings
+
+<!-- Written by `python -m herdsman.settings.reference`; change the descriptions in `src/herdsman/settings`. -->
+
+Herdsman looks for each setting in the environment, then in `.env` in the working directory, then in
+`herdsman.toml` (or the file that `HERDSMAN_CONFIG` names), and uses the default if nobody set it. A variable
+that is set to nothing counts as not set.
+
+Every variable may also be typed with the prefix `HERDSMAN_`, and that spelling wins. A variable with the
+prefix that names no setting is an error. In `herdsman.toml` the names are in small letters, at the top or in
+a table named after the group, and an unknown one is an error:
+
+```toml
+min_active_gpus = 3
+
+[jobs]
+max_attempts = 5
+```
+
+A secret, or a URL that may hold a password, can be kept in a file: set the name with `_FILE` behind it to the
+path of that file. `herdsman config` shows every value and where it came from, but never a secret.
+"""
+
+_FITTING = """
+## What has to fit together
+
+Nothing starts while one of these does not hold; for advice there is a warning instead.
+`herdsman config --explain` shows them with your numbers.
+
+| relation | why |
+|---|---|
+"""
+
+
+def reference_page() -> str:
+    tables = "".join(_table(group) for group in groups())
+    relations = "".join(f"| {_relation(each)} | {each.reason} |\n" for each in RELATIONS)
+    return f"{_INTRODUCTION}{tables}{_FITTING}{relations}"
+
+
+def _table(group: str) -> str:
+    head = (
+        f"\n## {group}\n\n{groups()[group].__doc__}\n\n| variable | default | what it is |\n|---|---|---|\n"
+    )
+    members = (each for each in CATALOGUE.values() if each.group == group)
+    return head + "".join(f"| `{each.name}` | {_default(each)} | {each.description} |\n" for each in members)
+
+
+def _default(setting: Setting) -> str:
+    if setting.default_text is not None:
+        return setting.default_text
+    typed = typed_default(setting)
+    return f"`{typed}`" if typed else "not set"
+
+
+def _relation(relation: Relation) -> str:
+    unless = f", unless {relation.unless}" if relation.unless else ""
+    return f"`{relation.text}`{unless}{'' if relation.required else ' (advice)'}"
+
+
+def write(root: Path) -> None:
+    (root / "docs" / "reference" / "settings.md").write_text(reference_page(), encoding="utf-8")
+    (root / ".env.example").write_text(env_example(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path.cwd())

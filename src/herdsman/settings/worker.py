@@ -1,0 +1,64 @@
+"""The GPU machine's side: the worker, its watchdog, and the services it speaks to."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from herdsman.settings.group import Group
+from herdsman.settings.kinds import DefaultText, Milliseconds, Seconds, SecondsOrZero, Switch
+from herdsman.settings.texts import OptionalText
+
+
+def _half_the_threshold(given: dict[str, Any]) -> float:
+    return given["watchdog_threshold_sec"] / 2
+
+
+class WorkerSettings(Group):
+    """The process that runs jobs on a GPU machine."""
+
+    heartbeat_interval_sec: Seconds = Field(
+        default=5, description="Seconds between two heartbeats of a worker."
+    )
+    self_fence_sec: Seconds = Field(
+        default=25,
+        description="Seconds without an accepted heartbeat after which a worker stops its own job.",
+    )
+    worker_start_command: OptionalText = Field(
+        default=None, description="Command that starts the worker process on a machine, in place of ours."
+    )
+    enable_nvml: Switch = Field(default=True, description="Whether a worker asks its GPUs how they are.")
+
+
+class WatchdogSettings(Group):
+    """The loop library's long poll, its watchdog, and the mailbox behind it."""
+
+    wait_time_sec: SecondsOrZero = Field(default=30, description="Longest wait, in seconds, for a message.")
+    max_processing_sec: Seconds = Field(
+        default=600, description="Longest time, in seconds, that the work on one message takes."
+    )
+    watchdog_threshold_sec: Seconds = Field(
+        default=720,
+        description="Seconds without a beat after which a loop is stalled and its process is ended.",
+    )
+    watchdog_interval_sec: Seconds = Field(
+        default=60, description="Seconds between two looks of the watchdog."
+    )
+    readiness_threshold_sec: Annotated[Seconds, DefaultText("half of WATCHDOG_THRESHOLD_SEC")] = Field(
+        default_factory=_half_the_threshold,
+        description="Seconds without a beat after which a loop is reported as not ready.",
+    )
+    visibility_timeout_sec: Seconds = Field(
+        default=1800, description="Seconds after which a message that nobody finished is delivered again."
+    )
+
+
+class ConnectorSettings(Group):
+    """Jobs that run on an external service such as ComfyUI."""
+
+    worker_health_check_interval_ms: Milliseconds = Field(
+        default=30_000, description="Milliseconds between two looks for jobs that have gone quiet."
+    )
+    worker_websocket_inactivity_timeout_ms: Milliseconds = Field(
+        default=30_000,
+        description="Milliseconds without a message after which the service is asked about a job.",
+    )

@@ -1,0 +1,121 @@
+"""Giving jobs to workers: the next in line, one for each worker that is free."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import bindparam, exists, null, select, update
+
+from herdsman.core.model import Claim, ClaimKey, JobId, PoolId, WorkerId
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JobState, WorkerState
+from herdsman.store.database import Tx
+from herdsman.store.hot import Hot
+from herdsman.store.jobs import seconds
+from herdsman.store.schema import jobs, workers
+
+FREE_WORKERS = Hot(
+    lambda listed: (
+        select(workers.c.id, workers.c.pool)
+        .where(
+            workers.c.id.in_(listed),
+            workers.c.status == WorkerState.ACTIVE.value,
+            ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),
+        )
+        .order_by(workers.c.id)  # in one order, so that two batches cannot wait for each other
+        .with_for_update(key_share=True)
+    )
+)
+
+NEXT_JOBS = Hot(
+    select(
+        jobs.c.job_id,
+        jobs.c.claim_token,
+        jobs.c.type,
+        jobs.c.payload,
+        jobs.c.attempts,
+        jobs.c.timeout_s,
+        jobs.c.service_job_id,
+    )
+    .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+    .order_by(jobs.c.place)
+    .limit(bindparam("b_limit"))
+    .with_for_update(skip_locked=True)
+)
+
+CLAIM = Hot(
+    update(jobs)
+    .where(
+        jobs.c.job_id == bindparam("b_job"),
+        jobs.c.claim_token == bindparam("b_token"),
+        jobs.c.status == JobState.PENDING.value,
+    )
+    .values(
+        version=jobs.c.version + 1,
+        updated_at=bindparam("b_now"),
+        actor=bindparam("b_actor"),
+        status=JobState.CLAIMED.value,
+        reason=Reason.CLAIMED.value,
+        worker_id=bindparam("b_worker"),
+        last_worker_id=bindparam("b_worker"),
+        owner_pool=bindparam("b_pool"),
+        claim_token=jobs.c.claim_token + 1,
+        # Counted at claim, not at failure, so that a worker that dies in silence still uses one up.
+        attempts=jobs.c.attempts + 1,
+        claim_expires_at=bindparam("b_expires"),
+        claimed_at=bindparam("b_now"),
+        deadline_at=bindparam("b_deadline"),
+        started_at=null(),
+        progress=null(),
+        progress_note=null(),
+        progress_at=null(),
+        failure_class=null(),
+        last_error=null(),
+    )
+)
+
+
+def free_workers(tx: Tx, asking: Sequence[WorkerId]) -> list[tuple[WorkerId, PoolId]]:
+    """Those of `asking` that are active and hold no job; their rows stay locked until the end."""
+    return [(WorkerId(worker), PoolId(pool)) for worker, pool in tx.rows(FREE_WORKERS, {}, asking)]
+
+
+def take(tx: Tx, pool: PoolId, takers: Sequence[WorkerId], ttl: timedelta) -> list[Claim]:
+    """The next jobs of a pool, one for each taker; one locked by another claimer is skipped."""
+    found = tx.rows(NEXT_JOBS, {"b_pool": pool, "b_limit": len(takers)})
+    if not found:
+        return []
+    now = tx.now()
+    claims = [_claim(row, worker, now + ttl) for row, worker in zip(found, takers, strict=False)]
+    rows = [_claim_values(claim, pool, now) for claim in claims]
+    changed = tx.run(CLAIM, rows[0]) if len(rows) == 1 else tx.run_many(CLAIM, rows)
+    assert changed == len(claims), "a locked pending job could not be claimed"
+    return claims
+
+
+def _claim(row: Sequence[Any], worker: WorkerId, expires_at: datetime) -> Claim:
+    job_id, token, kind, payload, attempts, timeout_s, service_job_id = row
+    return Claim(
+        key=ClaimKey(JobId(job_id), token + 1),
+        worker_id=worker,
+        type=kind,
+        payload=json.loads(payload),
+        attempt=attempts + 1,
+        timeout=seconds(timeout_s),
+        expires_at=expires_at,
+        service_job_id=service_job_id,
+    )
+
+
+def _claim_values(claim: Claim, pool: PoolId, now: datetime) -> dict[str, Any]:
+    return {
+        "b_job": claim.key.job_id,
+        "b_token": claim.key.token - 1,
+        "b_now": now,
+        "b_actor": f"worker:{claim.worker_id}",
+        "b_worker": claim.worker_id,
+        "b_pool": pool,
+        "b_expires": claim.expires_at,
+        "b_deadline": now + claim.timeout if claim.timeout else None,
+    }

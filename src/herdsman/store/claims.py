@@ -1,0 +1,224 @@
+"""One worker's right to one job: kept alive, and ended. Every statement names the claim's token (J3)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import bindparam, null, select, update
+
+from herdsman.core.ending import Ending, Holding
+from herdsman.core.model import ClaimKey, JobId, WorkerId
+from herdsman.core.reasons import Reason
+from herdsman.core.retry import Tally
+from herdsman.core.states import HELD, JOB, JobState
+from herdsman.store.database import Tx
+from herdsman.store.hot import Hot, one_of
+from herdsman.store.jobs import seconds
+from herdsman.store.schema import jobs
+
+_IS_HELD = one_of(jobs.c.status, HELD)
+_THIS_CLAIM = (jobs.c.job_id == bindparam("b_job"), jobs.c.claim_token == bindparam("b_token"))
+_STEP = {"version": jobs.c.version + 1, "updated_at": bindparam("b_now"), "actor": bindparam("b_actor")}
+
+START = Hot(
+    update(jobs)
+    .where(*_THIS_CLAIM, jobs.c.status == JobState.CLAIMED.value)
+    .values(
+        **_STEP,
+        status=JobState.RUNNING.value,
+        reason=Reason.STARTED.value,
+        started_at=bindparam("b_now"),
+        deadline_at=bindparam("b_deadline"),
+    )
+)
+
+RENEW = Hot(update(jobs).where(*_THIS_CLAIM, _IS_HELD).values(claim_expires_at=bindparam("b_expires")))
+
+PROGRESS = Hot(
+    update(jobs)
+    .where(*_THIS_CLAIM, _IS_HELD)
+    .values(
+        progress=bindparam("b_progress"),
+        progress_note=bindparam("b_note"),
+        progress_at=bindparam("b_now"),
+        claim_expires_at=bindparam("b_expires"),
+    )
+)
+
+COMPLETE = Hot(
+    update(jobs)
+    # A cancellation that was acknowledged wins over a result that comes later (J7).
+    .where(*_THIS_CLAIM, _IS_HELD, jobs.c.cancel_requested_at.is_(None))
+    .values(
+        **_STEP,
+        status=JobState.DONE.value,
+        reason=Reason.COMPLETED.value,
+        result=bindparam("b_result"),
+        finished_at=bindparam("b_now"),
+        worker_id=null(),
+        claim_expires_at=null(),
+        deadline_at=null(),
+    )
+)
+
+END = Hot(
+    update(jobs)
+    .where(*_THIS_CLAIM, _IS_HELD)
+    .values(
+        **_STEP,
+        status=bindparam("b_status"),
+        reason=bindparam("b_reason"),
+        finished_at=bindparam("b_finished"),
+        run_at=bindparam("b_run_at"),
+        place=bindparam("b_place"),
+        interruptions=bindparam("b_interruptions"),
+        worker_losses=bindparam("b_worker_losses"),
+        out_of_memory=bindparam("b_out_of_memory"),
+        failure_class=bindparam("b_failure_class"),
+        last_error=bindparam("b_error"),
+        worker_id=null(),
+        claim_expires_at=null(),
+        deadline_at=null(),
+    )
+)
+
+_HOLDING = select(
+    jobs.c.job_id,
+    jobs.c.claim_token,
+    jobs.c.attempts,
+    jobs.c.interruptions,
+    jobs.c.worker_losses,
+    jobs.c.out_of_memory,
+    jobs.c.max_attempts,
+    jobs.c.retry_base_s,
+    jobs.c.retry_cap_s,
+    jobs.c.priority,
+    jobs.c.place,
+    jobs.c.run_at,
+    jobs.c.claim_expires_at,
+    jobs.c.cancel_requested_at,
+)
+HOLDING = Hot(_HOLDING.where(*_THIS_CLAIM, _IS_HELD).with_for_update())
+OVERDUE = Hot(
+    _HOLDING.where(
+        _IS_HELD,
+        (jobs.c.claim_expires_at < bindparam("b_now")) | (jobs.c.deadline_at < bindparam("b_overdue")),
+    )
+    .limit(bindparam("b_limit"))
+    .with_for_update(skip_locked=True)
+)
+
+STANDING = Hot(
+    select(
+        jobs.c.status, jobs.c.claim_token, jobs.c.cancel_requested_at, jobs.c.last_worker_id, jobs.c.timeout_s
+    ).where(jobs.c.job_id == bindparam("b_job"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job stands, for whoever was refused."""
+
+    state: JobState
+    token: int
+    cancel_requested: bool
+    last_worker_id: WorkerId | None
+    timeout: timedelta | None
+
+
+def start(tx: Tx, key: ClaimKey, who: str, deadline: datetime | None) -> bool:
+    return tx.run(START, {**_named(key), "b_now": tx.now(), "b_actor": who, "b_deadline": deadline}) == 1
+
+
+def renew(tx: Tx, key: ClaimKey, expires_at: datetime) -> bool:
+    return tx.run(RENEW, {**_named(key), "b_expires": expires_at}) == 1
+
+
+def progress(tx: Tx, key: ClaimKey, done: float, note: str | None, expires_at: datetime) -> bool:
+    values = {"b_progress": done, "b_note": note, "b_now": tx.now(), "b_expires": expires_at}
+    return tx.run(PROGRESS, {**_named(key), **values}) == 1
+
+
+def complete(tx: Tx, results: Sequence[tuple[ClaimKey, str]], who: str) -> int:
+    """How many of the claims were still good; with one too few, ask `standing` which."""
+    rows = [{**_named(key), "b_now": tx.now(), "b_actor": who, "b_result": result} for key, result in results]
+    return tx.run(COMPLETE, rows[0]) if len(rows) == 1 else tx.run_many(COMPLETE, rows)
+
+
+def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
+    now = tx.now()
+    failure = ending.failure
+    values = {
+        "b_now": now,
+        "b_actor": who,
+        "b_status": ending.state.value,
+        "b_reason": ending.reason.value,
+        "b_finished": now if ending.state in JOB.terminal else None,
+        "b_run_at": ending.run_at,
+        "b_place": ending.place,
+        "b_interruptions": ending.tally.interruptions,
+        "b_worker_losses": ending.tally.worker_losses,
+        "b_out_of_memory": ending.tally.out_of_memory,
+        "b_failure_class": failure and failure.kind.value,
+        "b_error": failure and failure.error,
+    }
+    return tx.run(END, {**_named(key), **values}) == 1
+
+
+def holding(tx: Tx, key: ClaimKey) -> Holding | None:
+    """The job if this claim still holds it, locked."""
+    found = tx.rows(HOLDING, _named(key))
+    return _to_holding(found[0]) if found else None
+
+
+def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
+    """Held jobs whose worker fell silent, or which ran past their deadline and the grace after it."""
+    now = tx.now()
+    return [
+        _to_holding(row)
+        for row in tx.rows(OVERDUE, {"b_now": now, "b_overdue": now - grace, "b_limit": limit})
+    ]
+
+
+def standing(tx: Tx, job_id: JobId) -> Standing | None:
+    found = tx.rows(STANDING, {"b_job": job_id})
+    if not found:
+        return None
+    status, token, cancel_requested_at, last_worker, timeout_s = found[0]
+    return Standing(JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s))
+
+
+def _named(key: ClaimKey) -> dict[str, Any]:
+    return {"b_job": key.job_id, "b_token": key.token}
+
+
+def _to_holding(row: Sequence[Any]) -> Holding:
+    (
+        job_id,
+        token,
+        attempts,
+        interruptions,
+        losses,
+        oom,
+        max_attempts,
+        base,
+        cap,
+        priority,
+        place,
+        run_at,
+        expires,
+        cancel,
+    ) = row
+    return Holding(
+        key=ClaimKey(JobId(job_id), token),
+        tally=Tally(attempts=attempts, interruptions=interruptions, worker_losses=losses, out_of_memory=oom),
+        max_attempts=max_attempts,
+        retry_base=seconds(base),
+        retry_cap=seconds(cap),
+        priority=priority,
+        place=place,
+        run_at=run_at,
+        expires_at=expires,
+        cancel_requested=cancel is not None,
+    )

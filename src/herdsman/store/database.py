@@ -1,0 +1,237 @@
+"""Transactions: opened, tried again when another one was in the way, and their errors made ours."""
+
+import random
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, CursorResult, Engine, Executable
+from sqlalchemy.exc import SQLAlchemyError
+
+from herdsman.core.errors import HerdsmanError, OutcomeUnknown, StoreMisconfigured, StoreUnavailable
+from herdsman.ports import Clock
+from herdsman.store.engine import open_engines
+from herdsman.store.faults import Contended, Fault, classify, explain, translate
+from herdsman.store.hot import Hot, Ready, Row, padded, room_for
+
+T = TypeVar("T")
+
+TRIES = 12
+_FIRST_PAUSE = timedelta(milliseconds=4)
+_LONGEST_PAUSE = timedelta(milliseconds=500)
+
+
+class Tx:
+    """One open transaction."""
+
+    def __init__(self, database: "Database", connection: Connection) -> None:
+        self.connection = connection
+        self._database = database
+        self._now: datetime | None = None
+        dbapi = connection.connection.dbapi_connection
+        assert dbapi is not None
+        self._dbapi: Any = dbapi
+
+    @property
+    def dialect(self) -> str:
+        return self.connection.dialect.name
+
+    def now(self) -> datetime:
+        """The database's clock, read once: everything in one transaction happens at one instant."""
+        if self._now is None:
+            self._now = self._database.clock_of(self)
+        return self._now
+
+    def execute(
+        self, statement: Executable, values: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ()
+    ) -> CursorResult[Any]:
+        return self.connection.execute(statement, values or None)
+
+    def run(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> int:
+        """How many rows the statement touched."""
+        cursor = self._cursor(hot, values, listed)
+        try:
+            return int(cursor.rowcount)
+        finally:
+            cursor.close()
+
+    def run_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
+        ready = self._database.ready(hot, 0)
+        cursor = self._dbapi.cursor()
+        try:
+            cursor.executemany(ready.sql, [ready.bind(values) for values in rows])
+            return int(cursor.rowcount)
+        finally:
+            cursor.close()
+
+    def rows(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Row]:
+        cursor = self._cursor(hot, values, listed)
+        try:
+            read = self._database.ready(hot, len(listed)).read
+            return [read(row) for row in cursor.fetchall()]
+        finally:
+            cursor.close()
+
+    def _cursor(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str]) -> Any:
+        ready = self._database.ready(hot, len(listed))
+        cursor = self._dbapi.cursor()
+        cursor.execute(ready.sql, ready.bind({**values, **padded(listed)} if listed else values))
+        return cursor
+
+
+class Database:
+    """The one truth. Reads and writes are functions of a transaction and may be run more than once."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        timeout: timedelta = timedelta(seconds=10),
+        pool_size: int = 10,
+        clock_of: Callable[[Tx], datetime] | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        engines = open_engines(url, timeout=timeout, pool_size=pool_size)
+        self.engine = engines.writing
+        self._reading = engines.reading
+        self._clock = clock
+        self._timeout = timeout
+        self._chance = chance
+        self._ready: dict[tuple[Hot, int], Ready] = {}
+        self.clock_of = clock_of or self.read_clock
+        driver = self.engine.dialect.loaded_dbapi
+        self._driver_errors: tuple[type[Exception], ...] = (SQLAlchemyError, driver.Error)
+
+    @property
+    def backend(self) -> str:
+        return {"mysql": "MariaDB", "postgresql": "PostgreSQL", "sqlite": "SQLite"}[self.engine.dialect.name]
+
+    def transact(self, work: Callable[[Tx], T]) -> T:
+        """Run `work` and commit; when another transaction was in the way, do all of it again."""
+        return self._with_retries(self.engine, work)
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        return self._with_retries(self._reading, work)
+
+    def ready(self, hot: Hot, listed: int) -> Ready:
+        key = (hot, room_for(listed) if listed else 0)
+        if key not in self._ready:
+            self._ready[key] = Ready(hot.build(key[1]), self.engine.dialect)
+        return self._ready[key]
+
+    @contextmanager
+    def alone(self) -> Generator[Connection]:
+        """A plain connection in one open transaction, for work that is done once and not again."""
+        with self._connected(self.engine) as connection, self._translated(self.engine, connection):
+            connection.begin()
+            yield connection
+            if connection.in_transaction():
+                connection.rollback()
+
+    def read_clock(self, tx: Tx) -> datetime:
+        """SQLite has no clock but that of its machine; the others are asked."""
+        match tx.dialect:
+            case "sqlite":
+                return datetime.now(UTC)
+            case "mysql":
+                return _scalar(tx, "SELECT UTC_TIMESTAMP(6)").replace(tzinfo=UTC)
+            case _:
+                # The limit is set for this transaction alone: a pooler would leak a session's setting.
+                limit = round(self._timeout.total_seconds() * 1000)
+                asked = f"SELECT clock_timestamp(), set_config('statement_timeout', '{limit}', true)"
+                return _scalar(tx, asked).astimezone(UTC)
+
+    def close(self) -> None:
+        self.engine.dispose()
+        self._reading.dispose()
+
+    def _with_retries(self, engine: Engine, work: Callable[[Tx], T]) -> T:
+        said = ""
+        for attempt in range(TRIES):
+            try:
+                return self._once(engine, work)
+            except Contended as error:
+                said = str(error)
+                self._clock.sleep(self._pause(attempt))
+        raise StoreUnavailable(f"the database was too busy, {TRIES} tries in a row failed: {said}")
+
+    def _pause(self, attempt: int) -> timedelta:
+        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * (0.5 + self._chance())
+
+    def _once(self, engine: Engine, work: Callable[[Tx], T]) -> T:
+        with self._connected(engine) as connection:
+            with self._translated(engine, connection):
+                connection.begin()
+                result = work(Tx(self, connection))
+            self._commit(engine, connection)
+            return result
+
+    @contextmanager
+    def _connected(self, engine: Engine) -> Generator[Connection]:
+        try:
+            connection = engine.connect()
+        except self._driver_errors as error:
+            raise self.cannot_connect(error) from error
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _translated(self, engine: Engine, connection: Connection) -> Generator[None]:
+        """Undo, then say what went wrong. A connection that broke takes the pool's other old ones with it."""
+        try:
+            yield
+        except self._driver_errors as error:
+            if classify(error) is Fault.DISCONNECTED:
+                connection.invalidate()
+                engine.dispose(close=False)
+                raise Contended(explain(error)) from error
+            self._undo(connection)
+            raise translate(error) or error from error
+        except BaseException:
+            self._undo(connection)
+            raise
+
+    def _undo(self, connection: Connection) -> None:
+        try:
+            connection.rollback()
+        except self._driver_errors:
+            connection.invalidate()
+
+    def _commit(self, engine: Engine, connection: Connection) -> None:
+        try:
+            connection.commit()
+        except self._driver_errors as error:
+            connection.invalidate()
+            if classify(error) is Fault.DISCONNECTED:
+                engine.dispose(close=False)
+                raise OutcomeUnknown(
+                    f"the connection broke during COMMIT, so the change may or may not be stored: {explain(error)}"
+                ) from error
+            raise translate(error) or error from error
+
+    def cannot_connect(self, error: Exception) -> HerdsmanError:
+        where = self.engine.url.render_as_string(hide_password=True)
+        said = explain(error)
+        refused = any(words in said for words in _NOT_LET_IN)
+        if refused or classify(error) is Fault.MISCONFIGURED:
+            return StoreMisconfigured(f"{self.backend} at {where} does not let us in: {said}")
+        return StoreUnavailable(f"{self.backend} at {where} cannot be reached: {said}")
+
+
+# psycopg gives no error code when a connection is refused at login.
+_NOT_LET_IN = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+
+
+def _scalar(tx: Tx, sql: str) -> Any:
+    cursor = tx.connection.connection.cursor()
+    try:
+        cursor.execute(sql)
+        row = cursor.fetchone()
+        assert row is not None
+        return row[0]
+    finally:
+        cursor.close()

@@ -1,0 +1,180 @@
+"""How each database is opened: what a connection must be told before we can rely on it."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
+
+from herdsman.core.errors import StoreMisconfigured
+
+SUPPORTED = {"sqlite": "sqlite", "postgresql": "psycopg", "mysql": "pymysql"}
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """SQLite has one writing connection and several reading ones; the others need no such difference."""
+
+    writing: Engine
+    reading: Engine
+
+
+def open_engines(url: str, *, timeout: timedelta, pool_size: int) -> Engines:
+    parsed = _parse(url)
+    try:
+        match parsed.get_backend_name():
+            case "sqlite":
+                return _sqlite(parsed, timeout, pool_size)
+            case "postgresql":
+                engine = _postgres(parsed, timeout, pool_size)
+            case _:
+                engine = _mariadb(parsed, timeout, pool_size)
+    except ModuleNotFoundError as error:
+        extra = {"psycopg": "postgres", "pymysql": "mariadb"}.get(error.name or "", "server")
+        raise StoreMisconfigured(
+            f"the driver {error.name!r} is not installed: run pip install 'herdsman[{extra}]'"
+        ) from error
+    return Engines(engine, engine)
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        backend, driver = parsed.get_backend_name(), parsed.drivername.partition("+")[2]
+    except (ArgumentError, NoSuchModuleError, ValueError) as error:
+        raise StoreMisconfigured(_unusable("that is not a database URL")) from error
+    if backend not in SUPPORTED or driver not in ("", "pysqlite", SUPPORTED[backend]):
+        raise StoreMisconfigured(_unusable(f"{parsed.drivername!r} is not supported"))
+    if not driver and backend != "sqlite":
+        parsed = parsed.set(drivername=f"{backend}+{SUPPORTED[backend]}")
+    return parsed
+
+
+def _unusable(why: str) -> str:
+    forms = "sqlite:///file.db, postgresql://user@host/name or mariadb://user@host/name"
+    return f"DATABASE_URL cannot be used: {why}. Write {forms}"
+
+
+def _sqlite(url: URL, timeout: timedelta, pool_size: int) -> Engines:
+    _make_directory(url)
+    writing = _sqlite_engine(url, timeout, begin="BEGIN IMMEDIATE", connections=1)
+    event.listen(writing, "connect", _sqlite_journal)
+    if url.database in (None, "", ":memory:"):
+        return Engines(writing, writing)
+    reading = _sqlite_engine(url, timeout, begin="BEGIN", connections=pool_size)
+    event.listen(reading, "connect", _sqlite_read_only)
+    return Engines(writing, reading)
+
+
+def _make_directory(url: URL) -> None:
+    if url.database in (None, "", ":memory:"):
+        return
+    directory = Path(url.database).parent
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreMisconfigured(
+            f"the directory {directory} of the SQLite file cannot be made: {error.strerror}"
+        ) from error
+
+
+def _sqlite_engine(url: URL, timeout: timedelta, *, begin: str, connections: int) -> Engine:
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=timeout.total_seconds(),
+        pool_reset_on_return=None,
+        connect_args={
+            "check_same_thread": False,
+            "timeout": timeout.total_seconds(),
+            "isolation_level": None,
+        },
+    )
+    event.listen(engine, "connect", _sqlite_pragmas)
+
+    def begin_transaction(connection: Connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    event.listen(engine, "begin", begin_transaction)
+    return engine
+
+
+def _sqlite_pragmas(dbapi: Any, _record: object) -> None:
+    for pragma in (
+        "foreign_keys = ON",
+        "recursive_triggers = ON",  # else REPLACE would delete past the guards
+        "synchronous = FULL",
+        "mmap_size = 0",
+    ):
+        dbapi.execute(f"PRAGMA {pragma}")
+
+
+def _sqlite_journal(dbapi: Any, _record: object) -> None:
+    dbapi.execute("PRAGMA journal_mode = WAL")
+
+
+def _sqlite_read_only(dbapi: Any, _record: object) -> None:
+    dbapi.execute("PRAGMA query_only = ON")
+
+
+def _postgres(url: URL, timeout: timedelta, pool_size: int) -> Engine:
+    seconds = max(1, round(timeout.total_seconds()))
+    engine = create_engine(
+        url,
+        **_common(pool_size, timeout),
+        connect_args={
+            "connect_timeout": seconds,
+            "tcp_user_timeout": seconds * 1000,
+            "keepalives_idle": seconds,
+            "application_name": "herdsman",
+            # A transaction-mode pooler hands each transaction to another session, which never saw the PREPARE.
+            "prepare_threshold": None,
+        },
+    )
+    event.listen(engine, "connect", _postgres_json_as_text)
+    return engine
+
+
+def _postgres_json_as_text(dbapi: Any, _record: object) -> None:
+    from psycopg.types.string import TextLoader  # noqa: PLC0415  (the driver is an extra)
+
+    for name in ("json", "jsonb"):
+        dbapi.adapters.register_loader(name, TextLoader)
+
+
+def _mariadb(url: URL, timeout: timedelta, pool_size: int) -> Engine:
+    seconds = max(1, round(timeout.total_seconds()))
+    modes = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+    return create_engine(
+        url,
+        **_common(pool_size, timeout),
+        # The default would turn a row changed since the snapshot into an error or a stale read.
+        isolation_level="READ COMMITTED",
+        connect_args={
+            "charset": "utf8mb4",
+            "connect_timeout": seconds,
+            "read_timeout": seconds + 5,
+            "write_timeout": seconds + 5,
+            "init_command": (
+                f"SET time_zone = '+00:00', sql_mode = '{modes}',"
+                f" max_statement_time = {seconds}, innodb_lock_wait_timeout = {seconds}"
+            ),
+        },
+    )
+
+
+def _common(size: int, timeout: timedelta) -> dict[str, Any]:
+    # Every transaction ends in our own COMMIT or ROLLBACK; resetting again would be one more round trip.
+    return {
+        "paramstyle": "format",
+        "pool_size": size,
+        "max_overflow": 0,
+        "pool_timeout": timeout.total_seconds(),
+        "pool_reset_on_return": None,
+        "pool_recycle": 1800,
+    }

@@ -1,0 +1,211 @@
+"""What the database refuses or writes by itself, made from the state tables.
+
+Two programs may race, an old one may wake up, a person may type SQL: the rules hold all the same.
+Conditions and statements are plain SQL over NEW and OLD that all three databases read alike;
+triggers.py wraps them in each database's words.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from herdsman.core.machine import AnyMachine
+from herdsman.core.reasons import Reason
+from herdsman.core.states import HELD, JOB, MACHINES, JobState
+from herdsman.store.schema import in_states
+
+Event = Literal["INSERT", "UPDATE", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """No row may change like this."""
+
+    name: str
+    table: str
+    event: Event
+    when: str
+    unless: str = "1 = 0"
+    """May look into other tables, which `when` may not."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """When a row has changed like this, another is written in the same transaction."""
+
+    name: str
+    table: str
+    event: Event
+    when: str
+    statement: str
+
+
+Guard = Refuse | Write
+
+
+def all_guards() -> tuple[Guard, ...]:
+    machines = (guard for machine in MACHINES for guard in _machine_guards(machine))
+    return (*machines, *_job_guards(), *_attempt_guards(), *_audit_guards())
+
+
+# An end state is left only by a person's requeue, which also makes every old claim stale (J6).
+_REQUEUES = in_states((Reason.REQUEUED, Reason.REQUEUED_EDITED), "NEW.reason")
+_REOPENING = {JOB.kind: f"{_REQUEUES} AND NEW.claim_token = OLD.claim_token + 1"}
+
+# What counts as a step although the state stays: a cancellation has to be seen in the audit at once.
+_CANCEL_ASKED = "(OLD.cancel_requested_at IS NULL AND NEW.cancel_requested_at IS NOT NULL)"
+_STEPS_IN_PLACE = {JOB.kind: _CANCEL_ASKED}
+
+_DETAILS = {
+    JOB.kind: (
+        "'claim_token', NEW.claim_token, 'attempts', NEW.attempts, 'worker_id', NEW.worker_id,"
+        " 'last_worker_id', NEW.last_worker_id, 'failure_class', NEW.failure_class"
+    )
+}
+
+
+def _machine_guards(machine: AnyMachine) -> Iterator[Guard]:
+    kind, table = machine.kind, machine.table
+    moved = f"(NEW.status <> OLD.status OR {_STEPS_IN_PLACE.get(kind, '1 = 0')})"
+    yield Refuse(
+        name=f"{kind}_birth",
+        table=table,
+        event="INSERT",
+        when=f"NOT ({in_states(machine.initial, 'NEW.status')} AND NEW.version = 1)",
+        message=f"a new {kind} must begin in an initial state with version 1",
+    )
+    yield Refuse(
+        name=f"{kind}_moves",
+        table=table,
+        event="UPDATE",
+        when=f"NEW.status <> OLD.status AND NOT ({_legal(machine)})",
+        message=f"illegal move of {table}.status",
+    )
+    yield Refuse(
+        name=f"{kind}_version",
+        table=table,
+        event="UPDATE",
+        when=f"({moved} AND NEW.version <> OLD.version + 1) OR (NOT {moved} AND NEW.version <> OLD.version)",
+        message=f"a move of {table} must raise version by one, and nothing else may",
+    )
+    yield Refuse(
+        name=f"{kind}_identity",
+        table=table,
+        event="UPDATE",
+        when=f"NEW.{machine.key} <> OLD.{machine.key}",
+        message=f"{table}.{machine.key} never changes",
+    )
+    yield from _recorded(machine)
+
+
+def _legal(machine: AnyMachine) -> str:
+    moves = [_pair(here, there) for here, there in machine.moves.items() if there]
+    condition = _REOPENING.get(machine.kind, "1 = 0")
+    moves += [f"({_pair(here, there)} AND {condition})" for here, there in machine.reopens.items()]
+    return " OR ".join(moves)
+
+
+def _pair(here: StrEnum, there: frozenset[StrEnum]) -> str:
+    return f"(OLD.status = '{here}' AND {in_states(there, 'NEW.status')})"
+
+
+def _recorded(machine: AnyMachine) -> Iterator[Guard]:
+    """One audit row for each step, numbered by the row's own version: no gap, no second one (A1)."""
+    steps: tuple[tuple[Event, str, str], ...] = (
+        ("INSERT", "NULL", "1 = 1"),
+        ("UPDATE", "OLD.status", "NEW.version > OLD.version"),
+    )
+    for event, before, when in steps:
+        yield Write(
+            name=f"{machine.kind}_audit_{event.lower()}",
+            table=machine.table,
+            event=event,
+            when=when,
+            statement=(
+                "INSERT INTO orchestrator_audit (ts, event_type, object_kind, object_id, seq,"
+                " from_status, to_status, reason, actor, details)"
+                f" VALUES (NEW.updated_at, {_event_type(machine, before)}, '{machine.kind}', NEW.{machine.key},"
+                f" NEW.version, {before}, NEW.status, NEW.reason, NEW.actor,"
+                f" json_object({_DETAILS.get(machine.kind, '')}))"
+            ),
+        )
+
+
+def _event_type(machine: AnyMachine, before: str) -> str:
+    cases = " ".join(f"WHEN '{state}' THEN '{machine.kind}.{state}'" for state in machine.states)
+    named = f"CASE NEW.status {cases} END"
+    if before == "NULL" or machine.kind not in _STEPS_IN_PLACE:
+        return named
+    return f"CASE WHEN NEW.status = {before} THEN 'job.{Reason.CANCEL_REQUESTED}' ELSE {named} END"
+
+
+def _job_guards() -> Iterator[Guard]:
+    claims = _moves(JobState.PENDING, JobState.CLAIMED)
+    rules: Mapping[str, tuple[Event, str, str]] = {
+        "job_unclaimed": ("INSERT", "NEW.claim_token <> 0 OR NEW.attempts <> 0", "a new job has no claims"),
+        "job_token": (
+            "UPDATE",
+            f"NEW.claim_token < OLD.claim_token OR ({claims} AND NEW.claim_token <> OLD.claim_token + 1)",
+            "claim_token only rises, by one with each claim",
+        ),
+        "job_cancel": (
+            "UPDATE",
+            f"NEW.status = '{JobState.DONE}' AND OLD.status <> NEW.status AND OLD.cancel_requested_at IS NOT NULL",
+            "a cancelled job is never done",
+        ),
+        "job_kept": (
+            "DELETE",
+            f"NOT ({in_states(JOB.terminal, 'OLD.status')})",
+            "an accepted job is not deleted before it has ended",
+        ),
+    }
+    for name, (event, when, message) in rules.items():
+        yield Refuse(name=name, table=JOB.table, event=event, when=when, message=message)
+
+
+def _attempt_guards() -> Iterator[Guard]:
+    """The history of a job's attempts follows from its moves, so it is written by them."""
+    held = in_states(HELD, "OLD.status")
+    this = "WHERE job_id = NEW.job_id AND claim_token ="
+    opened = (
+        "INSERT INTO job_attempts (job_id, claim_token, attempt, worker_id, pool, claimed_at)"
+        " VALUES (NEW.job_id, NEW.claim_token, NEW.attempts, NEW.worker_id, NEW.pool, NEW.updated_at)"
+    )
+    started = f"UPDATE job_attempts SET started_at = NEW.updated_at {this} NEW.claim_token"
+    closed = (
+        "UPDATE job_attempts SET ended_at = NEW.updated_at, outcome = NEW.status, reason = NEW.reason,"
+        f" failure_class = NEW.failure_class, error = NEW.last_error {this} OLD.claim_token"
+    )
+    writes = {
+        "attempt_opened": (_moves(JobState.PENDING, JobState.CLAIMED), opened),
+        "attempt_started": (_moves(JobState.CLAIMED, JobState.RUNNING), started),
+        "attempt_closed": (f"{held} AND NOT ({in_states(HELD, 'NEW.status')})", closed),
+    }
+    for name, (when, statement) in writes.items():
+        yield Write(name=name, table=JOB.table, event="UPDATE", when=when, statement=statement)
+
+
+def _moves(here: JobState, there: JobState) -> str:
+    return f"(OLD.status = '{here}' AND NEW.status = '{there}')"
+
+
+def _audit_guards() -> Iterator[Guard]:
+    yield Refuse(
+        name="audit_final",
+        table="orchestrator_audit",
+        event="UPDATE",
+        when="1 = 1",
+        message="orchestrator_audit is append-only",
+    )
+    yield Refuse(
+        name="audit_kept",
+        table="orchestrator_audit",
+        event="DELETE",
+        when="1 = 1",
+        unless=(
+            "EXISTS (SELECT 1 FROM orchestrator_retention r WHERE r.name = 'audit' AND r.prune_before > OLD.ts)"
+        ),
+        message="orchestrator_audit is append-only; only retention removes old rows",
+    )

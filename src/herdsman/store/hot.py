@@ -1,0 +1,102 @@
+"""Statements of the busy paths: written in Core, compiled once per database, run by the bare driver.
+
+Building and compiling a statement costs many times what the driver needs to run it. Callers still read
+like Core; what they pass is bound and converted by the column types, exactly as Core would do it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Delete,
+    Dialect,
+    Insert,
+    Select,
+    Update,
+    bindparam,
+    literal,
+)
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+Statement = Select[Any] | Insert | Update | Delete
+Row = tuple[Any, ...]
+
+MOST_LISTED = 1024
+"""The longest list that one statement takes."""
+
+
+class Hot:
+    """One busy statement; with a list in it, one per power of two of the list's length."""
+
+    def __init__(self, statement: Statement | Callable[[Sequence[BindParameter[Any]]], Statement]) -> None:
+        self._statement = statement
+
+    def build(self, listed: int) -> Statement:
+        if callable(self._statement):
+            return self._statement([bindparam(_listed(index)) for index in range(listed)])
+        return self._statement
+
+
+class Ready:
+    """A statement as one database's driver takes it."""
+
+    def __init__(self, statement: Statement, dialect: Dialect) -> None:
+        compiled = statement.compile(dialect=dialect)
+        assert isinstance(compiled, SQLCompiler)
+        self.sql = compiled.string
+        names = compiled.positiontup
+        assert names is not None, f"{dialect.name} must be opened with a positional parameter style"
+        self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
+        self._binds = [(name, _to_driver(compiled.binds[name].type, dialect)) for name in names]
+        self._readers = _readers(statement, dialect)
+
+    def bind(self, values: Mapping[str, Any]) -> list[Any]:
+        fixed = self._fixed
+        given = [(values[name] if name in values else fixed[name], convert) for name, convert in self._binds]
+        return [convert(value) if convert else value for value, convert in given]
+
+    def read(self, row: Sequence[Any]) -> Row:
+        if not self._readers:
+            return tuple(row)
+        values = list(row)
+        for index, convert in self._readers:
+            values[index] = convert(values[index])
+        return tuple(values)
+
+
+def one_of(column: ColumnElement[str], states: Iterable[StrEnum]) -> ColumnElement[bool]:
+    """`IN` with a fixed list; a plain `in_` would leave the list to be rendered at each execution."""
+    return column.in_([literal(state.value) for state in states])
+
+
+def padded(listed: Sequence[str]) -> dict[str, str]:
+    """The list as parameters, its last entry repeated up to a power of two, so that few lengths exist."""
+    assert 0 < len(listed) <= MOST_LISTED, f"{len(listed)} entries in one list"
+    length = room_for(len(listed))
+    return {_listed(index): listed[min(index, len(listed) - 1)] for index in range(length)}
+
+
+def room_for(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+def _listed(index: int) -> str:
+    return f"listed_{index}"
+
+
+def _to_driver(kind: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
+    """Only our own types convert anything; the drivers take and give the plain ones as they are."""
+    return kind.dialect_impl(dialect).bind_processor(dialect) if isinstance(kind, TypeDecorator) else None
+
+
+def _readers(statement: Statement, dialect: Dialect) -> list[tuple[int, Callable[[Any], Any]]]:
+    if not isinstance(statement, Select):
+        return []
+    kinds = [(index, column.type) for index, column in enumerate(statement.selected_columns)]
+    ours = [(index, kind.dialect_impl(dialect)) for index, kind in kinds if isinstance(kind, TypeDecorator)]
+    found = [(index, kind.result_processor(dialect, None)) for index, kind in ours]
+    return [(index, convert) for index, convert in found if convert is not None]

@@ -1,0 +1,151 @@
+"""Jobs as they are read: one, many by page, their attempts and their history."""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import ColumnElement, and_, func, or_, select
+
+from herdsman.core.errors import InvalidRequest, NotFound
+from herdsman.core.model import Attempt, AuditEntry, Job, JobFilter, JobId
+from herdsman.core.reasons import Reason
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState
+from herdsman.store.database import Tx
+from herdsman.store.reading import Record, record, records
+from herdsman.store.schema import audit, job_attempts, job_tags, jobs
+
+LARGEST_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    jobs: tuple[Job, ...]
+    next: str | None
+    """Where the next page begins; None on the last one."""
+
+
+def get(tx: Tx, job_id: JobId) -> Job:
+    row = record(tx, select(jobs).where(jobs.c.job_id == job_id))
+    if row is None:
+        raise NotFound(f"there is no job {job_id!r}")
+    return to_job(row)
+
+
+def page(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Page:
+    """Newest first. The cursor names a job, so jobs that come and go do not shift the pages."""
+    if not 1 <= limit <= LARGEST_PAGE:
+        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {LARGEST_PAGE}")
+    query = select(jobs).where(*matching(wanted))
+    if after is not None:
+        query = query.where(_beyond(after))
+    query = query.order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc()).limit(limit + 1)
+    found = [to_job(row) for row in records(tx, query)]
+    more = len(found) > limit
+    return Page(tuple(found[:limit]), _cursor(found[limit - 1]) if more else None)
+
+
+def count_by_state(tx: Tx) -> Mapping[JobState, int]:
+    query = select(jobs.c.status, func.count().label("count")).group_by(jobs.c.status)
+    found = {row["status"]: int(row["count"]) for row in records(tx, query)}
+    return {state: found.get(state.value, 0) for state in JobState}
+
+
+def attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
+    query = select(job_attempts).where(job_attempts.c.job_id == job_id).order_by(job_attempts.c.claim_token)
+    return [_to_attempt(row) for row in records(tx, query.limit(1000))]
+
+
+def history(tx: Tx, kind: str, object_id: str) -> list[AuditEntry]:
+    query = select(audit).where(audit.c.object_kind == kind, audit.c.object_id == object_id)
+    return [_to_entry(row) for row in records(tx, query.order_by(audit.c.seq).limit(10_000))]
+
+
+def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
+    exact = {
+        jobs.c.type: wanted.type,
+        jobs.c.agent: wanted.agent,
+        jobs.c.pool: wanted.pool,
+        jobs.c.failure_class: wanted.failure_class,
+    }
+    conditions = [column == str(value) for column, value in exact.items() if value is not None]
+    if wanted.states:
+        conditions.append(jobs.c.status.in_([state.value for state in wanted.states]))
+    if wanted.tag is not None:
+        conditions.append(jobs.c.job_id.in_(select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)))
+    return conditions
+
+
+def _cursor(job: Job) -> str:
+    return urlsafe_b64encode(f"{job.created_at.isoformat()}|{job.job_id}".encode()).decode()
+
+
+def _beyond(cursor: str) -> ColumnElement[bool]:
+    try:
+        when, _, job_id = urlsafe_b64decode(cursor.encode()).decode().partition("|")
+        created_at = datetime.fromisoformat(when).astimezone(UTC)
+    except (NotBase64, ValueError) as error:
+        raise InvalidRequest(f"the cursor {cursor!r} is not one that we gave out") from error
+    same_instant = and_(jobs.c.created_at == created_at, jobs.c.job_id < job_id)
+    return or_(jobs.c.created_at < created_at, same_instant)
+
+
+def to_job(row: Record) -> Job:
+    same = {field: row[field] for field in _SAME}
+    return Job(
+        **same,
+        state=JobState(row["status"]),
+        reason=Reason(row["reason"]),
+        tags=tuple(json.loads(row["tags"])),
+        payload=json.loads(row["payload"]),
+        result=None if row["result"] is None else json.loads(row["result"]),
+        retry_base=seconds(row["retry_base_s"]),
+        retry_cap=seconds(row["retry_cap_s"]),
+        timeout=seconds(row["timeout_s"]),
+        failure_class=_failure_class(row),
+    )
+
+
+_CONVERTED = {
+    "state",
+    "reason",
+    "tags",
+    "payload",
+    "result",
+    "retry_base",
+    "retry_cap",
+    "timeout",
+    "failure_class",
+}
+_SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVERTED)
+
+
+def seconds(value: float | None) -> timedelta | None:
+    return None if value is None else timedelta(seconds=value)
+
+
+def _to_attempt(row: Record) -> Attempt:
+    values: Record = {**row, "failure_class": _failure_class(row)}
+    return Attempt(**values)
+
+
+def _failure_class(row: Record) -> FailureClass | None:
+    return None if row["failure_class"] is None else FailureClass(row["failure_class"])
+
+
+def _to_entry(row: Record) -> AuditEntry:
+    return AuditEntry(
+        ts=row["ts"],
+        event_type=row["event_type"],
+        kind=row["object_kind"],
+        object_id=row["object_id"],
+        seq=row["seq"],
+        from_state=row["from_status"],
+        to_state=row["to_status"],
+        reason=row["reason"],
+        actor=row["actor"],
+        details=row["details"],
+    )

@@ -1,0 +1,225 @@
+"""The tables. Their names and first columns are public; migrations/ holds the way here."""
+
+from enum import StrEnum
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    UniqueConstraint,
+    text,
+)
+
+from herdsman.core.machine import AnyMachine
+from herdsman.core.order import HIGHEST, LOWEST
+from herdsman.core.states import HELD, JOB, LEASE, POOL, WORKER
+from herdsman.store.columns import Instant, JsonObject, JsonText, long_text, name, real
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+}
+metadata = MetaData(naming_convention=NAMING)
+
+# Keys that grow by themselves; SQLite only does that for a plain INTEGER.
+_SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def in_states(states: tuple[StrEnum, ...] | frozenset[StrEnum], column: str = "status") -> str:
+    """SQL: `column` is one of `states`. Sorted, so that generated text is the same every time."""
+    return f"{column} IN ({', '.join(repr(str(state)) for state in sorted(states))})"
+
+
+def _moving(machine: AnyMachine) -> list[Column[object] | CheckConstraint]:
+    """What every table of a state machine has: the state, why, by whom, and how many moves so far."""
+    return [
+        Column("status", name(32), nullable=False),
+        Column("reason", name(64), nullable=False),
+        Column("actor", name(255), nullable=False),
+        Column("version", BigInteger(), nullable=False),
+        Column("updated_at", Instant(), nullable=False),
+        CheckConstraint(in_states(machine.states), name="status"),
+    ]
+
+
+jobs = Table(
+    JOB.table,
+    metadata,
+    Column("job_id", name(128), primary_key=True),
+    Column("type", name(64), nullable=False),
+    Column("payload", JsonText(), nullable=False),
+    *_moving(JOB),
+    Column("agent", name(255), nullable=False),
+    Column("pool", name(128), nullable=False),
+    Column("owner_pool", name(128)),
+    Column("priority", Integer(), nullable=False),
+    Column("place", BigInteger(), nullable=False),
+    Column("tags", JsonText(), nullable=False),
+    Column("body_hash", name(64), nullable=False),
+    Column("idempotency_key", name(255)),
+    Column("attempts", Integer(), nullable=False),
+    Column("max_attempts", Integer(), nullable=False),
+    Column("interruptions", Integer(), nullable=False),
+    Column("worker_losses", Integer(), nullable=False),
+    Column("out_of_memory", Integer(), nullable=False),
+    Column("retry_base_s", real()),
+    Column("retry_cap_s", real()),
+    Column("timeout_s", real()),
+    Column("run_at", Instant(), nullable=False),
+    Column("worker_id", name(128), ForeignKey("workers.id")),
+    Column("last_worker_id", name(128)),
+    Column("claim_token", BigInteger(), nullable=False),
+    Column("claim_expires_at", Instant()),
+    Column("claimed_at", Instant()),
+    Column("started_at", Instant()),
+    Column("deadline_at", Instant()),
+    Column("progress", real()),
+    Column("progress_note", name(255)),
+    Column("progress_at", Instant()),
+    Column("cancel_requested_at", Instant()),
+    Column("finished_at", Instant()),
+    Column("result", JsonText()),
+    Column("failure_class", name(32)),
+    Column("last_error", long_text()),
+    Column("service_job_id", name(255)),
+    Column("service_status", name(64)),
+    Column("service_submitted_at", Instant()),
+    Column("last_service_check", Instant()),
+    Column("created_at", Instant(), nullable=False),
+    # One job per worker: a worker's name stands on the job that it holds and on no other.
+    UniqueConstraint("worker_id"),
+    UniqueConstraint("agent", "idempotency_key"),
+    CheckConstraint(f"({in_states(HELD)}) = (worker_id IS NOT NULL)", name="owned"),
+    CheckConstraint(f"({in_states(HELD)}) = (claim_expires_at IS NOT NULL)", name="expires"),
+    CheckConstraint(f"({in_states(JOB.terminal)}) = (finished_at IS NOT NULL)", name="finished"),
+    CheckConstraint("status = 'done' OR result IS NULL", name="result"),
+    CheckConstraint("status <> 'done' OR cancel_requested_at IS NULL", name="cancelled"),
+    CheckConstraint("attempts >= 0 AND interruptions >= 0 AND claim_token >= attempts", name="counted"),
+    CheckConstraint(f"priority BETWEEN {LOWEST} AND {HIGHEST}", name="priority"),
+    CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress"),
+    Index("ix_orchestrator_jobs_claim", "status", "pool", "place"),
+    Index("ix_orchestrator_jobs_due", "status", "run_at"),
+    Index("ix_orchestrator_jobs_list", "created_at", "job_id"),
+    Index("ix_orchestrator_jobs_finished", "finished_at"),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+job_tags = Table(
+    "job_tags",
+    metadata,
+    Column("tag", name(64), primary_key=True),
+    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True, index=True),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+job_attempts = Table(
+    "job_attempts",
+    metadata,
+    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
+    Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
+    Column("attempt", Integer(), nullable=False),
+    Column("worker_id", name(128), nullable=False, index=True),
+    Column("pool", name(128), nullable=False),
+    Column("claimed_at", Instant(), nullable=False),
+    Column("started_at", Instant()),
+    Column("ended_at", Instant()),
+    Column("outcome", name(32)),
+    Column("reason", name(64)),
+    Column("failure_class", name(32)),
+    Column("error", long_text()),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+workers = Table(
+    WORKER.table,
+    metadata,
+    Column("id", name(128), primary_key=True),
+    Column("instance_type", name(128)),
+    Column("created_at", Instant(), nullable=False, index=True),
+    # No default: a heartbeat that nobody sent would look like a worker that lives.
+    Column("last_heartbeat", Instant(), index=True),
+    *_moving(WORKER),
+    Column("pool", name(128), nullable=False),
+    Column("entered_state_at", Instant(), nullable=False),
+    Column("metadata", JsonObject(), nullable=False),
+    Index("ix_workers_status", "status", "pool"),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+pools = Table(
+    POOL.table,
+    metadata,
+    Column("pool_id", name(128), primary_key=True),
+    Column("agent_name", name(255), nullable=False),
+    Column("model_id", name(255)),
+    Column("adapter", name(255)),
+    Column("desired_workers", Integer(), nullable=False, server_default=text("0")),
+    Column("spawned_workers", Integer(), nullable=False, server_default=text("0")),
+    Column("started_at", Instant(), nullable=False),
+    Column("last_heartbeat", Instant()),
+    *_moving(POOL),
+    Column("hold_seconds", Integer(), nullable=False, server_default=text("600")),
+    Column("metadata", JsonObject(), nullable=False),
+    CheckConstraint("desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0", name="counted"),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+leases = Table(
+    LEASE.table,
+    metadata,
+    Column("token", name(64), primary_key=True),
+    Column("agent_name", name(255), nullable=False),
+    Column("gpu_index", Integer()),
+    Column("mode", name(8), nullable=False, server_default=text("'gpu'")),
+    Column("created_at", Instant(), nullable=False),
+    Column("expires_at", Instant(), nullable=False),
+    Column("last_heartbeat", Instant()),
+    *_moving(LEASE),
+    Column("metadata", JsonObject(), nullable=False),
+    CheckConstraint("mode IN ('gpu', 'cpu')", name="mode"),
+    Index("idx_leases_agent", "agent_name"),
+    Index("ix_orchestrator_leases_expiry", "status", "expires_at"),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+audit = Table(
+    "orchestrator_audit",
+    metadata,
+    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("ts", Instant(), nullable=False, index=True),
+    Column("event_type", name(128), nullable=False),
+    Column("object_kind", name(16), nullable=False),
+    Column("object_id", name(128), nullable=False),
+    Column("seq", BigInteger(), nullable=False),
+    Column("from_status", name(32)),
+    Column("to_status", name(32), nullable=False),
+    Column("reason", name(64), nullable=False),
+    Column("actor", name(255), nullable=False),
+    Column("details", JsonObject(), nullable=False),
+    UniqueConstraint("object_kind", "object_id", "seq"),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+    sqlite_autoincrement=True,
+)
+
+retention = Table(
+    "orchestrator_retention",
+    metadata,
+    Column("name", name(32), primary_key=True),
+    Column("prune_before", Instant(), nullable=False),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)

@@ -1,0 +1,100 @@
+"""Bring a database to the schema of this version, and say what is wrong with one that is not there."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
+from herdsman.store import triggers
+from herdsman.store.database import Database
+from herdsman.store.server import inspect_server
+
+LOCK = "herdsman_upgrade"
+# Any number will do, as long as every version of Herdsman uses the same.
+_LOCK_NUMBER = 0x6865726473
+_LONGEST_WAIT_S = 60
+
+
+def upgrade(database: Database) -> str:
+    """Migrate and put the guards in place; harmless to repeat, and safe when two do it at once."""
+    inspect_server(database)
+    with database.alone() as connection, _locked(connection):
+        _refuse_newer(connection)
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        triggers.install(connection)
+        connection.commit()
+    return latest()
+
+
+def require_current(database: Database) -> None:
+    """What every program does at its start: refuse to work on a schema that it does not know."""
+    inspect_server(database)
+    fault = schema_fault(database)
+    if fault is not None:
+        raise StoreMisconfigured(fault)
+
+
+def schema_fault(database: Database) -> str | None:
+    """What keeps us from working on this schema, and what to do about it."""
+    with database.alone() as connection:
+        found = MigrationContext.configure(connection).get_current_revision()
+        if found is None:
+            return "the database has no Herdsman tables yet: run herdsman db init"
+        if found not in _known():
+            return _newer(found)
+        if found != latest():
+            return f"the database has schema {found}, we need {latest()}: run herdsman db upgrade"
+        gone = triggers.missing(connection)
+        return f"the database lacks the guards {', '.join(gone)}: run herdsman db upgrade" if gone else None
+
+
+def _refuse_newer(connection: Connection) -> None:
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found is not None and found not in _known():
+        raise StoreMisconfigured(_newer(found))
+
+
+def _newer(found: str) -> str:
+    return f"the database has schema {found}, which is newer than this version of Herdsman: upgrade Herdsman"
+
+
+def latest() -> str:
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None
+    return head
+
+
+def _known() -> set[str]:
+    return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "herdsman.store:migrations")
+    return config
+
+
+@contextmanager
+def _locked(connection: Connection) -> Generator[None]:
+    """One upgrade at a time. SQLite's BEGIN IMMEDIATE is such a lock already."""
+    match connection.dialect.name:
+        case "postgresql":
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})"))
+            yield
+        case "mysql":
+            asked = text(f"SELECT GET_LOCK('{LOCK}', {_LONGEST_WAIT_S})")
+            if connection.execute(asked).scalar() != 1:
+                raise StoreUnavailable(f"another upgrade has held the lock {LOCK} for {_LONGEST_WAIT_S} s")
+            try:
+                yield
+            finally:
+                connection.execute(text(f"DO RELEASE_LOCK('{LOCK}')"))
+        case _:
+            yield

@@ -1,0 +1,82 @@
+"""What time does to jobs: due ones are queued, old ones are removed. Every pass is bounded."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from herdsman.core.model import JobId
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JOB, JobState
+from herdsman.store.database import Tx
+from herdsman.store.hot import Hot
+from herdsman.store.schema import audit, job_attempts, job_tags, jobs, retention
+
+BATCH = 500
+
+DUE = Hot(
+    select(jobs.c.job_id)
+    .where(jobs.c.status == bindparam("b_status"), jobs.c.run_at <= bindparam("b_now"))
+    .order_by(jobs.c.run_at)
+    .limit(BATCH)
+    .with_for_update(skip_locked=True)
+)
+
+STAGE = Hot(
+    lambda listed: (
+        update(jobs)
+        .where(jobs.c.job_id.in_(listed), jobs.c.status == bindparam("b_status"))
+        .values(
+            status=JobState.PENDING.value,
+            reason=Reason.DUE.value,
+            actor="leader",
+            version=jobs.c.version + 1,
+            updated_at=bindparam("b_now"),
+        )
+    )
+)
+
+
+def stage(tx: Tx, waiting: JobState) -> int:
+    """Queue the next batch of jobs in the state `waiting` whose time has come."""
+    values: dict[str, Any] = {"b_status": waiting.value, "b_now": tx.now()}
+    due = [row[0] for row in tx.rows(DUE, values)]
+    return tx.run(STAGE, values, due) if due else 0
+
+
+def prune_jobs(tx: Tx, before: datetime) -> int:
+    """Remove the next batch of jobs that ended before then, with all that is recorded of them."""
+    query = select(jobs.c.job_id).where(jobs.c.finished_at < before, jobs.c.status.in_(_ENDED))
+    found = [
+        JobId(job_id) for job_id in tx.execute(query.limit(BATCH).with_for_update(skip_locked=True)).scalars()
+    ]
+    if not found:
+        return 0
+    allow_pruning(tx, before)
+    tx.execute(delete(audit).where(audit.c.object_kind == JOB.kind, audit.c.object_id.in_(found)))
+    for table in (job_tags, job_attempts, jobs):
+        tx.execute(delete(table).where(table.c.job_id.in_(found)))
+    return len(found)
+
+
+def prune_audit(tx: Tx, before: datetime) -> int:
+    """Remove the next batch of old audit rows; those of a job go with the job, so that none has a gap."""
+    query = select(audit.c.id).where(audit.c.ts < before, audit.c.object_kind != JOB.kind)
+    found = list(tx.execute(query.order_by(audit.c.ts).limit(BATCH)).scalars())
+    if found:
+        allow_pruning(tx, before)
+        tx.execute(delete(audit).where(audit.c.id.in_(found)))
+    return len(found)
+
+
+def allow_pruning(tx: Tx, before: datetime) -> None:
+    """The audit lets go only of rows older than what is written here; and here it stays on record."""
+    mine = retention.c.name == "audit"
+    current = tx.execute(select(retention.c.prune_before).where(mine).with_for_update()).scalar_one_or_none()
+    if current is None:
+        tx.execute(insert(retention).values(name="audit", prune_before=before))
+    elif current < before:
+        tx.execute(update(retention).where(mine).values(prune_before=before))
+
+
+_ENDED = [state.value for state in JOB.terminal]

@@ -1,0 +1,92 @@
+"""Workers: registered, moved through their states, and kept alive by their beats."""
+
+from collections.abc import Mapping
+
+from sqlalchemy import bindparam, insert, select, update
+
+from herdsman.core.errors import NotFound, StaleWrite
+from herdsman.core.model import PoolId, Worker, WorkerId
+from herdsman.core.reasons import Reason
+from herdsman.core.states import SERVING, WORKER, WorkerState
+from herdsman.store.database import Tx
+from herdsman.store.hot import Hot, one_of
+from herdsman.store.reading import record
+from herdsman.store.schema import workers
+
+BEAT = Hot(
+    update(workers)
+    .where(workers.c.id == bindparam("b_id"), one_of(workers.c.status, SERVING))
+    .values(last_heartbeat=bindparam("b_now"))
+)
+STATE = Hot(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
+
+
+def register(
+    tx: Tx, worker_id: WorkerId, *, pool: PoolId, instance_type: str | None, metadata: Mapping[str, object]
+) -> None:
+    """The row comes first: nothing may run that is not written down."""
+    now = tx.now()
+    tx.execute(
+        insert(workers).values(
+            id=worker_id,
+            pool=pool,
+            instance_type=instance_type,
+            metadata=dict(metadata),
+            status=WorkerState.SPAWNING.value,
+            reason=Reason.REGISTERED.value,
+            actor="leader",
+            version=1,
+            created_at=now,
+            updated_at=now,
+            entered_state_at=now,
+        )
+    )
+
+
+def move(tx: Tx, worker_id: WorkerId, to: WorkerState, reason: Reason, who: str) -> None:
+    """The state table is the guard; a worker that has moved on is left alone."""
+    sources = [state.value for state in WORKER.sources(to)]
+    changed = tx.execute(
+        update(workers)
+        .where(workers.c.id == worker_id, workers.c.status.in_(sources))
+        .values(
+            status=to.value,
+            reason=reason.value,
+            actor=who,
+            version=workers.c.version + 1,
+            updated_at=tx.now(),
+            entered_state_at=tx.now(),
+        )
+    ).rowcount
+    if changed == 0:
+        state = get(tx, worker_id).state
+        raise StaleWrite(f"worker {worker_id!r} is {state} and cannot become {to}")
+
+
+def beat(tx: Tx, worker_id: WorkerId) -> WorkerState:
+    """Note that the worker lives; its state is what it has to be told."""
+    alive = tx.run(BEAT, {"b_id": worker_id, "b_now": tx.now()}) == 1
+    found = tx.rows(STATE, {"b_id": worker_id})
+    if not found:
+        raise NotFound(f"there is no worker {worker_id!r}")
+    state = WorkerState(found[0][0])
+    if not alive:
+        raise StaleWrite(f"worker {worker_id!r} is {state}: stop its handler and exit")
+    return state
+
+
+def get(tx: Tx, worker_id: WorkerId) -> Worker:
+    row = record(tx, select(workers).where(workers.c.id == worker_id))
+    if row is None:
+        raise NotFound(f"there is no worker {worker_id!r}")
+    return Worker(
+        id=WorkerId(row["id"]),
+        pool=PoolId(row["pool"]),
+        state=WorkerState(row["status"]),
+        reason=Reason(row["reason"]),
+        instance_type=row["instance_type"],
+        created_at=row["created_at"],
+        last_heartbeat=row["last_heartbeat"],
+        entered_state_at=row["entered_state_at"],
+        metadata=row["metadata"],
+    )

@@ -1,0 +1,96 @@
+"""Jobs and workers with everything that a test does not name filled in."""
+
+from typing import Any
+
+from sqlalchemy import text
+
+from herdsman.control.commands import (
+    claim_job,
+    complete_job,
+    fail_job,
+    find_history,
+    move_worker,
+    register_worker,
+    submit_job,
+)
+from herdsman.control.services import Services
+from herdsman.core.model import (
+    DEFAULT_POOL,
+    AuditEntry,
+    Claim,
+    Failure,
+    JobId,
+    NewJob,
+    PoolId,
+    WorkerId,
+)
+from herdsman.core.reasons import Reason
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JOB, JobState, WorkerState
+from herdsman.store.database import Database
+
+BROKEN = Failure(kind=FailureClass.JOB_ERROR, error="the handler raised")
+HOPELESS = Failure(kind=FailureClass.USER_ERROR, error="no such model")
+
+
+def a_job(services: Services, **wanted: Any) -> JobId:
+    return submit_job(services, NewJob(**{"type": "demo", **wanted})).job_id
+
+
+def a_worker(services: Services, name: str = "w1", *, pool: str = DEFAULT_POOL) -> WorkerId:
+    """One that is active, so that it may claim."""
+    worker_id = WorkerId(name)
+    register_worker(services, worker_id, pool=PoolId(pool))
+    move_worker(services, worker_id, WorkerState.ACTIVE, Reason.READY)
+    return worker_id
+
+
+def a_claim(services: Services, worker: str = "w1", **wanted: Any) -> Claim:
+    """A new job in the hands of a new worker."""
+    a_job(services, **wanted)
+    return claimed(services, a_worker(services, worker))
+
+
+def claimed(services: Services, worker_id: WorkerId) -> Claim:
+    claim = claim_job(services, worker_id)
+    assert claim is not None, "there was no job to claim"
+    return claim
+
+
+def an_ended_job(services: Services, state: JobState, worker: str = "w1", **wanted: Any) -> JobId:
+    """A job that was claimed once and is now `done` or `dead_letter`."""
+    claim = a_claim(services, worker, **wanted)
+    if state is JobState.DONE:
+        complete_job(services, claim.key, {"ok": True})
+    else:
+        fail_job(services, claim.key, HOPELESS)
+    return claim.key.job_id
+
+
+def sql(database: Database, statement: str, **values: Any) -> int:
+    """What a person could type, past every command of ours; how many rows it touched."""
+    return database.transact(lambda tx: tx.execute(text(statement), values).rowcount)
+
+
+def scalar(database: Database, query: str, **values: Any) -> Any:
+    return database.read(lambda tx: tx.execute(text(query), values).scalar())
+
+
+def replayed(services: Services, job_id: JobId) -> str | None:
+    """The state that follows from the audit alone, which must be without a gap and a legal story."""
+    state = None
+    for number, entry in enumerate(find_history(services, job_id), start=1):
+        assert entry.seq == number, f"the audit of {job_id} has a gap before {entry.seq}"
+        assert entry.from_state == state, f"{entry} does not follow {state}"
+        assert _follows(entry), f"{entry} is no legal move"
+        state = entry.to_state
+    return state
+
+
+def _follows(entry: AuditEntry) -> bool:
+    to = JobState(entry.to_state)
+    if entry.from_state is None:
+        return to in JOB.initial
+    here = JobState(entry.from_state)
+    asked_to_cancel = to is here and entry.reason == Reason.CANCEL_REQUESTED
+    return asked_to_cancel or JOB.allows(here, to) or to in JOB.reopens.get(here, ())

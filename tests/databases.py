@@ -1,0 +1,159 @@
+"""A fresh database for each test on SQLite, PostgreSQL and MariaDB, and a clock that a test can move."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+from psycopg import connect
+from psycopg.sql import SQL, Identifier
+from sqlalchemy import NullPool, create_engine, text
+
+from herdsman.store import triggers
+from herdsman.store.database import Database
+from herdsman.store.schema import metadata
+from herdsman.store.upgrade import upgrade
+from herdsman.testing.servers.mariadb import MariadbServer
+from herdsman.testing.servers.postgres import PostgresServer
+from herdsman.wiring import SystemClock
+
+TIMEOUT = timedelta(seconds=10)
+
+
+class MovingClock:
+    """What the database says the time is: its own clock, moved by the test or stopped by it."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta(0)
+        self._stopped_at: datetime | None = None
+
+    def advance(self, by: timedelta) -> None:
+        self._ahead += by
+
+    def stop(self, at: datetime) -> None:
+        """From here on it moves only when told to."""
+        self._ahead, self._stopped_at = timedelta(0), at
+
+    def shown(self, real: datetime) -> datetime:
+        return (self._stopped_at or real) + self._ahead
+
+
+@contextmanager
+def opened(
+    url: str, clock: MovingClock | None = None, *, timeout: timedelta = TIMEOUT, pool_size: int = 10
+) -> Iterator[Database]:
+    moving = clock or MovingClock()
+    database = Database(
+        url,
+        clock=SystemClock(),
+        timeout=timeout,
+        pool_size=pool_size,
+        clock_of=lambda tx: moving.shown(database.read_clock(tx)),
+    )
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+class Backend(Protocol):
+    """One of the three databases, as the tests use it."""
+
+    @property
+    def product(self) -> str:
+        """Its name and version, for the summary."""
+        ...
+
+    def fresh(self) -> str:
+        """The URL of a database with all tables and nothing in them."""
+        ...
+
+    def empty(self) -> str:
+        """The URL of a database without tables."""
+        ...
+
+    def drop(self, url: str) -> None: ...
+
+
+class SqliteFiles:
+    def __init__(self, directory: Path) -> None:
+        self.product = f"SQLite {sqlite3.sqlite_version}"
+        self._directory = directory
+        self._template = directory / "template.db"
+        make_schema(f"sqlite:///{self._template}")
+
+    def fresh(self) -> str:
+        url = self.empty()
+        shutil.copyfile(self._template, url.removeprefix("sqlite:///"))
+        return url
+
+    def empty(self) -> str:
+        return f"sqlite:///{self._directory / uuid4().hex}.db"
+
+    def drop(self, url: str) -> None:
+        file = Path(url.removeprefix("sqlite:///"))
+        for left in file.parent.glob(f"{file.name}*"):
+            left.unlink()
+
+
+class PostgresDatabases:
+    def __init__(self, server: PostgresServer) -> None:
+        self.product = f"PostgreSQL {server.version}"
+        self.server = server
+        server.create_database("template")
+        make_schema(server.url("template"))
+
+    def fresh(self) -> str:
+        name = uuid4().hex
+        with connect(f"postgresql://herdsman@127.0.0.1:{self.server.port}/postgres", autocommit=True) as connection:
+            copied = SQL("CREATE DATABASE {} TEMPLATE template")
+            connection.execute(copied.format(Identifier(name)))
+        return self.server.url(name)
+
+    def empty(self) -> str:
+        name = uuid4().hex
+        self.server.create_database(name)
+        return self.server.url(name)
+
+    def drop(self, url: str) -> None:
+        self.server.drop_database(url.rpartition("/")[2])
+
+
+class MariadbDatabases:
+    """Tables are slow to make here, so the tests share one database that is emptied in between."""
+
+    def __init__(self, server: MariadbServer) -> None:
+        self.product = f"MariaDB {server.version}"
+        self.server = server
+        server.create_database("shared")
+        make_schema(server.url("shared"))
+
+    def fresh(self) -> str:
+        url = self.server.url("shared")
+        engine = create_engine(url, poolclass=NullPool)
+        with engine.connect() as connection:
+            assert not triggers.missing(connection), "an earlier test has taken guards away"
+            connection.execute(text("SET foreign_key_checks = 0"))
+            for table in metadata.tables:
+                if connection.execute(text(f"SELECT 1 FROM {table} LIMIT 1")).first():
+                    connection.execute(text(f"TRUNCATE {table}"))
+        return url
+
+    def empty(self) -> str:
+        name = uuid4().hex
+        self.server.create_database(name)
+        return self.server.url(name)
+
+    def drop(self, url: str) -> None:
+        name = url.rpartition("/")[2].partition("?")[0]
+        if name != "shared":
+            self.server.drop_database(name)
+
+
+def make_schema(url: str) -> None:
+    with opened(url) as database:
+        upgrade(database)
