@@ -28,10 +28,10 @@ lock: .venv/bin/uv ## Lock the dependencies again, keeping the pins that still f
 	$(bin)/python -m scripts.lock
 
 mutants: .venv/ready servers ## Break the code on purpose, and see that a test notices
-	$(bin)/python tests/mutants/run.py
+	$(bin)/python -m tests.mutants.run
 
 bench: .venv/ready servers ## Measure the store
-	$(bin)/python bench/store.py
+	$(bin)/python -m bench.store
 
 clean: ## Remove what the commands above made
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .mutants

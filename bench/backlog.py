@@ -12,7 +12,7 @@ from herdsman.store.schema import jobs
 
 BATCH = 1000
 """The most that one request submits, and the most that MariaDB counts by recursion."""
-_STEP = timedelta(milliseconds=20)
+_PAUSE = timedelta(microseconds=20)
 _FIRST = 10**9
 
 
@@ -24,7 +24,7 @@ def fill(services: Services, new: NewJob, count: int) -> None:
     with services.database.engine.begin() as connection:
         now = connection.execute(select(jobs.c.created_at).where(jobs.c.job_id == sample)).scalar_one()
         for done in range(0, count - 1, BATCH):
-            _add(connection, sample, done, min(BATCH, count - 1 - done), now - _STEP * ((count - done) // BATCH + 1))
+            _add(connection, sample, done, min(BATCH, count - 1 - done), now - _PAUSE * (count - done))
     _settle(services)
 
 
@@ -38,7 +38,8 @@ def _add(connection: Connection, sample: JobId, done: int, count: int, due: date
         "place": numbers.c.n + literal(place(due, 0, timedelta()), BigInteger()),
     }
     copies = select(*(value.label(name) for name, value in values.items())).where(jobs.c.job_id == sample)
-    connection.execute(insert(jobs).from_select(list(values), copies.select_from(jobs).join(numbers, literal(1) == 1)))
+    copies = copies.select_from(jobs).join(numbers, literal(1) == 1)
+    connection.execute(insert(jobs).from_select(list(values), copies))
 
 
 def _numbers(count: int) -> CTE:
@@ -55,6 +56,6 @@ def _settle(services: Services) -> None:
 
 
 _UPKEEP = {
-    "postgresql": "VACUUM ANALYZE",
+    "postgresql": "VACUUM ANALYZE orchestrator_jobs, orchestrator_audit",
     "mysql": "ANALYZE TABLE orchestrator_jobs, orchestrator_audit",
 }

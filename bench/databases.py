@@ -2,26 +2,21 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from uuid import uuid4
+from typing import Any
 
-from bench.raw import TONGUES, Raw
-from bench.work import CLAIM_TTL_S
+from bench.work import CLAIM_TTL_S, new_job_id
 from herdsman.control.services import Services
-from herdsman.core.model import JobId, JobPolicy
-from herdsman.store import triggers
+from herdsman.core.model import JobPolicy
 from herdsman.store.database import Database
-from herdsman.store.schema import metadata
+from herdsman.store.upgrade import upgrade
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-
-POSTGRES_MEMORY = "1GB"
-MARIADB_MEMORY = "1G"
 
 
 @dataclass(frozen=True)
@@ -30,45 +25,30 @@ class Place:
 
     name: str
     version: str
-    settings: str
     urls: Mapping[str, str]
 
 
-class _Postgres(PostgresServer):
-    """With the memory that a server of this size would be given."""
-
-    def _command(self) -> list[str]:
-        return [*super()._command(), "-c", f"shared_buffers={POSTGRES_MEMORY}"]
-
-
-class _Mariadb(MariadbServer):
-    def _command(self) -> list[str]:
-        return [*super()._command(), f"--innodb-buffer-pool-size={MARIADB_MEMORY}"]
-
-
 @contextmanager
-def sqlite(names: list[str]) -> Iterator[Place]:
+def sqlite(names: list[str]) -> Generator[Place]:
     with TemporaryDirectory(prefix="herdsman-bench-") as directory:
         urls = {name: f"sqlite:///{Path(directory, name)}.db" for name in names}
-        yield Place("SQLite", sqlite3.sqlite_version, "journal_mode=WAL, synchronous=FULL", urls)
+        yield Place("SQLite", sqlite3.sqlite_version, urls)
 
 
 @contextmanager
-def postgres(names: list[str]) -> Iterator[Place]:
-    settings = f"fsync=on, synchronous_commit=on, full_page_writes=on, shared_buffers={POSTGRES_MEMORY}"
-    with _Postgres(durable=True) as server:
+def postgres(names: list[str]) -> Generator[Place]:
+    with PostgresServer(durable=True) as server:
         for name in names:
             server.create_database(name)
-        yield Place("PostgreSQL", server.version, settings, {name: server.url(name) for name in names})
+        yield Place("PostgreSQL", server.version, {name: server.url(name) for name in names})
 
 
 @contextmanager
-def mariadb(names: list[str]) -> Iterator[Place]:
-    settings = f"innodb_flush_log_at_trx_commit=1, innodb_buffer_pool_size={MARIADB_MEMORY}, no binary log"
-    with _Mariadb(durable=True) as server:
+def mariadb(names: list[str]) -> Generator[Place]:
+    with MariadbServer(durable=True) as server:
         for name in names:
             server.create_database(name)
-        yield Place("MariaDB", server.version, settings, {name: server.url(name) for name in names})
+        yield Place("MariaDB", server.version, {name: server.url(name) for name in names})
 
 
 PLACES = {"sqlite": sqlite, "postgresql": postgres, "mariadb": mariadb}
@@ -83,21 +63,19 @@ class _Clock:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Services]:
+def opened(url: str) -> Generator[Services]:
     """A new database with our tables and guards."""
     database = Database(url, clock=_Clock())
-    with database.engine.begin() as connection:
-        metadata.create_all(connection)
-        triggers.install(connection)
+    upgrade(database)
     policy = JobPolicy(claim_ttl=timedelta(seconds=CLAIM_TTL_S))
     try:
-        yield Services(database, policy, lambda: JobId(uuid4().hex))
+        yield Services(database, policy, new_job_id)
     finally:
         database.close()
 
 
 @contextmanager
-def raw_on(url: str) -> Iterator[Raw]:
+def connected(url: str) -> Generator[tuple[str, Any]]:
     """A driver's connection that was opened with our settings, and that SQLAlchemy then never sees again."""
     database = Database(url, clock=_Clock())
     pooled = database.engine.raw_connection()
@@ -105,7 +83,7 @@ def raw_on(url: str) -> Iterator[Raw]:
     assert connection is not None
     pooled.detach()
     try:
-        yield Raw(connection, TONGUES[database.engine.dialect.name])
+        yield database.engine.dialect.name, connection
     finally:
         connection.close()
         database.close()

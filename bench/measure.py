@@ -2,8 +2,9 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 from typing import TypeVar
 
@@ -36,41 +37,35 @@ class Effort:
 
 Timings = Mapping[Case, float]
 """Seconds per job."""
+Fields = Mapping[int, Mapping[str, Contender]]
+"""The contenders of each backlog, by name."""
 
 
-def measure(fields: Mapping[int, Mapping[str, Contender]], effort: Effort) -> Timings:
-    """`fields` has the contenders of each backlog. One more round comes first and is not counted."""
+def measure(fields: Fields, effort: Effort) -> Timings:
+    """The median of every call. One more round comes first and is not counted."""
     kept: defaultdict[Case, list[float]] = defaultdict(list)
     for number in range(effort.rounds + 1):
         for case, seconds in _round(fields, effort, backwards=number % 2 == 1):
             if number > 0:
-                kept[case].append(seconds)
-    return {case: median(rounds) for case, rounds in kept.items()}
+                kept[case].append(seconds / case.size)
+    return {case: median(calls) for case, calls in kept.items()}
 
 
-def _round(
-    fields: Mapping[int, Mapping[str, Contender]], effort: Effort, *, backwards: bool
-) -> Sequence[tuple[Case, float]]:
-    found: list[tuple[Case, float]] = []
-    for size in SIZES:
-        for backlog, sides in fields.items():
-            for name in sorted(sides, reverse=backwards):
-                spent = _cycles(sides[name], size, effort.cycles[size])
-                found += [(Case(name, operation, size, backlog), seconds) for operation, seconds in spent.items()]
-    return found
+def _round(fields: Fields, effort: Effort, *, backwards: bool) -> Iterator[tuple[Case, float]]:
+    for size, backlog in product(SIZES, fields):
+        for side, contender in sorted(fields[backlog].items(), reverse=backwards):
+            for _ in range(effort.cycles[size]):
+                for operation, seconds in _cycle(contender, size).items():
+                    yield Case(side, operation, size, backlog), seconds
 
 
-def _cycles(contender: Contender, size: int, count: int) -> Mapping[str, float]:
-    """Each cycle submits what it claims, so the backlog stays what it is."""
-    spent = dict.fromkeys(OPERATIONS, 0.0)
-    for _ in range(count):
-        spent["submit"] += _timed(lambda: contender.submit(size))[1]
-        claims, seconds = _timed(lambda: contender.claim(size))
-        assert len(claims) == size, f"{len(claims)} jobs were claimed, not {size}"
-        spent["claim"] += seconds
-        spent["complete"] += _timed(lambda claims=claims: contender.complete(claims))[1]
-    spent[BOTH] = spent["claim"] + spent["complete"]
-    return {operation: seconds / count / size for operation, seconds in spent.items()}
+def _cycle(contender: Contender, size: int) -> Mapping[str, float]:
+    """It submits what it claims, so the backlog stays what it is."""
+    _, submit = _timed(lambda: contender.submit(size))
+    claims, claim = _timed(lambda: contender.claim(size))
+    assert len(claims) == size, f"{len(claims)} jobs were claimed, not {size}"
+    _, complete = _timed(lambda: contender.complete(claims))
+    return {"submit": submit, "claim": claim, "complete": complete, BOTH: claim + complete}
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
-from uuid import uuid4
 
-from bench.work import CLAIM_TTL_S, KIND, PAYLOAD, RESULT, WORKERS
+from bench.work import CLAIM_TTL_S, KIND, PAYLOAD, RESULT, WORKERS, new_job_id
 from herdsman.core.model import ClaimKey, JobId
 
+# Every value is bound: only then PyMySQL sends many rows as one statement.
 SUBMIT = """
-INSERT INTO orchestrator_jobs (job_id, type, payload, status, reason, actor, version, updated_at, agent, pool,
-    priority, place, tags, body_hash, attempts, max_attempts, interruptions, worker_losses, out_of_memory, run_at,
-    claim_token, created_at)
-VALUES (?, ?, ?, 'pending', 'submitted', 'agent:default', 1, ?, 'default', 'default', 0, ?, '[]', ?, 0, 3, 0, 0, 0, ?,
-    0, ?)
+INSERT INTO orchestrator_jobs (job_id, payload, updated_at, place, body_hash, run_at, created_at, type, status, reason,
+    actor, version, agent, pool, priority, tags, attempts, max_attempts, interruptions, worker_losses, out_of_memory,
+    claim_token)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+ALWAYS = (KIND, "pending", "submitted", "agent:default", 1, "default", "default", 0, "[]", 0, 3, 0, 0, 0, 0)
 FREE = """
 SELECT id, pool FROM workers WHERE id IN ({workers}) AND status = 'active'
     AND NOT EXISTS (SELECT 1 FROM orchestrator_jobs WHERE worker_id = workers.id)
@@ -90,7 +90,7 @@ class Raw:
         payload = json.dumps(PAYLOAD)
         at = self._at(now)
         digest = sha256(payload.encode()).hexdigest()
-        return uuid4().hex, KIND, payload, at, _microseconds(now), digest, at, at
+        return new_job_id(), payload, at, _microseconds(now), digest, at, at, *ALWAYS
 
     def claim(self, count: int) -> Sequence[ClaimKey]:
         cursor = self._begin()
@@ -113,7 +113,8 @@ class Raw:
     def complete(self, claims: Sequence[ClaimKey]) -> None:
         cursor = self._begin()
         at = self._at(self._now(cursor))
-        self._run(cursor, self._complete, [(at, json.dumps(RESULT), at, key.job_id, key.token) for key in claims])
+        rows = [(at, json.dumps(RESULT), at, key.job_id, key.token) for key in claims]
+        self._run(cursor, self._complete, rows)
         self._end(cursor)
 
     def _begin(self) -> Any:

@@ -12,10 +12,21 @@ from bench.databases import Place
 from bench.limits import Finding, findings, growth, ratio
 from bench.measure import BOTH, OPERATIONS, SIZES, Case, Effort, Timings
 
+HEAD = """# The store beside the bare driver
+
+Microseconds per job: Herdsman / the same statements by hand on the driver = ratio. The last column is what
+Herdsman needs with the largest backlog over what it needs with the smallest.
+
+- Measured on {date}: {machine}, {programs}.
+- Medians of all calls in {rounds}. The two take turns;
+  client and server share the machine. Job ids rise with time.
+{databases}"""
+
 
 @dataclass(frozen=True)
 class Measured:
     place: Place
+    settings: str
     timings: Timings
     backlogs: list[int]
 
@@ -30,20 +41,13 @@ def report(measured: Sequence[Measured], effort: Effort) -> str:
 
 def _head(measured: Sequence[Measured], effort: Effort) -> str:
     packages = ", ".join(f"{name} {version(name)}" for name in ("SQLAlchemy", "psycopg", "PyMySQL"))
-    cycles = " and ".join(f"{effort.cycles[size]} cycles of {size}" for size in SIZES)
-    return "\n".join(
-        [
-            "# The store beside the bare driver",
-            "",
-            "Microseconds per job: Herdsman / the same statements by hand on the driver = ratio."
-            " The last column is what the largest backlog costs over the smallest, for Herdsman.",
-            "",
-            f"- Measured on {datetime.now(UTC):%Y-%m-%d}: {_processor()}, {os.cpu_count()} cores,"
-            f" {platform.system()}, Python {platform.python_version()}, {packages}.",
-            f"- Medians of {effort.rounds} rounds in which the two take turns, each with {cycles};"
-            " client and server share the machine.",
-            *(f"- {one.place.name} {one.place.version}: {one.place.settings}." for one in measured),
-        ]
+    cycles = " and ".join(f"{effort.cycles[size]} x {size}" for size in SIZES)
+    return HEAD.format(
+        date=f"{datetime.now(UTC):%Y-%m-%d}",
+        machine=f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
+        programs=f"Python {platform.python_version()}, {packages}",
+        rounds=f"{effort.rounds} rounds; each submits, claims and completes {cycles} jobs",
+        databases="\n".join(f"- {one.place.name} {one.place.version}: {one.settings}." for one in measured),
     )
 
 

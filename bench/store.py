@@ -10,15 +10,17 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from bench.backlog import fill
-from bench.databases import PLACES, Place, opened, raw_on
+from bench.databases import PLACES, Place, connected, opened
+from bench.durability import settings_of
 from bench.measure import Effort, measure
 from bench.ours import Ours, enlist
+from bench.raw import TONGUES, Raw
 from bench.report import Measured, report
 from bench.work import KIND, PAYLOAD, Contender
 from herdsman.core.model import NewJob
 
-FULL = Effort(rounds=21, cycles={1: 40, 100: 2})
-QUICK = Effort(rounds=5, cycles={1: 20, 100: 1})
+FULL = Effort(rounds=60, cycles={1: 10, 100: 1})
+QUICK = Effort(rounds=8, cycles={1: 10, 100: 1})
 
 
 def main() -> int:
@@ -44,14 +46,15 @@ def _measure(
         _say(f"{place.name} {place.version}: filling")
         fields = {backlog: _contenders(stack, place.urls[name], backlog) for backlog, name in names.items()}
         _say(f"{place.name} {place.version}: measuring")
-        return Measured(place, measure(fields, effort), backlogs)
+        return Measured(place, settings_of(place.urls[names[backlogs[0]]]), measure(fields, effort), backlogs)
 
 
 def _contenders(stack: ExitStack, url: str, backlog: int) -> dict[str, Contender]:
     services = stack.enter_context(opened(url))
     enlist(services)
     fill(services, NewJob(type=KIND, payload=PAYLOAD), backlog)
-    return {"ours": Ours(services), "raw": stack.enter_context(raw_on(url))}
+    dialect, connection = stack.enter_context(connected(url))
+    return {"ours": Ours(services), "raw": Raw(connection, TONGUES[dialect])}
 
 
 def _say(words: str) -> None:
@@ -59,7 +62,9 @@ def _say(words: str) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--databases", type=_databases, default=list(PLACES), help=f"of {', '.join(PLACES)}")
     parser.add_argument("--backlogs", type=_numbers, help="how many jobs wait, as in 0,100000,1000000")
     parser.add_argument("--rounds", type=int, help="more rounds, less noise")

@@ -1,9 +1,11 @@
 """The work that is measured: the same jobs and results, whoever handles them."""
 
+import secrets
+import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from herdsman.core.model import ClaimKey, WorkerId
+from herdsman.core.model import ClaimKey, JobId, WorkerId
 
 KIND = "render"
 PAYLOAD: dict[str, object] = {
@@ -19,8 +21,13 @@ CLAIM_TTL_S = 30
 WORKERS = tuple(WorkerId(f"worker-{number:03}") for number in range(100))
 
 
+def new_job_id() -> JobId:
+    """Rises with time: InnoDB keeps a table in the order of its key, and random ids would scatter the queue."""
+    return JobId(f"{time.time_ns():016x}{secrets.token_hex(8)}")
+
+
 class Contender(Protocol):
-    """Somebody who can run the queue. Each call is one transaction, or more where one job is one."""
+    """Somebody who can run the queue. Each call is one transaction."""
 
     def submit(self, count: int) -> None: ...
 

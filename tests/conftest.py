@@ -14,7 +14,7 @@ from herdsman.store.database import Database
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wiring import new_job_id
-from tests.databases import Backend, MariadbDatabases, MovingClock, PostgresDatabases, SqliteFiles, opened
+from tests.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
 RAN_ON = "database"
@@ -40,19 +40,27 @@ def sqlite(in_memory: None) -> Iterator[Backend]:
 @pytest.fixture(scope="session")
 def postgresql(in_memory: None) -> Iterator[Backend]:
     with PostgresServer() as server:
-        yield PostgresDatabases(server)
+        yield ServerDatabases(server)
 
 
 @pytest.fixture(scope="session")
 def mariadb(in_memory: None) -> Iterator[Backend]:
     with MariadbServer() as server:
-        yield MariadbDatabases(server)
+        yield ServerDatabases(server)
 
 
 @pytest.fixture(params=DATABASES)
 def backend(request: pytest.FixtureRequest) -> Backend:
     """A test that asks for this, or for anything made from it, runs once on each database."""
     chosen: Backend = request.getfixturevalue(request.param)
+    request.node.user_properties.append((RAN_ON, chosen.product))
+    return chosen
+
+
+@pytest.fixture(params=DATABASES[1:])
+def server(request: pytest.FixtureRequest) -> ServerDatabases:
+    """For what only a server can do: refuse a user, cut a connection, fall silent."""
+    chosen: ServerDatabases = request.getfixturevalue(request.param)
     request.node.user_properties.append((RAN_ON, chosen.product))
     return chosen
 

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from psycopg import connect
-from psycopg.sql import SQL, Identifier
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import NullPool, create_engine, make_url, text
 
 from herdsman.store import triggers
 from herdsman.store.database import Database
@@ -100,47 +98,25 @@ class SqliteFiles:
             left.unlink()
 
 
-class PostgresDatabases:
-    def __init__(self, server: PostgresServer) -> None:
-        self.product = f"PostgreSQL {server.version}"
+class ServerDatabases:
+    """A database takes longer to make than most tests to run, so they share one that is emptied in between."""
+
+    SHARED = "shared"
+
+    def __init__(self, server: PostgresServer | MariadbServer) -> None:
         self.server = server
-        server.create_database("template")
-        make_schema(server.url("template"))
+        self.product = f"{NAMES[server.program]} {server.version}"
+        server.create_database(self.SHARED)
+        make_schema(server.url(self.SHARED))
 
     def fresh(self) -> str:
-        name = uuid4().hex
-        with connect(f"postgresql://herdsman@127.0.0.1:{self.server.port}/postgres", autocommit=True) as connection:
-            copied = SQL("CREATE DATABASE {} TEMPLATE template")
-            connection.execute(copied.format(Identifier(name)))
-        return self.server.url(name)
-
-    def empty(self) -> str:
-        name = uuid4().hex
-        self.server.create_database(name)
-        return self.server.url(name)
-
-    def drop(self, url: str) -> None:
-        self.server.drop_database(url.rpartition("/")[2])
-
-
-class MariadbDatabases:
-    """Tables are slow to make here, so the tests share one database that is emptied in between."""
-
-    def __init__(self, server: MariadbServer) -> None:
-        self.product = f"MariaDB {server.version}"
-        self.server = server
-        server.create_database("shared")
-        make_schema(server.url("shared"))
-
-    def fresh(self) -> str:
-        url = self.server.url("shared")
-        engine = create_engine(url, poolclass=NullPool)
-        with engine.connect() as connection:
+        url = self.server.url(self.SHARED)
+        with create_engine(url, poolclass=NullPool).begin() as connection:
             assert not triggers.missing(connection), "an earlier test has taken guards away"
-            connection.execute(text("SET foreign_key_checks = 0"))
+            connection.execute(text(UNGUARDED[connection.dialect.name]))
             for table in metadata.tables:
                 if connection.execute(text(f"SELECT 1 FROM {table} LIMIT 1")).first():
-                    connection.execute(text(f"TRUNCATE {table}"))
+                    connection.execute(text(f"{EMPTY[connection.dialect.name]} {table}"))
         return url
 
     def empty(self) -> str:
@@ -149,9 +125,16 @@ class MariadbDatabases:
         return self.server.url(name)
 
     def drop(self, url: str) -> None:
-        name = url.rpartition("/")[2].partition("?")[0]
-        if name != "shared":
+        name = make_url(url).database
+        assert name is not None
+        if name != self.SHARED:
             self.server.drop_database(name)
+
+
+NAMES = {"postgres": "PostgreSQL", "mariadbd": "MariaDB"}
+# The guards keep everyone from deleting what is live; this is how a superuser gets past them.
+UNGUARDED = {"postgresql": "SET LOCAL session_replication_role = replica", "mysql": "SET foreign_key_checks = 0"}
+EMPTY = {"postgresql": "DELETE FROM", "mysql": "TRUNCATE"}
 
 
 def make_schema(url: str) -> None:

@@ -1,7 +1,10 @@
 """What the programs ask of the outside, where there is more than one answer."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
+
+from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
 
 
 class Clock(Protocol):
@@ -10,3 +13,34 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     def sleep(self, duration: timedelta) -> None: ...
+
+
+class Provider(Protocol):
+    """A place that rents or runs GPU workers. One answer of it is not a fact: the caller looks again."""
+
+    @property
+    def name(self) -> str: ...
+
+    def spawn(self, request: SpawnRequest) -> Instance:
+        """Start one instance under exactly `request.name`; ask once, never again by itself.
+
+        `CapacityUnavailable`, `ProviderUnavailable` and `ProviderRejected` promise that nothing was started.
+        `SpawnUnknown` does not: the instance may be there, and may show up in listings minutes later.
+        """
+        ...
+
+    def find(self, ref: InstanceRef) -> Instance | None:
+        """The instance as it is now; None when the provider knows none. A young one may be missed."""
+        ...
+
+    def terminate(self, ref: InstanceRef) -> None:
+        """Ask for the end of an instance. Succeeds if it is already gone; success is no proof of the end."""
+        ...
+
+    def list_instances(self) -> Sequence[Instance]:
+        """Every instance of this deployment, or an error; never a part of them."""
+        ...
+
+    def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
+        """The last lines that the instance wrote, for a person; empty when there are none to be had."""
+        ...

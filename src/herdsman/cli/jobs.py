@@ -5,14 +5,13 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from herdsman.cli.job_pages import job_document, print_job, print_jobs
 from herdsman.cli.opening import services_here
-from herdsman.cli.shown import Output, age, job_document, print_json
+from herdsman.cli.shown import Output, print_json
 from herdsman.control import commands
 from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import DEFAULT_POOL, Job, JobFilter, JobId, NewJob, PoolId
+from herdsman.core.model import DEFAULT_POOL, JobFilter, JobId, NewJob, PoolId
 from herdsman.core.states import JOB, JobState
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
@@ -65,9 +64,16 @@ def jobs(
     if output is Output.JSON:
         print_json({"jobs": [job_document(found) for found in page.jobs], "next": page.next})
         return
-    _print_table(page.jobs)
+    if not page.jobs:
+        typer.echo(
+            "no such jobs"
+            if wanted != JobFilter() or after
+            else "no jobs; submit one with: herdsman submit demo"
+        )
+        return
+    print_jobs(page.jobs)
     if page.next:
-        typer.echo(f"more: herdsman jobs --after {page.next}")
+        typer.echo(f"more: the same command with --after {page.next}")
 
 
 def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
@@ -76,18 +82,10 @@ def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
     found = commands.find_job(services, JobId(job_id))
     attempts = commands.find_attempts(services, found.job_id)
     steps = commands.find_history(services, found.job_id)
-    document = job_document(found) | {"attempts": attempts, "history": steps}
     if output is Output.JSON:
-        print_json(document)
-        return
-    shown = {key: value for key, value in job_document(found).items() if value not in (None, [], ())}
-    width = max(len(key) for key in shown)
-    for key, value in shown.items():
-        typer.echo(f"{key:{width}}  {value if isinstance(value, str) else json.dumps(value, default=str)}")
-    for step in steps:
-        typer.echo(
-            f"{step.seq:>4}  {step.ts:%Y-%m-%d %H:%M:%S}  {step.to_state:<12} {step.reason:<18} {step.actor}"
-        )
+        print_json(job_document(found) | {"attempt_history": attempts, "history": steps})
+    else:
+        print_job(found, attempts, steps)
 
 
 def cancel(job_id: JobName) -> None:
@@ -106,8 +104,10 @@ def requeue(
     payload: Annotated[str | None, typer.Option(help="Another input, as JSON.")] = None,
 ) -> None:
     """Run a job that has ended once more."""
-    new = None if payload is None else _parse(payload)
-    commands.requeue_job(services_here(), JobId(job_id), payload=new)
+    if payload is None:
+        commands.requeue_job(services_here(), JobId(job_id))
+    else:
+        commands.requeue_edited_job(services_here(), JobId(job_id), _parse(payload))
     typer.echo(f"{job_id} is pending again")
 
 
@@ -123,16 +123,3 @@ def _seconds(value: float | None) -> timedelta | None:
         return None if value is None else timedelta(seconds=value)
     except (OverflowError, ValueError) as error:
         raise InvalidRequest(f"{value} seconds is no time that a job could take") from error
-
-
-def _print_table(found: tuple[Job, ...]) -> None:
-    if not found:
-        typer.echo("no jobs; submit one with: herdsman submit demo")
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("JOB", "TYPE", "STATE", "WHY", "ATTEMPTS", "AGE"):
-        table.add_column(heading, no_wrap=heading == "JOB")
-    for one in found:
-        tried = f"{one.attempts}/{one.max_attempts}"
-        table.add_row(one.job_id, one.type, one.state, one.reason, tried, age(one.created_at))
-    Console(width=None if Console().is_terminal else 120).print(table)

@@ -1,17 +1,18 @@
 """What commands that work on the database begin with."""
 
-import os
-from pathlib import Path
+import typer
 
 from herdsman.control.services import Services
-from herdsman.settings import Settings, load_settings
+from herdsman.settings import Settings, advice, load_settings
 from herdsman.store.upgrade import require_current
 from herdsman.telemetry.logs import configure_logs
 from herdsman.wiring import open_services
 
 
 def settings_here() -> Settings:
-    settings = load_settings(os.environ, Path.cwd())
+    settings = load_settings()
+    for warning in advice(settings):
+        typer.echo(f"warning: {warning}", err=True)
     configure_logs(settings.logs.log_level, settings.logs.log_format)
     return settings
 

@@ -7,23 +7,10 @@ from enum import StrEnum
 
 import typer
 
-from herdsman.core.model import Job
-
 
 class Output(StrEnum):
     TABLE = "table"
     JSON = "json"
-
-
-def job_document(job: Job) -> dict[str, object]:
-    """A job under the names that its columns have."""
-    document = asdict(job)
-    document["status"] = document.pop("state")
-    for column in ("retry_base", "retry_cap", "timeout"):
-        span = document.pop(column)
-        document[f"{column}_s"] = None if span is None else span.total_seconds()
-    first = ("job_id", "status", "reason")
-    return {key: document[key] for key in (*first, *(key for key in document if key not in first))}
 
 
 def print_json(value: object) -> None:

@@ -74,10 +74,10 @@ def own_policy(held: Holding, usual: RetryPolicy) -> RetryPolicy:
 
 
 def overdue_failure(held: Holding, now: datetime) -> Failure:
-    """Why the sweep ends a claim: a silent worker, or one that beats while the job runs past its deadline."""
+    """Why the sweep ends a claim: a silent worker, or one that beats and does not stop the job."""
     if held.expires_at < now:
         return Failure(kind=FailureClass.WORKER_LOST, error="the worker fell silent while it held the job")
-    return Failure(kind=FailureClass.TIMEOUT, error="the job ran past its deadline")
+    return Failure(kind=FailureClass.TIMEOUT, error="the job ran on after it should have ended")
 
 
 def count(tally: Tally, kind: FailureClass) -> Tally:

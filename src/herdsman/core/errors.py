@@ -9,8 +9,14 @@ HerdsmanError
 ├── StaleWrite           the writer: the row has moved on, stop working on it
 ├── StoreUnavailable     the next try: the database did not answer, or could not take the write
 │   └── OutcomeUnknown   the next try: the connection broke during COMMIT
-└── StoreMisconfigured   a person: the database is not one that we can run on
+├── StoreMisconfigured   a person: the database is not one that we can run on
+├── ProviderUnavailable  the next cycle: the provider did not answer, or asked us to wait; nothing was started
+│   ├── CapacityUnavailable  the next cycle: it has no such machine left
+│   └── SpawnUnknown     the next cycle: a machine may have been started; look for it by name, never ask again
+└── ProviderRejected     a person: the key, the balance or the request is wrong
 """
+
+from datetime import timedelta
 
 
 class HerdsmanError(Exception):
@@ -51,3 +57,23 @@ class OutcomeUnknown(StoreUnavailable):
 
 class StoreMisconfigured(HerdsmanError):
     """The database is not one that we can run on; a person has to change something."""
+
+
+class ProviderUnavailable(HerdsmanError):
+    """The provider did not answer or asked us to wait; surely nothing was started or ended."""
+
+    def __init__(self, said: str, *, retry_after: timedelta | None = None) -> None:
+        super().__init__(said)
+        self.retry_after = retry_after
+
+
+class CapacityUnavailable(ProviderUnavailable):
+    """The provider has no such machine left; no worker is to blame for that."""
+
+
+class SpawnUnknown(ProviderUnavailable):
+    """A machine may have been started: it counts as one until a complete listing lacks its name."""
+
+
+class ProviderRejected(HerdsmanError):
+    """The key, the balance or the request is wrong: asking again will not help."""

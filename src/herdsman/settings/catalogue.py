@@ -38,8 +38,8 @@ class Setting:
 
     def default(self, settings: Settings) -> object:
         """What the value would be if it were not set; some defaults follow another setting."""
-        others = {key: value for key, value in getattr(settings, self.group) if key != self.key}
-        return self.field.get_default(call_default_factory=True, validated_data=others)
+        values = dict(getattr(settings, self.group))
+        return self.field.get_default(call_default_factory=True, validated_data=values)
 
     @property
     def default_text(self) -> str | None:

@@ -13,11 +13,12 @@ PromotionPolicy = Annotated[
 
 
 def _idle_timeout(given: dict[str, Any]) -> float:
-    return given["gpu_idle_timeout_sec"]
+    """A value that was refused is missing; what follows from it no longer matters then."""
+    return given.get("gpu_idle_timeout_sec", 0)
 
 
 def _three_cycles(given: dict[str, Any]) -> float:
-    return max(60, 3 * given["orchestrator_poll_sec"])
+    return max(60, 3 * given.get("orchestrator_poll_sec", 0))
 
 
 class HealthSettings(Group):

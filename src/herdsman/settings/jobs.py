@@ -36,7 +36,8 @@ class JobSettings(Group):
         default=5, description="Seconds before the first retry; doubles with each one."
     )
     retry_backoff_cap_sec: SecondsOrZero = Field(
-        default=300, description="Longest time, in seconds, before a retry."
+        default=300,
+        description="Longest backoff, in seconds; up to half of it comes on top, to spread retries.",
     )
     priority_step_sec: SecondsOrZero = Field(
         default=60, description="Seconds of waiting that one point of priority is worth."
@@ -48,7 +49,8 @@ class JobSettings(Group):
         default=30, description="Days that a finished job is kept; 0 keeps it for ever."
     )
     audit_retention_days: Days = Field(
-        default=90, description="Days that an audit entry is kept; 0 keeps it for ever."
+        default=90,
+        description="Days that the audit of workers and leases is kept; a job's goes with the job. 0 keeps it for ever.",
     )
 
     def policy(self) -> JobPolicy:

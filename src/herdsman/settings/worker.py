@@ -10,7 +10,8 @@ from herdsman.settings.texts import OptionalText
 
 
 def _half_the_threshold(given: dict[str, Any]) -> float:
-    return given["watchdog_threshold_sec"] / 2
+    """A threshold that was refused is missing; what follows from it no longer matters then."""
+    return given.get("watchdog_threshold_sec", 0) / 2
 
 
 class WorkerSettings(Group):

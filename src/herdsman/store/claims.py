@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, null, select, update
+from sqlalchemy import bindparam, null, or_, select, update
 
 from herdsman.core.ending import Ending, Holding
 from herdsman.core.model import ClaimKey, JobId, WorkerId
@@ -103,7 +103,11 @@ HOLDING = Hot(_HOLDING.where(*_THIS_CLAIM, _IS_HELD).with_for_update())
 OVERDUE = Hot(
     _HOLDING.where(
         _IS_HELD,
-        (jobs.c.claim_expires_at < bindparam("b_now")) | (jobs.c.deadline_at < bindparam("b_overdue")),
+        or_(
+            jobs.c.claim_expires_at < bindparam("b_now"),
+            jobs.c.deadline_at < bindparam("b_overdue"),
+            jobs.c.cancel_requested_at < bindparam("b_overdue"),
+        ),
     )
     .limit(bindparam("b_limit"))
     .with_for_update(skip_locked=True)
@@ -173,7 +177,7 @@ def holding(tx: Tx, key: ClaimKey) -> Holding | None:
 
 
 def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
-    """Held jobs whose worker fell silent, or which ran past their deadline and the grace after it."""
+    """Held jobs whose worker fell silent, or lets them run on long after their deadline or cancellation."""
     now = tx.now()
     return [
         _to_holding(row)

@@ -20,7 +20,7 @@ from sqlalchemy import (
     literal,
 )
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.types import TypeDecorator
 
 Statement = Select[Any] | Insert | Update | Delete
 Row = tuple[Any, ...]
@@ -50,14 +50,16 @@ class Ready:
         self.sql = compiled.string
         names = compiled.positiontup
         assert names is not None, f"{dialect.name} must be opened with a positional parameter style"
+        self._names = names
         self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
-        self._binds = [(name, _to_driver(compiled.binds[name].type, dialect)) for name in names]
+        self._writers = _writers(compiled, dialect)
         self._readers = _readers(statement, dialect)
 
     def bind(self, values: Mapping[str, Any]) -> list[Any]:
-        fixed = self._fixed
-        given = [(values[name] if name in values else fixed[name], convert) for name, convert in self._binds]
-        return [convert(value) if convert else value for value, convert in given]
+        given = {**self._fixed, **values}
+        for name, convert in self._writers:
+            given[name] = convert(given[name])
+        return [given[name] for name in self._names]
 
     def read(self, row: Sequence[Any]) -> Row:
         if not self._readers:
@@ -88,9 +90,13 @@ def _listed(index: int) -> str:
     return f"listed_{index}"
 
 
-def _to_driver(kind: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
+def _writers(compiled: SQLCompiler, dialect: Dialect) -> list[tuple[str, Callable[[Any], Any]]]:
     """Only our own types convert anything; the drivers take and give the plain ones as they are."""
-    return kind.dialect_impl(dialect).bind_processor(dialect) if isinstance(kind, TypeDecorator) else None
+    ours = [
+        (name, bind.type) for name, bind in compiled.binds.items() if isinstance(bind.type, TypeDecorator)
+    ]
+    found = [(name, kind.dialect_impl(dialect).bind_processor(dialect)) for name, kind in ours]
+    return [(name, convert) for name, convert in found if convert is not None]
 
 
 def _readers(statement: Statement, dialect: Dialect) -> list[tuple[int, Callable[[Any], Any]]]:

@@ -73,9 +73,11 @@ _NOTHING = (
     "progress",
     "progress_at",
 )
+# An old run on an external service is not this one.
+_SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
 _REOPENED: dict[str, Any] = {
     **dict.fromkeys(_NOTHING, null()),
-    **dict.fromkeys(("progress_note", "started_at", "claimed_at", "owner_pool"), null()),
+    **dict.fromkeys(("progress_note", "started_at", "claimed_at", "owner_pool", *_SERVICE), null()),
     **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory"), 0),
     "status": JobState.PENDING.value,
     "reason": Reason.REQUEUED.value,

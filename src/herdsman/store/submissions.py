@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy import insert, or_, select, tuple_
 
-from herdsman.core.errors import Conflict
+from herdsman.core.errors import Conflict, InvalidRequest
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.order import place
 from herdsman.core.reasons import Reason
+from herdsman.core.request import LONGEST_WAIT
 from herdsman.core.states import JobState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
@@ -87,6 +88,8 @@ def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str
     asked = now + new.delay if new.delay else new.run_at
     # An instant in the past would buy a place at the head of the queue.
     due = max(asked, now) if asked else now
+    if due > now + LONGEST_WAIT:
+        raise InvalidRequest(f"run_at is {due.isoformat()}: it must be within {LONGEST_WAIT.days} days")
     return _EMPTY | {
         "job_id": draft.job_id,
         "type": new.type,

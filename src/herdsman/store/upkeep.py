@@ -3,14 +3,16 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Table, and_, bindparam, delete, exists, insert, or_, select, update
 
+from herdsman.core.machine import AnyMachine
 from herdsman.core.model import JobId
 from herdsman.core.reasons import Reason
-from herdsman.core.states import JOB, JobState
+from herdsman.core.states import JOB, LEASE, WORKER, JobState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
-from herdsman.store.schema import audit, job_attempts, job_tags, jobs, retention
+from herdsman.store.reading import values
+from herdsman.store.schema import audit, job_attempts, job_tags, jobs, leases, retention, workers
 
 BATCH = 500
 
@@ -39,17 +41,15 @@ STAGE = Hot(
 
 def stage(tx: Tx, waiting: JobState) -> int:
     """Queue the next batch of jobs in the state `waiting` whose time has come."""
-    values: dict[str, Any] = {"b_status": waiting.value, "b_now": tx.now()}
-    due = [row[0] for row in tx.rows(DUE, values)]
-    return tx.run(STAGE, values, due) if due else 0
+    wanted: dict[str, Any] = {"b_status": waiting.value, "b_now": tx.now()}
+    due = [row[0] for row in tx.rows(DUE, wanted)]
+    return tx.run(STAGE, wanted, due) if due else 0
 
 
 def prune_jobs(tx: Tx, before: datetime) -> int:
     """Remove the next batch of jobs that ended before then, with all that is recorded of them."""
     query = select(jobs.c.job_id).where(jobs.c.finished_at < before, jobs.c.status.in_(_ENDED))
-    found = [
-        JobId(job_id) for job_id in tx.execute(query.limit(BATCH).with_for_update(skip_locked=True)).scalars()
-    ]
+    found = [JobId(job_id) for job_id in values(tx, query.limit(BATCH).with_for_update(skip_locked=True))]
     if not found:
         return 0
     allow_pruning(tx, before)
@@ -60,13 +60,30 @@ def prune_jobs(tx: Tx, before: datetime) -> int:
 
 
 def prune_audit(tx: Tx, before: datetime) -> int:
-    """Remove the next batch of old audit rows; those of a job go with the job, so that none has a gap."""
-    query = select(audit.c.id).where(audit.c.ts < before, audit.c.object_kind != JOB.kind)
-    found = list(tx.execute(query.order_by(audit.c.ts).limit(BATCH)).scalars())
+    """Remove the next batch of audit rows of workers and leases that ended before then, never a part of one's.
+
+    A job's go with the job, and pools have no end.
+    """
+    newer = audit.alias("newer")
+    same = (newer.c.object_kind == audit.c.object_kind, newer.c.object_id == audit.c.object_id)
+    query = (
+        select(audit.c.id)
+        .where(audit.c.ts < before, or_(_ended_object(WORKER, workers), _ended_object(LEASE, leases)))
+        .where(~exists(select(newer.c.id).where(*same, newer.c.ts >= before)))
+    )
+    found = values(tx, query.order_by(audit.c.ts).limit(BATCH))
     if found:
         allow_pruning(tx, before)
         tx.execute(delete(audit).where(audit.c.id.in_(found)))
     return len(found)
+
+
+def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:
+    living = [state.value for state in machine.live]
+    alive = select(table.c.version).where(
+        table.c[machine.key] == audit.c.object_id, table.c.status.in_(living)
+    )
+    return and_(audit.c.object_kind == machine.kind, ~exists(alive))
 
 
 def allow_pruning(tx: Tx, before: datetime) -> None:

@@ -3,7 +3,7 @@
 from herdsman.control.commands.ask import count_jobs, find_attempts, find_history, find_job, list_jobs
 from herdsman.control.commands.claim import claim_job, claim_jobs
 from herdsman.control.commands.finish import complete_job, complete_jobs, fail_job, release_job
-from herdsman.control.commands.intervene import cancel_job, requeue_job, requeue_jobs
+from herdsman.control.commands.intervene import cancel_job, requeue_edited_job, requeue_job, requeue_jobs
 from herdsman.control.commands.keep import beat, report_progress, start_job
 from herdsman.control.commands.submit import submit_job, submit_jobs
 from herdsman.control.commands.sweep import expire_claims, prune, stage_due_jobs
@@ -28,6 +28,7 @@ __all__ = [
     "register_worker",
     "release_job",
     "report_progress",
+    "requeue_edited_job",
     "requeue_job",
     "requeue_jobs",
     "stage_due_jobs",

@@ -7,7 +7,7 @@ from herdsman.control.commands.refusal import refusal
 from herdsman.control.services import Services
 from herdsman.core.body import encode
 from herdsman.core.ending import end_of
-from herdsman.core.errors import HerdsmanError, StaleWrite
+from herdsman.core.errors import HerdsmanError, InvalidRequest, StaleWrite
 from herdsman.core.model import ClaimKey, Failure
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
@@ -38,8 +38,16 @@ def complete_jobs(
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
     """Store many results at once; one that is refused does not hold up the others."""
     limit = services.policy.max_result_bytes
-    texts = [(key, encode(result, what="result", limit=limit)) for key, result in results.items()]
-    return services.database.transact(lambda tx: _complete(tx, services, texts, who)) if texts else {}
+    texts: list[tuple[ClaimKey, str]] = []
+    refused: dict[ClaimKey, Finish | HerdsmanError] = {}
+    for key, result in results.items():
+        try:
+            texts.append((key, encode(result, what="result", limit=limit)))
+        except InvalidRequest as error:
+            refused[key] = error
+    if not texts:
+        return refused
+    return refused | services.database.transact(lambda tx: _complete(tx, services, texts, who))
 
 
 def fail_job(services: Services, key: ClaimKey, failure: Failure, *, who: str = "worker") -> JobState:

@@ -17,11 +17,14 @@ def cancel_job(services: Services, job_id: JobId, *, who: str = "admin") -> JobS
     return services.database.transact(lambda tx: requeue.cancel(tx, job_id, who))
 
 
-def requeue_job(services: Services, job_id: JobId, *, payload: object = None, who: str = "admin") -> None:
-    """Run a job that has ended once more, with a new payload if one is given."""
-    text = (
-        None if payload is None else encode(payload, what="payload", limit=services.policy.max_payload_bytes)
-    )
+def requeue_job(services: Services, job_id: JobId, *, who: str = "admin") -> None:
+    """Run a job that has ended once more."""
+    services.database.transact(lambda tx: _requeue_one(tx, services, job_id, None, who))
+
+
+def requeue_edited_job(services: Services, job_id: JobId, payload: object, *, who: str = "admin") -> None:
+    """The same, with another payload; the audit says that it was changed."""
+    text = encode(payload, what="payload", limit=services.policy.max_payload_bytes)
     services.database.transact(lambda tx: _requeue_one(tx, services, job_id, text, who))
 
 

@@ -6,7 +6,7 @@ from herdsman.control.commands.refusal import refusal
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import Beat, ClaimKey, WorkerId
-from herdsman.core.states import WorkerState
+from herdsman.core.states import JobState, WorkerState
 from herdsman.store import claims, workers
 from herdsman.store.database import Tx
 
@@ -31,6 +31,8 @@ def report_progress(services: Services, key: ClaimKey, done: float, note: str | 
 
 def _start(tx: Tx, key: ClaimKey, who: str) -> None:
     standing = claims.standing(tx, key.job_id)
+    if standing is not None and (standing.token, standing.state) == (key.token, JobState.RUNNING):
+        return  # said before; the answer was lost
     deadline = tx.now() + standing.timeout if standing and standing.timeout else None
     if not claims.start(tx, key, who, deadline):
         raise refusal(tx, key, "start")

@@ -1,6 +1,7 @@
 """What happens by itself. Each pass goes through everything, in small transactions; two may run at once."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from herdsman.control.services import Services
 from herdsman.core.ending import end_of, overdue_failure
@@ -14,7 +15,7 @@ _MOST_BATCHES = 1000
 
 
 def expire_claims(services: Services) -> int:
-    """Take jobs back from workers that fell silent, or that let a job run past its deadline (J4)."""
+    """Take jobs back from workers that fell silent (J4), or that let a job run on when it should have ended."""
     return _drain(lambda: services.database.transact(lambda tx: _expire(tx, services)))
 
 
@@ -50,8 +51,13 @@ def _drain(batch: Callable[[], int]) -> int:
     return total
 
 
+def _patience(services: Services) -> timedelta:
+    """A worker stops a job by itself at its deadline, or when told; only one that does not is overruled."""
+    return services.policy.cancel_grace + services.policy.claim_ttl
+
+
 def _expire(tx: Tx, services: Services) -> int:
-    found = claims.overdue(tx, services.policy.cancel_grace, upkeep.BATCH)
+    found = claims.overdue(tx, _patience(services), upkeep.BATCH)
     for held in found:
         ending = end_of(held, overdue_failure(held, tx.now()), tx.now(), services.policy)
         claims.end(tx, held.key, SWEEPER, ending)

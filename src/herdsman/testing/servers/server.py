@@ -2,6 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from signal import SIGTERM, Signals
@@ -22,17 +23,20 @@ class PrivateServer(ABC):
 
     `directory` receives the data and the log; without it, or where the server's account cannot reach it, they
     live in a temporary directory that is removed at the end. Unless `durable`, a write may be lost when the
-    machine loses power, but not when the server is killed.
+    machine loses power, but not when the server is killed. `options` are added to the server's command line.
     """
 
     program: ClassVar[str]
     stop_signal: ClassVar[Signals] = SIGTERM
     refuses_root: ClassVar[bool] = False
 
-    def __init__(self, directory: Path | None = None, *, durable: bool = False) -> None:
+    def __init__(
+        self, directory: Path | None = None, *, durable: bool = False, options: Sequence[str] = ()
+    ) -> None:
         self.version = version_of(self.program)
         self.port = free_port()
         self.durable = durable
+        self._options = tuple(options)
         self.home = make_home(directory, account_instead_of_root() if self.refuses_root else None)
         self._process: ServerProcess | None = None
 
@@ -60,7 +64,7 @@ class PrivateServer(ABC):
             self.home.make_data()
             self._prepare()
         self._process = ServerProcess(
-            self._command(),
+            [*self._command(), *self._options],
             log=self.home.log,
             account=self.home.account,
             stop_signal=self.stop_signal,

@@ -1,0 +1,53 @@
+"""The judgement: from what was seen to what should be done. Pure, so that it can be asked anything."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from herdsman.core.actions import Action
+from herdsman.core.expected import after
+from herdsman.core.fleet import Snapshot
+from herdsman.core.phases.health import check_health
+from herdsman.core.phases.promote import promote
+from herdsman.core.phases.reassign import reassign
+from herdsman.core.phases.scale_down import end_workers, scale_down
+from herdsman.core.phases.scale_up import scale_up
+from herdsman.core.phases.sweep import recognise, sweep
+
+Phase = Callable[[Snapshot], Iterable[Action]]
+
+PHASES: tuple[tuple[str, Phase], ...] = (
+    ("recognise", recognise),
+    ("promote", promote),
+    ("health", check_health),
+    ("reassign", reassign),
+    ("scale_down", scale_down),
+    ("terminating", end_workers),
+    ("scale_up", scale_up),
+    ("sweep", sweep),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    phase: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    steps: tuple[Planned, ...]
+    expected: Snapshot
+    """The world as it will be when everything planned succeeds."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(step.action for step in self.steps)
+
+
+def decide(seen: Snapshot) -> Plan:
+    plan = Plan((), seen)
+    for name, phase in PHASES:
+        actions = tuple(phase(plan.expected))
+        steps = tuple(Planned(name, action) for action in actions)
+        plan = Plan((*plan.steps, *steps), after(plan.expected, actions))
+    return plan

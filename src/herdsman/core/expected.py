@@ -1,0 +1,95 @@
+"""The world as actions leave it."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, assert_never
+
+from herdsman.core.actions import (
+    Action,
+    AttachInstance,
+    BuryWorker,
+    DrainWorker,
+    EndInstance,
+    EndStray,
+    FailWorker,
+    Note,
+    PromoteWorker,
+    ReturnJob,
+    SpawnWorker,
+)
+from herdsman.core.fleet import SeenWorker, Snapshot, Unseen
+from herdsman.core.instances import InstanceRef
+from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.states import WORKER, WorkerState
+
+
+def after(seen: Snapshot, actions: Iterable[Action]) -> Snapshot:
+    """The world in which every one of `actions` has succeeded."""
+    world = _World(seen)
+    for action in actions:
+        world.apply(action)
+    return world.snapshot()
+
+
+class _World:
+    """A scratch copy by id: a plan may touch thousands of workers, and each must cost the same."""
+
+    def __init__(self, seen: Snapshot) -> None:
+        self._seen = seen
+        self._workers = {worker.id: worker for worker in seen.workers}
+        self._queued: Counter[PoolId] = Counter()
+        self._ended: set[InstanceRef] = set()
+
+    def apply(self, action: Action) -> None:
+        match action:
+            case PromoteWorker(worker_id):
+                self._move(worker_id, WorkerState.ACTIVE)
+            case FailWorker(worker_id):
+                self._move(worker_id, WorkerState.ERROR)
+            case DrainWorker(worker_id):
+                self._move(worker_id, WorkerState.TERMINATING)
+            case BuryWorker(worker_id):
+                self._move(worker_id, WorkerState.TERMINATED)
+            case ReturnJob():
+                self._queued[self._workers[action.worker_id].pool] += 1
+                self._change(action.worker_id, job=None)
+            case EndInstance(worker_id):
+                self._change(worker_id, end_asked_at=self._seen.now)
+            case AttachInstance(worker_id, ref):
+                self._change(worker_id, instance_ref=ref, absent_since=None)
+            case SpawnWorker(pool):
+                self._spawn(pool)
+            case EndStray(ref):
+                self._ended.add(ref)
+            case Note():
+                pass
+            case _:
+                assert_never(action)
+
+    def snapshot(self) -> Snapshot:
+        queued = (replace(pool, queued=pool.queued + self._queued[pool.id]) for pool in self._seen.pools)
+        seen = self._seen.instances
+        left = (
+            seen if isinstance(seen, Unseen) else tuple(each for each in seen if each.ref not in self._ended)
+        )
+        return replace(self._seen, workers=tuple(self._workers.values()), pools=tuple(queued), instances=left)
+
+    def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
+        here = self._workers[worker_id].state
+        assert WORKER.allows(here, to), f"{here} -> {to} was planned"
+        self._change(worker_id, state=to, entered_state_at=self._seen.now)
+
+    def _change(self, worker_id: WorkerId, **values: Any) -> None:
+        self._workers[worker_id] = replace(self._workers[worker_id], **values)
+
+    def _spawn(self, pool: PoolId) -> None:
+        name = WorkerId(f"planned-{len(self._workers)}")
+        self._workers[name] = SeenWorker(
+            id=name,
+            pool=pool,
+            state=WorkerState.SPAWNING,
+            created_at=self._seen.now,
+            entered_state_at=self._seen.now,
+            instance_name=name,
+        )

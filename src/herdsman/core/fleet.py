@@ -1,0 +1,107 @@
+"""What the control loop sees, as one frozen value with the time inside."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import cached_property
+
+from herdsman.core.instances import Instance, InstanceRef, InstanceState
+from herdsman.core.model import ClaimKey, PoolId, WorkerId
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.observation import ScalingPolicy
+from herdsman.core.scaling.registry import OURS
+from herdsman.core.states import WorkerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldJob:
+    """The job that a worker holds."""
+
+    key: ClaimKey
+    since: datetime
+    """Its last progress, or its start, or its claim: the last sign that it gets on."""
+    timeout: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenWorker:
+    id: WorkerId
+    pool: PoolId
+    state: WorkerState
+    created_at: datetime
+    entered_state_at: datetime
+    instance_name: str
+    instance_ref: InstanceRef | None = None
+    last_heartbeat: datetime | None = None
+    ready: bool = False
+    gpu_seen: bool | None = None
+    """What its heartbeats say of its GPU; None when they said nothing."""
+    gpu_fault: str | None = None
+    vram_at: datetime | None = None
+    job: HeldJob | None = None
+    idle_since: datetime | None = None
+    """The end of its last job, or its promotion."""
+    jobs_done: int = 0
+    end_asked_at: datetime | None = None
+    """When the provider was last asked to end its instance."""
+    absent_since: datetime | None = None
+    """Since when complete listings lack its instance."""
+    cost_per_hour: Decimal = Decimal(0)
+
+    @property
+    def alive(self) -> bool:
+        """It may cost money: everything but what is confirmed to be gone."""
+        return self.state is not WorkerState.TERMINATED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPool:
+    id: PoolId
+    policy: FleetPolicy
+    queued: int = 0
+    oldest_queued_at: datetime | None = None
+    failures: int = 0
+    """Workers that turned out broken within the failure window, by the time they failed."""
+    starts: int = 0
+    """Workers that ended their start, well or badly, within the same window."""
+    last_scaled_at: datetime | None = None
+    wait_until: datetime | None = None
+    """The provider had nothing to give, or asked us to wait; no spawn before then."""
+    stopped_by: str | None = None
+    """The provider said something that only a person can mend; no spawn until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What could not be looked at, and why. Nothing is destroyed on partial sight."""
+
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    now: datetime
+    pools: tuple[SeenPool, ...] = ()
+    workers: tuple[SeenWorker, ...] = ()
+    instances: tuple[Instance, ...] | Unseen = ()
+    spent: Mapping[str, Decimal] = field(default_factory=dict[str, Decimal])
+    """Money of the current `hour` and `day`."""
+    policies: Mapping[str, ScalingPolicy] = field(default_factory=lambda: OURS)
+    """The scaling policies that are installed."""
+
+    @cached_property
+    def instance_states(self) -> Mapping[InstanceRef, InstanceState]:
+        """Empty when the provider could not be looked at."""
+        seen = () if isinstance(self.instances, Unseen) else self.instances
+        return {each.ref: each.state for each in seen}
+
+    def runs(self, worker: SeenWorker) -> bool:
+        ref = worker.instance_ref
+        return ref is not None and self.instance_states.get(ref) is InstanceState.RUNNING
+
+    def of(self, pool: PoolId, *states: WorkerState) -> Iterator[SeenWorker]:
+        return (each for each in self.workers if each.pool == pool and each.state in states)
+
+    def alive(self, pool: PoolId) -> int:
+        return sum(1 for each in self.workers if each.pool == pool and each.alive)

@@ -1,0 +1,121 @@
+"""Workers that cannot work are failed. Not being able to look is no evidence; silence and facts are."""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from herdsman.core.actions import Action, DrainWorker, FailWorker, Note
+from herdsman.core.findings import Code, Finding, Number
+from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.core.states import WorkerState
+
+
+def check_health(seen: Snapshot) -> Iterable[Action]:
+    if isinstance(seen.instances, Unseen):
+        return
+    for pool in seen.pools:
+        for worker in seen.of(pool.id, WorkerState.SPAWNING):
+            yield from _failures(worker, _spawning(worker, pool, seen))
+        for worker in seen.of(pool.id, WorkerState.ACTIVE):
+            yield from _active(worker, pool, seen)
+
+
+def _failures(worker: SeenWorker, finding: Finding | None) -> Iterator[Action]:
+    if finding is not None:
+        yield FailWorker(worker.id, finding)
+
+
+def _spawning(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+    """Each step of a start has its own limit, and its own words when it takes too long."""
+    policy, age = pool.policy, seen.now - worker.created_at
+    if worker.last_heartbeat is None:
+        if worker.instance_ref is None:
+            missing = timedelta(0) if worker.absent_since is None else seen.now - worker.absent_since
+            return _late(missing, policy.absence_window, Code.NO_INSTANCE, "No Runpod ID")
+        if seen.runs(worker):
+            return _late(age, policy.boot_timeout, Code.BOOT_TIMEOUT, "No heartbeat since its machine runs")
+        return _late(age, policy.spawning_timeout, Code.SPAWNING_TIMEOUT, "Spawning timeout")
+    if worker.gpu_fault is not None:
+        return Finding(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
+    if worker.gpu_seen is False:
+        return _late(age, policy.gpu_timeout, Code.GPU_NOT_DETECTED, "No GPU detected")
+    silence = seen.now - worker.last_heartbeat
+    if silence > policy.heartbeat_timeout:
+        return _late(silence, policy.heartbeat_timeout, Code.BOOT_TIMEOUT, "Fell silent during its start")
+    return _late(age, policy.ready_timeout, Code.STARTUP_NEVER_READY, "Never became ready for jobs")
+
+
+def _late(age: timedelta, limit: timedelta, code: Code, text: str) -> Finding | None:
+    if age <= limit:
+        return None
+    return Finding(code, text, {"age_s": age.total_seconds(), "limit_s": limit.total_seconds()})
+
+
+def _active(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
+    failure = _broken(worker) or _silent(worker, pool, seen) or _stuck(worker, pool, seen)
+    if failure is not None:
+        yield FailWorker(worker.id, failure)
+        return
+    left = _left(worker, pool, seen)
+    if left is not None:
+        yield DrainWorker(worker.id, left)
+        return
+    stale = _stale_vram(worker, pool, seen)
+    if stale is not None:
+        yield Note(worker.id, stale)
+
+
+def _broken(worker: SeenWorker) -> Finding | None:
+    return None if worker.gpu_fault is None else Finding(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
+
+
+def _silence(worker: SeenWorker, seen: Snapshot) -> timedelta:
+    return seen.now - (worker.last_heartbeat or worker.entered_state_at)
+
+
+def _silent(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+    """Silence is a failure while the worker is needed: it holds a job, or jobs are waiting."""
+    silence, limit = _silence(worker, seen), pool.policy.heartbeat_timeout
+    if silence <= limit:
+        return None
+    numbers: dict[str, Number] = {
+        "silence_s": silence.total_seconds(),
+        "limit_s": limit.total_seconds(),
+        "queued": pool.queued,
+    }
+    if worker.job is not None:
+        text = f"Heartbeat expired while running task {worker.job.key.job_id}"
+        return Finding(Code.STALE_HEARTBEAT_ACTIVE_TASK, text, numbers)
+    if pool.queued == 0:
+        return None
+    if worker.last_heartbeat is None:
+        return Finding(Code.NO_HEARTBEAT_TASKS_QUEUED, "No heartbeat received with tasks queued", numbers)
+    return Finding(Code.STALE_HEARTBEAT_TASKS_QUEUED, "Heartbeat expired with tasks queued", numbers)
+
+
+def _stuck(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+    if worker.job is None:
+        return None
+    limit = max(pool.policy.stuck_timeout, worker.job.timeout or timedelta(0))
+    return _late(seen.now - worker.job.since, limit, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
+
+
+def _left(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+    """A silent worker that nobody needs is no failure, but it must not be paid for ever."""
+    if worker.job is not None:
+        return None
+    silence = _silence(worker, seen)
+    if silence <= pool.policy.heartbeat_timeout:
+        return None
+    numbers = {"silence_s": silence.total_seconds()}
+    if worker.absent_since is not None:
+        return Finding(Code.INSTANCE_GONE, "its instance is gone, and no job was lost", numbers)
+    if silence > pool.policy.failsafe:
+        return Finding(Code.FAILSAFE, "silent for too long, though nothing was waiting", numbers)
+    return None
+
+
+def _stale_vram(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+    if worker.vram_at is None:
+        return None
+    age, limit = seen.now - worker.vram_at, pool.policy.vram_stale_after
+    return _late(age, limit, Code.STALE_VRAM, f"Stale VRAM data ({age.total_seconds():.0f}s old)")

@@ -1,0 +1,85 @@
+"""Workers beyond what is wanted are drained, idle ones only; drained and failed ones are ended."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from herdsman.core.actions import Action, BuryWorker, DrainWorker, EndInstance, ReturnJob
+from herdsman.core.findings import Code, Finding
+from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.core.phases.sizing import wanted_workers
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.states import WorkerState
+
+
+def scale_down(seen: Snapshot) -> Iterable[Action]:
+    if isinstance(seen.instances, Unseen):
+        return
+    for pool in seen.pools:
+        yield from _drain_idle(pool, seen)
+
+
+def end_workers(seen: Snapshot) -> Iterable[Action]:
+    """What is drained or failed is ended at the provider, again and again, until it is seen to be gone."""
+    if isinstance(seen.instances, Unseen):
+        return
+    for pool in seen.pools:
+        for worker in seen.of(pool.id, WorkerState.TERMINATING, WorkerState.ERROR):
+            why = _may_end(worker, pool.policy, seen.now)
+            if why is not None:
+                yield from _end(worker, why, pool.policy, seen.now)
+
+
+def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
+    """The longest idle go first. Only workers without a job are taken, and never below what is kept."""
+    active = list(seen.of(pool.id, WorkerState.ACTIVE))
+    policy, keep = pool.policy, wanted_workers(pool, seen).keep
+    idle = sorted((each for each in active if each.job is None), key=_idle_since)
+    for index, worker in enumerate(
+        idle[: max(0, len(active) - max(keep, min(policy.min_workers, policy.max_workers)))]
+    ):
+        over = index < len(active) - policy.max_workers
+        limit = policy.overcapacity_idle_timeout if over else policy.idle_timeout
+        idle_for = seen.now - _idle_since(worker)
+        if idle_for > limit:
+            numbers = {"idle_s": idle_for.total_seconds(), "limit_s": limit.total_seconds()}
+            why = Finding(
+                Code.IDLE, "idle, and more than are wanted", {**numbers, "active": len(active), "keep": keep}
+            )
+            yield DrainWorker(worker.id, why)
+
+
+def _idle_since(worker: SeenWorker) -> datetime:
+    return worker.idle_since or worker.entered_state_at
+
+
+def _may_end(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> Finding | None:
+    if worker.state is WorkerState.ERROR:
+        return Finding(Code.CLEAN_UP, "it has failed")
+    if worker.job is None:
+        return Finding(Code.DRAINED, "it holds no job any more")
+    since = now - worker.entered_state_at
+    if since <= policy.shutdown_grace:
+        return None
+    numbers = {"draining_s": since.total_seconds(), "grace_s": policy.shutdown_grace.total_seconds()}
+    return Finding(Code.GRACE_EXPIRED, "its job did not end within the grace period", numbers)
+
+
+def _end(worker: SeenWorker, why: Finding, policy: FleetPolicy, now: datetime) -> Iterator[Action]:
+    if _gone(worker, policy, now):
+        if worker.job is not None:
+            yield ReturnJob(worker.job.key, worker.id, why)
+        yield BuryWorker(worker.id, Finding(Code.CONFIRMED_ABSENT, "its instance is gone"))
+    elif worker.instance_ref is not None and _ask_again(worker, policy, now):
+        yield EndInstance(worker.id, worker.instance_ref, why)
+
+
+def _gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
+    """An instance that was ended is gone when a second listing lacks it; one that was never seen, much later."""
+    if worker.absent_since is None:
+        return False
+    known = worker.instance_ref is not None
+    return now > worker.absent_since if known else now - worker.absent_since > policy.absence_window
+
+
+def _ask_again(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
+    return worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after

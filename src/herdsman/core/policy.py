@@ -1,0 +1,48 @@
+"""The rules that a pool's fleet is kept by."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+
+class Promotion(StrEnum):
+    """What makes a starting worker an active one."""
+
+    POD = "pod"
+    HEARTBEAT = "heartbeat"
+    READY = "ready"
+    FIRST_TASK = "first_task"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPolicy:
+    min_workers: int = 2
+    max_workers: int = 10
+    """0 is a kill switch: nothing is spawned, whatever the floor says."""
+    jobs_per_worker: int = 3
+    scaling: str = "threshold"
+    promotion: Promotion = Promotion.READY
+    idle_workers: int = 0
+    """Warm workers that the policy `workload` keeps beyond those at work."""
+    min_scaling_interval: timedelta = timedelta(seconds=45)
+
+    idle_timeout: timedelta = timedelta(minutes=5)
+    overcapacity_idle_timeout: timedelta = timedelta(seconds=30)
+    heartbeat_timeout: timedelta = timedelta(minutes=5)
+    stuck_timeout: timedelta = timedelta(minutes=5)
+    spawning_timeout: timedelta = timedelta(minutes=5)
+    boot_timeout: timedelta = timedelta(minutes=30)
+    ready_timeout: timedelta = timedelta(minutes=20)
+    gpu_timeout: timedelta = timedelta(minutes=5)
+    not_claiming_timeout: timedelta = timedelta(minutes=10)
+    vram_stale_after: timedelta = timedelta(minutes=2)
+    failsafe: timedelta = timedelta(hours=2)
+    shutdown_grace: timedelta = timedelta(minutes=10)
+    absence_window: timedelta = timedelta(minutes=10)
+    end_again_after: timedelta = timedelta(minutes=1)
+
+    max_failure_rate: float = 0.8
+    min_starts_to_judge: int = 5
+    budget_per_hour: Decimal | None = None
+    budget_per_day: Decimal | None = None

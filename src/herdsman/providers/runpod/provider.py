@@ -1,0 +1,140 @@
+"""Pods as instances: how one is asked for, found again and ended."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Final
+
+import httpx
+import structlog
+
+from herdsman.core.errors import CapacityUnavailable, ProviderRejected, SpawnUnknown
+from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.ports import Clock
+from herdsman.providers.runpod.api import LOG_SILENCE, RunpodApi
+from herdsman.providers.runpod.bodies import create_body
+from herdsman.providers.runpod.environment import pod_environment
+from herdsman.providers.runpod.errors import NotAllowed
+from herdsman.providers.runpod.ladder import Candidate, Stock, candidates
+from herdsman.providers.runpod.options import SSH_PORT, RunpodOptions
+from herdsman.providers.runpod.resources import Pod, Volume
+from herdsman.providers.runpod.volumes import chosen
+from herdsman.providers.runpod.wire import Wire
+
+log = structlog.get_logger()
+
+# An account is allowed so many calls a minute; one spawn must leave some for the others.
+MOST_TRIES = 20
+
+_STATES: Mapping[str, InstanceState] = MappingProxyType(
+    {
+        "PROVISIONING": InstanceState.STARTING,
+        "STARTING": InstanceState.STARTING,
+        "RUNNING": InstanceState.RUNNING,
+        "EXITED": InstanceState.STOPPED,
+        "ERROR": InstanceState.BROKEN,
+    }
+)
+
+
+class RunpodProvider:
+    name: Final = "runpod"
+
+    def __init__(
+        self,
+        options: RunpodOptions,
+        clock: Clock,
+        *,
+        log_silence: timedelta = LOG_SILENCE,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._options = options
+        self._naming = options.naming
+        self._stock = Stock(clock)
+        self._volumes: tuple[Volume, ...] | None = None
+        wire = Wire(
+            url=options.api_url,
+            key=options.api_key,
+            timeout=options.timeout,
+            clock=clock,
+            transport=transport,
+        )
+        self._api = RunpodApi(wire, log_silence=log_silence)
+
+    def close(self) -> None:
+        self._api.close()
+
+    def spawn(self, request: SpawnRequest) -> Instance:
+        """Candidates are tried in turn; only a refusal of one, which started nothing, leads to the next."""
+        if not self._naming.owns(request.name):
+            raise ProviderRejected(f"{request.name!r} is not a name that this deployment would know again")
+        environment = pod_environment(request.environment, self._options.environment, self._options.api_key)
+        ladder = self._stock.in_order(candidates(self._options, self._known_volumes()))[:MOST_TRIES]
+        refusals: list[CapacityUnavailable | NotAllowed] = []
+        for candidate in ladder:
+            try:
+                return self._create(request.name, candidate, environment)
+            except (CapacityUnavailable, NotAllowed) as refused:
+                self._skip(candidate, refused)
+                refusals.append(refused)
+        raise _nothing_left(ladder, refusals)
+
+    def find(self, ref: InstanceRef) -> Instance | None:
+        pod = self._api.get_pod(ref)
+        return None if pod is None or pod.gone else self._instance(pod)
+
+    def terminate(self, ref: InstanceRef) -> None:
+        self._api.delete_pod(ref)
+
+    def list_instances(self) -> Sequence[Instance]:
+        ours = [pod for pod in self._api.list_pods() if self._naming.owns(pod.name)]
+        return [self._instance(pod) for pod in ours if not pod.gone]
+
+    def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
+        return self._api.tail_logs(ref, lines)
+
+    def _known_volumes(self) -> tuple[Volume, ...]:
+        """Asked for once: the id and the place of a volume never change."""
+        if self._volumes is None:
+            wanted = self._options.volumes
+            self._volumes = chosen(wanted, self._api.list_volumes()) if wanted else ()
+        return self._volumes
+
+    def _create(self, name: str, candidate: Candidate, environment: Mapping[str, str]) -> Instance:
+        body = create_body(self._options, candidate, name=name, environment=environment)
+        pod = self._api.create_pod(body, secrets=tuple(environment.values()))
+        if pod.name != name:
+            raise SpawnUnknown(f"runpod was asked for {name} and started pod {pod.id} under another name")
+        return self._instance(pod)
+
+    def _skip(self, candidate: Candidate, refused: CapacityUnavailable | NotAllowed) -> None:
+        if isinstance(refused, CapacityUnavailable):
+            self._stock.ran_out(candidate)
+        log.info("runpod.candidate_refused", candidate=str(candidate), reason=str(refused))
+
+    def _instance(self, pod: Pod) -> Instance:
+        return Instance(
+            ref=InstanceRef(pod.id),
+            name=pod.name,
+            state=self._state(pod),
+            gpu_type=pod.gpu_type,
+            gpu_count=pod.gpu_count,
+            cost_per_hour=pod.cost_per_hour,
+            created_at=pod.created_at,
+        )
+
+    def _state(self, pod: Pod) -> InstanceState:
+        state = _STATES.get(pod.status, InstanceState.UNKNOWN)
+        if state is InstanceState.RUNNING and SSH_PORT in self._options.ports and not pod.ssh_ready:
+            return InstanceState.STARTING
+        return state
+
+
+def _nothing_left(
+    ladder: Sequence[Candidate], refusals: Sequence[CapacityUnavailable | NotAllowed]
+) -> CapacityUnavailable | ProviderRejected:
+    """The last refusal is shown too: Runpod tells a wrong request from empty shelves in its words only."""
+    if all(isinstance(refused, NotAllowed) for refused in refusals):
+        return ProviderRejected(str(refusals[-1]))
+    tried = ", ".join(str(candidate) for candidate in ladder)
+    return CapacityUnavailable(f"runpod has none of: {tried}; at last: {refusals[-1]}")

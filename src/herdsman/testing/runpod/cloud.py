@@ -1,0 +1,198 @@
+"""The pods of the fake and all that may happen to them. It knows nothing of HTTP."""
+
+import shlex
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from random import Random
+
+from herdsman.testing.runpod.bodies import check_create, network_mount, objects, texts
+from herdsman.testing.runpod.catalog import DATA_CENTERS, GPUS, VOLUMES, NetworkVolume
+from herdsman.testing.runpod.clocks import Timeline
+from herdsman.testing.runpod.faults import Fault, Faults
+from herdsman.testing.runpod.lifecycle import advance, draw_fate, stop
+from herdsman.testing.runpod.pods import ACTIONS, FakePod, Fate, Pace, Status
+from herdsman.testing.runpod.process import Container
+from herdsman.testing.runpod.replies import Refused
+from herdsman.testing.runpod.views import SSH, container_environment
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+CPU_PRICE = Decimal("0.06")
+CRASH = ("sh", "-c", "echo crashed; exit 1")
+
+
+class Cloud:
+    """Every method may be called from any thread; each sees the pods as they are at that moment."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        faults: Faults,
+        timeline: Timeline,
+        pace: Pace,
+        run_commands: bool,
+        volumes: Sequence[NetworkVolume] = VOLUMES,
+    ) -> None:
+        self.faults = faults
+        self.timeline = timeline
+        self.pace = pace
+        self.volumes = {volume.id: volume for volume in volumes}
+        self.lock = threading.RLock()
+        self.ever: dict[str, FakePod] = {}
+        """Every pod there has ever been, by id, the oldest first."""
+        self.most_alive = 0
+        self._seed = seed
+        self._run_commands = run_commands
+
+    def create(self, body: object) -> FakePod:
+        """The pod that the answer speaks of; a fault may have made a twin of it."""
+        fields = check_create(body, self.volumes)
+        gpu_type = objects(fields, "gpu").get("id")
+        if gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, str(gpu_type)):
+            raise Refused(
+                400, "There are no longer any instances available with the requested specifications."
+            )
+        name = str(fields["name"])
+        fate = draw_fate(self.faults, name)
+        pod = self._add(fields, fate)
+        if self.faults.strikes(Fault.CREATED_TWICE, name):
+            self._add(fields, fate)
+        return pod
+
+    def add_foreign(self, name: str) -> FakePod:
+        """A pod that somebody else has in the same account."""
+        body = {"name": name, "image": "elsewhere/image", "disk": 20, "gpu": {"id": "NVIDIA L4", "count": 1}}
+        pod = self._add(body, Fate())
+        pod.foreign = True
+        return pod
+
+    def visible(self) -> list[FakePod]:
+        """As a listing shows them: the newest first."""
+        with self.lock:
+            self.settle()
+            now = self.timeline.now()
+            return [pod for pod in reversed(self.ever.values()) if self._shows(pod, now)]
+
+    def find(self, pod_id: str) -> FakePod:
+        with self.lock:
+            self.settle()
+            pod = self.ever.get(pod_id)
+            if pod is None or not self._shows(pod, self.timeline.now()):
+                raise Refused(404, "pod not found")
+            return pod
+
+    def end(self, pod: FakePod) -> None:
+        with self.lock:
+            if pod.status is not Status.TERMINATED:
+                stop(pod, self.timeline.now(), Status.TERMINATED)
+
+    def act(self, pod: FakePod, action: str) -> None:
+        with self.lock:
+            if action not in ACTIONS[pod.status]:
+                raise Refused(409, f"cannot {action} a pod that is {pod.status}")
+            now = self.timeline.now()
+            if action == "start":
+                self._start_again(pod, now)
+            elif action == "terminate":
+                self.end(pod)
+            else:
+                stop(pod, now, Status.EXITED)
+                if action == "restart":
+                    pod.enter(Status.STARTING, now)
+            self.settle()
+
+    def preempt(self, pod_id: str, notice: timedelta | None) -> None:
+        with self.lock:
+            pod = self.ever[pod_id]
+            age = timedelta(seconds=self.timeline.now() - pod.created)
+            pod.fate = replace(pod.fate, preempted_after=age, notice=notice)
+            self.settle()
+
+    def settle(self) -> None:
+        """Let what is due happen."""
+        with self.lock:
+            now = self.timeline.now()
+            for pod in self._existing():
+                advance(pod, now, self.pace, self._start_container)
+
+    def close(self) -> None:
+        with self.lock:
+            for pod in self._existing():
+                self.end(pod)
+
+    def _add(self, body: dict[str, object], fate: Fate) -> FakePod:
+        with self.lock:
+            pod = self._new_pod(body, fate)
+            pod.enter(Status.PROVISIONING, pod.created)
+            pod.lives.append((pod.created, None))
+            self.ever[pod.id] = pod
+            self.settle()
+            self.most_alive = max(self.most_alive, sum(each.alive for each in self._ours()))
+            return pod
+
+    def _new_pod(self, body: dict[str, object], fate: Fate) -> FakePod:
+        number = len(self.ever)
+        gpu = objects(body, "gpu")
+        gpu_type = str(gpu["id"]) if gpu else None
+        count = int(str(gpu["count"])) if gpu else 0
+        price = GPUS[gpu_type].price * count if gpu_type else CPU_PRICE
+        zero = self.faults.strikes(Fault.ZERO_GPU, str(body["name"]))
+        return FakePod(
+            id="".join(Random(f"{self._seed}/pod/{number}").choices(LETTERS, k=14)),
+            name=str(body["name"]),
+            body=body,
+            gpu_type=gpu_type,
+            gpu_count=0 if zero else count,
+            price=price,
+            data_center=self._place(body, number),
+            number=number,
+            created=self.timeline.now(),
+            fate=fate,
+        )
+
+    def _place(self, body: dict[str, object], number: int) -> str:
+        mount = network_mount(body)
+        if mount is not None:
+            return self.volumes[mount["volumeId"]].data_center
+        places = texts(body, "dataCenterIds") or DATA_CENTERS
+        return Random(f"{self._seed}/place/{number}").choice(places)
+
+    def _start_again(self, pod: FakePod, now: float) -> None:
+        """A stopped pod has given its GPU away, and may find none on its host."""
+        if pod.gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, pod.gpu_type):
+            raise Refused(400, "There are not enough free GPUs on the host machine to start this pod.")
+        if self.faults.strikes(Fault.ZERO_GPU, pod.name):
+            pod.gpu_count = 0
+        pod.fate = Fate()
+        pod.enter(Status.STARTING, now)
+
+    def _start_container(self, pod: FakePod) -> None:
+        command = CRASH if pod.fate.crash_loop else _command(pod)
+        pod.say("system", "start container", self.timeline.now())
+        if not command or not self._run_commands or pod.fate.silent:
+            return
+        ssh_port = SSH if SSH in texts(pod.body, "ports") and not pod.fate.no_ssh else None
+        pod.container = Container(
+            command,
+            container_environment(pod, ssh_port=ssh_port),
+            lambda line: pod.say("container", line, self.timeline.now()),
+        )
+
+    def _shows(self, pod: FakePod, now: float) -> bool:
+        if pod.status is Status.TERMINATED:
+            return now < pod.entered + self.pace.tombstone.total_seconds()
+        return now >= pod.created + pod.fate.visible_after.total_seconds()
+
+    def _existing(self) -> list[FakePod]:
+        return [pod for pod in self.ever.values() if pod.status is not Status.TERMINATED]
+
+    def _ours(self) -> Iterable[FakePod]:
+        return (pod for pod in self.ever.values() if not pod.foreign)
+
+
+def _command(pod: FakePod) -> list[str]:
+    command = [*texts(pod.body, "entrypoint"), *texts(pod.body, "cmd")]
+    return command or shlex.split(str(pod.body.get("args", "")))

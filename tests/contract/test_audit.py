@@ -1,0 +1,157 @@
+"""Everything that happened to a job can be read afterwards: each step in the audit, each try in its attempts."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from herdsman.control.commands import (
+    cancel_job,
+    complete_job,
+    expire_claims,
+    fail_job,
+    find_attempts,
+    find_history,
+    find_job,
+    release_job,
+    requeue_job,
+    stage_due_jobs,
+    start_job,
+)
+from herdsman.control.services import Services
+from herdsman.core.model import Attempt, Claim, JobId
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState
+from tests.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
+from tests.databases import MovingClock
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(autouse=True)
+def stopped(clock: MovingClock) -> None:
+    clock.stop(at=NOON)
+
+
+def test_a1_a_long_life_is_told_without_a_gap(services: Services, clock: MovingClock) -> None:
+    job_id = a_long_life(services, clock)
+    told = [(entry.event_type, entry.reason, entry.actor) for entry in find_history(services, job_id)]
+    assert told == [
+        ("job.scheduled", "submitted", "agent:studio"),
+        ("job.pending", "due", "leader"),
+        ("job.claimed", "claimed", "worker:w1"),
+        ("job.running", "started", "worker:w1"),
+        ("job.failed", "job_error", "worker:w1"),
+        ("job.pending", "due", "leader"),
+        ("job.claimed", "claimed", "worker:w1"),
+        ("job.pending", "claim_expired", "leader"),
+        ("job.claimed", "claimed", "worker:w1"),
+        ("job.dead_letter", "user_error", "worker:w1"),
+        ("job.pending", "requeued", "ann"),
+        ("job.claimed", "claimed", "worker:w1"),
+        ("job.cancel_requested", "cancel_requested", "ann"),
+        ("job.cancelled", "cancelled", "worker:w1"),
+    ]
+    assert replayed(services, job_id) == find_job(services, job_id).state == JobState.CANCELLED
+    assert find_job(services, job_id).version == len(told)
+
+
+def test_a1_a_step_carries_the_time_and_the_claim_it_belongs_to(services: Services, clock: MovingClock) -> None:
+    claim = a_claim(services)
+    clock.advance(SECOND)
+    fail_job(services, claim.key, BROKEN)
+    last = find_history(services, claim.key.job_id)[-1]
+    assert (last.ts, last.kind, last.object_id) == (NOON + SECOND, "job", claim.key.job_id)
+    assert last.details == {
+        "claim_token": 1,
+        "attempts": 1,
+        "worker_id": None,
+        "last_worker_id": "w1",
+        "failure_class": "job_error",
+    }
+
+
+def test_a1_what_was_undone_left_no_trace(services: Services) -> None:
+    """The audit row is written by the move itself, in the same transaction."""
+    claim = a_claim(services)
+
+    def fail_halfway() -> None:
+        with pytest.raises(RuntimeError):
+            services.database.transact(lambda tx: crash(tx.connection.exec_driver_sql(MOVE)))
+
+    before = find_history(services, claim.key.job_id)
+    fail_halfway()
+    assert find_history(services, claim.key.job_id) == before
+
+
+def test_an_attempt_is_opened_started_and_closed(services: Services, clock: MovingClock) -> None:
+    claim = a_claim(services)
+    opened = an_attempt(claim)
+    assert find_attempts(services, claim.key.job_id) == [Attempt(**opened)]
+    clock.advance(SECOND)
+    start_job(services, claim.key)
+    opened["started_at"] = NOON + SECOND
+    assert find_attempts(services, claim.key.job_id) == [Attempt(**opened)]
+    clock.advance(SECOND)
+    fail_job(services, claim.key, BROKEN)
+    opened |= {"ended_at": NOON + 2 * SECOND, "outcome": "failed", "reason": "job_error"}
+    opened |= {"failure_class": FailureClass.JOB_ERROR, "error": "the handler raised"}
+    assert find_attempts(services, claim.key.job_id) == [Attempt(**opened)]
+
+
+def test_each_claim_is_an_attempt_of_its_own(services: Services) -> None:
+    claim = a_claim(services)
+    release_job(services, claim.key, "drained")
+    claim = claimed(services, a_worker(services, "w2"))
+    complete_job(services, claim.key)
+    told = [(a.claim_token, a.attempt, a.worker_id, a.outcome, a.error) for a in find_attempts(services, claim.key.job_id)]
+    first, second = told
+    assert {first[2], second[2]} == {"w1", "w2"} or first[2] == second[2] == "w1"
+    assert (first[:2], first[3:]) == ((1, 1), ("pending", "drained"))
+    assert (second[:2], second[3:]) == ((2, 2), ("done", None))
+
+
+def test_a_job_nobody_knows_has_no_history(services: Services) -> None:
+    assert (find_history(services, JobId("none")), find_attempts(services, JobId("none"))) == ([], [])
+
+
+MOVE = "UPDATE orchestrator_jobs SET status = 'running', version = version + 1, reason = 'started'"
+
+
+def crash(_: object) -> None:
+    raise RuntimeError("the power went out")
+
+
+def a_long_life(services: Services, clock: MovingClock) -> JobId:
+    worker = a_worker(services)
+    job_id = a_job(services, agent="studio", delay=DAY)
+    clock.advance(DAY)
+    stage_due_jobs(services)
+    claim = claimed(services, worker)
+    start_job(services, claim.key, who="worker:w1")
+    fail_job(services, claim.key, BROKEN, who="worker:w1")
+    clock.advance(DAY)
+    stage_due_jobs(services)
+    claimed(services, worker)
+    clock.advance(DAY)
+    expire_claims(services)
+    fail_job(services, claimed(services, worker).key, HOPELESS, who="worker:w1")
+    requeue_job(services, job_id, who="ann")
+    claim = claimed(services, worker)
+    cancel_job(services, job_id, who="ann")
+    complete_job(services, claim.key, who="worker:w1")
+    return job_id
+
+
+def an_attempt(claim: Claim) -> dict[str, object]:
+    nothing = dict.fromkeys(("started_at", "ended_at", "outcome", "reason", "failure_class", "error"))
+    return {
+        **nothing,
+        "job_id": claim.key.job_id,
+        "claim_token": 1,
+        "attempt": 1,
+        "worker_id": "w1",
+        "pool": "default",
+        "claimed_at": NOON,
+    }

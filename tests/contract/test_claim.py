@@ -1,0 +1,147 @@
+"""Giving jobs to workers: the right job to the right worker, and one at a time."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from herdsman.control.commands import (
+    claim_job,
+    claim_jobs,
+    complete_job,
+    find_attempts,
+    find_job,
+    move_worker,
+    register_worker,
+)
+from herdsman.control.services import Services
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.model import ClaimKey, JobId, WorkerId
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JobState, WorkerState
+from herdsman.store.hot import MOST_LISTED
+from tests.builders import a_claim, a_job, a_worker, claimed, replayed
+from tests.databases import MovingClock
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def test_a_claim_says_what_to_do_and_until_when(services: Services, clock: MovingClock) -> None:
+    clock.stop(at=NOON)
+    a_job(services, job_id=JobId("j"), type="render", payload={"n": 1}, timeout=timedelta(minutes=2))
+    claim = claimed(services, a_worker(services))
+    assert claim.key == ClaimKey(JobId("j"), 1)
+    assert (claim.worker_id, claim.type, claim.payload, claim.attempt) == ("w1", "render", {"n": 1}, 1)
+    assert (claim.timeout, claim.expires_at) == (timedelta(minutes=2), NOON + services.policy.claim_ttl)
+    assert claim.service_job_id is None
+
+
+def test_a_claimed_job_names_its_worker_and_counts_the_attempt(services: Services, clock: MovingClock) -> None:
+    """J5: counted when claiming"""
+    clock.stop(at=NOON)
+    claim = a_claim(services, timeout=timedelta(minutes=2))
+    job = find_job(services, claim.key.job_id)
+    assert (job.state, job.reason) == (JobState.CLAIMED, Reason.CLAIMED)
+    assert (job.worker_id, job.last_worker_id, job.owner_pool) == ("w1", "w1", "default")
+    assert (job.attempts, job.claim_token, job.version) == (1, 1, 2)
+    assert (job.claimed_at, job.claim_expires_at) == (NOON, NOON + services.policy.claim_ttl)
+    assert job.deadline_at == NOON + timedelta(minutes=2)
+    assert replayed(services, job.job_id) == JobState.CLAIMED
+
+
+def test_a_worker_holds_one_job_at_a_time(services: Services) -> None:
+    claim = a_claim(services)
+    a_job(services)
+    assert claim_job(services, claim.worker_id) is None
+    complete_job(services, claim.key)
+    assert claim_job(services, claim.worker_id) is not None
+
+
+def test_a_worker_named_twice_in_one_request_gets_one_job(services: Services) -> None:
+    worker = a_worker(services)
+    a_job(services)
+    a_job(services)
+    assert len(claim_jobs(services, [worker, worker, worker])) == 1
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [],
+        [WorkerState.ACTIVE, WorkerState.TERMINATING],
+        [WorkerState.ERROR],
+        [WorkerState.ERROR, WorkerState.TERMINATED],
+    ],
+    ids=["spawning", "terminating", "error", "terminated"],
+)
+def test_only_an_active_worker_is_given_jobs(services: Services, steps: list[WorkerState]) -> None:
+    a_job(services)
+    worker = WorkerId("w1")
+    register_worker(services, worker)
+    for state in steps:
+        move_worker(services, worker, state, Reason.READY)
+    assert claim_job(services, worker) is None
+
+
+def test_an_unknown_worker_is_given_nothing(services: Services) -> None:
+    a_job(services)
+    assert claim_job(services, WorkerId("nobody")) is None
+
+
+def test_a_worker_is_given_jobs_of_its_own_pool_only(services: Services) -> None:
+    a_job(services, job_id=JobId("small"), pool="small")
+    big = a_job(services, pool="big")
+    worker = a_worker(services, pool="big")
+    claim = claimed(services, worker)
+    assert claim.key.job_id == big
+    complete_job(services, claim.key)
+    assert claim_job(services, worker) is None
+    assert find_job(services, JobId("small")).state is JobState.PENDING
+
+
+def test_many_workers_of_many_pools_are_served_at_once(services: Services) -> None:
+    pools = {"w1": "a", "w2": "b", "w3": "a", "w4": "c"}
+    workers = [a_worker(services, name, pool=pool) for name, pool in pools.items()]
+    jobs = {a_job(services, pool=pool): pool for pool in ("a", "b", "b")}
+    claims = claim_jobs(services, [*workers, WorkerId("nobody")])
+    assert {claim.key.job_id for claim in claims} < jobs.keys()
+    assert all(jobs[claim.key.job_id] == pools[claim.worker_id] for claim in claims)
+    assert len(claims) == 2  # one of pool a; one of pool b, which has one worker for its two jobs
+
+
+def test_a_claim_of_many_takes_the_next_in_line(services: Services) -> None:
+    ids = [a_job(services) for _ in range(5)]
+    workers = [a_worker(services, f"w{number}") for number in range(3)]
+    claims = claim_jobs(services, workers)
+    assert [claim.key.job_id for claim in claims] == ids[:3]
+    assert all(len(find_attempts(services, claim.key.job_id)) == 1 for claim in claims)
+
+
+def test_nobody_asking_gets_nothing_and_too_many_are_refused(services: Services) -> None:
+    assert claim_jobs(services, []) == []
+    with pytest.raises(InvalidRequest, match="1025 workers asked at once, the limit is 1024"):
+        claim_jobs(services, [WorkerId(f"w{number}") for number in range(MOST_LISTED + 1)])
+
+
+def test_the_largest_crowd_of_workers_can_ask_at_once(services: Services) -> None:
+    a_job(services)
+    workers = [a_worker(services), *(WorkerId(f"nobody{number}") for number in range(MOST_LISTED - 1))]
+    assert len(claim_jobs(services, workers)) == 1
+
+
+def test_a_draining_worker_keeps_the_job_at_hand_and_gets_no_other(services: Services) -> None:
+    claim = a_claim(services)
+    a_job(services)
+    move_worker(services, claim.worker_id, WorkerState.TERMINATING, Reason.DRAINED)
+    complete_job(services, claim.key)
+    assert claim_job(services, claim.worker_id) is None
+
+
+def test_any_kind_of_json_can_be_the_payload_of_a_claim(services: Services) -> None:
+    worker = a_worker(services)
+    for payload in (1, 0.5, -7, "5", "true", "", True, None, [], {}, [1, ["2"]], 2**63, 1e300):
+        a_job(services, payload=payload)
+        claim = claimed(services, worker)
+        complete_job(services, claim.key, payload)
+        job = find_job(services, claim.key.job_id)
+        assert claim.payload == job.payload == job.result == payload
+        assert type(claim.payload) is type(job.payload) is type(payload)

@@ -1,0 +1,203 @@
+"""Servers die, restart and fall silent, files are locked and disks fill: nothing is lost, and no call hangs."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import text
+
+from herdsman.control.commands import claim_job, complete_job, find_job, list_jobs
+from herdsman.control.services import Services
+from herdsman.core.errors import StoreUnavailable
+from herdsman.core.model import JobPolicy
+from herdsman.core.states import JobState
+from herdsman.store.database import Database
+from herdsman.wiring import new_job_id
+from tests.builders import a_claim, a_job, a_worker, replayed
+from tests.databases import Backend, ServerDatabases, opened
+
+T = TypeVar("T")
+SECOND = timedelta(seconds=1)
+# A driver may notice at its own pace, but it has to notice: once for the call, once for the new connection.
+PATIENCE = timedelta(seconds=15)
+
+
+@pytest.fixture
+def frail(server: ServerDatabases) -> Iterator[ServerDatabases]:
+    """Whatever the test did to the server, the next test finds it well."""
+    yield server
+    server.server.restart()
+
+
+def test_a_restart_between_calls_is_not_noticed(frail: ServerDatabases) -> None:
+    with services_on(frail.fresh()) as services:
+        claim = a_claim(services)
+        frail.server.restart()
+        complete_job(services, claim.key, "kept")
+        frail.server.restart()
+        assert find_job(services, claim.key.job_id).result == "kept"
+        assert replayed(services, claim.key.job_id) == JobState.DONE
+
+
+def test_j1_what_was_accepted_outlives_the_death_of_the_server(frail: ServerDatabases) -> None:
+    with services_on(frail.fresh()) as services:
+        ids = [a_job(services) for _ in range(20)]
+        frail.server.kill()
+        frail.server.start()
+        assert [replayed(services, job_id) for job_id in ids] == [JobState.PENDING] * 20
+
+
+def test_while_the_server_is_down_a_call_says_so_at_once(frail: ServerDatabases) -> None:
+    with services_on(frail.fresh()) as services:
+        a_job(services)
+        frail.server.kill()
+        for ask in (lambda: a_job(services), lambda: list_jobs(services)):
+            with pytest.raises(StoreUnavailable, match="cannot be reached"), at_most(5 * SECOND):
+                ask()
+        frail.server.start()
+        a_job(services)
+        assert len(list_jobs(services).jobs) == 2
+
+
+def test_a_server_that_falls_silent_does_not_hold_a_call_for_ever(frail: ServerDatabases) -> None:
+    """S6, W6: the kernel still acknowledges what we send, so that only a limit of our own ends the wait."""
+    with services_on(frail.fresh(), timeout=SECOND) as services, ThreadPoolExecutor(2) as threads:
+        a_job(services)
+        frail.server.pause()
+        writing, reading = threads.submit(a_job, services), threads.submit(list_jobs, services)
+        try:
+            errors = [raised_by(call) for call in (writing, reading)]
+        finally:
+            frail.server.resume()
+        assert [type(error) for error in errors] == [StoreUnavailable, StoreUnavailable]
+        a_job(services)
+        assert len(list_jobs(services).jobs) in (2, 3)  # the silent server may have stored what it was sent
+
+
+def test_a_row_that_somebody_keeps_locked_does_not_hold_a_call_for_ever(server: ServerDatabases) -> None:
+    url = server.fresh()
+    with services_on(url, timeout=SECOND) as services, opened(url) as other, ThreadPoolExecutor(1) as threads:
+        worker = a_worker(services)
+        a_job(services)
+        with other.engine.begin() as forgotten:
+            forgotten.execute(text("SELECT id FROM workers FOR UPDATE")).all()
+            call = threads.submit(claim_job, services, worker)
+            try:
+                assert isinstance(raised_by(call), StoreUnavailable)
+            finally:
+                forgotten.rollback()
+        assert claim_job(services, worker) is not None
+
+
+def test_a_job_that_somebody_keeps_locked_is_passed_over(server: ServerDatabases) -> None:
+    url = server.fresh()
+    with services_on(url) as services, opened(url) as other:
+        worker = a_worker(services)
+        locked, free = a_job(services, priority=1), a_job(services)
+        with other.engine.begin() as forgotten:
+            forgotten.execute(text("SELECT 1 FROM orchestrator_jobs WHERE priority = 1 FOR UPDATE")).all()
+            with at_most(SECOND):
+                claim = claim_job(services, worker)
+        assert claim is not None
+        assert claim.key.job_id == free
+        assert find_job(services, locked).state is JobState.PENDING
+
+
+def test_a_locked_file_is_waited_for_and_not_for_ever(sqlite: Backend) -> None:
+    url = sqlite.fresh()
+    with services_on(url, timeout=SECOND) as services:
+        blocker = sqlite3.connect(file_of(url), isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="database is locked"), at_most(4 * SECOND):
+            a_job(services)
+        assert list_jobs(services).jobs == ()  # reading goes on beside the writer
+        blocker.execute("COMMIT")
+        blocker.close()
+        a_job(services)
+
+
+def test_a_file_that_is_locked_for_a_moment_is_not_noticed(sqlite: Backend) -> None:
+    url = sqlite.fresh()
+    blocker = sqlite3.connect(file_of(url), isolation_level=None, check_same_thread=False)
+    with services_on(url) as services, ThreadPoolExecutor(1) as threads:
+        blocker.execute("BEGIN IMMEDIATE")
+        call = threads.submit(a_job, services)
+        time.sleep(0.2)
+        assert not call.done()
+        blocker.execute("COMMIT")
+        assert find_job(services, call.result(timeout=10)).state is JobState.PENDING
+    blocker.close()
+
+
+def test_a_file_that_may_not_be_written_says_so(sqlite: Backend) -> None:
+    url = sqlite.fresh()
+    with written_by_nobody(Path(file_of(url))), services_on(url) as services:
+        with pytest.raises(StoreUnavailable, match="readonly database"):
+            a_job(services)
+
+
+def test_s8_a_full_disk_loses_nothing_and_takes_no_half_of_a_write(sqlite: Backend) -> None:
+    with services_on(sqlite.fresh()) as services:
+        job_id = a_job(services)
+        pages = limit_pages(services.database, 4)
+        with pytest.raises(StoreUnavailable, match="database or disk is full"):
+            a_job(services, payload="x" * 100_000)
+        assert [job.job_id for job in list_jobs(services).jobs] == [job_id]
+        limit_pages(services.database, pages + 1000)
+        a_job(services, payload="x" * 100_000)
+
+
+@contextmanager
+def services_on(url: str, *, timeout: timedelta = 10 * SECOND) -> Iterator[Services]:
+    with opened(url, timeout=timeout) as database:
+        yield Services(database, JobPolicy(), new_job_id)
+
+
+@contextmanager
+def at_most(limit: timedelta) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        assert time.monotonic() - began < limit.total_seconds()
+
+
+def raised_by(call: Future[T]) -> BaseException | None:
+    return call.exception(timeout=PATIENCE.total_seconds())
+
+
+def limit_pages(database: Database, spare: int) -> int:
+    """The file may grow by that much: what SQLite does at the limit is what it does when the disk is full."""
+    with database.engine.connect() as connection:
+        used = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {used + spare}")
+        return used
+
+
+def file_of(url: str) -> str:
+    return url.removeprefix("sqlite:///")
+
+
+@contextmanager
+def written_by_nobody(file: Path) -> Iterator[None]:
+    """Root may write everything, so it becomes somebody else for a while."""
+    root = os.geteuid() == 0
+    modes = {path: path.stat().st_mode for path in (file, file.parent)}
+    file.chmod(0o444)
+    file.parent.chmod(0o555)
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        for path, mode in modes.items():
+            path.chmod(mode)

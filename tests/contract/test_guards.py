@@ -1,0 +1,137 @@
+"""What else the databases keep by themselves: the audit, claims, cancellations, and what each state implies."""
+
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import null
+
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JOB, LEASE, POOL, JobState
+from herdsman.store import triggers
+from herdsman.store.database import Database
+from herdsman.store.faults import Duplicate, Refused
+from herdsman.store.guards import all_guards
+from herdsman.store.schema import jobs
+from tests.builders import scalar, sql
+from tests.rows import HOLDER, add_row, move_row, row_in_state
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+JOBS = "orchestrator_jobs"
+
+
+def test_a1_the_audit_cannot_be_changed(database: Database) -> None:
+    add_row(database, JOB)
+    for column, value in (("reason", "'nothing'"), ("ts", "ts"), ("seq", "99"), ("actor", "'somebody else'")):
+        with pytest.raises(Refused, match="herdsman: orchestrator_audit is append-only"):
+            sql(database, f"UPDATE orchestrator_audit SET {column} = {value}")
+
+
+def test_a1_the_audit_cannot_be_deleted(database: Database) -> None:
+    add_row(database, JOB)
+    with pytest.raises(Refused, match="herdsman: orchestrator_audit is append-only"):
+        sql(database, "DELETE FROM orchestrator_audit")
+    assert scalar(database, "SELECT COUNT(*) FROM orchestrator_audit") > 0
+
+
+def test_a1_retention_lets_go_of_old_audit_rows_only(database: Database) -> None:
+    add_row(database, JOB)
+    sql(database, "INSERT INTO orchestrator_retention VALUES ('audit', :old)", old="2020-01-01 00:00:00.000000")
+    with pytest.raises(Refused, match="only retention removes old rows"):
+        sql(database, "DELETE FROM orchestrator_audit")
+    sql(database, "UPDATE orchestrator_retention SET prune_before = :late", late="2999-01-01 00:00:00.000000")
+    assert sql(database, "DELETE FROM orchestrator_audit") > 0
+
+
+def test_a1_there_is_one_audit_row_for_each_step(database: Database) -> None:
+    add_row(database, JOB)
+    columns = "ts, event_type, object_kind, object_id, seq, from_status, to_status, reason, actor, details"
+    with pytest.raises(Duplicate):
+        sql(database, f"INSERT INTO orchestrator_audit ({columns}) SELECT {columns} FROM orchestrator_audit")
+
+
+@pytest.mark.parametrize("state", sorted(JOB.live))
+def test_j1_a_live_job_cannot_be_deleted(database: Database, state: JobState) -> None:
+    row_in_state(database, JOB, state)
+    with pytest.raises(Refused, match="an accepted job is not deleted before it has ended"):
+        sql(database, f"DELETE FROM {JOBS}")
+    with pytest.raises((Refused, Duplicate)):
+        replace_job(database)
+    assert scalar(database, f"SELECT status FROM {JOBS}") == state
+
+
+def test_j3_the_token_never_falls_and_rises_with_each_claim(database: Database) -> None:
+    row_in_state(database, JOB, JobState.RUNNING)
+    with pytest.raises(Refused, match="claim_token only rises"):
+        sql(database, f"UPDATE {JOBS} SET claim_token = claim_token - 1")
+    move_row(database, JOB, JobState.PENDING)
+    for token in (jobs.c.claim_token, jobs.c.claim_token + 2):
+        with pytest.raises(Refused, match="claim_token only rises, by one with each claim"):
+            move_row(database, JOB, JobState.CLAIMED, claim_token=token)
+
+
+@pytest.mark.parametrize("column", ["claim_token", "attempts"])
+def test_a_new_job_has_no_claims(database: Database, column: str) -> None:
+    with pytest.raises(Refused):
+        add_row(database, JOB, **{column: 1})
+
+
+def test_j7_a_cancelled_job_is_never_done_even_if_the_request_is_hidden(database: Database) -> None:
+    row_in_state(database, JOB, JobState.RUNNING)
+    asked = {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": NOON}
+    move_row(database, JOB, JobState.RUNNING, **asked)
+    for hidden in ({}, {"cancel_requested_at": null()}):
+        with pytest.raises(Refused, match=r"a cancelled job is never done|ck_orchestrator_jobs_cancelled"):
+            move_row(database, JOB, JobState.DONE, **hidden)
+
+
+@pytest.mark.parametrize(
+    ("state", "spoiled"),
+    [
+        (JobState.CLAIMED, {"worker_id": None}),
+        (JobState.CLAIMED, {"claim_expires_at": None}),
+        (JobState.CANCELLED, {"finished_at": None}),
+        (JobState.CANCELLED, {"worker_id": f"{HOLDER}-x"}),
+        (JobState.CANCELLED, {"claim_expires_at": NOON}),
+        (JobState.CANCELLED, {"result": "{}"}),
+        (JobState.CLAIMED, {"finished_at": NOON}),
+        (JobState.CLAIMED, {"worker_id": "nobody"}),
+        (JobState.CLAIMED, {"attempts": -1}),
+        (JobState.CLAIMED, {"attempts": 2}),
+        (JobState.CLAIMED, {"priority": 101}),
+        (JobState.CLAIMED, {"progress": 1.5}),
+    ],
+)
+def test_a_state_implies_what_is_known_of_the_job(database: Database, state: JobState, spoiled: dict[str, object]) -> None:
+    add_row(database, JOB, status=JobState.PENDING)
+    with pytest.raises(Refused):
+        move_row(database, JOB, state, **spoiled)
+    move_row(database, JOB, state)
+
+
+def test_a_worker_s_name_stands_on_one_job_only(database: Database) -> None:
+    row_in_state(database, JOB, JobState.CLAIMED, "a")
+    add_row(database, JOB, "b", status=JobState.PENDING)
+    with pytest.raises(Duplicate):
+        move_row(database, JOB, JobState.CLAIMED, "b", worker_id=f"{HOLDER}-a")
+
+
+def test_counts_of_pools_and_kinds_of_leases_are_checked(database: Database) -> None:
+    with pytest.raises(Refused):
+        add_row(database, POOL, desired_workers=-1)
+    with pytest.raises(Refused):
+        add_row(database, LEASE, mode="tpu")
+
+
+def test_a_guard_that_is_gone_is_missed_by_name(database: Database) -> None:
+    with database.engine.connect() as connection:
+        assert triggers.missing(connection) == []
+        assert triggers.installed(connection) == {triggers.trigger_name(guard) for guard in all_guards()}
+
+
+def replace_job(database: Database) -> None:
+    """REPLACE deletes the old row first, past the guards of one database unless it is told otherwise."""
+    verb = "INSERT" if database.backend == "PostgreSQL" else "REPLACE"
+    columns = ", ".join(column.name for column in jobs.c)
+    sql(database, f"{verb} INTO {JOBS} ({columns}) SELECT {columns} FROM {JOBS}")
+
+

@@ -1,0 +1,115 @@
+"""The way to the schema: complete, repeatable, safe when it is cut short or walked by two at once."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import inspect, text
+
+from herdsman.core.errors import StoreMisconfigured
+from herdsman.store import triggers
+from herdsman.store.database import Database
+from herdsman.store.guards import all_guards
+from herdsman.store.schema import metadata
+from herdsman.store.upgrade import latest, require_current, schema_fault, upgrade
+from tests.databases import Backend, opened
+
+
+@pytest.fixture
+def empty(backend: Backend):
+    url = backend.empty()
+    with opened(url) as database:
+        yield database
+    backend.drop(url)
+
+
+def test_the_migrations_lead_to_the_schema_of_the_code(database: Database) -> None:
+    with database.alone() as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, metadata) == []
+        for table in metadata.tables.values():
+            found = {check["name"] for check in inspect(connection).get_check_constraints(table.name)}
+            named = {str(check.name) for check in table.constraints if str(check.name).startswith("ck_")}
+            assert named <= found, f"{table.name} lacks CHECKs"
+
+
+def test_an_empty_database_is_named_and_then_made(empty: Database) -> None:
+    assert schema_fault(empty) == "the database has no Herdsman tables yet: run herdsman db init"
+    assert upgrade(empty) == latest()
+    assert schema_fault(empty) is None
+
+
+def test_an_upgrade_may_be_repeated(database: Database) -> None:
+    with database.alone() as connection:
+        before = triggers.installed(connection)
+    upgrade(database)
+    with database.alone() as connection:
+        assert triggers.installed(connection) == before
+        assert len(before) == len(all_guards())
+
+
+def test_an_upgrade_that_was_cut_short_is_finished_by_the_next(empty: Database) -> None:
+    """S7. MariaDB cannot undo DDL: tables without a version row are what a crash leaves there."""
+    upgrade(empty)
+    with empty.alone() as connection:
+        connection.execute(text("DROP TABLE alembic_version"))
+        connection.execute(text("DROP TABLE job_tags"))
+        connection.commit()
+    upgrade(empty)
+    require_current(empty)
+
+
+def test_two_upgrades_at_once_do_not_disturb_each_other(backend: Backend, empty: Database) -> None:
+    url = empty.engine.url.render_as_string(hide_password=False)
+    with opened(url) as other, ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(upgrade, [empty, other])) == [latest(), latest()]
+    require_current(empty)
+
+
+def test_a_guard_that_is_gone_is_noticed_and_put_back(empty: Database) -> None:
+    upgrade(empty)
+    with empty.alone() as connection:
+        name = next(name for name in triggers.installed(connection) if "_job_moves_" in name)
+        on = " ON orchestrator_jobs" if connection.dialect.name == "postgresql" else ""
+        connection.execute(text(f"DROP TRIGGER {name}{on}"))
+        connection.commit()
+    with pytest.raises(StoreMisconfigured, match="lacks the guards job_moves: run herdsman db upgrade"):
+        require_current(empty)
+    upgrade(empty)
+    require_current(empty)
+
+
+def test_a_guard_of_an_older_version_is_replaced(empty: Database) -> None:
+    upgrade(empty)
+    stale = "herdsman_job_moves_00000000"
+    with empty.alone() as connection:
+        _install_stale(connection.dialect.name, stale, connection.exec_driver_sql)
+        connection.commit()
+    upgrade(empty)
+    with empty.alone() as connection:
+        assert stale not in triggers.installed(connection)
+
+
+def test_a_schema_of_a_newer_version_is_left_alone(empty: Database) -> None:
+    upgrade(empty)
+    with empty.alone() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.commit()
+    for step in (require_current, upgrade):
+        with pytest.raises(StoreMisconfigured, match="schema 9999, which is newer"):
+            step(empty)
+
+
+def _install_stale(dialect: str, name: str, run: object) -> None:
+    assert callable(run)
+    texts = {
+        "sqlite": [f"CREATE TRIGGER {name} BEFORE UPDATE ON orchestrator_jobs BEGIN SELECT 1; END"],
+        "mysql": [f"CREATE TRIGGER {name} BEFORE UPDATE ON orchestrator_jobs FOR EACH ROW SET @nothing = 1"],
+        "postgresql": [
+            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$",
+            f"CREATE TRIGGER {name} BEFORE UPDATE ON orchestrator_jobs FOR EACH ROW EXECUTE FUNCTION {name}()",
+        ],
+    }
+    for statement in texts[dialect]:
+        run(statement)

@@ -1,0 +1,167 @@
+"""Running a job that has ended once more, because a person says so."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from herdsman.control.commands import (
+    cancel_job,
+    complete_job,
+    fail_job,
+    find_attempts,
+    find_history,
+    find_job,
+    release_job,
+    report_progress,
+    requeue_job,
+    requeue_jobs,
+    start_job,
+    submit_job,
+)
+from herdsman.control.commands.finish import Finish
+from herdsman.control.services import Services
+from herdsman.core.errors import InvalidRequest, NotFound, TooLarge
+from herdsman.core.model import JobFilter, JobId, NewJob, PoolId, Submitted
+from herdsman.core.reasons import Reason
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState
+from tests.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, claimed, replayed, sql
+from tests.databases import MovingClock
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DEAD = JobFilter(states=(JobState.DEAD_LETTER,))
+ENDS = (JobState.DONE, JobState.DEAD_LETTER, JobState.CANCELLED)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_j6_an_ended_job_runs_again_with_a_clean_slate(services: Services, clock: MovingClock, end: JobState) -> None:
+    job_id = ended(services, end)
+    clock.stop(at=NOON)
+    token = find_job(services, job_id).claim_token
+    requeue_job(services, job_id, who="ann")
+    job = find_job(services, job_id)
+    assert (job.state, job.reason, job.run_at) == (JobState.PENDING, Reason.REQUEUED, NOON)
+    assert job.claim_token == token + 1
+    assert (job.attempts, job.interruptions, job.worker_losses, job.out_of_memory) == (0, 0, 0, 0)
+    assert (job.result, job.finished_at, job.cancel_requested_at) == (None, None, None)
+    assert (job.failure_class, job.last_error, job.progress, job.started_at) == (None, None, None, None)
+    assert find_history(services, job_id)[-1].actor == "ann"
+    again = claimed(services, a_worker(services, "again"))
+    assert (again.key.job_id, again.attempt) == (job_id, 1)
+    assert complete_job(services, again.key) is Finish.DONE
+    assert replayed(services, job_id) == JobState.DONE
+
+
+def test_the_attempts_of_before_stay_on_record(services: Services) -> None:
+    job_id = an_ended_job(services, JobState.DEAD_LETTER)
+    requeue_job(services, job_id)
+    complete_job(services, claimed(services, a_worker(services, "again")).key)
+    outcomes = [(attempt.attempt, attempt.outcome) for attempt in find_attempts(services, job_id)]
+    assert outcomes == [(1, "dead_letter"), (1, "done")]
+
+
+def test_a_requeue_may_bring_a_new_payload(services: Services) -> None:
+    job_id = an_ended_job(services, JobState.DEAD_LETTER, payload={"model": "old"})
+    requeue_job(services, job_id, payload={"model": "new"})
+    job = find_job(services, job_id)
+    assert (job.payload, job.reason) == ({"model": "new"}, Reason.REQUEUED_EDITED)
+    assert claimed(services, a_worker(services, "again")).payload == {"model": "new"}
+
+
+def test_a_lost_submission_is_still_recognised_after_an_edit(services: Services) -> None:
+    """J2"""
+    job_id = an_ended_job(services, JobState.DONE, payload=1, job_id=JobId("j"))
+    requeue_job(services, job_id, payload=2)
+    assert submit_job(services, NewJob(type="demo", payload=1, job_id=JobId("j"))) == Submitted(job_id, created=False)
+
+
+def test_a_requeue_with_a_payload_that_cannot_be_kept_is_refused(services: Services) -> None:
+    job_id = an_ended_job(services, JobState.DONE)
+    with pytest.raises(TooLarge):
+        requeue_job(services, job_id, payload="x" * services.policy.max_payload_bytes)
+    with pytest.raises(InvalidRequest):
+        requeue_job(services, job_id, payload={"x": float("inf")})
+    assert find_job(services, job_id).state is JobState.DONE
+
+
+def test_a_requeued_job_starts_anew_on_an_external_service(services: Services) -> None:
+    """Its earlier self has ended there, and with another payload it would be the wrong one."""
+    job_id = an_ended_job(services, JobState.DONE)
+    sql(services.database, "UPDATE orchestrator_jobs SET service_job_id = 's1', service_status = 'done'")
+    requeue_job(services, job_id)
+    assert claimed(services, a_worker(services, "again")).service_job_id is None
+
+
+@pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.PENDING, JobState.CLAIMED, JobState.RUNNING, JobState.FAILED])
+def test_a_job_that_has_not_ended_cannot_be_requeued(services: Services, state: JobState) -> None:
+    job_id = not_ended(services, state)
+    before = find_job(services, job_id)
+    with pytest.raises(InvalidRequest, match=f"is {state}: only a job that has ended can be requeued"):
+        requeue_job(services, job_id)
+    assert find_job(services, job_id) == before
+
+
+def test_there_must_be_a_job_to_requeue(services: Services) -> None:
+    with pytest.raises(NotFound, match="there is no job 'none'"):
+        requeue_job(services, JobId("none"))
+
+
+def test_many_are_requeued_by_what_they_have_in_common(services: Services) -> None:
+    matching = an_ended_job(services, JobState.DEAD_LETTER, "w1", type="render", tags=("x", "y"), agent="ann", pool=PoolId("default"))
+    others = [
+        an_ended_job(services, JobState.DEAD_LETTER, "w2", type="other", tags=("x",), agent="ann"),
+        an_ended_job(services, JobState.DEAD_LETTER, "w3", type="render", tags=("y",), agent="ann"),
+        an_ended_job(services, JobState.DEAD_LETTER, "w4", type="render", tags=("x",), agent="bob"),
+        an_ended_job(services, JobState.DONE, "w5", type="render", tags=("x",), agent="ann"),
+    ]
+    wanted = JobFilter(
+        states=DEAD.states, type="render", tag="x", agent="ann", pool=PoolId("default"), failure_class=FailureClass.USER_ERROR
+    )
+    assert requeue_jobs(services, wanted) == 1
+    assert find_job(services, matching).state is JobState.PENDING
+    assert all(find_job(services, job_id).state is not JobState.PENDING for job_id in others)
+
+
+def test_a_requeue_of_many_stops_at_its_limit_and_goes_on_from_there(services: Services) -> None:
+    for number in range(5):
+        an_ended_job(services, JobState.DEAD_LETTER, f"w{number}")
+    assert [requeue_jobs(services, DEAD, limit=3) for _ in range(3)] == [3, 2, 0]
+
+
+def test_a_requeue_of_many_must_say_which_ended_jobs_it_means(services: Services) -> None:
+    for wanted in (JobFilter(), JobFilter(states=(JobState.DONE, JobState.RUNNING))):
+        with pytest.raises(InvalidRequest, match="states may be cancelled, dead_letter, done"):
+            requeue_jobs(services, wanted)
+    with pytest.raises(InvalidRequest, match="limit is 0: it must be from 1 to 10000"):
+        requeue_jobs(services, DEAD, limit=0)
+
+
+def ended(services: Services, end: JobState) -> JobId:
+    """With everything filled in that a first life leaves behind."""
+    claim = a_claim(services)
+    start_job(services, claim.key)
+    report_progress(services, claim.key, 0.5, "half")
+    release_job(services, claim.key, "drained")
+    claim = claimed(services, claim.worker_id)
+    if end is JobState.CANCELLED:
+        cancel_job(services, claim.key.job_id)
+    if end is JobState.DEAD_LETTER:
+        sql(services.database, "UPDATE orchestrator_jobs SET max_attempts = 1")
+        fail_job(services, claim.key, BROKEN)
+    else:
+        complete_job(services, claim.key, "result")
+    assert find_job(services, claim.key.job_id).state is end
+    return claim.key.job_id
+
+
+def not_ended(services: Services, state: JobState) -> JobId:
+    if state is JobState.SCHEDULED:
+        return a_job(services, delay=timedelta(hours=1))
+    if state is JobState.PENDING:
+        return a_job(services)
+    claim = a_claim(services)
+    if state is JobState.RUNNING:
+        start_job(services, claim.key)
+    if state is JobState.FAILED:
+        fail_job(services, claim.key, BROKEN)
+    return claim.key.job_id

@@ -1,0 +1,182 @@
+"""Work that another transaction was in the way of is done again as a whole, and not for ever (S6)."""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+
+import pymysql
+import pytest
+from psycopg.errors import SerializationFailure
+from sqlalchemy import NullPool, create_engine, text
+
+from herdsman.control.commands import complete_job, find_job, list_jobs, submit_job
+from herdsman.control.services import Services
+from herdsman.core.errors import OutcomeUnknown, StoreUnavailable
+from herdsman.core.model import JobId, JobPolicy, NewJob
+from herdsman.core.states import WORKER
+from herdsman.store.database import TRIES, Database, Tx
+from herdsman.wiring import new_job_id
+from tests.builders import a_claim, a_job, scalar, sql
+from tests.databases import ServerDatabases, opened
+from tests.rows import add_row
+
+NOTE = "UPDATE workers SET instance_type = :note WHERE id = :id"
+
+
+class PatientClock:
+    """Notes the pauses and makes none."""
+
+    def __init__(self) -> None:
+        self.pauses: list[timedelta] = []
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def sleep(self, duration: timedelta) -> None:
+        self.pauses.append(duration)
+
+
+@pytest.fixture
+def patient(url: str) -> Iterator[tuple[Database, PatientClock]]:
+    clock = PatientClock()
+    database = Database(url, clock=clock, chance=lambda: 0.5)
+    yield database, clock
+    database.close()
+
+
+def test_s6_contended_work_is_undone_and_done_again(patient: tuple[Database, PatientClock]) -> None:
+    database, clock = patient
+    add_row(database, WORKER, "w")
+    calls: list[int] = []
+
+    def work(tx: Tx) -> str:
+        calls.append(1)
+        tx.execute(text("UPDATE workers SET instance_type = CONCAT(instance_type, 'x')" if tx.dialect == "mysql" else "UPDATE workers SET instance_type = instance_type || 'x'"))
+        if len(calls) < 3:
+            raise contended(database)
+        return "done"
+
+    sql(database, NOTE, note="x", id="w")
+    assert database.transact(work) == "done"
+    assert (len(calls), len(clock.pauses)) == (3, 2)
+    assert scalar(database, "SELECT instance_type FROM workers") == "xx"
+
+
+def test_s6_the_pauses_grow_and_the_tries_end(patient: tuple[Database, PatientClock]) -> None:
+    database, clock = patient
+
+    def work(tx: Tx) -> None:
+        raise contended(database)
+
+    with pytest.raises(StoreUnavailable, match=f"the database was too busy, {TRIES} tries in a row failed: "):
+        database.transact(work)
+    assert clock.pauses == sorted(clock.pauses)
+    assert sum(clock.pauses, timedelta()) < timedelta(seconds=10)
+
+
+def contended(database: Database) -> Exception:
+    """What each driver raises when another transaction was in the way."""
+    match database.backend:
+        case "PostgreSQL":
+            return SerializationFailure("could not serialize access")
+        case "MariaDB":
+            return pymysql.err.OperationalError(1213, "Deadlock found when trying to get lock")
+        case _:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            return error
+
+
+def test_s6_two_that_lock_in_opposite_order_both_get_done(database: Database) -> None:
+    for name in ("a", "b"):
+        add_row(database, WORKER, name)
+    both = threading.Barrier(2)
+
+    def lock(first: str, second: str) -> None:
+        def work(tx: Tx) -> None:
+            tx.execute(text(NOTE), {"note": first, "id": first})
+            with suppress(threading.BrokenBarrierError):  # the second try, or a database with one writer
+                both.wait(timeout=0.5)
+            tx.execute(text(NOTE), {"note": first, "id": second})
+
+        database.transact(work)
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(lock, *names) for names in ("ab", "ba")]:
+            done.result(timeout=30)
+    notes = {scalar(database, "SELECT instance_type FROM workers WHERE id = :id", id=name) for name in "ab"}
+    assert len(notes) == 1, "one of the two did all of its work last"
+
+
+def test_an_error_of_our_own_undoes_everything(database: Database) -> None:
+    def work(tx: Tx) -> None:
+        tx.execute(text(NOTE), {"note": "changed", "id": "a"})
+        raise KeyboardInterrupt
+
+    add_row(database, WORKER, "a")
+    with pytest.raises(KeyboardInterrupt):
+        database.transact(work)
+    assert scalar(database, "SELECT instance_type FROM workers") is None
+
+
+def test_everything_in_one_transaction_happens_at_one_instant(database: Database) -> None:
+    first, second = database.transact(lambda tx: (tx.now(), tx.now()))
+    assert first == second
+
+
+def test_a_connection_that_was_cut_is_replaced_unnoticed(server: ServerDatabases) -> None:
+    with opened(server.fresh()) as database:
+        services = Services(database, JobPolicy(), new_job_id)
+        claim = a_claim(services)
+        cut_all_connections(server, database)
+        complete_job(services, claim.key, "kept")
+        assert find_job(services, claim.key.job_id).result == "kept"
+        cut_all_connections(server, database)
+        assert len(list_jobs(services).jobs) == 1
+
+
+def test_work_whose_connection_is_cut_is_done_again_as_a_whole(server: ServerDatabases) -> None:
+    with opened(server.fresh()) as database:
+        add_row(database, WORKER, "a")
+        calls: list[int] = []
+
+        def work(tx: Tx) -> None:
+            calls.append(1)
+            tx.execute(text(NOTE), {"note": f"call {len(calls)}", "id": "a"})
+            if len(calls) == 1:
+                cut_all_connections(server, database)
+            tx.execute(text("UPDATE workers SET last_heartbeat = updated_at"))
+
+        database.transact(work)
+        assert (len(calls), scalar(database, "SELECT instance_type FROM workers")) == (2, "call 2")
+
+
+def test_a_connection_cut_during_commit_leaves_the_outcome_open(server: ServerDatabases) -> None:
+    """The command may be repeated: whether or not it was stored, it is stored once."""
+    with opened(server.fresh()) as database:
+        services = Services(database, JobPolicy(), new_job_id)
+        with pytest.raises(OutcomeUnknown, match="the connection broke during COMMIT"):
+            database.transact(lambda tx: (a_write(tx), cut_all_connections(server, database)))
+        new = NewJob(type="demo", job_id=JobId("j"))
+        submit_job(services, new)
+        assert submit_job(services, new).created is False
+        assert a_job(services) != "j"
+
+
+def a_write(tx: Tx) -> None:
+    tx.execute(text("INSERT INTO orchestrator_retention VALUES ('x', :now)"), {"now": tx.now().replace(tzinfo=None)})
+
+
+def cut_all_connections(server: ServerDatabases, database: Database) -> None:
+    with create_engine(server.server.url("shared"), poolclass=NullPool).connect() as connection:
+        if database.backend == "PostgreSQL":
+            others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'shared' AND pid <> pg_backend_pid()"
+            connection.execute(text(others))
+            return
+        mine = connection.execute(text("SELECT CONNECTION_ID()")).scalar_one()
+        for row in connection.execute(text("SHOW PROCESSLIST")).all():
+            if row.db == "shared" and row.Id != mine:
+                connection.execute(text(f"KILL {row.Id}"))

@@ -1,0 +1,110 @@
+"""Workers are written down before they exist, and move only as their state table says."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from herdsman.control.commands import move_worker, register_worker
+from herdsman.control.services import Services
+from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StaleWrite
+from herdsman.core.model import AuditEntry, PoolId, Worker, WorkerId
+from herdsman.core.reasons import Reason
+from herdsman.core.states import WORKER, WorkerState
+from herdsman.store import jobs, workers
+from tests.databases import MovingClock
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+W1 = WorkerId("w1")
+WAYS = {
+    WorkerState.SPAWNING: (),
+    WorkerState.ACTIVE: (WorkerState.ACTIVE,),
+    WorkerState.TERMINATING: (WorkerState.ACTIVE, WorkerState.TERMINATING),
+    WorkerState.ERROR: (WorkerState.ERROR,),
+    WorkerState.TERMINATED: (WorkerState.ERROR, WorkerState.TERMINATED),
+}
+
+
+def test_a_worker_is_registered_with_what_is_known_of_it(services: Services, clock: MovingClock) -> None:
+    clock.stop(at=NOON)
+    register_worker(services, W1, pool=PoolId("big"), instance_type="A100", metadata={"zone": "é", "tags": [1, None]})
+    assert found(services) == Worker(
+        id=W1,
+        pool=PoolId("big"),
+        state=WorkerState.SPAWNING,
+        reason=Reason.REGISTERED,
+        instance_type="A100",
+        created_at=NOON,
+        last_heartbeat=None,
+        entered_state_at=NOON,
+        metadata={"zone": "é", "tags": [1, None]},
+    )
+
+
+def test_a_worker_s_name_is_its_own_for_ever(services: Services) -> None:
+    register_worker(services, W1)
+    with pytest.raises(Conflict, match="there is a worker 'w1' already"):
+        register_worker(services, W1)
+    register_worker(services, WorkerId("W1"))
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "../etc", "x" * 129, "a\0", "é"])
+def test_a_worker_s_name_must_be_one(services: Services, name: str) -> None:
+    with pytest.raises(InvalidRequest, match="worker_id"):
+        register_worker(services, WorkerId(name))
+    with pytest.raises(InvalidRequest, match="pool"):
+        register_worker(services, W1, pool=PoolId(name))
+
+
+@pytest.mark.parametrize("value", [float("nan"), "a\0b", "\ud800", object()], ids=["nan", "nul", "surrogate", "object"])
+def test_metadata_that_no_database_would_keep_is_refused(services: Services, value: object) -> None:
+    with pytest.raises(InvalidRequest, match="metadata"):
+        register_worker(services, W1, metadata={"key": value})
+
+
+def test_an_instance_type_must_fit(services: Services) -> None:
+    with pytest.raises(InvalidRequest, match="instance_type"):
+        register_worker(services, W1, instance_type="x" * 129)
+
+
+@pytest.mark.parametrize("to", WorkerState)
+@pytest.mark.parametrize("here", WorkerState)
+def test_a_worker_moves_as_the_table_says_and_not_otherwise(
+    services: Services, clock: MovingClock, here: WorkerState, to: WorkerState
+) -> None:
+    clock.stop(at=NOON)
+    register_worker(services, W1)
+    for step in WAYS[here]:
+        move_worker(services, W1, step, Reason.READY)
+    clock.advance(timedelta(seconds=5))
+    if WORKER.allows(here, to):
+        move_worker(services, W1, to, Reason.STOPPED, who="ann")
+        assert found(services).entered_state_at == NOON + timedelta(seconds=5)
+    else:
+        with pytest.raises(StaleWrite, match=f"worker 'w1' is {here} and cannot become {to}"):
+            move_worker(services, W1, to, Reason.STOPPED)
+    assert found(services).state is (to if WORKER.allows(here, to) else here)
+
+
+def test_an_unknown_worker_cannot_move(services: Services) -> None:
+    with pytest.raises(NotFound, match="there is no worker 'w1'"):
+        move_worker(services, W1, WorkerState.ACTIVE, Reason.READY)
+
+
+def test_a1_every_step_of_a_worker_is_in_the_audit(services: Services) -> None:
+    register_worker(services, W1)
+    move_worker(services, W1, WorkerState.ACTIVE, Reason.READY)
+    move_worker(services, W1, WorkerState.ERROR, Reason.LOST, who="ann")
+    told = [(entry.seq, entry.from_state, entry.to_state, entry.reason, entry.actor) for entry in history(services)]
+    assert told == [
+        (1, None, "spawning", "registered", "leader"),
+        (2, "spawning", "active", "ready", "leader"),
+        (3, "active", "error", "lost", "ann"),
+    ]
+
+
+def found(services: Services) -> Worker:
+    return services.database.read(lambda tx: workers.get(tx, W1))
+
+
+def history(services: Services) -> list[AuditEntry]:
+    return services.database.read(lambda tx: jobs.history(tx, WORKER.kind, W1))

@@ -1,0 +1,192 @@
+"""Runs what a page tells its reader to type, in a directory and on a database of its own."""
+
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.docs.pages import ROOT, Block, Page
+
+RUN = ("bash", "python")
+OUTPUT = "console"
+PATIENCE_S = 40
+# How a program ends that was told to: by itself, or, as make does, by the signal it was sent.
+ENDED_BY_US = (0, -signal.SIGINT, 128 + signal.SIGINT)
+
+
+class Difference(AssertionError):
+    """A page says something else than what happens."""
+
+
+class Reader:
+    """Somebody who follows a page from its top to its end."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "checkout"
+        self._programs = directory / "programs"
+        self._prepare()
+        self._environment = {
+            "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(directory),
+            "LANG": "C.UTF-8",
+            "DATABASE_URL": f"sqlite:///{self._directory / 'herdsman.db'}",
+        }
+
+    def follow(self, page: Page) -> None:
+        """Shell blocks in their order; then the Python blocks, which are one program."""
+        blocks = list(page.blocks())
+        with ExitStack() as running:
+            for index, block in enumerate(blocks):
+                if block.language == "bash" and block.left_out is None:
+                    output = self._type(block, _shown_after(blocks, index), page, running)
+                    if (shown := _shown_after(blocks, index)) is not None:
+                        compare(shown, output, page)
+            self._run_program([block for block in blocks if block.language == "python"], page)
+
+    def _prepare(self) -> None:
+        """A checkout as `make` leaves it, except that nothing is set up again while the tests run."""
+        installed = self._directory / ".venv" / "bin"
+        installed.mkdir(parents=True)
+        (installed / "activate").symlink_to(Path(sys.prefix) / "bin" / "activate")
+        (self._directory / "Makefile").symlink_to(ROOT / "Makefile")
+        _write_program(installed / "herdsman", f'exec "{sys.executable}" -m herdsman "$@"')
+        self._programs.mkdir()
+        (self._programs / "herdsman").symlink_to(installed / "herdsman")
+        _write_program(self._programs / "make", f'exec "{shutil.which("make")}" -o .venv/ready "$@"')
+
+    def _type(self, block: Block, shown: Block | None, page: Page, running: ExitStack) -> str:
+        if block.keeps_running:
+            assert shown is not None, f"{page.name}:{block.line}: say in a {OUTPUT} block what it prints"
+            return running.enter_context(self._started(block, shown, page))
+        done = subprocess.run(
+            ["bash", "-eu", "-o", "pipefail", "-c", block.text],
+            cwd=self._directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        if done.returncode != 0:
+            raise Difference(
+                f"{page.name}:{block.line} ended with {done.returncode}:\n{block.text}\n{done.stdout}"
+            )
+        return done.stdout
+
+    @contextmanager
+    def _started(self, block: Block, shown: Block, page: Page) -> Generator[str]:
+        """Runs until the end of the page, then gets the Ctrl-C that its reader would type."""
+        printed = self._directory.parent / "printed"
+        with printed.open("w") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {block.text}"],
+                cwd=self._directory,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            yield _wait_for(shown, printed, process)
+        finally:
+            # A terminal sends Ctrl-C to the whole group, so a program started by make gets it as well.
+            status = _interrupt(process)
+        if status not in ENDED_BY_US:
+            raise Difference(f"{page.name}:{block.line} ended with {status}:\n{printed.read_text()}")
+
+    def _run_program(self, blocks: list[Block], page: Page) -> None:
+        program = as_program([block for block in blocks if block.left_out is None])
+        if not program.strip():
+            return
+        file = self._directory / f"{page.path.stem}.py"
+        file.write_text(program)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", file],
+            cwd=self._directory,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        if done.returncode != 0:
+            raise Difference(f"{page.name}: the lines named here are those of the page\n{done.stderr}")
+
+
+def _interrupt(process: "subprocess.Popen[bytes]") -> int:
+    """Ends the group that we started, and nothing else; by force if it will not listen."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+    try:
+        return process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+
+def _write_program(file: Path, command: str) -> None:
+    file.write_text(f"#!/bin/sh\n{command}\n")
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+
+def as_program(blocks: list[Block]) -> str:
+    """The blocks as one program, each on the lines that it has in the page."""
+    lines: list[str] = []
+    for block in blocks:
+        lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def compare(shown: Block, printed: str, page: Page) -> None:
+    if not matches(shown.text, printed):
+        raise Difference(f"{page.name}:{shown.line} shows\n{shown.text}\nbut this was printed:\n{printed}")
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether they are the same but for ids, times, versions and places; a line of `...` stands for any lines."""
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{re.escape(line)}\n" for line in _plain(shown))
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in _plain(printed))) is not None
+
+
+_MASKS = (
+    (re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+00:00)?"), "TIME"),
+    (re.compile(r"\b[0-9a-f]{32,64}\b"), "ID"),
+    (re.compile(r"\b\d{12,}\b"), "NUMBER"),
+    (re.compile(r"\b\d+[smhd]\b"), "AGE"),
+    (re.compile(r"\bSQLite \d+\.\d+(\.\d+)?"), "SQLite VERSION"),
+    (re.compile(r"\bsqlite:///\S+"), "URL"),
+)
+
+
+def _plain(text: str) -> list[str]:
+    """Lines with single spaces. Warnings are left out: they are about the machine that runs this."""
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return [_masked(line) for line in lines if line and not line.startswith("warning ")]
+
+
+def _masked(line: str) -> str:
+    for mask, word in _MASKS:
+        line = mask.sub(word, line)
+    return line
+
+
+def _shown_after(blocks: list[Block], index: int) -> Block | None:
+    following = blocks[index + 1] if index + 1 < len(blocks) else None
+    return following if following is not None and following.language == OUTPUT else None
+
+
+def _wait_for(shown: Block, printed: Path, process: "subprocess.Popen[bytes]") -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    while not matches(shown.text, text := printed.read_text()):
+        if process.poll() is not None or time.monotonic() > deadline:
+            return text
+        time.sleep(0.05)
+    return text

@@ -1,0 +1,85 @@
+"""Every example of the documentation is run; one that cannot be says why."""
+
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import ROOT, Page, page, pages
+from tests.docs.running import OUTPUT, RUN, Difference, Reader, matches
+
+OTHER = ("text", "toml", "sql", "mermaid")
+"""Blocks that nobody types into a shell; tests of their own look at the SQL and the diagrams."""
+
+EXAMPLES = [each.name for each in pages() if any(block.language in RUN for block in each.blocks())]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_of_a_page_do_what_it_says(name: str, tmp_path: Path) -> None:
+    Reader(tmp_path).follow(page(name))
+
+
+@pytest.mark.parametrize("each", pages(), ids=lambda each: each.name)
+def test_no_block_is_passed_over_in_silence(each: Page) -> None:
+    for block in each.blocks():
+        where = f"{each.name}:{block.line}"
+        assert block.language in (*RUN, OUTPUT, *OTHER), (
+            f"{where}: {block.language!r} is not one of our languages"
+        )
+        if block.left_out is not None:
+            assert len(block.left_out) > 10, f"{where}: say why the block is not run"
+        if block.remark is not None and block.language in RUN:
+            assert block.left_out or block.keeps_running, f"{where}: what does {block.remark!r} mean?"
+
+
+@pytest.mark.parametrize("each", pages(), ids=lambda each: each.name)
+def test_an_output_follows_the_block_that_prints_it(each: Page) -> None:
+    blocks = list(each.blocks())
+    for before, block in zip([None, *blocks], blocks, strict=False):
+        if block.language == OUTPUT:
+            assert before is not None, f"{each.name}:{block.line}: nothing comes before it"
+            assert before.language == "bash", f"{each.name}:{block.line}: no shell block comes before it"
+
+
+def follow(text: str, directory: Path) -> None:
+    Reader(directory).follow(Page(ROOT / "example.md", text))
+
+
+def test_a_command_that_fails_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(Difference, match=r"example.md:2 ended with 3"):
+        follow("```bash\nexit 3\necho on\n```\n", tmp_path)
+
+
+def test_another_output_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(Difference, match=r"example.md:6 shows\none\n"):
+        follow("```bash\necho two\n```\n\n```console\none\n```\n", tmp_path)
+
+
+def test_a_wrong_claim_in_python_is_noticed_on_its_own_line(tmp_path: Path) -> None:
+    with pytest.raises(Difference, match=r"line 6"):
+        follow("```python\na = 1\n```\n\n```python\nassert a == 2\n```\n", tmp_path)
+
+
+def test_a_program_that_keeps_running_is_noticed_when_it_does_not(tmp_path: Path) -> None:
+    with pytest.raises(Difference, match=r"but this was printed:\nshort\n"):
+        follow("<!-- keeps running -->\n```bash\necho short\n```\n\n```console\nlong\n```\n", tmp_path)
+
+
+def test_a_block_with_a_reason_is_left_out(tmp_path: Path) -> None:
+    follow("<!-- not run: it would fail -->\n```bash\nexit 1\n```\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("7f3c9d2e7f3c9d2e7f3c9d2e7f3c9d2e  4s", "00000000000000000000000000000000   12s"),
+        ("at 2026-01-01 12:00:00", "at 2031-05-06 07:08:09"),
+        ("a\n...\nz", "a\nb\nc\nz"),
+        ("server   SQLite 3.51.3", "server   SQLite 3.40.1\nwarning  SQLite 3.40.1 is old"),
+    ],
+)
+def test_ids_times_and_versions_may_differ(shown: str, printed: str) -> None:
+    assert matches(shown, printed)
+
+
+@pytest.mark.parametrize(("shown", "printed"), [("a", "a\nb"), ("a\n...\nz", "a\nb"), ("1 job", "2 job")])
+def test_nothing_else_may_differ(shown: str, printed: str) -> None:
+    assert not matches(shown, printed)

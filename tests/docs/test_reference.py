@@ -1,0 +1,139 @@
+"""What the pages list is what the code has: nothing missing, nothing made up."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+from tests.docs.pages import ROOT, page, pages, table
+
+from herdsman.cli.exits import EXIT_CODES
+from herdsman.cli.main import app
+from herdsman.control import commands
+from herdsman.control.commands import finish, intervene, keep
+from herdsman.core import body, order, request
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.model import JobPolicy, NewJob
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState
+from herdsman.settings.catalogue import CATALOGUE
+from herdsman.store import hot, jobs, server, submissions
+
+CLI = page("docs/reference/cli.md")
+LIFE = page("docs/life-of-a-job.md")
+DATABASES = page("docs/databases.md")
+CONTRIBUTING = page("CONTRIBUTING.md")
+
+
+def every_command() -> Iterator[tuple[str, set[str]]]:
+    """Each command with its options; `-h` and `--help` are said once for all."""
+    todo = [("herdsman", typer.main.get_command(app))]
+    while todo:
+        name, command = todo.pop(0)
+        yield name, {option for each in command.params for option in each.opts if option.startswith("-")}
+        inner = getattr(command, "commands", {})
+        todo += [(f"{name} {word}", inside) for word, inside in inner.items()]
+
+
+@pytest.mark.parametrize(("name", "options"), list(every_command()))
+def test_a_command_is_described_with_all_its_options(name: str, options: set[str]) -> None:
+    described = {option for row in table(CLI.section(name)) for option in re.findall(r"--?[\w-]+", row[0])}
+    assert described - {"--help", "-h"} == options
+
+
+def test_no_command_is_described_that_does_not_exist() -> None:
+    described = re.findall(r"^##+ (herdsman.*)$", CLI.text, re.MULTILINE)
+    assert described == [name for name, _ in every_command()]
+
+
+def test_the_exit_statuses_are_those_of_the_code() -> None:
+    rows = [(row[1], int(row[0])) for row in table(CLI.section("Exit statuses")) if row[1]]
+    assert rows == [(kind.__name__, code) for kind, code in EXIT_CODES]
+
+
+def test_the_states_of_a_job_are_all_explained() -> None:
+    assert {row[0] for row in table(LIFE.section("States"))} == set(JobState)
+
+
+def test_the_classes_of_failure_are_all_explained() -> None:
+    assert sorted(row[0] for row in table(LIFE.section("Failures"))) == sorted(FailureClass)
+
+
+@pytest.mark.parametrize("name", commands.__all__)
+def test_the_example_uses_every_command(name: str) -> None:
+    program = "".join(block.text for block in LIFE.blocks() if block.language == "python")
+    assert f"commands.{name}(" in program
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    policy = JobPolicy()
+    said = {row[0].replace("`", ""): row[1] for row in table(LIFE.section("Limits"))}
+    held = {
+        "payload": policy.max_payload_bytes,
+        "result": policy.max_result_bytes,
+        "depth of a payload or result": body.MAX_DEPTH,
+        "tags of a job": request.MAX_TAGS,
+        "priority": f"{order.LOWEST} to {order.HIGHEST}",
+        "max_attempts of a job": f"1 to {request.MAX_ATTEMPTS}",
+        "delay, retry_base, retry_cap": request.LONGEST_WAIT.days,
+        "timeout": request.LONGEST_RUN.days,
+        "jobs in one submission": submissions.LARGEST_BATCH,
+        "workers in one claim": hot.MOST_LISTED,
+        "jobs on one page": jobs.LARGEST_PAGE,
+        "jobs in one requeue": intervene.MOST_REQUEUED,
+        "text of an error": finish.LONGEST_ERROR,
+        "note on progress": keep.LONGEST_NOTE,
+    }
+    assert said.keys() == held.keys() | NAMES.keys()
+    for what, limit in held.items():
+        assert re.match(rf"{limit}\b", said[what]), f"{what}: {said[what]}, but the code has {limit}"
+
+
+NAMES = {
+    "job_id, pool": ("job_id", "pool"),
+    "type, a tag": ("type", "tags"),
+    "agent, idempotency_key": ("agent", "idempotency_key"),
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "field"), [(row, field) for row, fields in NAMES.items() for field in fields]
+)
+def test_a_name_may_be_as_long_as_the_page_says_and_no_longer(row: str, field: str) -> None:
+    said = {cells[0].replace("`", ""): cells[1] for cells in table(LIFE.section("Limits"))}
+    longest = int(said[row].split()[0])
+    request.check(named(field, "x" * longest), JobPolicy())
+    with pytest.raises(InvalidRequest, match=f"the limit is {longest}"):
+        request.check(named(field, "x" * (longest + 1)), JobPolicy())
+
+
+def named(field: str, name: str) -> NewJob:
+    wanted: dict[str, Any] = {"type": "demo", field: (name,) if field == "tags" else name}
+    return NewJob(**wanted)
+
+
+def test_the_oldest_versions_are_those_of_the_code() -> None:
+    said = {row[0]: row[1] for row in table(DATABASES.section("Databases"))}
+    assert said == {name: ".".join(map(str, oldest)) for name, oldest in server.OLDEST.items()}
+
+
+def test_the_version_of_sqlite_that_is_warned_about_is_that_of_the_code() -> None:
+    safe = ".".join(map(str, server.SAFE_SQLITE))
+    assert f"SQLite older than {safe}" in " ".join(DATABASES.text.split())
+
+
+def test_every_command_of_the_makefile_is_explained() -> None:
+    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {row[0].removeprefix("make ") for row in table(CONTRIBUTING.section("Set up"))} == set(targets)
+
+
+def test_settings_are_called_by_names_that_exist() -> None:
+    """With a number behind it, in parentheses, the number is the default."""
+    written_by_hand = [each for each in pages() if each.path.name != "settings.md"]
+    for each in written_by_hand:
+        for name, number in re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`(?: \((\d+)[ )])?", each.text):
+            known = name.removesuffix("_FILE")
+            assert known in CATALOGUE, f"{each.name}: there is no setting {name}"
+            if number:
+                assert str(CATALOGUE[known].field.default) == number, f"{each.name}: {name} is not {number}"

@@ -1,0 +1,111 @@
+"""The rights that the page on databases gives suffice, and they are not more than it says."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import NullPool, create_engine
+from tests.databases import opened
+from tests.docs.pages import page, pages
+
+from herdsman.control import commands
+from herdsman.control.services import Services
+from herdsman.core.errors import StoreMisconfigured
+from herdsman.core.model import JobPolicy, NewJob, WorkerId
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JobState, WorkerState
+from herdsman.store.upgrade import require_current, upgrade
+from herdsman.testing.servers.mariadb import MariadbServer
+from herdsman.testing.servers.postgres import PostgresServer
+from herdsman.wiring import new_job_id
+
+PASSWORDS = {"herdsman_owner": "change-me", "herdsman_app": "change-me-too"}
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        execute(server.url("postgres"), "postgresql, administrator")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mariadb_with_a_log() -> Iterator[MariadbServer]:
+    with MariadbServer(options=["--log-bin=log", "--server-id=1"]) as server:
+        execute(server.url(""), "mariadb, administrator")
+        yield server
+
+
+def test_on_postgresql_the_rights_suffice(postgres: PostgresServer) -> None:
+    place = f"127.0.0.1:{postgres.port}/herdsman"
+    owner = url("postgresql+psycopg", "herdsman_owner", place)
+    make_tables(owner)
+    execute(owner, "postgresql, owner")
+    live_through_a_job(url("postgresql+psycopg", "herdsman_app", place))
+
+
+def test_on_mariadb_the_rights_suffice_once_triggers_may_be_made(mariadb_with_a_log: MariadbServer) -> None:
+    place = f"127.0.0.1:{mariadb_with_a_log.port}/herdsman"
+    owner = url("mysql+pymysql", "herdsman_owner", place)
+    with pytest.raises(StoreMisconfigured, match="log_bin_trust_function_creators"):
+        make_tables(owner)
+    execute(mariadb_with_a_log.url(""), "mariadb, binary log")
+    make_tables(owner)
+    live_through_a_job(url("mysql+pymysql", "herdsman_app", place))
+
+
+def make_tables(owner: str) -> None:
+    with opened(owner) as database:
+        upgrade(database)
+
+
+def live_through_a_job(app: str) -> None:
+    """All that the control plane does, by the user who may change no table."""
+    with opened(app) as database:
+        require_current(database)
+        policy = JobPolicy(job_retention=timedelta(microseconds=1), audit_retention=timedelta(microseconds=1))
+        services = Services(database, policy, new_job_id)
+        worker = WorkerId("w1")
+        commands.register_worker(services, worker)
+        commands.move_worker(services, worker, WorkerState.ACTIVE, Reason.READY)
+        job_id = commands.submit_job(services, NewJob(type="demo", tags=("tour",))).job_id
+        claim = commands.claim_job(services, worker)
+        assert claim is not None
+        commands.start_job(services, claim.key)
+        commands.beat(services, worker, claim.key)
+        commands.report_progress(services, claim.key, 0.5)
+        commands.complete_job(services, claim.key, {"ok": True})
+        commands.requeue_job(services, job_id)
+        assert commands.cancel_job(services, job_id) is JobState.CANCELLED
+        assert (commands.stage_due_jobs(services), commands.expire_claims(services)) == (0, 0)
+        assert commands.prune(services) > 0
+    with pytest.raises(Exception, match="denied"):
+        execute_statement(app, "CREATE TABLE more (n INTEGER)")
+
+
+def url(driver: str, user: str, place: str) -> str:
+    return f"{driver}://{user}:{PASSWORDS[user]}@{place}"
+
+
+def execute(where: str, block: str) -> None:
+    """Run the block of the page that begins with this comment."""
+    mark = f"-- {block}\n"
+    (text,) = (each.text for each in page("docs/databases.md").blocks() if each.text.startswith(mark))
+    for statement in text.removeprefix(mark).split(";"):
+        if statement.strip():
+            execute_statement(where, statement)
+
+
+def execute_statement(where: str, statement: str) -> None:
+    engine = create_engine(where, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql(statement)
+
+
+def test_every_sql_block_is_tried() -> None:
+    blocks = [block.text for each in pages() for block in each.blocks() if block.language == "sql"]
+    source = Path(__file__).read_text()
+    for text in blocks:
+        first = text.partition("\n")[0]
+        assert f'"{first.removeprefix("-- ")}"' in source, f"{first} is tried by no test"

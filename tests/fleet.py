@@ -1,0 +1,136 @@
+"""Fleets with everything that a test does not name filled in, and strategies that make any fleet."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from herdsman.core.fleet import HeldJob, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.core.instances import Instance, InstanceRef, InstanceState
+from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
+from herdsman.core.policy import FleetPolicy, Promotion
+from herdsman.core.states import WorkerState
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+POOL = PoolId("default")
+
+
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def minutes(count: float) -> timedelta:
+    return timedelta(minutes=count)
+
+
+def a_job(name: str = "j1", *, age: timedelta = timedelta(0), timeout: timedelta | None = None) -> HeldJob:
+    return HeldJob(key=ClaimKey(JobId(name), 1), since=NOW - age, timeout=timeout)
+
+
+def a_worker(
+    name: str = "w1",
+    state: WorkerState = WorkerState.ACTIVE,
+    *,
+    age: timedelta = timedelta(hours=1),
+    beat_age: timedelta | None = timedelta(seconds=5),
+    **values: Any,
+) -> SeenWorker:
+    usual: dict[str, Any] = {
+        "id": WorkerId(name),
+        "pool": POOL,
+        "state": state,
+        "created_at": NOW - age,
+        "entered_state_at": NOW - age,
+        "instance_name": f"herd-{name}",
+        "instance_ref": InstanceRef(f"pod-{name}"),
+        "last_heartbeat": None if beat_age is None else NOW - beat_age,
+        "ready": True,
+        "gpu_seen": True,
+        "idle_since": NOW,
+    }
+    return SeenWorker(**usual | values)
+
+
+def an_instance(worker: SeenWorker, state: InstanceState = InstanceState.RUNNING) -> Instance:
+    ref = worker.instance_ref or InstanceRef(f"pod-{worker.id}")
+    return Instance(ref=ref, name=worker.instance_name, state=state)
+
+
+def a_snapshot(
+    *workers: SeenWorker,
+    queued: int = 0,
+    policy: FleetPolicy | None = None,
+    instances: tuple[Instance, ...] | Unseen | None = None,
+    **pool: Any,
+) -> Snapshot:
+    """Every living worker has its running instance, unless the test says otherwise."""
+    running = tuple(an_instance(worker) for worker in workers if worker.alive and worker.absent_since is None)
+    seen_pool = SeenPool(id=POOL, policy=policy or FleetPolicy(min_workers=0), queued=queued, **pool)
+    return Snapshot(
+        now=NOW, pools=(seen_pool,), workers=workers, instances=running if instances is None else instances
+    )
+
+
+_AGES = st.integers(0, 10_000).map(seconds)
+
+
+@st.composite
+def workers(draw: st.DrawFn, number: int) -> SeenWorker:
+    state = draw(st.sampled_from(WorkerState))
+    age = draw(_AGES)
+    absent = draw(st.booleans())
+    return a_worker(
+        f"w{number}",
+        state,
+        age=age,
+        beat_age=draw(st.none() | _AGES),
+        ready=draw(st.booleans()),
+        gpu_seen=draw(st.none() | st.booleans()),
+        gpu_fault=draw(st.none() | st.just("Xid 79")),
+        instance_ref=draw(st.none() | st.just(InstanceRef(f"pod-w{number}"))),
+        job=draw(st.none() | _AGES.map(lambda old: a_job(f"j{number}", age=old))),
+        idle_since=draw(st.none() | _AGES.map(lambda old: NOW - old)),
+        end_asked_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
+        absent_since=NOW - draw(_AGES) if absent else None,
+        vram_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
+    )
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> FleetPolicy:
+    floor = draw(st.integers(0, 4))
+    ceiling = draw(st.just(0) | st.integers(floor, 8))
+    return FleetPolicy(
+        min_workers=floor,
+        max_workers=ceiling,
+        jobs_per_worker=draw(st.integers(1, 5)),
+        scaling=draw(st.sampled_from(["threshold", "workload"])),
+        promotion=draw(st.sampled_from(Promotion)),
+        idle_workers=draw(st.integers(0, 3)),
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    fleet = tuple(draw(workers(number)) for number in range(draw(st.integers(0, 8))))
+    states = st.sampled_from(InstanceState)
+    there = tuple(
+        an_instance(each, draw(states)) for each in fleet if each.absent_since is None and draw(st.booleans())
+    )
+    strays = tuple(
+        Instance(ref=InstanceRef(f"stray-{number}"), name=f"herd-stray-{number}", state=draw(states))
+        for number in range(draw(st.integers(0, 2)))
+    )
+    unseen = draw(st.booleans()) and draw(st.booleans())
+    pool = SeenPool(
+        id=POOL,
+        policy=draw(policies()),
+        queued=draw(st.integers(0, 60)),
+        failures=draw(st.integers(0, 6)),
+        starts=draw(st.integers(0, 8)),
+        last_scaled_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
+        wait_until=draw(st.none() | st.just(NOW + minutes(1)) | st.just(NOW - minutes(1))),
+    )
+    return Snapshot(
+        now=NOW, pools=(pool,), workers=fleet, instances=Unseen("it is away") if unseen else (*there, *strays)
+    )

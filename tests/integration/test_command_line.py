@@ -1,0 +1,172 @@
+"""The command as a person meets it: what it prints, and with which status it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from herdsman.testing.servers.mariadb import MariadbServer
+
+CANARY = "correct-horse-battery"
+
+
+class Shell:
+    """Runs the command in a directory and an environment of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),
+            "DATABASE_URL": f"sqlite:///{directory}/herd.db",
+        }
+
+    def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "herdsman", *words],
+            cwd=self.directory,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def refused(self, *words: str, **environment: str) -> str:
+        """The one sentence with which the command gives up."""
+        run = self(*words, **environment)
+        assert run.returncode != 0, run.stdout
+        assert "Traceback" not in run.stderr
+        assert CANARY not in run.stdout + run.stderr
+        (sentence,) = run.stderr.strip().splitlines()
+        return sentence
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_the_life_of_a_job_from_the_command_line(shell: Shell) -> None:
+    assert shell("db", "init").returncode == 0
+    first = shell("submit", "demo", "--payload", '{"prompt": "a herd"}', "--tag", "tour")
+    job_id = first.stdout.strip()
+    listed = json.loads(shell("jobs", "-o", "json").stdout)
+    assert [(job["job_id"], job["status"], job["tags"]) for job in listed["jobs"]] == [
+        (job_id, "pending", ["tour"])
+    ]
+    assert shell("cancel", job_id).stdout == f"{job_id} is cancelled\n"
+    assert shell("cancel", job_id).stdout == f"{job_id} is cancelled\n"
+    assert shell("requeue", job_id, "--payload", '{"prompt": "two herds"}').returncode == 0
+    shown = json.loads(shell("job", job_id, "-o", "json").stdout)
+    assert shown["payload"] == {"prompt": "two herds"}
+    assert [step["reason"] for step in shown["history"]] == ["submitted", "cancelled", "requeued_edited"]
+
+
+def test_submitting_the_same_id_twice_is_one_job(shell: Shell) -> None:
+    shell("db", "init")
+    assert shell("submit", "demo", "--job-id", "one").stdout == "one\n"
+    assert shell("submit", "demo", "--job-id", "one").stdout == "one (was submitted before)\n"
+    assert "was used before for another job body" in shell.refused("submit", "other", "--job-id", "one")
+    assert shell("submit", "other", "--job-id", "one").returncode == 4
+
+
+def test_up_makes_the_database_moves_due_jobs_and_stops_when_asked(shell: Shell) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "herdsman", "up"],
+        cwd=shell.directory,
+        env=shell.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            while "Ctrl-C" not in process.stdout.readline():
+                assert process.poll() is None
+            job_id = shell("submit", "demo", "--delay", "1").stdout.strip()
+            _wait_for_state(shell, job_id, "pending")
+        finally:
+            process.send_signal(signal.SIGINT)
+            rest = process.stdout.read() if process.stdout else ""
+        assert process.wait(20) == 0
+        assert "every job is kept" in rest
+
+
+def _wait_for_state(shell: Shell, job_id: str, state: str) -> None:
+    deadline = time.monotonic() + 30
+    while json.loads(shell("job", job_id, "-o", "json").stdout)["status"] != state:
+        assert time.monotonic() < deadline, f"the job did not become {state}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"DATABASE_URL": f"oracle://scott:{CANARY}@db/x"}, "DATABASE_URL must be sqlite:///FILE"),
+        ({"DATABASE_URL": "not a url"}, "DATABASE_URL must be sqlite:///FILE"),
+        ({"DATABASE_URL": f"postgresql://u:{CANARY}@127.0.0.1:1/x"}, "cannot be reached"),
+        ({"DATABASE_URL": f"mariadb://u:{CANARY}@127.0.0.1:1/x"}, "cannot be reached"),
+        ({"DATABASE_URL": "sqlite:////proc/herd/herd.db"}, "/proc/herd of the SQLite file cannot be made"),
+        (
+            {"MIN_ACTIVE_GPUS": "-1"},
+            "MIN_ACTIVE_GPUS must be a whole number from 0 to 1000000000, but is -1 in the environment",
+        ),
+        (
+            {"MIN_ACTIVE_GPUS": "20"},
+            "MIN_ACTIVE_GPUS (20, environment) must be <= MAX_ACTIVE_GPUS (10, default)",
+        ),
+        ({"WATCHDOG_INTERVAL_SEC": "300"}, "must be < WATCHDOG_THRESHOLD_SEC (720, default) / 3"),
+        ({"HERDSMAN_MIN_ACTIVE_GPU": "1"}, "did you mean HERDSMAN_MIN_ACTIVE_GPUS?"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(shell: Shell, environment: dict[str, str], expected: str) -> None:
+    assert expected in shell.refused("db", "init", **environment)
+
+
+def test_an_unknown_setting_in_the_file_is_named_with_what_was_meant(shell: Shell) -> None:
+    (shell.directory / "herdsman.toml").write_text("max_activ_gpus = 3\n")
+    sentence = shell.refused("config")
+    assert "max_activ_gpus" in sentence
+    assert "did you mean max_active_gpus?" in sentence
+
+
+def test_a_file_that_is_no_database_is_named(shell: Shell) -> None:
+    (shell.directory / "herd.db").write_text("these are not the pages you are looking for")
+    assert "file is not a database" in shell.refused("db", "init")
+
+
+def test_commands_on_an_empty_database_say_what_to_do(shell: Shell) -> None:
+    assert shell.refused("jobs") == "herdsman: the database has no Herdsman tables yet: run herdsman db init"
+
+
+@pytest.fixture(scope="module")
+def old_server() -> Iterator[str]:
+    with MariadbServer(options=["--version=10.3.39-MariaDB"]) as server:
+        server.create_database("old")
+        yield server.url("old")
+
+
+def test_a_server_that_is_too_old_is_refused(shell: Shell, old_server: str) -> None:
+    expected = "herdsman: MariaDB 10.3.39 is too old: Herdsman needs MariaDB 10.6 or newer"
+    assert shell.refused("db", "init", DATABASE_URL=old_server) == expected
+
+
+def test_the_defaults_of_an_empty_environment(shell: Shell) -> None:
+    """S1-40"""
+    shown = json.loads(shell("config", "-o", "json").stdout)
+    names = {
+        "MIN_ACTIVE_GPUS": 2,
+        "MAX_ACTIVE_GPUS": 10,
+        "TASKS_PER_GPU_THRESHOLD": 3,
+        "GPU_IDLE_TIMEOUT_SEC": 300,
+        "TASK_STUCK_TIMEOUT_SEC": 300,
+        "SPAWNING_TIMEOUT_SEC": 300,
+        "GPU_HEALTH_CHECK_TIMEOUT_SEC": 120,
+        "GRACEFUL_SHUTDOWN_TIMEOUT_SEC": 600,
+        "ORCHESTRATOR_POLL_SEC": 30,
+    }
+    assert {name: shown[name]["value"] for name in names} == names

@@ -1,0 +1,129 @@
+"""When a job runs again after a failure, or why never."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herdsman.core.reasons import Reason
+from herdsman.core.retry import (
+    FailureClass,
+    GiveUp,
+    Outcome,
+    RetryAfter,
+    RetryPolicy,
+    RunAgain,
+    Tally,
+    after_failure,
+    backoff,
+    spread,
+)
+
+JOB_IDS = st.text(max_size=40)
+ATTEMPTS = st.integers(1, 10_000)
+SPANS = st.timedeltas(timedelta(milliseconds=1), timedelta(days=365))
+POLICIES = st.builds(
+    RetryPolicy, base=SPANS, cap=SPANS, jitter=st.floats(0, 1), max_interruptions=st.integers(1, 50)
+)
+RETRIED = [FailureClass.JOB_ERROR, FailureClass.INFRASTRUCTURE, FailureClass.TIMEOUT]
+MICROSECOND = timedelta(microseconds=1)
+
+
+@given(JOB_IDS, ATTEMPTS, POLICIES)
+def test_a_delay_lies_between_the_plain_backoff_and_its_jitter(job_id: str, attempt: int, policy: RetryPolicy) -> None:
+    plain = min(policy.cap, policy.base * 2 ** min(attempt - 1, 40))
+    assert plain - MICROSECOND <= backoff(job_id, attempt, policy) <= plain * (1 + policy.jitter) + MICROSECOND
+
+
+@given(JOB_IDS, ATTEMPTS, POLICIES)
+def test_no_delay_exceeds_the_cap_and_its_jitter(job_id: str, attempt: int, policy: RetryPolicy) -> None:
+    assert backoff(job_id, attempt, policy) <= policy.cap * (1 + policy.jitter) + MICROSECOND
+
+
+@given(JOB_IDS, st.integers(1, 100), POLICIES)
+def test_without_jitter_delays_never_shrink(job_id: str, attempt: int, policy: RetryPolicy) -> None:
+    steady = RetryPolicy(base=policy.base, cap=policy.cap, jitter=0)
+    assert backoff(job_id, attempt, steady) <= backoff(job_id, attempt + 1, steady)
+
+
+@given(JOB_IDS, ATTEMPTS, POLICIES)
+def test_a_replay_waits_the_same_time(job_id: str, attempt: int, policy: RetryPolicy) -> None:
+    assert backoff(job_id, attempt, policy) == backoff(job_id, attempt, policy)
+
+
+@given(JOB_IDS, ATTEMPTS)
+def test_the_spread_is_a_share(job_id: str, attempt: int) -> None:
+    assert 0 <= spread(job_id, attempt) < 1
+
+
+def test_the_spread_is_the_same_in_every_process_and_version() -> None:
+    """The number that another process once came to."""
+    assert spread("job-1", 1) == 0.3871759070539518
+
+
+def test_the_spread_spreads() -> None:
+    """A thousand jobs that fail together come back evenly: no tenth of the time sees twice its share."""
+    tenths = [int(spread(f"job-{number}", 1) * 10) for number in range(1000)]
+    assert all(50 < tenths.count(tenth) < 200 for tenth in range(10))
+
+
+def test_the_first_delays_with_the_usual_policy() -> None:
+    steady = RetryPolicy(jitter=0)
+    delays = [backoff("j", attempt, steady).total_seconds() for attempt in range(1, 9)]
+    assert delays == [5, 10, 20, 40, 80, 160, 300, 300]
+
+
+@pytest.mark.parametrize("kind", RETRIED)
+@given(spent=st.integers(1, 20), limit=st.integers(1, 20))
+def test_an_ordinary_failure_is_retried_until_the_attempts_are_used_up(
+    kind: FailureClass, spent: int, limit: int
+) -> None:
+    outcome = judge(kind, Tally(attempts=spent), limit)
+    if spent < limit:
+        assert isinstance(outcome, RetryAfter)
+        assert outcome.delay > timedelta(0)
+    else:
+        assert outcome == GiveUp(Reason.ATTEMPTS_EXHAUSTED)
+
+
+@given(st.builds(Tally, attempts=st.integers(1, 99)), st.integers(1, 99))
+def test_a_job_that_is_wrong_is_never_run_again(tally: Tally, limit: int) -> None:
+    assert judge(FailureClass.USER_ERROR, tally, limit) == GiveUp(Reason.USER_ERROR)
+
+
+@given(st.integers(1, 40), st.integers(1, 5))
+def test_interruptions_have_a_cap_of_their_own(interruptions: int, failures: int) -> None:
+    """Every interruption was an attempt as well, and is given back."""
+    tally = Tally(attempts=interruptions + failures, interruptions=interruptions)
+    outcome = judge(FailureClass.INTERRUPTED, tally, failures + 1)
+    assert outcome == (RunAgain() if interruptions < 20 else GiveUp(Reason.INTERRUPTED_TOO_OFTEN))
+
+
+@pytest.mark.parametrize(
+    ("kind", "tally", "outcome"),
+    [
+        (FailureClass.WORKER_LOST, Tally(attempts=1, worker_losses=1), RunAgain()),
+        (FailureClass.WORKER_LOST, Tally(attempts=2, worker_losses=2), GiveUp(Reason.KILLS_WORKERS)),
+        (FailureClass.WORKER_LOST, Tally(attempts=9, worker_losses=1), GiveUp(Reason.ATTEMPTS_EXHAUSTED)),
+        (FailureClass.OUT_OF_MEMORY, Tally(attempts=2, out_of_memory=2), GiveUp(Reason.OUT_OF_MEMORY_AGAIN)),
+        (FailureClass.OUT_OF_MEMORY, Tally(attempts=9, out_of_memory=1), GiveUp(Reason.ATTEMPTS_EXHAUSTED)),
+        (FailureClass.INTERRUPTED, Tally(attempts=9, interruptions=0), GiveUp(Reason.ATTEMPTS_EXHAUSTED)),
+    ],
+)
+def test_j5_each_kind_of_failure_has_its_limit(kind: FailureClass, tally: Tally, outcome: Outcome) -> None:
+    assert judge(kind, tally, 9) == outcome
+
+
+def test_a_first_lack_of_memory_is_retried() -> None:
+    assert isinstance(judge(FailureClass.OUT_OF_MEMORY, Tally(attempts=1, out_of_memory=1), 9), RetryAfter)
+
+
+@given(st.sampled_from(FailureClass), st.builds(Tally, attempts=st.integers(1, 30), worker_losses=st.integers(0, 3)))
+def test_j5_no_failure_is_retried_beyond_its_attempts(kind: FailureClass, tally: Tally) -> None:
+    if tally.spent >= 3:
+        assert isinstance(judge(kind, tally, 3), GiveUp)
+
+
+def judge(kind: FailureClass, tally: Tally, limit: int) -> Outcome:
+    return after_failure(kind, tally, max_attempts=limit, policy=RetryPolicy(), job_id="j")
