@@ -15,6 +15,9 @@ from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wiring import new_job_id
 from tests.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened
+from tests.fuse import fuse
+
+__all__ = ["fuse"]
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
 RAN_ON = "database"

@@ -32,7 +32,8 @@ MICROSECOND = timedelta(microseconds=1)
 
 @given(JOB_IDS, ATTEMPTS, POLICIES)
 def test_a_delay_lies_between_the_plain_backoff_and_its_jitter(job_id: str, attempt: int, policy: RetryPolicy) -> None:
-    plain = min(policy.cap, policy.base * 2 ** min(attempt - 1, 40))
+    seconds = min(policy.cap.total_seconds(), policy.base.total_seconds() * 2 ** min(attempt - 1, 60))
+    plain = timedelta(seconds=seconds)
     assert plain - MICROSECOND <= backoff(job_id, attempt, policy) <= plain * (1 + policy.jitter) + MICROSECOND
 
 

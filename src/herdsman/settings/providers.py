@@ -1,15 +1,28 @@
 """Where machines come from: what holds for every provider, and Runpod."""
 
+from typing import Annotated, Literal
+
 from pydantic import Field, SecretStr
 
 from herdsman.settings.group import Group
-from herdsman.settings.kinds import Count, Percent, Positive, Seconds
-from herdsman.settings.texts import OptionalText, Secret, SecretMap, Sizes, Text, Texts
+from herdsman.settings.kinds import Count, Kind, Percent, Positive, Seconds, plain
+from herdsman.settings.texts import OptionalText, Secret, SecretMap, Sizes, Text, Texts, WebUrl
+
+Label = Annotated[
+    str | None,
+    Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=40),
+    Kind("small letters and digits with single hyphens between them, at most 40", plain),
+]
+RunpodCloud = Annotated[Literal["SECURE", "COMMUNITY"], Kind("SECURE or COMMUNITY", plain)]
 
 
 class ProviderSettings(Group):
     """What holds for machines from every provider."""
 
+    deployment_id: Label = Field(
+        default=None,
+        description="Name of this installation, in the name of each machine; those of others are never touched.",
+    )
     provider_timeout_sec: Seconds = Field(
         default=30, description="Seconds that a call to a provider may take."
     )
@@ -26,12 +39,29 @@ class RunpodSettings(Group):
     """Machines rented from Runpod."""
 
     runpod_api_key: Secret = Field(default=None, description="Key of the Runpod account.")
+    runpod_api_url: WebUrl = Field(
+        default="https://api.runpod.io/v2", description="Address of Runpod's REST API."
+    )
     runpod_gpu_type: OptionalText = Field(default=None, description="Kind of GPU that is rented.")
+    runpod_gpu_types: Texts = Field(
+        default=(), description="Kinds of GPU to ask for, in this order; in place of RUNPOD_GPU_TYPE."
+    )
+    runpod_cloud: RunpodCloud = Field(default="SECURE", description="Runpod's own machines, or others' too.")
+    runpod_data_centers: Texts = Field(
+        default=(), description="Data centers that a pod may be in; without them, all."
+    )
     runpod_worker_image: OptionalText = Field(default=None, description="Container image that a pod runs.")
     runpod_template_id: OptionalText = Field(default=None, description="Template that a pod is made from.")
     runpod_name_prefix: Text = Field(default="gpu", description="What the name of a pod begins with.")
     runpod_env_vars: SecretMap = Field(
         default_factory=dict[str, SecretStr], description="More variables for the environment of a pod."
+    )
+    runpod_ports: Texts = Field(
+        default=(), description="Ports of a pod that are opened, such as 22/tcp or 8188/http."
+    )
+    runpod_activation: OptionalText = Field(
+        default=None,
+        description="Shell commands, one on each line, to run in the volume before the worker starts.",
     )
     runpod_ssh_private_key: Secret = Field(default=None, description="Private key for SSH to a pod.")
 

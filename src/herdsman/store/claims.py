@@ -19,7 +19,11 @@ from herdsman.store.schema import jobs
 
 _IS_HELD = one_of(jobs.c.status, HELD)
 _THIS_CLAIM = (jobs.c.job_id == bindparam("b_job"), jobs.c.claim_token == bindparam("b_token"))
-_STEP = {"version": jobs.c.version + 1, "updated_at": bindparam("b_now"), "actor": bindparam("b_actor")}
+_STEP: dict[str, Any] = {
+    "version": jobs.c.version + 1,
+    "updated_at": bindparam("b_now"),
+    "actor": bindparam("b_actor"),
+}
 
 START = Hot(
     update(jobs)

@@ -8,21 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
-    Delete,
-    Dialect,
-    Insert,
-    Select,
-    Update,
-    bindparam,
-    literal,
-)
+from sqlalchemy import BindParameter, ColumnElement, Dialect, SelectBase, UpdateBase, bindparam, literal
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeDecorator
 
-Statement = Select[Any] | Insert | Update | Delete
+Statement = SelectBase | UpdateBase
 Row = tuple[Any, ...]
 
 MOST_LISTED = 1024
@@ -100,7 +90,7 @@ def _writers(compiled: SQLCompiler, dialect: Dialect) -> list[tuple[str, Callabl
 
 
 def _readers(statement: Statement, dialect: Dialect) -> list[tuple[int, Callable[[Any], Any]]]:
-    if not isinstance(statement, Select):
+    if not isinstance(statement, SelectBase):
         return []
     kinds = [(index, column.type) for index, column in enumerate(statement.selected_columns)]
     ours = [(index, kind.dialect_impl(dialect)) for index, kind in kinds if isinstance(kind, TypeDecorator)]

@@ -34,12 +34,15 @@ class Cloud:
         timeline: Timeline,
         pace: Pace,
         run_commands: bool,
+        page_size: int,
         volumes: Sequence[NetworkVolume] = VOLUMES,
     ) -> None:
         self.faults = faults
         self.timeline = timeline
         self.pace = pace
         self.volumes = {volume.id: volume for volume in volumes}
+        self.page_size = page_size
+        """A page is never longer, whatever was asked for."""
         self.lock = threading.RLock()
         self.ever: dict[str, FakePod] = {}
         """Every pod there has ever been, by id, the oldest first."""
@@ -64,7 +67,8 @@ class Cloud:
 
     def add_foreign(self, name: str) -> FakePod:
         """A pod that somebody else has in the same account."""
-        body = {"name": name, "image": "elsewhere/image", "disk": 20, "gpu": {"id": "NVIDIA L4", "count": 1}}
+        gpu = {"id": "NVIDIA L4", "count": 1}
+        body: dict[str, object] = {"name": name, "image": "elsewhere/image", "disk": 20, "gpu": gpu}
         pod = self._add(body, Fate())
         pod.foreign = True
         return pod
@@ -126,8 +130,7 @@ class Cloud:
     def _add(self, body: dict[str, object], fate: Fate) -> FakePod:
         with self.lock:
             pod = self._new_pod(body, fate)
-            pod.enter(Status.PROVISIONING, pod.created)
-            pod.lives.append((pod.created, None))
+            pod.say("system", "create pod", pod.created)
             self.ever[pod.id] = pod
             self.settle()
             self.most_alive = max(self.most_alive, sum(each.alive for each in self._ours()))
@@ -140,6 +143,7 @@ class Cloud:
         count = int(str(gpu["count"])) if gpu else 0
         price = GPUS[gpu_type].price * count if gpu_type else CPU_PRICE
         zero = self.faults.strikes(Fault.ZERO_GPU, str(body["name"]))
+        now = self.timeline.now()
         return FakePod(
             id="".join(Random(f"{self._seed}/pod/{number}").choices(LETTERS, k=14)),
             name=str(body["name"]),
@@ -149,7 +153,9 @@ class Cloud:
             price=price,
             data_center=self._place(body, number),
             number=number,
-            created=self.timeline.now(),
+            created=now,
+            entered=now,
+            lives=[(now, None)],
             fate=fate,
         )
 

@@ -97,6 +97,10 @@ class Faults:
         with self._lock:
             self._on.clear()
 
+    def setting(self, fault: Fault) -> Setting | None:
+        with self._lock:
+            return self._on.get(fault)
+
     def strikes(self, fault: Fault, whom: str) -> Setting | None:
         """The setting of the fault if it hits this time."""
         with self._lock:

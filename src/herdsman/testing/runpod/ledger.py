@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -34,6 +34,8 @@ class Life:
 class Asked:
     """One request and what became of it; the values of variables are hidden."""
 
+    id: str
+    """What the answer carries as `x-request-id`."""
     at: datetime
     method: str
     path: str
@@ -43,7 +45,7 @@ class Asked:
     status: int | None
     """None if the connection was cut before an answer."""
     fault: str | None
-    body: object
+    body: Mapping[str, object]
 
 
 class Ledger:
@@ -117,10 +119,9 @@ class Ledger:
         )
 
 
-def redacted(body: object) -> object:
-    if not isinstance(body, Mapping):
-        return body if not isinstance(body, Sequence) else HIDDEN
-    fields = dict(cast("Mapping[str, object]", body))
+def redacted(body: object) -> dict[str, object]:
+    """The body of a request as anyone may see it; empty if it is no object."""
+    fields = dict(cast("dict[str, object]", body)) if isinstance(body, dict) else {}
     if isinstance(fields.get("env"), dict):
         fields["env"] = dict.fromkeys(cast("dict[str, object]", fields["env"]), HIDDEN)
     return fields

@@ -23,10 +23,10 @@ def main(command: list[str]) -> int:
     try:
         first = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     except OSError as error:
-        print(f"{command[0]} could not be started: {error}", flush=True)  # noqa: T201  the log of the pod
+        print(f"{command[0]} could not be started: {error}", flush=True)
         return COULD_NOT_START
     # Whoever stops a container asks its first process, and only that.
-    signal.signal(signal.SIGTERM, lambda *_: send(first.pid, signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda _, __: send(first.pid, signal.SIGTERM))
     threading.Thread(target=end_with_the_pipe, args=(first.pid,), daemon=True).start()
     status = wait_for(first.pid)
     end_all()

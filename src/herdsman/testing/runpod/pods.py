@@ -70,12 +70,14 @@ class FakePod:
     data_center: str
     number: int
     created: float
+    entered: float
+    """When it came into its status."""
+    lives: list[tuple[float, float | None]]
+    """From when to when it was alive, and billed; the last one is open while it is."""
     fate: Fate
     foreign: bool = False
 
     status: Status = Status.PROVISIONING
-    entered: float = 0.0
-    """When it came into its status."""
     started: float | None = None
     """When its container last started."""
     exited: float | None = None
@@ -83,8 +85,6 @@ class FakePod:
     dies_at: float | None = None
     """Set once it has been told that it will be preempted."""
     container: Container | None = None
-    lives: list[tuple[float, float | None]] = field(default_factory=list[tuple[float, float | None]])
-    """From when to when it was alive, and billed; the last one is open while it is."""
     log: deque[tuple[float, str, str]] = field(
         default_factory=lambda: deque[tuple[float, str, str]](maxlen=MOST_LOG_LINES)
     )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import cast
 
-from herdsman.testing.runpod.catalog import GPUS
+from herdsman.testing.runpod.catalog import GPUS, Gpu
 from herdsman.testing.runpod.cloud import Cloud
 from herdsman.testing.runpod.faults import Fault
 from herdsman.testing.runpod.pods import FakePod
@@ -78,16 +78,7 @@ def catalog(cloud: Cloud, request: Request) -> Reply:
     wants_stock = "AVAILABILITY" in request.query.get("include", "").split(",")
     if wants_stock != ("product" in request.query):
         raise Refused(400, "include=AVAILABILITY and product need each other")
-    out = cloud.faults.setting(Fault.NO_CAPACITY)
-    gpus = [
-        gpu_view(
-            gpu,
-            availability=None
-            if not wants_stock
-            else ("NONE" if out is not None and (not out.only or gpu.id in out.only) else "HIGH"),
-        )
-        for gpu in GPUS.values()
-    ]
+    gpus = [gpu_view(gpu, availability=_stock(cloud, gpu) if wants_stock else None) for gpu in GPUS.values()]
     return ok({"gpus": gpus})
 
 
@@ -120,6 +111,11 @@ def billing(cloud: Cloud, request: Request) -> Reply:
 
 def volumes(cloud: Cloud) -> Reply:
     return ok({"networkVolumes": [volume_view(volume) for volume in cloud.volumes.values()]})
+
+
+def _stock(cloud: Cloud, gpu: Gpu) -> str:
+    out = cloud.faults.setting(Fault.NO_CAPACITY)
+    return "NONE" if out is not None and (not out.only or gpu.id in out.only) else "HIGH"
 
 
 def _page(cloud: Cloud, pods: list[FakePod], query: Mapping[str, str]) -> Reply:

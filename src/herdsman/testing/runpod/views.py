@@ -133,7 +133,7 @@ def _port(pod: FakePod, port: str) -> dict[str, object]:
 
 
 def _public_port(pod: FakePod, port: str) -> int:
-    return 32_768 + (pod.number * 31 + int(port.split("/")[0])) % 28_000
+    return 32_768 + (pod.number * 31 + int(port.partition("/")[0])) % 28_000
 
 
 def _ssh(pod: FakePod) -> Mapping[str, object]:

@@ -1,0 +1,48 @@
+"""What the database shows of one example's jobs, beside the model."""
+
+from collections import defaultdict
+from typing import Any
+
+from sqlalchemy import select
+
+from herdsman.core.model import JobId
+from herdsman.store.database import Database
+from herdsman.store.schema import audit, job_attempts, jobs
+from tests.contract.life_model import HELD, Model
+
+
+def seen_jobs(database: Database, agent: str) -> dict[JobId, tuple[Any, ...]]:
+    query = select(
+        jobs.c.job_id,
+        jobs.c.status,
+        jobs.c.claim_token,
+        jobs.c.attempts,
+        jobs.c.interruptions,
+        jobs.c.worker_losses,
+        jobs.c.cancel_requested_at,
+        jobs.c.worker_id,
+    ).where(jobs.c.agent == agent)
+    found = database.read(lambda tx: tx.execute(query).all())
+    return {JobId(row[0]): (*row[1:6], row[6] is not None, row[7]) for row in found}
+
+
+def check_records(database: Database, model: Model) -> None:
+    """A1: one audit row for each step, and the last one is the state; one attempt for each claim."""
+    told = select(audit.c.object_id, audit.c.seq, audit.c.from_status, audit.c.to_status)
+    tried = select(job_attempts.c.job_id, job_attempts.c.claim_token, job_attempts.c.ended_at)
+    steps: defaultdict[str, list[tuple[int, str, str]]] = defaultdict(list)
+    tries: defaultdict[str, list[tuple[int, bool]]] = defaultdict(list)
+    ids = list(model.jobs)
+    story = told.where(audit.c.object_kind == "job", audit.c.object_id.in_(ids)).order_by(audit.c.seq)
+    for job_id, seq, before, after in database.read(lambda tx: tx.execute(story).all()):
+        steps[job_id].append((seq, before, after))
+    ended = tried.where(job_attempts.c.job_id.in_(ids)).order_by(job_attempts.c.claim_token)
+    for job_id, token, ended_at in database.read(lambda tx: tx.execute(ended).all()):
+        tries[job_id].append((token, ended_at is not None))
+    for job_id, job in model.jobs.items():
+        assert [seq for seq, _, _ in steps[job_id]] == list(range(1, job.steps + 1))
+        assert [before for _, before, _ in steps[job_id]] == [None, *(after for _, _, after in steps[job_id][:-1])]
+        assert steps[job_id][-1][2] == job.state
+        assert len(tries[job_id]) == job.claims
+        held = [token for token, closed in tries[job_id] if not closed]
+        assert held == ([job.token] if job.state in HELD else [])

@@ -1,0 +1,25 @@
+"""Any sequence of commands, sweeps, waits and power cuts leaves each database as the model says."""
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from herdsman.control.services import Services
+from tests.contract.life import Life
+from tests.databases import MovingClock
+from tests.fuse import Fuse
+
+FEW = settings(
+    max_examples=15,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+# Here a step costs a tenth of what it costs on a server.
+MANY = settings(FEW, max_examples=60, stateful_step_count=40)
+
+
+def test_every_life_goes_as_the_model_says(services: Services, clock: MovingClock, fuse: Fuse) -> None:
+    """J1 J3 J5 J6 J7 J8 J9 A1"""
+    chosen = MANY if services.database.backend == "SQLite" else FEW
+    run_state_machine_as_test(lambda: Life(services, clock, fuse), settings=chosen)

@@ -1,0 +1,143 @@
+"""The guards, and what taking each of them out looks like."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CONTRACT = "tests/contract"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    name: str
+    breaks: str
+    """The invariant that no longer holds."""
+    file: str
+    was: str
+    becomes: str
+    noticed_by: tuple[str, ...]
+    on: str = "sqlite"
+    """The databases on which to look, as a pytest expression."""
+
+    def apply(self, source: Path) -> None:
+        path = source / self.file
+        text = path.read_text()
+        assert text.count(self.was) == 1, f"{self.name}: its text occurs {text.count(self.was)} times in {self.file}"
+        path.write_text(text.replace(self.was, self.becomes))
+
+
+MUTANTS = (
+    Mutant(
+        name="moves_unguarded",
+        breaks="J6: the database refuses moves that the state table forbids",
+        file="herdsman/store/guards.py",
+        was='when=f"NEW.status <> OLD.status AND NOT ({_legal(machine)})"',
+        becomes='when="1 = 0"',
+        noticed_by=(f"{CONTRACT}/test_guard_moves.py",),
+    ),
+    Mutant(
+        name="audit_writable",
+        breaks="A1: the audit is append-only",
+        file="herdsman/store/guards.py",
+        was='        event="UPDATE",\n        when="1 = 1",\n        message="orchestrator_audit is append-only",',
+        becomes='        event="UPDATE",\n        when="1 = 0",\n        message="orchestrator_audit is append-only",',
+        noticed_by=(f"{CONTRACT}/test_guards.py", f"{CONTRACT}/test_audit.py"),
+    ),
+    Mutant(
+        name="audit_with_gaps",
+        breaks="A1: every move raises the version by one",
+        file="herdsman/store/guards.py",
+        was="(NOT {moved} AND NEW.version <> OLD.version)",
+        becomes="(1 = 0)",
+        noticed_by=(f"{CONTRACT}/test_guards.py", f"{CONTRACT}/test_audit.py"),
+    ),
+    Mutant(
+        name="any_token_completes",
+        breaks="J3: only the current claim may complete a job",
+        file="herdsman/store/claims.py",
+        was="jobs.c.claim_token == bindparam(\"b_token\"))",
+        becomes="bindparam(\"b_token\") == bindparam(\"b_token\"))",
+        noticed_by=(f"{CONTRACT}/test_stale.py",),
+    ),
+    Mutant(
+        name="cancel_forgotten",
+        breaks="J7: after an acknowledged cancel a job is never done",
+        file="herdsman/store/claims.py",
+        was=", jobs.c.cancel_requested_at.is_(None))",
+        becomes=")",
+        noticed_by=(f"{CONTRACT}/test_cancel.py",),
+    ),
+    Mutant(
+        name="body_not_compared",
+        breaks="J2: the same id with another body is a conflict",
+        file="herdsman/store/submissions.py",
+        was="if row.body_hash != draft.body_hash:",
+        becomes="if False:",
+        noticed_by=(f"{CONTRACT}/test_submit.py",),
+    ),
+    Mutant(
+        name="draining_worker_served",
+        breaks="W2: a worker that drains is given nothing",
+        file="herdsman/store/claiming.py",
+        was="            workers.c.status == WorkerState.ACTIVE.value,\n",
+        becomes="",
+        noticed_by=(f"{CONTRACT}/test_claim.py", f"{CONTRACT}/test_workers.py"),
+    ),
+    Mutant(
+        name="attempts_not_counted",
+        breaks="J5: attempts are counted when claiming",
+        file="herdsman/store/claiming.py",
+        was="attempts=jobs.c.attempts + 1",
+        becomes="attempts=jobs.c.attempts",
+        noticed_by=(f"{CONTRACT}/test_retry.py", f"{CONTRACT}/test_claim.py"),
+    ),
+    Mutant(
+        name="worker_killer_goes_on",
+        breaks="J5: a job that kills workers stops after two",
+        file="herdsman/core/retry.py",
+        was="tally.worker_losses >= policy.max_worker_losses",
+        becomes="False",
+        noticed_by=(f"{CONTRACT}/test_retry.py", f"{CONTRACT}/test_sweep.py"),
+    ),
+    Mutant(
+        name="retry_at_the_head",
+        breaks="J8: a retry never goes to the head of the queue",
+        file="herdsman/core/ending.py",
+        was="return replace(ending, run_at=due, place=place(due, priority, policy.priority_step))",
+        becomes="return replace(ending, run_at=due)",
+        noticed_by=(f"{CONTRACT}/test_retry.py", f"{CONTRACT}/test_order.py", f"{CONTRACT}/test_sweep.py"),
+    ),
+    Mutant(
+        name="silent_worker_keeps_job",
+        breaks="J4: a job whose worker died is queued again",
+        file="herdsman/store/claims.py",
+        was='            jobs.c.claim_expires_at < bindparam("b_now"),\n',
+        becomes="",
+        noticed_by=(f"{CONTRACT}/test_sweep.py",),
+    ),
+    Mutant(
+        name="living_job_deleted",
+        breaks="J1: an accepted job is not deleted before it has ended",
+        file="herdsman/store/guards.py",
+        was="f\"NOT ({in_states(JOB.terminal, 'OLD.status')})\"",
+        becomes='"1 = 0"',
+        noticed_by=(f"{CONTRACT}/test_guards.py",),
+    ),
+    Mutant(
+        name="contention_not_retried",
+        breaks="S6: a transaction that was in another's way is done again",
+        file="herdsman/store/database.py",
+        was="TRIES = 12",
+        becomes="TRIES = 1",
+        noticed_by=(f"{CONTRACT}/test_concurrency.py", f"{CONTRACT}/test_faults.py"),
+        on="postgresql or mariadb",
+    ),
+    Mutant(
+        name="locked_jobs_not_skipped",
+        breaks="two claimers never take the same job",
+        file="herdsman/store/claiming.py",
+        was='    .limit(bindparam("b_limit"))\n    .with_for_update(skip_locked=True)\n',
+        becomes='    .limit(bindparam("b_limit"))\n',
+        noticed_by=(f"{CONTRACT}/test_concurrency.py",),
+        on="postgresql",
+    ),
+)

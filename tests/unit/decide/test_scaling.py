@@ -1,0 +1,174 @@
+"""S0-03 to S0-16, C-08: how many workers there should be."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from herdsman.core.actions import DrainWorker, EndInstance, Note, SpawnWorker
+from herdsman.core.decide import decide
+from herdsman.core.fleet import Snapshot, Unseen
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.observation import Load
+from herdsman.core.scaling.threshold import calculate_workers_needed, should_scale_up
+from herdsman.core.scaling.workload import workload
+from herdsman.core.states import WorkerState
+from tests.fleet import NOW, a_job, a_snapshot, a_worker, minutes, seconds
+
+USUAL = FleetPolicy()
+
+
+def spawns(seen: Snapshot) -> int:
+    return sum(1 for action in decide(seen).actions if isinstance(action, SpawnWorker))
+
+
+def fleet(
+    active: int, *, spawning: int = 0, busy: int = 0, queued: int = 0, policy: FleetPolicy = USUAL
+) -> Snapshot:
+    workers = [
+        a_worker(f"a{index}", job=a_job(f"j{index}") if index < busy else None) for index in range(active)
+    ]
+    starting = [
+        a_worker(f"s{index}", WorkerState.SPAWNING, age=minutes(1), beat_age=None)
+        for index in range(spawning)
+    ]
+    return a_snapshot(*workers, *starting, queued=queued, policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("queued", "active", "expected"),
+    [(0, 0, False), (1, 0, True), (6, 2, False), (7, 2, True), (30, 10, False)],
+)
+def test_should_scale_up(queued: int, active: int, expected: bool) -> None:
+    """S0-11"""
+    assert should_scale_up(queued, active) is expected
+
+
+@pytest.mark.parametrize(
+    ("queued", "active", "floor", "expected"),
+    [
+        (7, 2, 2, 1),
+        (1, 0, 2, 2),
+        (1, 0, 0, 1),  # C-08: a fleet may grow from nothing
+        (1000, 0, 2, 10),
+        (0, 1, 2, 1),
+        (3, 5, 2, 0),
+    ],
+)
+def test_calculate_workers_needed(queued: int, active: int, floor: int, expected: int) -> None:
+    """S0-13"""
+    assert calculate_workers_needed(queued, active, FleetPolicy(min_workers=floor)) == expected
+
+
+@pytest.mark.parametrize(
+    ("active", "spawning", "queued", "expected"),
+    [(2, 0, 7, 1), (2, 0, 6, 0), (0, 0, 1000, 10), (2, 2, 9, 0), (1, 0, 0, 1), (0, 0, 0, 2)],
+)
+def test_the_default_policy(active: int, spawning: int, queued: int, expected: int) -> None:
+    """S0-05, S0-12, C-08: the floor is refilled whatever the queue."""
+    assert spawns(fleet(active, spawning=spawning, queued=queued)) == expected
+
+
+def test_everything_that_may_be_alive_counts_towards_the_ceiling() -> None:
+    """P1: a failed worker's machine is there until it is seen to be gone."""
+    dying = [a_worker(f"e{index}", WorkerState.ERROR) for index in range(9)]
+    assert spawns(a_snapshot(*dying, queued=1000, policy=USUAL)) == 1
+
+
+def test_a_ceiling_of_nothing_is_a_kill_switch() -> None:
+    policy = FleetPolicy(min_workers=2, max_workers=0)
+    assert spawns(a_snapshot(queued=50, policy=policy)) == 0
+
+
+def test_busy_workers_cannot_take_what_is_queued() -> None:
+    """Ten busy workers and 29 queued jobs is a shortage for `workload`, and none for `threshold`."""
+    policy = FleetPolicy(max_workers=40)
+    assert spawns(fleet(10, busy=10, queued=29, policy=policy)) == 0
+    counting = FleetPolicy(max_workers=40, scaling="workload")
+    assert spawns(fleet(10, busy=10, queued=29, policy=counting)) == 10
+
+
+def test_the_workload_policy_keeps_its_size_for_a_while() -> None:
+    policy = FleetPolicy(scaling="workload", min_workers=0)
+    just_scaled = Load(queued=30, active=5, busy=5, since_scaled=seconds(10))
+    assert workload(just_scaled, policy).grow_to <= 5
+    assert workload(Load(queued=0, active=5, since_scaled=seconds(10)), policy).keep == 5
+    assert workload(Load(queued=0, active=5, since_scaled=minutes(5)), policy).keep == 0
+
+
+def test_an_idle_buffer_is_kept_warm() -> None:
+    policy = FleetPolicy(scaling="workload", min_workers=0, idle_workers=2)
+    assert spawns(fleet(3, busy=3, policy=policy)) == 2
+
+
+def test_idle_workers_beyond_the_floor_are_drained_longest_idle_first() -> None:
+    """S0-14: four idle ones and a floor of two: exactly two go."""
+    idle = [a_worker(f"w{index}", idle_since=NOW - minutes(6 + index)) for index in range(4)]
+    drained = [
+        action.worker_id
+        for action in decide(a_snapshot(*idle, policy=USUAL)).actions
+        if isinstance(action, DrainWorker)
+    ]
+    assert drained == ["w3", "w2"]
+
+
+def test_a_worker_is_idle_since_its_last_job_not_since_its_birth() -> None:
+    """C-01, L1-01, L1-02"""
+    policy = FleetPolicy(min_workers=0)
+    productive = a_worker(age=minutes(600), idle_since=NOW - seconds(5))
+    assert decide(a_snapshot(productive, policy=policy)).actions == ()
+    lazy = a_worker(age=minutes(600), beat_age=seconds(1), idle_since=NOW - minutes(6))
+    assert isinstance(decide(a_snapshot(lazy, policy=policy)).actions[0], DrainWorker)
+
+
+def test_over_the_ceiling_idle_workers_go_sooner() -> None:
+    policy = FleetPolicy(min_workers=0, max_workers=1)
+    idle = [a_worker(f"w{index}", idle_since=NOW - minutes(1)) for index in range(2)]
+    actions = decide(a_snapshot(*idle, policy=policy)).actions
+    assert sum(1 for action in actions if isinstance(action, DrainWorker)) == 1
+
+
+def test_a_draining_worker_is_ended_when_its_job_is_or_its_grace() -> None:
+    """S0-26, P8"""
+    draining = WorkerState.TERMINATING
+    for worker, ended in (
+        (a_worker(state=draining, age=minutes(1)), True),
+        (a_worker(state=draining, age=minutes(1), job=a_job()), False),
+        (a_worker(state=draining, age=minutes(11), job=a_job()), True),
+    ):
+        actions = decide(a_snapshot(worker)).actions
+        assert any(isinstance(action, EndInstance) for action in actions) is ended
+
+
+@pytest.mark.parametrize(
+    ("pool", "code"),
+    [
+        ({"failures": 5, "starts": 5}, "BREAKER_OPEN"),
+        ({"wait_until": NOW + minutes(1)}, "PROVIDER_WAITS"),
+        ({"stopped_by": "the key was refused"}, "PROVIDER_REJECTED"),
+    ],
+)
+def test_what_forbids_a_spawn_is_said(pool: dict[str, Any], code: str) -> None:
+    (action,) = decide(a_snapshot(queued=5, policy=USUAL, **pool)).actions
+    assert isinstance(action, Note)
+    assert action.why.code == code
+
+
+def test_a_spent_budget_blocks_spawns_and_no_budget_does_not() -> None:
+    """C-20"""
+    limited = FleetPolicy(budget_per_hour=Decimal(5))
+    for policy, blocked in ((limited, True), (USUAL, False)):
+        seen = a_snapshot(queued=5, policy=policy)
+        spent = Snapshot(now=NOW, pools=seen.pools, workers=(), instances=(), spent={"hour": Decimal(6)})
+        assert (spawns(spent) == 0) is blocked
+
+
+def test_a_few_failures_are_no_reason_to_stop() -> None:
+    assert spawns(a_snapshot(queued=5, policy=USUAL, failures=4, starts=4)) > 0
+    assert spawns(a_snapshot(queued=5, policy=USUAL, failures=4, starts=5)) > 0
+
+
+def test_who_cannot_see_the_provider_spawns_nothing() -> None:
+    (action,) = decide(a_snapshot(queued=5, policy=USUAL, instances=Unseen("timeout"))).actions
+    assert isinstance(action, Note)
+    assert action.why.code == "PARTIAL_SIGHT"
