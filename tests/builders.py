@@ -34,7 +34,8 @@ HOPELESS = Failure(kind=FailureClass.USER_ERROR, error="no such model")
 
 
 def a_job(services: Services, **wanted: Any) -> JobId:
-    return submit_job(services, NewJob(**{"type": "demo", **wanted})).job_id
+    asked: dict[str, Any] = {"type": "demo", **wanted}
+    return submit_job(services, NewJob(**asked)).job_id
 
 
 def a_worker(services: Services, name: str = "w1", *, pool: str = DEFAULT_POOL) -> WorkerId:

@@ -1,6 +1,5 @@
 """What every test may ask for: each of the three databases, fresh, with a clock that can be moved."""
 
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -14,41 +13,36 @@ from herdsman.store.database import Database
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wiring import new_job_id
-from tests.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened
+from tests.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened, quick_place
 from tests.fuse import fuse
 
 __all__ = ["fuse"]
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
 RAN_ON = "database"
-MEMORY = Path("/dev/shm")
-ROOM_FOR_SERVERS = 2 * 1024**3
-
-
-@pytest.fixture(scope="session", autouse=True)
-def in_memory() -> Iterator[None]:
-    """Where there is room, what the tests write stays in memory: MariaDB makes a table in 1 ms, not 30."""
-    with pytest.MonkeyPatch.context() as patch:
-        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_FOR_SERVERS:
-            patch.setattr(tempfile, "tempdir", str(MEMORY))
-        yield
 
 
 @pytest.fixture(scope="session")
-def sqlite(in_memory: None) -> Iterator[Backend]:
-    with tempfile.TemporaryDirectory(prefix="herdsman-") as directory:
-        yield SqliteFiles(Path(directory))
+def sqlite() -> Iterator[Backend]:
+    with quick_place():
+        directory = tempfile.TemporaryDirectory(prefix="herdsman-")
+    with directory as path:
+        yield SqliteFiles(Path(path))
 
 
 @pytest.fixture(scope="session")
-def postgresql(in_memory: None) -> Iterator[Backend]:
-    with PostgresServer() as server:
+def postgresql() -> Iterator[Backend]:
+    with quick_place():
+        server = PostgresServer()
+    with server:
         yield ServerDatabases(server)
 
 
 @pytest.fixture(scope="session")
-def mariadb(in_memory: None) -> Iterator[Backend]:
-    with MariadbServer() as server:
+def mariadb() -> Iterator[Backend]:
+    with quick_place():
+        server = MariadbServer()
+    with server:
         yield ServerDatabases(server)
 
 

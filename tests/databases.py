@@ -2,7 +2,8 @@
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,20 @@ from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wiring import SystemClock
 
 TIMEOUT = timedelta(seconds=10)
+MEMORY = Path("/dev/shm")
+ROOM_FOR_SERVERS = 2 * 1024**3
+
+
+@contextmanager
+def quick_place() -> Generator[None]:
+    """What is made in the block lives in memory, where there is room: MariaDB makes a table in 1 ms, not 30."""
+    usual = tempfile.tempdir
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_FOR_SERVERS:
+        tempfile.tempdir = str(MEMORY)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = usual
 
 
 class MovingClock:
@@ -43,7 +58,7 @@ class MovingClock:
 @contextmanager
 def opened(
     url: str, clock: MovingClock | None = None, *, timeout: timedelta = TIMEOUT, pool_size: int = 10
-) -> Iterator[Database]:
+) -> Generator[Database]:
     moving = clock or MovingClock()
     database = Database(
         url,
@@ -133,7 +148,10 @@ class ServerDatabases:
 
 NAMES = {"postgres": "PostgreSQL", "mariadbd": "MariaDB"}
 # The guards keep everyone from deleting what is live; this is how a superuser gets past them.
-UNGUARDED = {"postgresql": "SET LOCAL session_replication_role = replica", "mysql": "SET foreign_key_checks = 0"}
+UNGUARDED = {
+    "postgresql": "SET LOCAL session_replication_role = replica",
+    "mysql": "SET foreign_key_checks = 0",
+}
 EMPTY = {"postgresql": "DELETE FROM", "mysql": "TRUNCATE"}
 
 

@@ -1,6 +1,6 @@
 """A power cut in the middle of a transaction, at the statement that the test chooses."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -21,7 +21,7 @@ class Fuse:
         self._left: int | None = None
 
     @contextmanager
-    def blown_after(self, statements: int) -> Iterator[None]:
+    def blown_after(self, statements: int) -> Generator[None]:
         """The block must run a transaction, and that transaction must not be stored."""
         self._left = statements
         try:

@@ -7,7 +7,8 @@ from herdsman.core.model import ClaimKey, JobId, WorkerId
 from herdsman.core.retry import FailureClass
 
 CLAIM_TTL = timedelta(seconds=30)
-GRACE = timedelta(seconds=30)
+PATIENCE = timedelta(seconds=60)
+"""How long the sweep lets a worker stop a job by itself."""
 STEP = timedelta(minutes=1)
 HELD = ("claimed", "running")
 ENDS = ("done", "dead_letter", "cancelled")
@@ -29,10 +30,14 @@ class ModelJob:
     memory: int = 0
     steps: int = 1
     claims: int = 0
-    cancel: bool = False
+    cancelled_at: datetime | None = None
     worker: WorkerId | None = None
     expires: datetime | None = None
     deadline: datetime | None = None
+
+    @property
+    def cancel(self) -> bool:
+        return self.cancelled_at is not None
 
     def __post_init__(self) -> None:
         self.queue_up(self.due)
@@ -82,7 +87,7 @@ class ModelJob:
         self.step("pending")
         self.token += 1
         self.attempts = self.interruptions = self.losses = self.memory = 0
-        self.cancel = False
+        self.cancelled_at = None
         self.queue_up(now)
 
 
@@ -105,10 +110,13 @@ class Model:
         return any(job.worker == worker for job in self.jobs.values())
 
     def overdue(self) -> dict[JobId, FailureClass]:
-        held = {job_id: job for job_id, job in self.jobs.items() if job.expires is not None}
-        silent = {job_id for job_id, job in held.items() if job.expires is not None and job.expires < self.now}
-        late = {job_id for job_id, job in held.items() if job.deadline and job.deadline + GRACE < self.now}
+        held = {job_id: job for job_id, job in self.jobs.items() if job.state in HELD}
+        silent = [job_id for job_id, job in held.items() if job.expires and job.expires < self.now]
+        stops = {job_id: [job.deadline, job.cancelled_at] for job_id, job in held.items()}
+        late = [key for key, times in stops.items() if any(at and at + PATIENCE < self.now for at in times)]
         return dict.fromkeys(late, FailureClass.TIMEOUT) | dict.fromkeys(silent, FailureClass.WORKER_LOST)
 
     def due(self) -> list[ModelJob]:
-        return [job for job in self.jobs.values() if job.state in ("scheduled", "failed") and job.due <= self.now]
+        return [
+            job for job in self.jobs.values() if job.state in ("scheduled", "failed") and job.due <= self.now
+        ]

@@ -23,7 +23,12 @@ def seen_jobs(database: Database, agent: str) -> dict[JobId, tuple[Any, ...]]:
         jobs.c.worker_id,
     ).where(jobs.c.agent == agent)
     found = database.read(lambda tx: tx.execute(query).all())
-    return {JobId(row[0]): (*row[1:6], row[6] is not None, row[7]) for row in found}
+    return {row.job_id: _shown(row) for row in found}
+
+
+def _shown(row: Any) -> tuple[Any, ...]:
+    counted = (row.claim_token, row.attempts, row.interruptions, row.worker_losses)
+    return (row.status, *counted, row.cancel_requested_at is not None, row.worker_id)
 
 
 def check_records(database: Database, model: Model) -> None:
@@ -34,14 +39,17 @@ def check_records(database: Database, model: Model) -> None:
     tries: defaultdict[str, list[tuple[int, bool]]] = defaultdict(list)
     ids = list(model.jobs)
     story = told.where(audit.c.object_kind == "job", audit.c.object_id.in_(ids)).order_by(audit.c.seq)
-    for job_id, seq, before, after in database.read(lambda tx: tx.execute(story).all()):
-        steps[job_id].append((seq, before, after))
+    for step in database.read(lambda tx: tx.execute(story).all()):
+        steps[step.object_id].append((step.seq, step.from_status, step.to_status))
     ended = tried.where(job_attempts.c.job_id.in_(ids)).order_by(job_attempts.c.claim_token)
-    for job_id, token, ended_at in database.read(lambda tx: tx.execute(ended).all()):
-        tries[job_id].append((token, ended_at is not None))
+    for attempt in database.read(lambda tx: tx.execute(ended).all()):
+        tries[attempt.job_id].append((attempt.claim_token, attempt.ended_at is not None))
     for job_id, job in model.jobs.items():
         assert [seq for seq, _, _ in steps[job_id]] == list(range(1, job.steps + 1))
-        assert [before for _, before, _ in steps[job_id]] == [None, *(after for _, _, after in steps[job_id][:-1])]
+        assert [before for _, before, _ in steps[job_id]] == [
+            None,
+            *(after for _, _, after in steps[job_id][:-1]),
+        ]
         assert steps[job_id][-1][2] == job.state
         assert len(tries[job_id]) == job.claims
         held = [token for token, closed in tries[job_id] if not closed]

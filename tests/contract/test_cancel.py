@@ -29,7 +29,9 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.PENDING, JobState.FAILED])
-def test_j7_a_job_that_waits_is_cancelled_at_once(services: Services, clock: MovingClock, state: JobState) -> None:
+def test_j7_a_job_that_waits_is_cancelled_at_once(
+    services: Services, clock: MovingClock, state: JobState
+) -> None:
     clock.stop(at=NOON)
     job_id = a_waiting_job(services, state)
     assert cancel_job(services, job_id, who="ann") is JobState.CANCELLED
@@ -41,7 +43,7 @@ def test_j7_a_job_that_waits_is_cancelled_at_once(services: Services, clock: Mov
 
 
 @pytest.mark.parametrize("started", [False, True], ids=["claimed", "running"])
-def test_j7_of_a_held_job_the_worker_is_told(services: Services, started: bool) -> None:  # noqa: FBT001
+def test_j7_of_a_held_job_the_worker_is_told(services: Services, started: bool) -> None:
     claim = a_claim(services)
     if started:
         start_job(services, claim.key)
@@ -108,7 +110,11 @@ def test_a_request_to_cancel_is_a_step_in_the_audit(services: Services) -> None:
     claim = a_claim(services)
     cancel_job(services, claim.key.job_id, who="ann")
     last = find_history(services, claim.key.job_id)[-1]
-    assert (last.event_type, last.reason, last.actor) == ("job.cancel_requested", Reason.CANCEL_REQUESTED, "ann")
+    assert (last.event_type, last.reason, last.actor) == (
+        "job.cancel_requested",
+        Reason.CANCEL_REQUESTED,
+        "ann",
+    )
     assert (last.from_state, last.to_state) == (JobState.CLAIMED, JobState.CLAIMED)
 
 

@@ -35,7 +35,9 @@ def test_a_claim_says_what_to_do_and_until_when(services: Services, clock: Movin
     assert claim.service_job_id is None
 
 
-def test_a_claimed_job_names_its_worker_and_counts_the_attempt(services: Services, clock: MovingClock) -> None:
+def test_a_claimed_job_names_its_worker_and_counts_the_attempt(
+    services: Services, clock: MovingClock
+) -> None:
     """J5: counted when claiming"""
     clock.stop(at=NOON)
     claim = a_claim(services, timeout=timedelta(minutes=2))
@@ -138,7 +140,8 @@ def test_a_draining_worker_keeps_the_job_at_hand_and_gets_no_other(services: Ser
 
 def test_any_kind_of_json_can_be_the_payload_of_a_claim(services: Services) -> None:
     worker = a_worker(services)
-    for payload in (1, 0.5, -7, "5", "true", "", True, None, [], {}, [1, ["2"]], 2**63, 1e300):
+    payloads: tuple[object, ...] = (1, 0.5, -7, "5", "true", "", True, None, [], {}, [1, ["2"]], 2**63, 1e300)
+    for payload in payloads:
         a_job(services, payload=payload)
         claim = claimed(services, worker)
         complete_job(services, claim.key, payload)

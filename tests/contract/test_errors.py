@@ -54,9 +54,14 @@ def test_an_error_does_not_show_what_was_in_the_statement(database: Database) ->
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "redis://localhost/0", "oracle://a/b", "postgresql+asyncpg://a/b", "sqlite+x:///a"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "nonsense", "redis://localhost/0", "oracle://a/b", "postgresql+asyncpg://a/b", "sqlite+x:///a"],
+)
 def test_a_url_that_cannot_be_used_says_which_can(url: str) -> None:
-    with pytest.raises(StoreMisconfigured, match=r"DATABASE_URL cannot be used: .* Write sqlite:///file\.db, postgresql://"):
+    with pytest.raises(
+        StoreMisconfigured, match=r"DATABASE_URL cannot be used: .* Write sqlite:///file\.db, postgresql://"
+    ):
         opened(url).__enter__()
 
 
@@ -76,7 +81,9 @@ def test_a_directory_is_no_database(tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(StoreMisconfigured, match=r"the directory /dev/null/x of the SQLite file cannot be made"):
+    with pytest.raises(
+        StoreMisconfigured, match=r"the directory /dev/null/x of the SQLite file cannot be made"
+    ):
         opened("sqlite:////dev/null/x/herdsman.db").__enter__()
 
 
@@ -87,15 +94,16 @@ def test_a_missing_directory_is_made(tmp_path: Path) -> None:
 
 def test_a_pool_that_is_empty_says_so(url: str) -> None:
     """J10: backpressure before the write"""
-    with opened(url, timeout=timedelta(seconds=0.2), pool_size=1) as database, database.engine.connect():
+    moment = timedelta(seconds=0.2)
+    with opened(url, timeout=moment, pool_size=1) as database, database.engine.connect():
+        services = Services(database, JobPolicy(), new_job_id)
         with pytest.raises(StoreUnavailable):
-            a_job(Services(database, JobPolicy(), new_job_id))
+            a_job(services)
 
 
 def refused(url: str, kind: type[HerdsmanError]) -> str:
-    with opened(url) as database:
-        with pytest.raises(kind) as caught:
-            list_jobs(Services(database, JobPolicy(), new_job_id))
+    with opened(url) as database, pytest.raises(kind) as caught:
+        list_jobs(Services(database, JobPolicy(), new_job_id))
     said = str(caught.value)
     assert "\n" not in said
     return said

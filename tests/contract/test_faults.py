@@ -1,14 +1,11 @@
 """Servers die, restart and fall silent, files are locked and disks fill: nothing is lost, and no call hangs."""
 
-import os
-import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -18,12 +15,10 @@ from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
-from herdsman.store.database import Database
 from herdsman.wiring import new_job_id
 from tests.builders import a_claim, a_job, a_worker, replayed
-from tests.databases import Backend, ServerDatabases, opened
+from tests.databases import ServerDatabases, opened
 
-T = TypeVar("T")
 SECOND = timedelta(seconds=1)
 # A driver may notice at its own pace, but it has to notice: once for the call, once for the new connection.
 PATIENCE = timedelta(seconds=15)
@@ -110,58 +105,14 @@ def test_a_job_that_somebody_keeps_locked_is_passed_over(server: ServerDatabases
         assert find_job(services, locked).state is JobState.PENDING
 
 
-def test_a_locked_file_is_waited_for_and_not_for_ever(sqlite: Backend) -> None:
-    url = sqlite.fresh()
-    with services_on(url, timeout=SECOND) as services:
-        blocker = sqlite3.connect(file_of(url), isolation_level=None)
-        blocker.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match="database is locked"), at_most(4 * SECOND):
-            a_job(services)
-        assert list_jobs(services).jobs == ()  # reading goes on beside the writer
-        blocker.execute("COMMIT")
-        blocker.close()
-        a_job(services)
-
-
-def test_a_file_that_is_locked_for_a_moment_is_not_noticed(sqlite: Backend) -> None:
-    url = sqlite.fresh()
-    blocker = sqlite3.connect(file_of(url), isolation_level=None, check_same_thread=False)
-    with services_on(url) as services, ThreadPoolExecutor(1) as threads:
-        blocker.execute("BEGIN IMMEDIATE")
-        call = threads.submit(a_job, services)
-        time.sleep(0.2)
-        assert not call.done()
-        blocker.execute("COMMIT")
-        assert find_job(services, call.result(timeout=10)).state is JobState.PENDING
-    blocker.close()
-
-
-def test_a_file_that_may_not_be_written_says_so(sqlite: Backend) -> None:
-    url = sqlite.fresh()
-    with written_by_nobody(Path(file_of(url))), services_on(url) as services:
-        with pytest.raises(StoreUnavailable, match="readonly database"):
-            a_job(services)
-
-
-def test_s8_a_full_disk_loses_nothing_and_takes_no_half_of_a_write(sqlite: Backend) -> None:
-    with services_on(sqlite.fresh()) as services:
-        job_id = a_job(services)
-        pages = limit_pages(services.database, 4)
-        with pytest.raises(StoreUnavailable, match="database or disk is full"):
-            a_job(services, payload="x" * 100_000)
-        assert [job.job_id for job in list_jobs(services).jobs] == [job_id]
-        limit_pages(services.database, pages + 1000)
-        a_job(services, payload="x" * 100_000)
-
-
 @contextmanager
-def services_on(url: str, *, timeout: timedelta = 10 * SECOND) -> Iterator[Services]:
+def services_on(url: str, *, timeout: timedelta = 10 * SECOND) -> Generator[Services]:
     with opened(url, timeout=timeout) as database:
         yield Services(database, JobPolicy(), new_job_id)
 
 
 @contextmanager
-def at_most(limit: timedelta) -> Iterator[None]:
+def at_most(limit: timedelta) -> Generator[None]:
     began = time.monotonic()
     try:
         yield
@@ -169,35 +120,5 @@ def at_most(limit: timedelta) -> Iterator[None]:
         assert time.monotonic() - began < limit.total_seconds()
 
 
-def raised_by(call: Future[T]) -> BaseException | None:
+def raised_by(call: Future[Any]) -> BaseException | None:
     return call.exception(timeout=PATIENCE.total_seconds())
-
-
-def limit_pages(database: Database, spare: int) -> int:
-    """The file may grow by that much: what SQLite does at the limit is what it does when the disk is full."""
-    with database.engine.connect() as connection:
-        used = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {used + spare}")
-        return used
-
-
-def file_of(url: str) -> str:
-    return url.removeprefix("sqlite:///")
-
-
-@contextmanager
-def written_by_nobody(file: Path) -> Iterator[None]:
-    """Root may write everything, so it becomes somebody else for a while."""
-    root = os.geteuid() == 0
-    modes = {path: path.stat().st_mode for path in (file, file.parent)}
-    file.chmod(0o444)
-    file.parent.chmod(0o555)
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-        for path, mode in modes.items():
-            path.chmod(mode)

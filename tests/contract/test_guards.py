@@ -1,6 +1,7 @@
 """What else the databases keep by themselves: the audit, claims, cancellations, and what each state implies."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from sqlalchemy import null
@@ -35,7 +36,11 @@ def test_a1_the_audit_cannot_be_deleted(database: Database) -> None:
 
 def test_a1_retention_lets_go_of_old_audit_rows_only(database: Database) -> None:
     add_row(database, JOB)
-    sql(database, "INSERT INTO orchestrator_retention VALUES ('audit', :old)", old="2020-01-01 00:00:00.000000")
+    sql(
+        database,
+        "INSERT INTO orchestrator_retention VALUES ('audit', :old)",
+        old="2020-01-01 00:00:00.000000",
+    )
     with pytest.raises(Refused, match="only retention removes old rows"):
         sql(database, "DELETE FROM orchestrator_audit")
     sql(database, "UPDATE orchestrator_retention SET prune_before = :late", late="2999-01-01 00:00:00.000000")
@@ -71,15 +76,17 @@ def test_j3_the_token_never_falls_and_rises_with_each_claim(database: Database) 
 
 @pytest.mark.parametrize("column", ["claim_token", "attempts"])
 def test_a_new_job_has_no_claims(database: Database, column: str) -> None:
+    spoiled: dict[str, Any] = {column: 1}
     with pytest.raises(Refused):
-        add_row(database, JOB, **{column: 1})
+        add_row(database, JOB, **spoiled)
 
 
 def test_j7_a_cancelled_job_is_never_done_even_if_the_request_is_hidden(database: Database) -> None:
     row_in_state(database, JOB, JobState.RUNNING)
-    asked = {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": NOON}
+    asked: dict[str, Any] = {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": NOON}
     move_row(database, JOB, JobState.RUNNING, **asked)
-    for hidden in ({}, {"cancel_requested_at": null()}):
+    hiding: tuple[dict[str, Any], ...] = ({}, {"cancel_requested_at": null()})
+    for hidden in hiding:
         with pytest.raises(Refused, match=r"a cancelled job is never done|ck_orchestrator_jobs_cancelled"):
             move_row(database, JOB, JobState.DONE, **hidden)
 
@@ -101,7 +108,9 @@ def test_j7_a_cancelled_job_is_never_done_even_if_the_request_is_hidden(database
         (JobState.CLAIMED, {"progress": 1.5}),
     ],
 )
-def test_a_state_implies_what_is_known_of_the_job(database: Database, state: JobState, spoiled: dict[str, object]) -> None:
+def test_a_state_implies_what_is_known_of_the_job(
+    database: Database, state: JobState, spoiled: dict[str, Any]
+) -> None:
     add_row(database, JOB, status=JobState.PENDING)
     with pytest.raises(Refused):
         move_row(database, JOB, state, **spoiled)
@@ -133,5 +142,3 @@ def replace_job(database: Database) -> None:
     verb = "INSERT" if database.backend == "PostgreSQL" else "REPLACE"
     columns = ", ".join(column.name for column in jobs.c)
     sql(database, f"{verb} INTO {JOBS} ({columns}) SELECT {columns} FROM {JOBS}")
-
-

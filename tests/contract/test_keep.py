@@ -34,7 +34,9 @@ def stopped(clock: MovingClock) -> None:
     clock.stop(at=NOON)
 
 
-def test_a_started_job_is_running_and_its_deadline_begins_anew(services: Services, clock: MovingClock) -> None:
+def test_a_started_job_is_running_and_its_deadline_begins_anew(
+    services: Services, clock: MovingClock
+) -> None:
     claim = a_claim(services, timeout=timedelta(minutes=1))
     clock.advance(LATER)
     start_job(services, claim.key)
@@ -123,7 +125,7 @@ def test_progress_is_kept_and_renews_the_claim(services: Services, clock: Moving
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), float("inf")])
 def test_progress_is_a_share(services: Services, share: float) -> None:
     claim = a_claim(services)
-    with pytest.raises(InvalidRequest, match="progress is .*: it must be from 0 to 1"):
+    with pytest.raises(InvalidRequest, match=r"progress is .*: it must be from 0 to 1"):
         report_progress(services, claim.key, share)
 
 

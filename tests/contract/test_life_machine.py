@@ -9,17 +9,22 @@ from tests.databases import MovingClock
 from tests.fuse import Fuse
 
 FEW = settings(
-    max_examples=15,
-    stateful_step_count=30,
+    max_examples=30,
+    stateful_step_count=40,
     deadline=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     print_blob=True,
 )
-# Here a step costs a tenth of what it costs on a server.
-MANY = settings(FEW, max_examples=60, stateful_step_count=40)
+# Here a step costs a third of what it costs on a server.
+MANY = settings(FEW, max_examples=150, stateful_step_count=50)
 
 
 def test_every_life_goes_as_the_model_says(services: Services, clock: MovingClock, fuse: Fuse) -> None:
     """J1 J3 J5 J6 J7 J8 J9 A1"""
+
+    class HereLife(Life):
+        def __init__(self) -> None:
+            super().__init__(services, clock, fuse)
+
     chosen = MANY if services.database.backend == "SQLite" else FEW
-    run_state_machine_as_test(lambda: Life(services, clock, fuse), settings=chosen)
+    run_state_machine_as_test(HereLife, settings=chosen)

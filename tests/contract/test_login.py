@@ -18,7 +18,7 @@ PASSWORD = "hunter2"
 
 
 @pytest.fixture(scope="module", params=[PostgresServer, MariadbServer], ids=["postgresql", "mariadb"])
-def login(request: pytest.FixtureRequest, in_memory: None) -> Iterator[str]:
+def login(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of `careful`, who needs the password and may do nothing once in."""
     kind: type[PostgresServer | MariadbServer] = request.param
     with kind() as server:
@@ -54,9 +54,8 @@ def test_a_user_without_rights_is_told_so(login: str) -> None:
 
 def refused(login: str, password: str | None) -> str:
     url = make_url(login).set(password=password).render_as_string(hide_password=False)
-    with opened(url) as database:
-        with pytest.raises(StoreMisconfigured) as caught:
-            list_jobs(Services(database, JobPolicy(), new_job_id))
+    with opened(url) as database, pytest.raises(StoreMisconfigured) as caught:
+        list_jobs(Services(database, JobPolicy(), new_job_id))
     return str(caught.value)
 
 

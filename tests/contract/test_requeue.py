@@ -13,28 +13,28 @@ from herdsman.control.commands import (
     find_job,
     release_job,
     report_progress,
+    requeue_edited_job,
     requeue_job,
-    requeue_jobs,
     start_job,
     submit_job,
 )
 from herdsman.control.commands.finish import Finish
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest, NotFound, TooLarge
-from herdsman.core.model import JobFilter, JobId, NewJob, PoolId, Submitted
+from herdsman.core.model import JobId, NewJob, Submitted
 from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from tests.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, claimed, replayed, sql
 from tests.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-DEAD = JobFilter(states=(JobState.DEAD_LETTER,))
 ENDS = (JobState.DONE, JobState.DEAD_LETTER, JobState.CANCELLED)
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_j6_an_ended_job_runs_again_with_a_clean_slate(services: Services, clock: MovingClock, end: JobState) -> None:
+def test_j6_an_ended_job_runs_again_with_a_clean_slate(
+    services: Services, clock: MovingClock, end: JobState
+) -> None:
     job_id = ended(services, end)
     clock.stop(at=NOON)
     token = find_job(services, job_id).claim_token
@@ -62,7 +62,7 @@ def test_the_attempts_of_before_stay_on_record(services: Services) -> None:
 
 def test_a_requeue_may_bring_a_new_payload(services: Services) -> None:
     job_id = an_ended_job(services, JobState.DEAD_LETTER, payload={"model": "old"})
-    requeue_job(services, job_id, payload={"model": "new"})
+    requeue_edited_job(services, job_id, {"model": "new"})
     job = find_job(services, job_id)
     assert (job.payload, job.reason) == ({"model": "new"}, Reason.REQUEUED_EDITED)
     assert claimed(services, a_worker(services, "again")).payload == {"model": "new"}
@@ -71,16 +71,18 @@ def test_a_requeue_may_bring_a_new_payload(services: Services) -> None:
 def test_a_lost_submission_is_still_recognised_after_an_edit(services: Services) -> None:
     """J2"""
     job_id = an_ended_job(services, JobState.DONE, payload=1, job_id=JobId("j"))
-    requeue_job(services, job_id, payload=2)
-    assert submit_job(services, NewJob(type="demo", payload=1, job_id=JobId("j"))) == Submitted(job_id, created=False)
+    requeue_edited_job(services, job_id, 2)
+    assert submit_job(services, NewJob(type="demo", payload=1, job_id=JobId("j"))) == Submitted(
+        job_id, created=False
+    )
 
 
 def test_a_requeue_with_a_payload_that_cannot_be_kept_is_refused(services: Services) -> None:
     job_id = an_ended_job(services, JobState.DONE)
     with pytest.raises(TooLarge):
-        requeue_job(services, job_id, payload="x" * services.policy.max_payload_bytes)
+        requeue_edited_job(services, job_id, "x" * services.policy.max_payload_bytes)
     with pytest.raises(InvalidRequest):
-        requeue_job(services, job_id, payload={"x": float("inf")})
+        requeue_edited_job(services, job_id, {"x": float("inf")})
     assert find_job(services, job_id).state is JobState.DONE
 
 
@@ -92,7 +94,9 @@ def test_a_requeued_job_starts_anew_on_an_external_service(services: Services) -
     assert claimed(services, a_worker(services, "again")).service_job_id is None
 
 
-@pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.PENDING, JobState.CLAIMED, JobState.RUNNING, JobState.FAILED])
+@pytest.mark.parametrize(
+    "state", [JobState.SCHEDULED, JobState.PENDING, JobState.CLAIMED, JobState.RUNNING, JobState.FAILED]
+)
 def test_a_job_that_has_not_ended_cannot_be_requeued(services: Services, state: JobState) -> None:
     job_id = not_ended(services, state)
     before = find_job(services, job_id)
@@ -104,36 +108,6 @@ def test_a_job_that_has_not_ended_cannot_be_requeued(services: Services, state: 
 def test_there_must_be_a_job_to_requeue(services: Services) -> None:
     with pytest.raises(NotFound, match="there is no job 'none'"):
         requeue_job(services, JobId("none"))
-
-
-def test_many_are_requeued_by_what_they_have_in_common(services: Services) -> None:
-    matching = an_ended_job(services, JobState.DEAD_LETTER, "w1", type="render", tags=("x", "y"), agent="ann", pool=PoolId("default"))
-    others = [
-        an_ended_job(services, JobState.DEAD_LETTER, "w2", type="other", tags=("x",), agent="ann"),
-        an_ended_job(services, JobState.DEAD_LETTER, "w3", type="render", tags=("y",), agent="ann"),
-        an_ended_job(services, JobState.DEAD_LETTER, "w4", type="render", tags=("x",), agent="bob"),
-        an_ended_job(services, JobState.DONE, "w5", type="render", tags=("x",), agent="ann"),
-    ]
-    wanted = JobFilter(
-        states=DEAD.states, type="render", tag="x", agent="ann", pool=PoolId("default"), failure_class=FailureClass.USER_ERROR
-    )
-    assert requeue_jobs(services, wanted) == 1
-    assert find_job(services, matching).state is JobState.PENDING
-    assert all(find_job(services, job_id).state is not JobState.PENDING for job_id in others)
-
-
-def test_a_requeue_of_many_stops_at_its_limit_and_goes_on_from_there(services: Services) -> None:
-    for number in range(5):
-        an_ended_job(services, JobState.DEAD_LETTER, f"w{number}")
-    assert [requeue_jobs(services, DEAD, limit=3) for _ in range(3)] == [3, 2, 0]
-
-
-def test_a_requeue_of_many_must_say_which_ended_jobs_it_means(services: Services) -> None:
-    for wanted in (JobFilter(), JobFilter(states=(JobState.DONE, JobState.RUNNING))):
-        with pytest.raises(InvalidRequest, match="states may be cancelled, dead_letter, done"):
-            requeue_jobs(services, wanted)
-    with pytest.raises(InvalidRequest, match="limit is 0: it must be from 1 to 10000"):
-        requeue_jobs(services, DEAD, limit=0)
 
 
 def ended(services: Services, end: JobState) -> JobId:

@@ -57,7 +57,10 @@ def test_j1_a_job_that_has_not_ended_is_kept_for_ever(services: Services, clock:
     waiting, held = a_job(services, delay=365 * DAY), a_claim(services).key.job_id
     clock.advance(5000 * DAY)
     prune(services)
-    assert [replayed(services, job_id) for job_id in (waiting, held)] == [JobState.SCHEDULED, JobState.CLAIMED]
+    assert [replayed(services, job_id) for job_id in (waiting, held)] == [
+        JobState.SCHEDULED,
+        JobState.CLAIMED,
+    ]
 
 
 def test_a_requeued_job_counts_from_its_new_end(services: Services, clock: MovingClock) -> None:

@@ -4,14 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import find_job, list_jobs, submit_job, submit_jobs
+from herdsman.control.commands import find_job, submit_job
 from herdsman.control.services import Services
-from herdsman.core.errors import Conflict, InvalidRequest, TooLarge
+from herdsman.core.errors import Conflict
 from herdsman.core.model import JobId, NewJob, PoolId, Submitted
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState
-from herdsman.store.submissions import LARGEST_BATCH
-from tests.builders import a_job, replayed, scalar
+from tests.builders import a_job, replayed
 from tests.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -39,7 +38,13 @@ def test_an_accepted_job_is_one_row_with_everything_that_was_asked_for(services:
     )
     job = find_job(services, ID)
     assert answer == Submitted(ID, created=True)
-    assert (job.type, job.agent, job.pool, job.priority, job.tags) == ("render", "studio", "big", 7, ("a", "b"))
+    assert (job.type, job.agent, job.pool, job.priority, job.tags) == (
+        "render",
+        "studio",
+        "big",
+        7,
+        ("a", "b"),
+    )
     assert job.payload == {"steps": 20, "text": "héllo \U0001f600", "nothing": None, "share": 0.1}
     assert (job.timeout, job.max_attempts) == (timedelta(seconds=90.5), 5)
     assert (job.retry_base, job.retry_cap) == (timedelta(seconds=2), timedelta(seconds=60))
@@ -48,7 +53,9 @@ def test_an_accepted_job_is_one_row_with_everything_that_was_asked_for(services:
     assert replayed(services, ID) == JobState.PENDING
 
 
-def test_the_time_of_a_job_is_the_database_s_to_the_microsecond(services: Services, clock: MovingClock) -> None:
+def test_the_time_of_a_job_is_the_database_s_to_the_microsecond(
+    services: Services, clock: MovingClock
+) -> None:
     clock.stop(at=NOON.replace(microsecond=123456))
     job = find_job(services, a_job(services))
     assert job.created_at == job.run_at == job.updated_at == NOON.replace(microsecond=123456)
@@ -100,58 +107,3 @@ def test_names_that_differ_only_in_case_are_different(services: Services) -> Non
     ids = [a_job(services, job_id=JobId(name), payload=name) for name in ("job", "JOB", "Job")]
     keys = [a_job(services, idempotency_key=key, payload=key) for key in ("k", "K")]
     assert len(set(ids + keys)) == 5
-
-
-def test_a_batch_keeps_its_order_and_answers_for_each(services: Services) -> None:
-    a_job(services, job_id=JobId("b"))
-    news = [NewJob(type="demo", job_id=JobId(name)) for name in ("a", "b", "c", "a")]
-    assert submit_jobs(services, news) == [
-        Submitted(JobId("a"), created=True),
-        Submitted(JobId("b"), created=False),
-        Submitted(JobId("c"), created=True),
-        Submitted(JobId("a"), created=True),
-    ]
-    assert find_job(services, JobId("a")).place < find_job(services, JobId("c")).place
-
-
-def test_a_batch_with_one_bad_job_stores_nothing(services: Services) -> None:
-    a_job(services, job_id=JobId("taken"), payload=1)
-    good = NewJob(type="demo", job_id=JobId("good"), tags=("x",))
-    with pytest.raises(Conflict):
-        submit_jobs(services, [good, NewJob(type="demo", job_id=JobId("taken"), payload=2)])
-    with pytest.raises(InvalidRequest):
-        submit_jobs(services, [good, NewJob(type="not a name")])
-    assert [job.job_id for job in list_jobs(services).jobs] == ["taken"]
-    assert scalar(services.database, "SELECT COUNT(*) FROM job_tags") == 0
-
-
-def test_two_jobs_of_one_batch_may_not_share_a_name(services: Services) -> None:
-    with pytest.raises(Conflict):
-        submit_jobs(services, [NewJob(type="demo", job_id=ID, payload=n) for n in (1, 2)])
-    with pytest.raises(Conflict):
-        submit_jobs(services, [NewJob(type="demo", idempotency_key="k", payload=n) for n in (1, 2)])
-    with pytest.raises(Conflict):
-        submit_jobs(services, [NewJob(type="demo", idempotency_key="k", job_id=JobId(name)) for name in "ab"])
-    with pytest.raises(Conflict):
-        submit_jobs(services, [NewJob(type="demo", idempotency_key="k", job_id=name) for name in (None, ID)])
-    assert list_jobs(services).jobs == ()
-
-
-def test_too_much_at_once_is_refused_before_anything_is_written(services: Services) -> None:
-    """J10"""
-    with pytest.raises(InvalidRequest, match="1001 jobs were sent at once, the limit is 1000"):
-        submit_jobs(services, [NewJob(type="demo")] * (LARGEST_BATCH + 1))
-    with pytest.raises(TooLarge, match="payload is 1,048,577 bytes, the limit is 1,048,576"):
-        a_job(services, payload="x" * (services.policy.max_payload_bytes - 1))
-    assert list_jobs(services).jobs == ()
-
-
-def test_the_largest_batch_and_the_largest_payload_fit(services: Services) -> None:
-    answers = submit_jobs(services, [NewJob(type="demo", payload=n) for n in range(LARGEST_BATCH)])
-    assert len({answer.job_id for answer in answers}) == LARGEST_BATCH
-    text = "\N{GRINNING FACE}" * ((services.policy.max_payload_bytes - 2) // 4)
-    assert find_job(services, a_job(services, payload=text)).payload == text
-
-
-def test_an_empty_batch_is_no_work(services: Services) -> None:
-    assert submit_jobs(services, []) == []

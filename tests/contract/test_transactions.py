@@ -10,17 +10,12 @@ from datetime import timedelta
 import pymysql
 import pytest
 from psycopg.errors import SerializationFailure
-from sqlalchemy import NullPool, create_engine, text
+from sqlalchemy import text
 
-from herdsman.control.commands import complete_job, find_job, list_jobs, submit_job
-from herdsman.control.services import Services
-from herdsman.core.errors import OutcomeUnknown, StoreUnavailable
-from herdsman.core.model import JobId, JobPolicy, NewJob
-from herdsman.core.states import WORKER
+from herdsman.core.errors import StoreUnavailable
+from herdsman.core.states import JOB, WORKER
 from herdsman.store.database import TRIES, Database, Tx
-from herdsman.wiring import new_job_id
-from tests.builders import a_claim, a_job, scalar, sql
-from tests.databases import ServerDatabases, opened
+from tests.builders import scalar
 from tests.rows import add_row
 
 NOTE = "UPDATE workers SET instance_type = :note WHERE id = :id"
@@ -49,26 +44,25 @@ def patient(url: str) -> Iterator[tuple[Database, PatientClock]]:
 
 def test_s6_contended_work_is_undone_and_done_again(patient: tuple[Database, PatientClock]) -> None:
     database, clock = patient
-    add_row(database, WORKER, "w")
+    add_row(database, JOB)
     calls: list[int] = []
 
     def work(tx: Tx) -> str:
         calls.append(1)
-        tx.execute(text("UPDATE workers SET instance_type = CONCAT(instance_type, 'x')" if tx.dialect == "mysql" else "UPDATE workers SET instance_type = instance_type || 'x'"))
+        tx.execute(text("UPDATE orchestrator_jobs SET out_of_memory = out_of_memory + 1"))
         if len(calls) < 3:
             raise contended(database)
         return "done"
 
-    sql(database, NOTE, note="x", id="w")
     assert database.transact(work) == "done"
     assert (len(calls), len(clock.pauses)) == (3, 2)
-    assert scalar(database, "SELECT instance_type FROM workers") == "xx"
+    assert scalar(database, "SELECT out_of_memory FROM orchestrator_jobs") == 1
 
 
 def test_s6_the_pauses_grow_and_the_tries_end(patient: tuple[Database, PatientClock]) -> None:
     database, clock = patient
 
-    def work(tx: Tx) -> None:
+    def work(_: Tx) -> None:
         raise contended(database)
 
     with pytest.raises(StoreUnavailable, match=f"the database was too busy, {TRIES} tries in a row failed: "):
@@ -125,58 +119,3 @@ def test_an_error_of_our_own_undoes_everything(database: Database) -> None:
 def test_everything_in_one_transaction_happens_at_one_instant(database: Database) -> None:
     first, second = database.transact(lambda tx: (tx.now(), tx.now()))
     assert first == second
-
-
-def test_a_connection_that_was_cut_is_replaced_unnoticed(server: ServerDatabases) -> None:
-    with opened(server.fresh()) as database:
-        services = Services(database, JobPolicy(), new_job_id)
-        claim = a_claim(services)
-        cut_all_connections(server, database)
-        complete_job(services, claim.key, "kept")
-        assert find_job(services, claim.key.job_id).result == "kept"
-        cut_all_connections(server, database)
-        assert len(list_jobs(services).jobs) == 1
-
-
-def test_work_whose_connection_is_cut_is_done_again_as_a_whole(server: ServerDatabases) -> None:
-    with opened(server.fresh()) as database:
-        add_row(database, WORKER, "a")
-        calls: list[int] = []
-
-        def work(tx: Tx) -> None:
-            calls.append(1)
-            tx.execute(text(NOTE), {"note": f"call {len(calls)}", "id": "a"})
-            if len(calls) == 1:
-                cut_all_connections(server, database)
-            tx.execute(text("UPDATE workers SET last_heartbeat = updated_at"))
-
-        database.transact(work)
-        assert (len(calls), scalar(database, "SELECT instance_type FROM workers")) == (2, "call 2")
-
-
-def test_a_connection_cut_during_commit_leaves_the_outcome_open(server: ServerDatabases) -> None:
-    """The command may be repeated: whether or not it was stored, it is stored once."""
-    with opened(server.fresh()) as database:
-        services = Services(database, JobPolicy(), new_job_id)
-        with pytest.raises(OutcomeUnknown, match="the connection broke during COMMIT"):
-            database.transact(lambda tx: (a_write(tx), cut_all_connections(server, database)))
-        new = NewJob(type="demo", job_id=JobId("j"))
-        submit_job(services, new)
-        assert submit_job(services, new).created is False
-        assert a_job(services) != "j"
-
-
-def a_write(tx: Tx) -> None:
-    tx.execute(text("INSERT INTO orchestrator_retention VALUES ('x', :now)"), {"now": tx.now().replace(tzinfo=None)})
-
-
-def cut_all_connections(server: ServerDatabases, database: Database) -> None:
-    with create_engine(server.server.url("shared"), poolclass=NullPool).connect() as connection:
-        if database.backend == "PostgreSQL":
-            others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'shared' AND pid <> pg_backend_pid()"
-            connection.execute(text(others))
-            return
-        mine = connection.execute(text("SELECT CONNECTION_ID()")).scalar_one()
-        for row in connection.execute(text("SHOW PROCESSLIST")).all():
-            if row.db == "shared" and row.Id != mine:
-                connection.execute(text(f"KILL {row.Id}"))

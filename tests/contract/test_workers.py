@@ -26,7 +26,9 @@ WAYS = {
 
 def test_a_worker_is_registered_with_what_is_known_of_it(services: Services, clock: MovingClock) -> None:
     clock.stop(at=NOON)
-    register_worker(services, W1, pool=PoolId("big"), instance_type="A100", metadata={"zone": "é", "tags": [1, None]})
+    register_worker(
+        services, W1, pool=PoolId("big"), instance_type="A100", metadata={"zone": "é", "tags": [1, None]}
+    )
     assert found(services) == Worker(
         id=W1,
         pool=PoolId("big"),
@@ -55,7 +57,9 @@ def test_a_worker_s_name_must_be_one(services: Services, name: str) -> None:
         register_worker(services, W1, pool=PoolId(name))
 
 
-@pytest.mark.parametrize("value", [float("nan"), "a\0b", "\ud800", object()], ids=["nan", "nul", "surrogate", "object"])
+@pytest.mark.parametrize(
+    "value", [float("nan"), "a\0b", "\ud800", object()], ids=["nan", "nul", "surrogate", "object"]
+)
 def test_metadata_that_no_database_would_keep_is_refused(services: Services, value: object) -> None:
     with pytest.raises(InvalidRequest, match="metadata"):
         register_worker(services, W1, metadata={"key": value})
@@ -94,7 +98,10 @@ def test_a1_every_step_of_a_worker_is_in_the_audit(services: Services) -> None:
     register_worker(services, W1)
     move_worker(services, W1, WorkerState.ACTIVE, Reason.READY)
     move_worker(services, W1, WorkerState.ERROR, Reason.LOST, who="ann")
-    told = [(entry.seq, entry.from_state, entry.to_state, entry.reason, entry.actor) for entry in history(services)]
+    told = [
+        (entry.seq, entry.from_state, entry.to_state, entry.reason, entry.actor)
+        for entry in history(services)
+    ]
     assert told == [
         (1, None, "spawning", "registered", "leader"),
         (2, "spawning", "active", "ready", "leader"),

@@ -19,19 +19,6 @@ EARLIER = NOON - timedelta(hours=1)
 POLICY = JobPolicy()
 FIRST = Tally(attempts=1)
 
-HOLDINGS = st.builds(
-    lambda tally, limit, cancel: a_holding(tally=tally, max_attempts=limit, cancel_requested=cancel),
-    st.builds(
-        Tally,
-        attempts=st.integers(1, 30),
-        interruptions=st.integers(0, 25),
-        worker_losses=st.integers(0, 4),
-        out_of_memory=st.integers(0, 4),
-    ),
-    st.integers(1, 10),
-    st.booleans(),
-)
-
 
 def a_holding(
     *,
@@ -54,6 +41,20 @@ def a_holding(
         expires_at=expires_at,
         cancel_requested=cancel_requested,
     )
+
+
+HOLDINGS = st.builds(
+    a_holding,
+    tally=st.builds(
+        Tally,
+        attempts=st.integers(1, 30),
+        interruptions=st.integers(0, 25),
+        worker_losses=st.integers(0, 4),
+        out_of_memory=st.integers(0, 4),
+    ),
+    max_attempts=st.integers(1, 10),
+    cancel_requested=st.booleans(),
+)
 
 
 def ended(held: Holding, kind: FailureClass) -> Ending:

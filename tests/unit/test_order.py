@@ -14,7 +14,8 @@ PRIORITIES = st.integers(LOWEST, HIGHEST)
 STEPS = st.timedeltas(timedelta(milliseconds=1), timedelta(hours=1))
 MICROSECOND = timedelta(microseconds=1)
 ARRIVALS = st.lists(
-    st.tuples(st.timedeltas(timedelta(0), timedelta(minutes=5)), st.integers(-5, 5), st.booleans()), max_size=60
+    st.tuples(st.timedeltas(timedelta(0), timedelta(minutes=5)), st.integers(-5, 5), st.booleans()),
+    max_size=60,
 )
 
 
@@ -26,7 +27,9 @@ def test_of_one_priority_the_first_to_be_due_goes_first(
 
 
 @given(MOMENTS, PRIORITIES, PRIORITIES, STEPS)
-def test_of_one_moment_the_higher_priority_goes_first(due: datetime, one: int, other: int, step: timedelta) -> None:
+def test_of_one_moment_the_higher_priority_goes_first(
+    due: datetime, one: int, other: int, step: timedelta
+) -> None:
     assert (place(due, one, step) < place(due, other, step)) == (one > other)
 
 

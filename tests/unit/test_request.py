@@ -74,13 +74,19 @@ def test_what_is_just_within_the_rules_is_accepted(good: dict[str, Any]) -> None
         ({"max_attempts": 101}, "max_attempts is 101"),
         ({"delay": timedelta(0)}, "delay is 0:00:00: it must be more than 0"),
         ({"delay": -timedelta(seconds=1)}, "delay is -1 day"),
-        ({"delay": YEAR + timedelta(seconds=1)}, "delay is 365 days, 0:00:01: it must be more than 0 and at most 365 days"),
+        (
+            {"delay": YEAR + timedelta(seconds=1)},
+            "delay is 365 days, 0:00:01: it must be more than 0 and at most 365 days",
+        ),
         ({"timeout": timedelta(0)}, "timeout is"),
         ({"timeout": timedelta(days=31)}, "timeout is 31 days"),
         ({"retry_base": timedelta(0)}, "retry_base is"),
         ({"retry_cap": timedelta(0)}, "retry_cap is"),
         ({"run_at": datetime(2026, 1, 1)}, "run_at is 2026-01-01T00:00:00: it must say its time zone"),  # noqa: DTZ001
-        ({"run_at": datetime(2026, 1, 1, tzinfo=UTC), "delay": YEAR}, "run_at and delay were both given: use one"),
+        (
+            {"run_at": datetime(2026, 1, 1, tzinfo=UTC), "delay": YEAR},
+            "run_at and delay were both given: use one",
+        ),
     ],
 )
 def test_what_is_just_outside_the_rules_is_refused(bad: dict[str, Any], said: str) -> None:

@@ -31,10 +31,14 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 @given(JOB_IDS, ATTEMPTS, POLICIES)
-def test_a_delay_lies_between_the_plain_backoff_and_its_jitter(job_id: str, attempt: int, policy: RetryPolicy) -> None:
+def test_a_delay_lies_between_the_plain_backoff_and_its_jitter(
+    job_id: str, attempt: int, policy: RetryPolicy
+) -> None:
     seconds = min(policy.cap.total_seconds(), policy.base.total_seconds() * 2 ** min(attempt - 1, 60))
     plain = timedelta(seconds=seconds)
-    assert plain - MICROSECOND <= backoff(job_id, attempt, policy) <= plain * (1 + policy.jitter) + MICROSECOND
+    assert (
+        plain - MICROSECOND <= backoff(job_id, attempt, policy) <= plain * (1 + policy.jitter) + MICROSECOND
+    )
 
 
 @given(JOB_IDS, ATTEMPTS, POLICIES)
@@ -120,7 +124,10 @@ def test_a_first_lack_of_memory_is_retried() -> None:
     assert isinstance(judge(FailureClass.OUT_OF_MEMORY, Tally(attempts=1, out_of_memory=1), 9), RetryAfter)
 
 
-@given(st.sampled_from(FailureClass), st.builds(Tally, attempts=st.integers(1, 30), worker_losses=st.integers(0, 3)))
+@given(
+    st.sampled_from(FailureClass),
+    st.builds(Tally, attempts=st.integers(1, 30), worker_losses=st.integers(0, 3)),
+)
 def test_j5_no_failure_is_retried_beyond_its_attempts(kind: FailureClass, tally: Tally) -> None:
     if tally.spent >= 3:
         assert isinstance(judge(kind, tally, 3), GiveUp)

@@ -31,7 +31,8 @@ class SeenWorker:
     state: WorkerState
     created_at: datetime
     entered_state_at: datetime
-    instance_name: str
+    instance_name: str | None
+    """None for a worker that somebody started by hand: there is nothing of ours to end."""
     instance_ref: InstanceRef | None = None
     last_heartbeat: datetime | None = None
     ready: bool = False

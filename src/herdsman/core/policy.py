@@ -41,7 +41,13 @@ class FleetPolicy:
     shutdown_grace: timedelta = timedelta(minutes=10)
     absence_window: timedelta = timedelta(minutes=10)
     end_again_after: timedelta = timedelta(minutes=1)
+    confirm_window: timedelta = timedelta(seconds=10)
+    """How long listings must lack an instance that we ended before it counts as gone."""
 
+    max_creates_per_hour: int | None = None
+    max_cost_per_hour: Decimal | None = None
+    first_wait: timedelta = timedelta(seconds=30)
+    longest_wait: timedelta = timedelta(minutes=10)
     max_failure_rate: float = 0.8
     min_starts_to_judge: int = 5
     budget_per_hour: Decimal | None = None

@@ -152,6 +152,22 @@ workers = Table(
     Column("pool", name(128), nullable=False),
     Column("entered_state_at", Instant(), nullable=False),
     Column("metadata", JsonObject(), nullable=False),
+    Column("provider", name(64)),
+    # Unique for ever: a creation whose answer was lost is found again by it.
+    Column("instance_name", name(255)),
+    Column("instance_ref", name(128)),
+    Column("cost_per_hour", real()),
+    Column("ready", Integer()),
+    Column("gpu_seen", Integer()),
+    Column("gpu_fault", name(255)),
+    Column("vram_at", Instant()),
+    Column("promoted_at", Instant()),
+    Column("failed_at", Instant(), index=True),
+    Column("error_code", name(64)),
+    Column("error_reason", long_text()),
+    Column("end_asked_at", Instant()),
+    Column("absent_since", Instant()),
+    Index("uq_workers_instance_name", "instance_name", unique=True),
     Index("ix_workers_status", "status", "pool"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
@@ -222,4 +238,62 @@ retention = Table(
     Column("prune_before", Instant(), nullable=False),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
+)
+
+leader = Table(
+    "orchestrator_leader",
+    metadata,
+    Column("name", name(64), primary_key=True),
+    Column("holder", name(255), nullable=False),
+    # Only rises, by one with each change of leader: it fences every write of the control loop.
+    Column("epoch", BigInteger(), nullable=False),
+    Column("acquired_at", Instant(), nullable=False),
+    Column("renewed_at", Instant(), nullable=False),
+    Column("expires_at", Instant(), nullable=False),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+fleets = Table(
+    "orchestrator_fleets",
+    metadata,
+    # Locked by whoever adds a worker to the pool, so that two cannot both take its last place.
+    Column("pool", name(128), primary_key=True),
+    Column("last_scaled_at", Instant()),
+    Column("wait_until", Instant()),
+    Column("waits", Integer(), nullable=False),
+    Column("stopped_by", long_text()),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+instances = Table(
+    "orchestrator_instances",
+    metadata,
+    Column("name", name(255), primary_key=True),
+    Column("worker_id", name(128), nullable=False, index=True),
+    Column("pool", name(128), nullable=False),
+    Column("provider", name(64), nullable=False),
+    Column("ref", name(128)),
+    Column("gpu_type", name(128)),
+    Column("cost_per_hour", real(), nullable=False),
+    Column("asked_at", Instant(), nullable=False, index=True),
+    Column("started_at", Instant()),
+    Column("ended_at", Instant(), index=True),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+cycles = Table(
+    "orchestrator_cycles",
+    metadata,
+    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("epoch", BigInteger(), nullable=False),
+    Column("started_at", Instant(), nullable=False, index=True),
+    Column("finished_at", Instant(), nullable=False),
+    Column("summary", JsonObject(), nullable=False),
+    Column("steps", JsonObject(), nullable=False),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+    sqlite_autoincrement=True,
 )

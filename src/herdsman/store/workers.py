@@ -11,7 +11,7 @@ from herdsman.core.states import SERVING, WORKER, WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, one_of
 from herdsman.store.reading import record
-from herdsman.store.schema import workers
+from herdsman.store.schema import jobs, workers
 
 BEAT = Hot(
     update(workers)
@@ -22,7 +22,14 @@ STATE = Hot(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
 
 
 def register(
-    tx: Tx, worker_id: WorkerId, *, pool: PoolId, instance_type: str | None, metadata: Mapping[str, object]
+    tx: Tx,
+    worker_id: WorkerId,
+    *,
+    pool: PoolId,
+    instance_type: str | None,
+    metadata: Mapping[str, object],
+    provider: str | None = None,
+    instance_name: str | None = None,
 ) -> None:
     """The row comes first: nothing may run that is not written down."""
     now = tx.now()
@@ -32,6 +39,8 @@ def register(
             pool=pool,
             instance_type=instance_type,
             metadata=dict(metadata),
+            provider=provider,
+            instance_name=instance_name,
             status=WorkerState.SPAWNING.value,
             reason=Reason.REGISTERED.value,
             actor="leader",
@@ -61,6 +70,13 @@ def move(tx: Tx, worker_id: WorkerId, to: WorkerState, reason: Reason, who: str)
     if changed == 0:
         state = get(tx, worker_id).state
         raise StaleWrite(f"worker {worker_id!r} is {state} and cannot become {to}")
+
+
+def lock_free(tx: Tx, worker_id: WorkerId) -> bool:
+    """Whether the worker holds no job; it will not get one before this transaction ends."""
+    row = record(tx, select(workers.c.id).where(workers.c.id == worker_id).with_for_update())
+    busy = record(tx, select(jobs.c.job_id).where(jobs.c.worker_id == worker_id))
+    return row is not None and busy is None
 
 
 def beat(tx: Tx, worker_id: WorkerId) -> WorkerState:

@@ -52,7 +52,7 @@ def complete_jobs(
 
 def fail_job(services: Services, key: ClaimKey, failure: Failure, *, who: str = "worker") -> JobState:
     """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
-    return services.database.transact(lambda tx: _end(tx, services, key, failure, who))
+    return services.database.transact(lambda tx: end_claim(tx, services, key, failure, who))
 
 
 def release_job(services: Services, key: ClaimKey, why: str, *, who: str = "worker") -> JobState:
@@ -75,12 +75,13 @@ def _look(tx: Tx, services: Services, key: ClaimKey, who: str) -> Finish | Herds
             return Finish.DONE
         if now.cancel_requested and claims.holding(tx, key):
             failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
-            _end(tx, services, key, failure, who)
+            end_claim(tx, services, key, failure, who)
             return Finish.CANCELLED
     return refusal(tx, key, "complete")
 
 
-def _end(tx: Tx, services: Services, key: ClaimKey, failure: Failure, who: str) -> JobState:
+def end_claim(tx: Tx, services: Services, key: ClaimKey, failure: Failure, who: str) -> JobState:
+    """The end of a claim without a result, within a transaction that does more."""
     held = claims.holding(tx, key)
     if held is None:
         raise refusal(tx, key, "end")

@@ -75,10 +75,12 @@ def _end(worker: SeenWorker, why: Finding, policy: FleetPolicy, now: datetime) -
 
 def _gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
     """An instance that was ended is gone when a second listing lacks it; one that was never seen, much later."""
+    if worker.instance_name is None:
+        return True
     if worker.absent_since is None:
         return False
-    known = worker.instance_ref is not None
-    return now > worker.absent_since if known else now - worker.absent_since > policy.absence_window
+    known = worker.instance_ref is not None and worker.end_asked_at is not None
+    return now - worker.absent_since > (policy.confirm_window if known else policy.absence_window)
 
 
 def _ask_again(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:

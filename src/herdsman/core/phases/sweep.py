@@ -14,8 +14,9 @@ def recognise(seen: Snapshot) -> Iterable[Action]:
         return
     by_name = _by_name(seen.instances)
     for worker in seen.workers:
-        if worker.instance_ref is None and worker.alive and worker.instance_name in by_name:
-            oldest = by_name[worker.instance_name][0]
+        named = by_name.get(worker.instance_name or "")
+        if named and worker.instance_ref is None and worker.alive:
+            oldest = named[0]
             yield AttachInstance(
                 worker.id, oldest.ref, Finding(Code.FOUND_BY_NAME, f"found by its name {oldest.name}")
             )

@@ -85,7 +85,7 @@ class Wire:
             if not response.is_success:
                 answer = self._read(asked, response)
                 raise refusal(answer, unclear=ProviderUnavailable, secrets=(self._key.get_secret_value(),))
-            yield self._until_silent(response)
+            yield self._until_silent(response, 3 * silence)
 
     @contextmanager
     def _sent(self, request: httpx.Request) -> Generator[httpx.Response]:
@@ -105,8 +105,9 @@ class Wire:
                 raise httpx.ReadError(f"the answer goes on after {len(body)} bytes")
         return Answer(asked, response.status_code, response.headers, bytes(body))
 
-    def _until_silent(self, response: httpx.Response) -> Iterator[str]:
-        deadline = self._clock.monotonic() + self._timeout
+    def _until_silent(self, response: httpx.Response, at_most: timedelta) -> Iterator[str]:
+        """One that is never silent is left all the same."""
+        deadline = self._clock.monotonic() + at_most.total_seconds()
         size = 0
         try:
             for chunk in response.iter_text():
@@ -125,5 +126,5 @@ def _translated(asked: str, unclear: type[ProviderUnavailable]) -> Generator[Non
     except _NEVER_SENT as error:
         raise ProviderUnavailable(f"runpod could not be reached for {asked}: {error}") from error
     except httpx.HTTPError as error:
-        # Only its kind: the text of a protocol error repeats what was sent or received.
-        raise unclear(f"runpod did not answer {asked} to the end: {type(error).__name__}") from error
+        # Only its kind, and not as the cause: the text of a protocol error repeats what was sent or received.
+        raise unclear(f"runpod did not answer {asked} to the end: {type(error).__name__}") from None

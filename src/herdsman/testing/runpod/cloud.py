@@ -69,9 +69,7 @@ class Cloud:
         """A pod that somebody else has in the same account."""
         gpu = {"id": "NVIDIA L4", "count": 1}
         body: dict[str, object] = {"name": name, "image": "elsewhere/image", "disk": 20, "gpu": gpu}
-        pod = self._add(body, Fate())
-        pod.foreign = True
-        return pod
+        return self._add(body, Fate(), foreign=True)
 
     def visible(self) -> list[FakePod]:
         """As a listing shows them: the newest first."""
@@ -127,16 +125,16 @@ class Cloud:
             for pod in self._existing():
                 self.end(pod)
 
-    def _add(self, body: dict[str, object], fate: Fate) -> FakePod:
+    def _add(self, body: dict[str, object], fate: Fate, *, foreign: bool = False) -> FakePod:
         with self.lock:
-            pod = self._new_pod(body, fate)
+            pod = self._new_pod(body, fate, foreign=foreign)
             pod.say("system", "create pod", pod.created)
             self.ever[pod.id] = pod
             self.settle()
             self.most_alive = max(self.most_alive, sum(each.alive for each in self._ours()))
             return pod
 
-    def _new_pod(self, body: dict[str, object], fate: Fate) -> FakePod:
+    def _new_pod(self, body: dict[str, object], fate: Fate, *, foreign: bool) -> FakePod:
         number = len(self.ever)
         gpu = objects(body, "gpu")
         gpu_type = str(gpu["id"]) if gpu else None
@@ -157,6 +155,7 @@ class Cloud:
             entered=now,
             lives=[(now, None)],
             fate=fate,
+            foreign=foreign,
         )
 
     def _place(self, body: dict[str, object], number: int) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 COULD_NOT_START = 127
+STDIN = 0
 
 
 def main(command: list[str]) -> int:
@@ -43,7 +44,8 @@ def wait_for(first: int) -> int:
 
 
 def end_with_the_pipe(first: int) -> None:
-    sys.stdin.buffer.read()
+    while os.read(STDIN, 1):
+        pass
     send(first, signal.SIGKILL)
 
 
@@ -75,4 +77,5 @@ def parent_of(pid: int) -> int | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # At once: the thread at the pipe would not let the interpreter end.
+    os._exit(main(sys.argv[1:]))

@@ -1,0 +1,92 @@
+"""One control cycle as a value: what was seen, what was planned, and what came of it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from herdsman.core.actions import (
+    BuryWorker,
+    DrainWorker,
+    FailWorker,
+    PromoteWorker,
+    ReturnJob,
+    SpawnWorker,
+)
+from herdsman.core.decide import Planned
+from herdsman.core.fleet import Snapshot, Unseen
+from herdsman.core.states import WorkerState
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    step: Planned
+    done: bool
+    said: str = ""
+    """Why it was not done, or what is to be known about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    started_at: datetime | None
+    epoch: int | None
+    seen: Snapshot | None
+    outcomes: tuple[Outcome, ...] = ()
+    skipped: str = ""
+    """Why nothing was looked at."""
+
+    @property
+    def complete(self) -> bool:
+        """Everything could be seen and done."""
+        seen = self.seen is not None and not isinstance(self.seen.instances, Unseen)
+        return seen and all(outcome.done for outcome in self.outcomes)
+
+    def summary(self) -> dict[str, object]:
+        done = Counter(type(outcome.step.action) for outcome in self.outcomes if outcome.done)
+        return {
+            "timestamp": self.started_at.isoformat() if self.started_at else None,
+            "actions": {
+                "workers_promoted": done[PromoteWorker],
+                "workers_failed": done[FailWorker],
+                "workers_spawned": done[SpawnWorker],
+                "workers_terminated": done[BuryWorker],
+                "workers_drained": done[DrainWorker],
+                "tasks_reset": done[ReturnJob],
+            },
+            "status": self._status(),
+            "skipped": self.skipped or self._blind(),
+        }
+
+    def steps(self) -> list[dict[str, object]]:
+        return [
+            {
+                "phase": outcome.step.phase,
+                "action": type(outcome.step.action).__name__,
+                **_plain(asdict(outcome.step.action)),
+                "done": outcome.done,
+                "said": outcome.said,
+            }
+            for outcome in self.outcomes
+        ]
+
+    def _status(self) -> Mapping[str, int]:
+        if self.seen is None:
+            return {}
+        states = Counter(worker.state for worker in self.seen.workers)
+        counted = {
+            f"{state}_workers": states[state]
+            for state in (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING)
+        }
+        queued = sum(pool.queued for pool in self.seen.pools)
+        return {"queued_tasks": queued, **counted, "total_workers": sum(counted.values())}
+
+    def _blind(self) -> str:
+        if self.seen is not None and isinstance(self.seen.instances, Unseen):
+            return f"the provider could not be looked at: {self.seen.instances.why}"
+        return ""
+
+
+def _plain(action: dict[str, Any]) -> dict[str, object]:
+    why = action.pop("why")
+    return {**action, "code": why["code"], "why": why["text"], "numbers": dict(why["numbers"])}

@@ -1,0 +1,61 @@
+"""Looks at the fleet: first at the provider, then at the database, which knows of everything the provider shows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from herdsman.control.leadership import Leadership
+from herdsman.core.errors import ProviderRejected, ProviderUnavailable
+from herdsman.core.fleet import Snapshot, Unseen
+from herdsman.core.instances import Instance
+from herdsman.core.model import PoolId
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.observation import ScalingPolicy
+from herdsman.ports import Provider
+from herdsman.store import fleet, ledger, sight
+from herdsman.store.database import Database, Tx
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observer:
+    database: Database
+    provider: Provider
+    leadership: Leadership
+    pools: Mapping[PoolId, FleetPolicy]
+    failure_window: timedelta
+    scaling: Mapping[str, ScalingPolicy]
+
+    def look(self, epoch: int) -> Snapshot:
+        """Instances come first: one that is listed has had its row since before it was asked for."""
+        instances = self._list()
+        self._note_absences(epoch, instances)
+        return self.database.read(lambda tx: self._snapshot(tx, instances))
+
+    def _list(self) -> tuple[Instance, ...] | Unseen:
+        try:
+            return tuple(self.provider.list_instances())
+        except (ProviderUnavailable, ProviderRejected) as error:
+            return Unseen(str(error))
+
+    def _note_absences(self, epoch: int, instances: tuple[Instance, ...] | Unseen) -> None:
+        if isinstance(instances, Unseen):
+            return
+        names = {instance.name for instance in instances}
+        seen = self.database.read(sight.see_workers)
+        lost, back = sight.absent_now(seen, names)
+        if lost or back:
+            self.database.transact(lambda tx: self._mark(tx, epoch, lost, back))
+
+    def _mark(self, tx: Tx, epoch: int, lost: list[sight.WorkerId], back: list[sight.WorkerId]) -> None:
+        self.leadership.fence(tx, epoch)
+        fleet.mark_absent(tx, lost, back)
+
+    def _snapshot(self, tx: Tx, instances: tuple[Instance, ...] | Unseen) -> Snapshot:
+        return Snapshot(
+            now=tx.now(),
+            pools=sight.see_pools(tx, self.pools, self.failure_window),
+            workers=sight.see_workers(tx),
+            instances=instances,
+            spent=ledger.spent(tx),
+            policies=self.scaling,
+        )

@@ -1,0 +1,94 @@
+"""The control loop: observe, decide, act, record."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from herdsman.control.act import Hands
+from herdsman.control.cycle import Cycle, Outcome
+from herdsman.control.leadership import Leadership
+from herdsman.control.observe import Observer
+from herdsman.core.actions import Note
+from herdsman.core.decide import Planned, decide
+from herdsman.core.errors import (
+    HerdsmanError,
+    ProviderRejected,
+    ProviderUnavailable,
+    StaleWrite,
+    StoreUnavailable,
+)
+from herdsman.core.fleet import Snapshot
+from herdsman.ports import Clock
+from herdsman.store import fleet
+from herdsman.store.database import Database, Tx
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciler:
+    database: Database
+    leadership: Leadership
+    observer: Observer
+    hands: Hands
+    clock: Clock
+    budget_s: float = 25.0
+    """Seconds after which what is left of a plan waits for the next cycle, which plans it anew."""
+
+    def tick(self) -> Cycle:
+        """One cycle. Who does not lead, or cannot see, does nothing and says why."""
+        term = self.leadership.term
+        if term is None:
+            return Cycle(started_at=None, epoch=None, seen=None, skipped="another replica leads")
+        try:
+            seen = self.observer.look(term.epoch)
+        except (StoreUnavailable, StaleWrite) as error:
+            return self._blind(term.epoch, error)
+        outcomes = self._carry_out(seen, term.epoch)
+        cycle = Cycle(started_at=seen.now, epoch=term.epoch, seen=seen, outcomes=outcomes)
+        self._record(cycle)
+        return cycle
+
+    def plan(self, epoch: int) -> tuple[Snapshot, tuple[Planned, ...]]:
+        """What a cycle would do now."""
+        seen = self.observer.look(epoch)
+        return seen, decide(seen).steps
+
+    def _carry_out(self, seen: Snapshot, epoch: int) -> tuple[Outcome, ...]:
+        deadline = self.clock.monotonic() + self.budget_s
+        outcomes: list[Outcome] = []
+        for step in decide(seen).steps:
+            if self.clock.monotonic() > deadline:
+                outcomes.append(Outcome(step, done=False, said="no time was left in this cycle"))
+                continue
+            outcome = self._attempt(step, seen, epoch)
+            outcomes.append(outcome)
+        return tuple(outcomes)
+
+    def _attempt(self, step: Planned, seen: Snapshot, epoch: int) -> Outcome:
+        try:
+            said = self.hands.act(step.action, seen, epoch)
+        except (ProviderUnavailable, ProviderRejected, StaleWrite, StoreUnavailable) as error:
+            log.warning("action.failed", action=type(step.action).__name__, reason=str(error))
+            return Outcome(step, done=False, said=str(error))
+        if not isinstance(step.action, Note):
+            why = step.action.why
+            log.info("action.done", action=type(step.action).__name__, code=why.code, why=why.text, said=said)
+        return Outcome(step, done=True, said=said)
+
+    def _blind(self, epoch: int, error: HerdsmanError) -> Cycle:
+        log.warning("cycle.skipped", reason=str(error))
+        return Cycle(started_at=None, epoch=epoch, seen=None, skipped=str(error))
+
+    def _record(self, cycle: Cycle) -> None:
+        assert cycle.epoch is not None
+        epoch = cycle.epoch
+
+        def write(tx: Tx) -> None:
+            self.leadership.fence(tx, epoch)
+            fleet.record_cycle(tx, epoch, cycle.started_at, cycle.summary(), [*cycle.steps()])
+
+        try:
+            self.database.transact(write)
+        except (StoreUnavailable, StaleWrite) as error:
+            log.warning("cycle.not_recorded", reason=str(error))

@@ -1,0 +1,180 @@
+"""What the control loop writes. Every function here is called under the leader's fence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from herdsman.core.errors import StaleWrite
+from herdsman.core.findings import Finding
+from herdsman.core.instances import Instance, InstanceRef
+from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.reasons import Reason
+from herdsman.core.states import WORKER, WorkerState
+from herdsman.store.database import Tx
+from herdsman.store.reading import record, values
+from herdsman.store.schema import cycles, fleets, instances, workers
+from herdsman.store.workers import move, register
+
+LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A worker that is about to be created: written down before anything is asked for (P2)."""
+
+    worker_id: WorkerId
+    instance_name: str
+    pool: PoolId
+    provider: str
+
+
+def intend(tx: Tx, intent: Intent, policy: FleetPolicy) -> bool:
+    """Take a place for one more worker; False when the pool is full. The ceiling holds for any number of callers."""
+    _lock_pool(tx, intent.pool)
+    living = (
+        select(func.count())
+        .select_from(workers)
+        .where(workers.c.pool == intent.pool, workers.c.status.in_([state.value for state in WORKER.live]))
+    )
+    if int(values(tx, living)[0]) >= policy.max_workers:
+        return False
+    register(
+        tx,
+        intent.worker_id,
+        pool=intent.pool,
+        instance_type=None,
+        metadata={},
+        provider=intent.provider,
+        instance_name=intent.instance_name,
+    )
+    tx.execute(
+        insert(instances).values(
+            name=intent.instance_name,
+            worker_id=intent.worker_id,
+            pool=intent.pool,
+            provider=intent.provider,
+            cost_per_hour=0,
+            asked_at=tx.now(),
+        )
+    )
+    tx.execute(update(fleets).where(fleets.c.pool == intent.pool).values(last_scaled_at=tx.now()))
+    return True
+
+
+def created_since(tx: Tx, pool: PoolId, span: timedelta) -> int:
+    query = select(func.count()).select_from(instances)
+    return int(values(tx, query.where(instances.c.pool == pool, instances.c.asked_at > tx.now() - span))[0])
+
+
+def attach(tx: Tx, worker_id: WorkerId, instance: Instance) -> None:
+    """The provider has named the instance and its price."""
+    cost = float(instance.cost_per_hour)
+    changed = {
+        "instance_ref": instance.ref,
+        "cost_per_hour": cost,
+        "absent_since": None,
+        "instance_type": instance.gpu_type,
+    }
+    _change(tx, worker_id, changed)
+    known = {
+        "ref": instance.ref,
+        "gpu_type": instance.gpu_type,
+        "cost_per_hour": cost,
+        "started_at": tx.now(),
+    }
+    tx.execute(update(instances).where(instances.c.name == instance.name).values(known))
+
+
+def promote(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+    move(tx, worker_id, WorkerState.ACTIVE, Reason.READY, LEADER)
+    _change(tx, worker_id, {"promoted_at": tx.now()})
+    note(tx, worker_id, {"auto_promoted": why.code.value})
+
+
+def fail(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+    move(tx, worker_id, WorkerState.ERROR, Reason.LOST, LEADER)
+    _change(tx, worker_id, {"failed_at": tx.now(), "error_code": why.code.value, "error_reason": why.text})
+    note(tx, worker_id, {"error_reason": why.text, "error_code": why.code.value})
+
+
+def abandon(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+    """Nothing was started for it: the row ends without counting as a worker that failed."""
+    move(tx, worker_id, WorkerState.ERROR, Reason.LOST, LEADER)
+    move(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
+    _change(tx, worker_id, {"error_code": why.code.value, "error_reason": why.text})
+    tx.execute(update(instances).where(instances.c.worker_id == worker_id).values(ended_at=tx.now()))
+
+
+def drain(tx: Tx, worker_id: WorkerId) -> None:
+    move(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, LEADER)
+
+
+def bury(tx: Tx, worker_id: WorkerId) -> None:
+    move(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
+    tx.execute(
+        update(instances)
+        .where(instances.c.worker_id == worker_id, instances.c.ended_at.is_(None))
+        .values(ended_at=tx.now())
+    )
+
+
+def end_asked(tx: Tx, worker_id: WorkerId) -> None:
+    _change(tx, worker_id, {"end_asked_at": tx.now()})
+
+
+def mark_absent(tx: Tx, lost: Sequence[WorkerId], back: Sequence[WorkerId]) -> None:
+    if lost:
+        tx.execute(update(workers).where(workers.c.id.in_(lost)).values(absent_since=tx.now()))
+    if back:
+        tx.execute(update(workers).where(workers.c.id.in_(back)).values(absent_since=None))
+
+
+def wait(tx: Tx, pool: PoolId, first: timedelta, longest: timedelta) -> None:
+    """No capacity: the longer it has lasted, the longer we wait before asking again."""
+    _lock_pool(tx, pool)
+    waits = int(values(tx, select(fleets.c.waits).where(fleets.c.pool == pool))[0])
+    pause = min(longest, first * 2 ** min(waits, 16))
+    changed = {"waits": waits + 1, "wait_until": tx.now() + pause}
+    tx.execute(update(fleets).where(fleets.c.pool == pool).values(changed))
+
+
+def stop(tx: Tx, pool: PoolId, why: str | None) -> None:
+    """Something only a person can mend; None when it is mended."""
+    _lock_pool(tx, pool)
+    tx.execute(update(fleets).where(fleets.c.pool == pool).values(stopped_by=why, waits=0, wait_until=None))
+
+
+def record_cycle(
+    tx: Tx, epoch: int, started_at: Any, summary: dict[str, object], steps: list[object]
+) -> None:
+    tx.execute(
+        insert(cycles).values(
+            epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps={"steps": steps}
+        )
+    )
+
+
+def ref_of(tx: Tx, worker_id: WorkerId) -> InstanceRef | None:
+    found = record(tx, select(workers.c.instance_ref).where(workers.c.id == worker_id))
+    return None if found is None or found["instance_ref"] is None else InstanceRef(found["instance_ref"])
+
+
+def _lock_pool(tx: Tx, pool: PoolId) -> None:
+    query = select(fleets.c.pool).where(fleets.c.pool == pool).with_for_update()
+    if record(tx, query) is None:
+        tx.execute(insert(fleets).values(pool=pool, waits=0))
+
+
+def _change(tx: Tx, worker_id: WorkerId, changed: dict[str, Any]) -> None:
+    if tx.execute(update(workers).where(workers.c.id == worker_id).values(changed)).rowcount == 0:
+        raise StaleWrite(f"there is no worker {worker_id!r} any more")
+
+
+def note(tx: Tx, worker_id: WorkerId, noted: dict[str, object]) -> None:
+    row = record(tx, select(workers.c.metadata).where(workers.c.id == worker_id).with_for_update())
+    assert row is not None
+    tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata={**row["metadata"], **noted}))

@@ -1,0 +1,115 @@
+"""What the random lives stand on: the store, the model beside it, and what must hold after every step."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, invariant
+
+from herdsman.control.commands import (
+    cancel_job,
+    claim_job,
+    complete_job,
+    expire_claims,
+    fail_job,
+    find_job,
+    release_job,
+    requeue_job,
+    stage_due_jobs,
+    submit_job,
+)
+from herdsman.control.services import Services
+from herdsman.core.errors import StaleWrite
+from herdsman.core.model import Claim, ClaimKey, Failure, JobId, NewJob, PoolId
+from herdsman.core.retry import FailureClass
+from tests.builders import a_worker
+from tests.contract.life_model import ENDS, HELD, Model, ModelJob
+from tests.contract.life_seen import check_records, seen_jobs
+from tests.databases import MovingClock
+from tests.fuse import Fuse
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+EXAMPLES = count()
+
+
+class LifeBase(RuleBasedStateMachine):
+    def __init__(self, services: Services, clock: MovingClock, fuse: Fuse) -> None:
+        super().__init__()
+        self.services, self.clock, self.fuse = services, clock, fuse
+        self.clock.stop(at=NOON)
+        self.model = Model(NOON)
+        self.name = f"example-{next(EXAMPLES)}"
+        self.sent: dict[JobId, NewJob] = {}
+        self.workers = [a_worker(services, f"{self.name}-{number}", pool=self.name) for number in range(2)]
+
+    def teardown(self) -> None:
+        """Nothing is left that a sweep of the next example would find."""
+        for job_id, job in self.model.jobs.items():
+            cancel_job(self.services, job_id)
+            if job.state in HELD:
+                release_job(self.services, ClaimKey(job_id, job.token), "the example is over")
+
+    @invariant()
+    def agrees(self) -> None:
+        assert seen_jobs(self.services.database, self.name) == {
+            job_id: (
+                job.state,
+                job.token,
+                job.attempts,
+                job.interruptions,
+                job.losses,
+                job.cancel,
+                job.worker,
+            )
+            for job_id, job in self.model.jobs.items()
+        }
+        check_records(self.services.database, self.model)
+
+    def new(self, **wanted: Any) -> NewJob:
+        job_id = JobId(f"{self.name}-{len(self.sent)}")
+        usual: dict[str, Any] = {
+            "type": "demo",
+            "job_id": job_id,
+            "agent": self.name,
+            "pool": PoolId(self.name),
+        }
+        return NewJob(**usual, **wanted)
+
+    def said(self, claim: Claim, word: Callable[[], object]) -> ModelJob | None:
+        """The job if the claim holds it; else the word must be refused (J3)."""
+        job = self.model.holder_of(claim.key)
+        if job is None:
+            with pytest.raises(StaleWrite):
+                word()
+        else:
+            word()
+        return job
+
+    def look_up_retry(self, job_id: JobId) -> None:
+        """J8: between the backoff and one and a half times that"""
+        job = self.model.jobs[job_id]
+        if job.state == "failed":
+            job.queue_up(find_job(self.services, job_id).run_at)
+            plain = min(
+                timedelta(minutes=5), timedelta(seconds=5) * 2 ** (job.attempts - job.interruptions - 1)
+            )
+            assert plain <= job.due - self.model.now <= plain * 1.5
+
+    def commands(self) -> list[Callable[[], object]]:
+        """Commands that would succeed now if the power held."""
+        jobs = self.model.jobs
+        held = [ClaimKey(job_id, job.token) for job_id, job in jobs.items() if job.state in HELD]
+        ended = [job_id for job_id, job in jobs.items() if job.state in ENDS]
+        broken = Failure(kind=FailureClass.JOB_ERROR, error="why")
+        return [
+            lambda: submit_job(self.services, self.new(tags=("a", "b"))),
+            lambda: claim_job(self.services, self.workers[0]),
+            lambda: expire_claims(self.services),
+            lambda: stage_due_jobs(self.services),
+            *(lambda key=key: complete_job(self.services, key) for key in held),
+            *(lambda key=key: fail_job(self.services, key, broken) for key in held),
+            *(lambda job_id=job_id: cancel_job(self.services, job_id) for job_id in jobs),
+            *(lambda job_id=job_id: requeue_job(self.services, job_id) for job_id in ended),
+        ]

@@ -1,0 +1,76 @@
+"""A job that should have ended, by its deadline or because it was cancelled, is not left to a worker that does not stop it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from herdsman.control.commands import (
+    beat,
+    cancel_job,
+    complete_job,
+    expire_claims,
+    find_job,
+    start_job,
+)
+from herdsman.control.services import Services
+from herdsman.core.errors import StaleWrite
+from herdsman.core.reasons import Reason
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState
+from tests.builders import a_claim
+from tests.databases import MovingClock
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture(autouse=True)
+def stopped(clock: MovingClock) -> None:
+    clock.stop(at=NOON)
+
+
+def test_a_job_that_runs_too_long_is_ended_though_its_worker_lives(
+    services: Services, clock: MovingClock
+) -> None:
+    claim = a_claim(services, timeout=timedelta(minutes=10))
+    start_job(services, claim.key)
+    clock.advance(timedelta(minutes=10) + patience(services))
+    beat(services, claim.worker_id, claim.key)
+    assert expire_claims(services) == 0  # the worker has some time to end it by itself
+    clock.advance(SECOND)
+    assert expire_claims(services) == 1
+    job = find_job(services, claim.key.job_id)
+    assert (job.state, job.reason, job.failure_class) == (
+        JobState.FAILED,
+        Reason.TIMEOUT,
+        FailureClass.TIMEOUT,
+    )
+    assert (job.worker_losses, job.last_error) == (0, "the job ran on after it should have ended")
+
+
+def test_j7_a_worker_that_ignores_a_cancellation_is_overruled(services: Services, clock: MovingClock) -> None:
+    claim = a_claim(services)
+    cancel_job(services, claim.key.job_id)
+    clock.advance(patience(services))
+    beat(services, claim.worker_id, claim.key)
+    assert expire_claims(services) == 0
+    clock.advance(SECOND)
+    assert expire_claims(services) == 1
+    assert find_job(services, claim.key.job_id).state is JobState.CANCELLED
+    with pytest.raises(StaleWrite):
+        complete_job(services, claim.key)
+
+
+def test_a_cancelled_job_whose_worker_died_is_cancelled(services: Services, clock: MovingClock) -> None:
+    """J7"""
+    claim = a_claim(services)
+    cancel_job(services, claim.key.job_id)
+    clock.advance(services.policy.claim_ttl + SECOND)
+    assert expire_claims(services) == 1
+    assert find_job(services, claim.key.job_id).state is JobState.CANCELLED
+
+
+def patience(services: Services) -> timedelta:
+    return services.policy.cancel_grace + services.policy.claim_ttl

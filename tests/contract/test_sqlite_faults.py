@@ -1,0 +1,113 @@
+"""A file that is locked, may not be written or has no room: nothing is lost, and no call hangs."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from herdsman.control.commands import find_job, list_jobs
+from herdsman.control.services import Services
+from herdsman.core.errors import StoreUnavailable
+from herdsman.core.model import JobPolicy
+from herdsman.core.states import JobState
+from herdsman.store.database import Database
+from herdsman.wiring import new_job_id
+from tests.builders import a_job
+from tests.databases import Backend, opened
+
+SECOND = timedelta(seconds=1)
+
+
+def test_a_locked_file_is_waited_for_and_not_for_ever(sqlite: Backend) -> None:
+    url = sqlite.fresh()
+    with services_on(url, timeout=SECOND) as services:
+        blocker = sqlite3.connect(file_of(url), isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="database is locked"), at_most(4 * SECOND):
+            a_job(services)
+        assert list_jobs(services).jobs == ()  # reading goes on beside the writer
+        blocker.execute("COMMIT")
+        blocker.close()
+        a_job(services)
+
+
+def test_a_file_that_is_locked_for_a_moment_is_not_noticed(sqlite: Backend) -> None:
+    url = sqlite.fresh()
+    blocker = sqlite3.connect(file_of(url), isolation_level=None, check_same_thread=False)
+    with services_on(url) as services, ThreadPoolExecutor(1) as threads:
+        blocker.execute("BEGIN IMMEDIATE")
+        call = threads.submit(a_job, services)
+        time.sleep(0.2)
+        assert not call.done()
+        blocker.execute("COMMIT")
+        assert find_job(services, call.result(timeout=10)).state is JobState.PENDING
+    blocker.close()
+
+
+def test_a_file_that_may_not_be_written_says_so(sqlite: Backend) -> None:
+    url = sqlite.fresh()
+    refused = pytest.raises(StoreUnavailable, match="readonly database")
+    with written_by_nobody(Path(file_of(url))), services_on(url) as services, refused:
+        a_job(services)
+
+
+def test_s8_a_full_disk_loses_nothing_and_takes_no_half_of_a_write(sqlite: Backend) -> None:
+    with services_on(sqlite.fresh()) as services:
+        job_id = a_job(services)
+        pages = limit_pages(services.database, 4)
+        with pytest.raises(StoreUnavailable, match="database or disk is full"):
+            a_job(services, payload="x" * 100_000)
+        assert [job.job_id for job in list_jobs(services).jobs] == [job_id]
+        limit_pages(services.database, pages + 1000)
+        a_job(services, payload="x" * 100_000)
+
+
+@contextmanager
+def services_on(url: str, *, timeout: timedelta = 10 * SECOND) -> Generator[Services]:
+    with opened(url, timeout=timeout) as database:
+        yield Services(database, JobPolicy(), new_job_id)
+
+
+@contextmanager
+def at_most(limit: timedelta) -> Generator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        assert time.monotonic() - began < limit.total_seconds()
+
+
+def limit_pages(database: Database, spare: int) -> int:
+    """The file may grow by that much: what SQLite does at the limit is what it does when the disk is full."""
+    with database.engine.connect() as connection:
+        used = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {used + spare}")
+        return used
+
+
+def file_of(url: str) -> str:
+    return url.removeprefix("sqlite:///")
+
+
+@contextmanager
+def written_by_nobody(file: Path) -> Generator[None]:
+    """Root may write everything, so it becomes somebody else for a while."""
+    root = os.geteuid() == 0
+    modes = {path: path.stat().st_mode for path in (file, file.parent)}
+    file.chmod(0o444)
+    file.parent.chmod(0o555)
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        for path, mode in modes.items():
+            path.chmod(mode)
