@@ -8,22 +8,19 @@ import pytest
 from herdsman.ports import Provider
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.provider_contract import ProviderContract
-from herdsman.testing.runpod import FakeRunpod, RealClock
+from herdsman.testing.runpod import FakeRunpod, Fault, RealClock
 from tests.runpod import KEY, NAMING, SPECIFICATION, Recording, a_provider, deviations, some_options
 
 
 class TestRunpod(ProviderContract):
-    @pytest.fixture
-    def fake(self) -> Iterator[FakeRunpod]:
-        # Short pages, so that every listing takes several.
-        with FakeRunpod(key=KEY, page_size=1) as fake:
-            self.fake = fake
-            yield fake
+    fake: FakeRunpod
 
     @pytest.fixture
-    def provider(self, fake: FakeRunpod) -> Iterator[Provider]:
+    def provider(self) -> Iterator[Provider]:
         recording = Recording()
-        yield a_provider(fake, transport=recording)
+        # Short pages, so that every listing takes several.
+        with FakeRunpod(key=KEY, page_size=1) as self.fake:
+            yield a_provider(self.fake, transport=recording)
         recording.close()
         assert recording.exchanges
         if SPECIFICATION.exists():
@@ -37,6 +34,10 @@ class TestRunpod(ProviderContract):
         name = f"{NAMING.prefix}--{NAMING.deployment}-b--{uuid4().hex}"
         self.fake.add_foreign(name)
         return name
+
+    def lose_next_answer(self) -> bool:
+        self.fake.faults.turn_on(Fault.CREATED_THEN_CUT, times=1)
+        return True
 
     def unreachable(self) -> Provider:
         with FakeRunpod() as gone:

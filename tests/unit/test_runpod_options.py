@@ -1,6 +1,7 @@
 """What is wrong with the options is said before anything is asked of Runpod."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ from pydantic import SecretStr
 from herdsman.core.errors import InvalidSettings, ProviderRejected
 from herdsman.providers import registry
 from herdsman.providers.runpod import RunpodProvider, render_startup
+from herdsman.settings import load_settings
 from herdsman.testing.runpod import ManualClock
 from tests.runpod import A40, KEY, L4, NAMING, a_request, some_options
 
@@ -156,12 +158,28 @@ def test_s0_19_without_a_start_command_none_is_sent() -> None:
     assert render_startup(options) == ""
 
 
+@pytest.mark.parametrize("label", ["a--b", "A", "a-", "", "a" * 41])
+def test_a_deployment_id_is_refused_where_it_is_typed(label: str) -> None:
+    try:
+        load_settings({"DEPLOYMENT_ID": label}, Path("/nonexistent"))
+    except InvalidSettings as refused:
+        assert str(refused).startswith("DEPLOYMENT_ID must be small letters and digits")
+    else:
+        assert label == "", "a variable that is set to nothing counts as not set"
+
+
 def test_it_is_found_by_its_name() -> None:
     opened = registry.find("runpod")(
         {"api_key": SecretStr(KEY), "deployment": "a", "gpu_types": (L4,), "image": "x"}, ManualClock()
     )
     assert opened.name == "runpod"
     assert "runpod" in registry.installed()
+
+
+@pytest.mark.parametrize(("options", "said"), [({"bogus": 1}, "bogus"), ({}, "api_key")])
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidSettings, match=said):
+        registry.find("runpod")(options, ManualClock())
 
 
 def test_an_unknown_provider_is_answered_with_those_that_there_are() -> None:

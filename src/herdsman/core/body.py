@@ -71,5 +71,7 @@ def _check(path: str, part: object) -> None:
 def _check_text(path: str, text: str) -> None:
     if "\0" in text:
         raise InvalidRequest(f"{path} contains a NUL character, which PostgreSQL cannot store")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise InvalidRequest(f"{path} contains half of a surrogate pair, which is not valid text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{path} contains half of a surrogate pair, which is not valid text") from error

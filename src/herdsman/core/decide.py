@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from herdsman.core.actions import Action
 from herdsman.core.expected import after
 from herdsman.core.fleet import Snapshot
-from herdsman.core.phases.health import check_health
+from herdsman.core.phases.health import check_health, warn
 from herdsman.core.phases.promote import promote
 from herdsman.core.phases.reassign import reassign
 from herdsman.core.phases.scale_down import end_workers, scale_down
@@ -20,6 +20,9 @@ PHASES: tuple[tuple[str, Phase], ...] = (
     ("promote", promote),
     ("health", check_health),
     ("reassign", reassign),
+    # Jobs that came back are waiting now, and silence counts while jobs wait.
+    ("health", check_health),
+    ("health", warn),
     ("scale_down", scale_down),
     ("terminating", end_workers),
     ("scale_up", scale_up),

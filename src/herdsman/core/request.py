@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import timedelta
 
 from herdsman.core.body import encode, fingerprint
@@ -16,6 +16,7 @@ LONGEST_WAIT = timedelta(days=365)
 LONGEST_RUN = timedelta(days=30)
 
 # Ids travel in URLs, file names, stream fields and logs: nothing in them may need escaping.
+_BODY = tuple(each.name for each in fields(NewJob) if each.name not in ("job_id", "idempotency_key"))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*", re.ASCII)
 
 
@@ -29,9 +30,7 @@ def check(new: NewJob, policy: JobPolicy) -> str:
 
 def body_hash(new: NewJob) -> str:
     """Of all that was asked for; the names by which a submission is recognised are left out."""
-    body = asdict(new)
-    del body["job_id"], body["idempotency_key"]
-    return fingerprint(body)
+    return fingerprint({field: getattr(new, field) for field in _BODY})
 
 
 def check_name(field: str, value: str, longest: int) -> None:

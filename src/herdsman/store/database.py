@@ -112,7 +112,7 @@ class Database:
     def ready(self, hot: Hot, listed: int) -> Ready:
         key = (hot, room_for(listed) if listed else 0)
         if key not in self._ready:
-            self._ready[key] = Ready(hot.build(key[1]), self.engine.dialect)
+            self._ready[key] = Ready(hot.build(key[1]), self.engine.dialect, hot.columns)
         return self._ready[key]
 
     @contextmanager

@@ -191,6 +191,15 @@ def _moves(here: JobState, there: JobState) -> str:
     return f"(OLD.status = '{here}' AND NEW.status = '{there}')"
 
 
+_OLD_ENOUGH = (
+    "EXISTS (SELECT 1 FROM orchestrator_retention r WHERE r.name = 'audit' AND r.prune_before > OLD.ts)"
+)
+_JOB_GONE = (
+    f"OLD.object_kind = '{JOB.kind}' AND NOT EXISTS"
+    f" (SELECT 1 FROM {JOB.table} j WHERE j.{JOB.key} = OLD.object_id)"
+)
+
+
 def _audit_guards() -> Iterator[Guard]:
     yield Refuse(
         name="audit_final",
@@ -204,8 +213,6 @@ def _audit_guards() -> Iterator[Guard]:
         table="orchestrator_audit",
         event="DELETE",
         when="1 = 1",
-        unless=(
-            "EXISTS (SELECT 1 FROM orchestrator_retention r WHERE r.name = 'audit' AND r.prune_before > OLD.ts)"
-        ),
+        unless=f"({_OLD_ENOUGH}) OR ({_JOB_GONE})",
         message="orchestrator_audit is append-only; only retention removes old rows",
     )

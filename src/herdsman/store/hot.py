@@ -22,8 +22,15 @@ MOST_LISTED = 1024
 class Hot:
     """One busy statement; with a list in it, one per power of two of the list's length."""
 
-    def __init__(self, statement: Statement | Callable[[Sequence[BindParameter[Any]]], Statement]) -> None:
+    def __init__(
+        self,
+        statement: Statement | Callable[[Sequence[BindParameter[Any]]], Statement],
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> None:
         self._statement = statement
+        self.columns = columns
+        """Of an INSERT: those that are given; without this, all of them."""
 
     def build(self, listed: int) -> Statement:
         if callable(self._statement):
@@ -34,8 +41,8 @@ class Hot:
 class Ready:
     """A statement as one database's driver takes it."""
 
-    def __init__(self, statement: Statement, dialect: Dialect) -> None:
-        compiled = statement.compile(dialect=dialect)
+    def __init__(self, statement: Statement, dialect: Dialect, columns: Sequence[str] | None) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=columns)
         assert isinstance(compiled, SQLCompiler)
         self.sql = compiled.string
         names = compiled.positiontup

@@ -43,7 +43,7 @@ def _locked(tx: Tx, job_id: JobId) -> tuple[JobState, bool]:
 
 def ended(tx: Tx, wanted: JobFilter, limit: int) -> list[JobId]:
     """Jobs that have ended and match, oldest end first."""
-    query = select(jobs.c.job_id).where(*matching(wanted), jobs.c.status.in_([str(s) for s in JOB.terminal]))
+    query = select(jobs.c.job_id).where(*matching(wanted), jobs.c.finished_at.is_not(None))
     return [JobId(job_id) for job_id in tx.execute(query.order_by(jobs.c.finished_at).limit(limit)).scalars()]
 
 

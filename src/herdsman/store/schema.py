@@ -107,6 +107,7 @@ jobs = Table(
     Index("ix_orchestrator_jobs_claim", "status", "pool", "place"),
     Index("ix_orchestrator_jobs_due", "status", "run_at"),
     Index("ix_orchestrator_jobs_list", "created_at", "job_id"),
+    Index("ix_orchestrator_jobs_list_state", "status", "created_at", "job_id"),
     Index("ix_orchestrator_jobs_finished", "finished_at"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
@@ -117,6 +118,9 @@ job_tags = Table(
     metadata,
     Column("tag", name(64), primary_key=True),
     Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True, index=True),
+    # The job's own, so that a page of a tag's jobs is a piece of one index.
+    Column("created_at", Instant(), nullable=False),
+    Index("ix_job_tags_list", "tag", "created_at", "job_id"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )

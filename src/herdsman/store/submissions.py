@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, or_, select, tuple_
+from sqlalchemy import insert, select, tuple_
 
 from herdsman.core.errors import Conflict, InvalidRequest
 from herdsman.core.model import JobId, JobPolicy, NewJob
@@ -20,7 +20,28 @@ from herdsman.store.schema import job_tags, jobs
 
 LARGEST_BATCH = 1000
 
-INSERT = Hot(insert(jobs))
+_NEW: dict[str, Any] = {
+    **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory", "claim_token"), 0),
+    "version": 1,
+    "reason": Reason.SUBMITTED.value,
+}
+_GIVEN = (
+    *(
+        "job_id",
+        "type",
+        "payload",
+        "body_hash",
+        "idempotency_key",
+        "agent",
+        "actor",
+        "pool",
+        "priority",
+        "place",
+    ),
+    *("tags", "status", "max_attempts", "retry_base_s", "retry_cap_s", "timeout_s", "run_at", "created_at"),
+    "updated_at",
+)
+INSERT = Hot(insert(jobs), columns=(*_NEW, *_GIVEN))
 INSERT_TAG = Hot(insert(job_tags))
 
 
@@ -48,21 +69,22 @@ def add(tx: Tx, drafts: Sequence[Draft], policy: JobPolicy) -> None:
         tx.run(INSERT, rows[0])
     elif rows:
         tx.run_many(INSERT, rows)
-    tags = [{"tag": tag, "job_id": draft.job_id} for draft in drafts for tag in dict.fromkeys(draft.new.tags)]
+    tags = [
+        {"tag": tag, "job_id": draft.job_id, "created_at": now}
+        for draft in drafts
+        for tag in dict.fromkeys(draft.new.tags)
+    ]
     if tags:
         tx.run_many(INSERT_TAG, tags)
 
 
 def find(tx: Tx, drafts: Sequence[Draft]) -> list[Known | None]:
     """For each draft the job that already has its id or its idempotency key."""
+    columns = select(jobs.c.job_id, jobs.c.body_hash, jobs.c.agent, jobs.c.idempotency_key)
+    found = list(tx.execute(columns.where(jobs.c.job_id.in_([draft.job_id for draft in drafts]))))
     keys = [(draft.new.agent, draft.new.idempotency_key) for draft in drafts if draft.new.idempotency_key]
-    query = select(jobs.c.job_id, jobs.c.body_hash, jobs.c.agent, jobs.c.idempotency_key).where(
-        or_(
-            jobs.c.job_id.in_([draft.job_id for draft in drafts]),
-            tuple_(jobs.c.agent, jobs.c.idempotency_key).in_(keys),
-        )
-    )
-    found = tx.execute(query).all()
+    if keys:
+        found += tx.execute(columns.where(tuple_(jobs.c.agent, jobs.c.idempotency_key).in_(keys)))
     by_id = {row.job_id: row for row in found}
     by_key = {(row.agent, row.idempotency_key): row for row in found if row.idempotency_key}
     return [_match(draft, by_id, by_key) for draft in drafts]
@@ -90,7 +112,7 @@ def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str
     due = max(asked, now) if asked else now
     if due > now + LONGEST_WAIT:
         raise InvalidRequest(f"run_at is {due.isoformat()}: it must be within {LONGEST_WAIT.days} days")
-    return _EMPTY | {
+    return _NEW | {
         "job_id": draft.job_id,
         "type": new.type,
         "payload": draft.payload,
@@ -112,11 +134,3 @@ def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str
         "created_at": now,
         "updated_at": now,
     }
-
-
-_COUNTERS = ("attempts", "interruptions", "worker_losses", "out_of_memory", "claim_token")
-_EMPTY: dict[str, Any] = (
-    dict.fromkeys(jobs.c.keys())
-    | dict.fromkeys(_COUNTERS, 0)
-    | {"version": 1, "reason": Reason.SUBMITTED.value}
-)

@@ -45,6 +45,10 @@ class ProviderContract:
         """The name of a new instance of somebody else; None where there cannot be one."""
         return None
 
+    def lose_next_answer(self) -> bool:
+        """Let the next spawn succeed and its answer be lost; False where that cannot happen."""
+        return False
+
     def unreachable(self) -> Provider | None:
         """The same provider with nobody at the other end; None where there is no other end."""
         return None
@@ -107,6 +111,16 @@ class ProviderContract:
             lines = provider.logs(instance.ref, 1)
             assert len(lines) <= 1, f"{len(lines)} lines"
             assert not provider.logs(instance.ref, 0), "lines that nobody asked for"
+
+    def test_a_spawn_whose_answer_is_lost_is_unknown_and_found_by_its_name(self, provider: Provider) -> None:
+        if not self.lose_next_answer():
+            return
+        name = self.new_name()
+        failure = _failure(lambda: provider.spawn(self.request(name)))
+        assert failure is SpawnUnknown, f"spawn raised {failure}"
+        self._eventually(lambda: name in _names(provider), f"{name} is not listed")
+        for instance in provider.list_instances():
+            provider.terminate(instance.ref)
 
     def test_the_instances_of_others_are_invisible(self, provider: Provider) -> None:
         foreign = self.add_foreign()

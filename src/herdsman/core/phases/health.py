@@ -19,6 +19,15 @@ def check_health(seen: Snapshot) -> Iterable[Action]:
             yield from _active(worker, pool, seen)
 
 
+def warn(seen: Snapshot) -> Iterable[Action]:
+    """Old news about a GPU is worth a word, and nothing more."""
+    for pool in seen.pools:
+        for worker in seen.of(pool.id, WorkerState.ACTIVE):
+            stale = _stale_vram(worker, pool, seen)
+            if stale is not None:
+                yield Note(worker.id, stale)
+
+
 def _failures(worker: SeenWorker, finding: Finding | None) -> Iterator[Action]:
     if finding is not None:
         yield FailWorker(worker.id, finding)
@@ -58,10 +67,6 @@ def _active(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Iterator[Acti
     left = _left(worker, pool, seen)
     if left is not None:
         yield DrainWorker(worker.id, left)
-        return
-    stale = _stale_vram(worker, pool, seen)
-    if stale is not None:
-        yield Note(worker.id, stale)
 
 
 def _broken(worker: SeenWorker) -> Finding | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from herdsman.core.actions import Action, BuryWorker, DrainWorker, EndInstance, ReturnJob
+from herdsman.core.actions import Action, BuryWorker, DrainWorker, EndInstance
 from herdsman.core.findings import Code, Finding
 from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
 from herdsman.core.phases.sizing import wanted_workers
@@ -24,7 +24,7 @@ def end_workers(seen: Snapshot) -> Iterable[Action]:
         return
     for pool in seen.pools:
         for worker in seen.of(pool.id, WorkerState.TERMINATING, WorkerState.ERROR):
-            why = _may_end(worker, pool.policy, seen.now)
+            why = may_end(worker, pool.policy, seen.now)
             if why is not None:
                 yield from _end(worker, why, pool.policy, seen.now)
 
@@ -52,7 +52,7 @@ def _idle_since(worker: SeenWorker) -> datetime:
     return worker.idle_since or worker.entered_state_at
 
 
-def _may_end(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> Finding | None:
+def may_end(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> Finding | None:
     if worker.state is WorkerState.ERROR:
         return Finding(Code.CLEAN_UP, "it has failed")
     if worker.job is None:
@@ -65,22 +65,21 @@ def _may_end(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> Finding 
 
 
 def _end(worker: SeenWorker, why: Finding, policy: FleetPolicy, now: datetime) -> Iterator[Action]:
-    if _gone(worker, policy, now):
-        if worker.job is not None:
-            yield ReturnJob(worker.job.key, worker.id, why)
+    if is_gone(worker, policy, now):
         yield BuryWorker(worker.id, Finding(Code.CONFIRMED_ABSENT, "its instance is gone"))
     elif worker.instance_ref is not None and _ask_again(worker, policy, now):
         yield EndInstance(worker.id, worker.instance_ref, why)
 
 
-def _gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
-    """An instance that was ended is gone when a second listing lacks it; one that was never seen, much later."""
+def is_gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
+    """Listings have lacked it long enough: not so long where we asked for its end, longer where we never saw it."""
     if worker.instance_name is None:
         return True
     if worker.absent_since is None:
         return False
-    known = worker.instance_ref is not None and worker.end_asked_at is not None
-    return now - worker.absent_since > (policy.confirm_window if known else policy.absence_window)
+    if worker.instance_ref is None or worker.end_asked_at is None:
+        return now - worker.absent_since > policy.absence_window
+    return now - max(worker.absent_since, worker.end_asked_at) > policy.confirm_window
 
 
 def _ask_again(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:

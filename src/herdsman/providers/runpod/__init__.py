@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from herdsman.ports import Clock
+from herdsman.core.errors import InvalidSettings
+from herdsman.ports import Clock, Provider
 from herdsman.providers.runpod.options import RunpodOptions
 from herdsman.providers.runpod.provider import RunpodProvider
 from herdsman.providers.runpod.startup import render_startup
@@ -11,6 +12,10 @@ from herdsman.providers.runpod.startup import render_startup
 __all__ = ["RunpodOptions", "RunpodProvider", "open_provider", "render_startup"]
 
 
-def open_provider(options: Mapping[str, Any], clock: Clock) -> RunpodProvider:
+def open_provider(options: Mapping[str, Any], clock: Clock) -> Provider:
     """The entry point: `options` holds the fields of `RunpodOptions`."""
-    return RunpodProvider(RunpodOptions(**options), clock)
+    try:
+        chosen = RunpodOptions(**options)
+    except TypeError as error:
+        raise InvalidSettings(f"the options of Runpod do not fit: {error}") from error
+    return RunpodProvider(chosen, clock)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Final
 
 import httpx
 import structlog
@@ -38,8 +37,6 @@ _STATES: Mapping[str, InstanceState] = MappingProxyType(
 
 
 class RunpodProvider:
-    name: Final = "runpod"
-
     def __init__(
         self,
         options: RunpodOptions,
@@ -60,6 +57,10 @@ class RunpodProvider:
             transport=transport,
         )
         self._api = RunpodApi(wire, log_silence=log_silence)
+
+    @property
+    def name(self) -> str:
+        return "runpod"
 
     def close(self) -> None:
         self._api.close()

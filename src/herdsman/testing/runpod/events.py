@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from herdsman.testing.runpod.clocks import Timeline
 from herdsman.testing.runpod.pods import MOST_LOG_LINES, FakePod
@@ -26,15 +26,15 @@ def log_events(
 
 
 def _stream(
-    pod: FakePod, sources: set[str] | frozenset[str], tail: int, timeline: Timeline, stopping: threading.Event
+    pod: FakePod, sources: Collection[str], tail: int, timeline: Timeline, stopping: threading.Event
 ) -> Iterator[str]:
-    said = [entry for entry in tuple(pod.log) if entry[1] in sources]
+    said = pod.said(sources)
     yield from (_event(entry, timeline) for entry in (said[-tail:] if tail else ()))
     last = said[-1] if said else None
     for look in range(MOST_LOOKS):
         if stopping.wait(LOOK_AGAIN_S):
             return
-        new = _after(last, [entry for entry in tuple(pod.log) if entry[1] in sources])
+        new = _after(last, pod.said(sources))
         yield from (_event(entry, timeline) for entry in new)
         last = new[-1] if new else last
         if look % SIGN_OF_LIFE_AFTER == 0:

@@ -1,7 +1,8 @@
 """A pod of the fake: what was asked for, where it stands in its life, and what it has cost."""
 
+import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -88,7 +89,8 @@ class FakePod:
     log: deque[tuple[float, str, str]] = field(
         default_factory=lambda: deque[tuple[float, str, str]](maxlen=MOST_LOG_LINES)
     )
-    """When, from which source, what."""
+    """When, from which source, what. Container and cloud write it from threads of their own."""
+    log_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def alive(self) -> bool:
@@ -114,4 +116,9 @@ class FakePod:
         return self.price * Decimal(int(seconds)) / HOUR
 
     def say(self, source: str, line: str, now: float) -> None:
-        self.log.append((now, source, line))
+        with self.log_lock:
+            self.log.append((now, source, line))
+
+    def said(self, sources: Collection[str]) -> list[tuple[float, str, str]]:
+        with self.log_lock:
+            return [entry for entry in self.log if entry[1] in sources]

@@ -133,8 +133,8 @@ def serve(
     fake = FakeRunpod(
         seed=seed, key=key, pace=pace, speed=speed, run_commands=run_commands, host=host, port=port
     )
-    fake.faults.replace(faults or {})
     with fake:
+        fake.faults.replace(faults or {})
         ready(fake)
         try:
             (stopping or threading.Event()).wait()

@@ -240,6 +240,12 @@ def _jobs() -> None:
     op.create_index("ix_orchestrator_jobs_due", "orchestrator_jobs", ["status", "run_at"], if_not_exists=True)
     op.create_index("ix_orchestrator_jobs_finished", "orchestrator_jobs", ["finished_at"], if_not_exists=True)
     op.create_index(
+        "ix_orchestrator_jobs_list_state",
+        "orchestrator_jobs",
+        ["status", "created_at", "job_id"],
+        if_not_exists=True,
+    )
+    op.create_index(
         "ix_orchestrator_jobs_list", "orchestrator_jobs", ["created_at", "job_id"], if_not_exists=True
     )
 
@@ -279,6 +285,8 @@ def _tags() -> None:
             ForeignKey("orchestrator_jobs.job_id", name="fk_job_tags_job_id"),
             primary_key=True,
         ),
+        Column("created_at", Instant(), nullable=False),
         **TABLE,
     )
     op.create_index("ix_job_tags_job_id", "job_tags", ["job_id"], if_not_exists=True)
+    op.create_index("ix_job_tags_list", "job_tags", ["tag", "created_at", "job_id"], if_not_exists=True)
