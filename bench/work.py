@@ -1,11 +1,9 @@
 """The work that is measured: the same jobs and results, whoever handles them."""
 
-import secrets
-import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from herdsman.core.model import ClaimKey, JobId, WorkerId
+from herdsman.core.model import ClaimKey, WorkerId
 
 KIND = "render"
 PAYLOAD: dict[str, object] = {
@@ -19,11 +17,6 @@ RESULT: dict[str, object] = {"image": "renders/2f6c1d/0001.png", "seconds": 4.25
 
 CLAIM_TTL_S = 30
 WORKERS = tuple(WorkerId(f"worker-{number:03}") for number in range(100))
-
-
-def new_job_id() -> JobId:
-    """Rises with time: InnoDB keeps a table in the order of its key, and random ids would scatter the queue."""
-    return JobId(f"{time.time_ns():016x}{secrets.token_hex(8)}")
 
 
 class Contender(Protocol):

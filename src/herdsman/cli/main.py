@@ -10,6 +10,7 @@ from herdsman.cli.config import config
 from herdsman.cli.database import database
 from herdsman.cli.exits import exit_code
 from herdsman.cli.jobs import cancel, job, jobs, requeue, submit
+from herdsman.cli.plan import plan
 from herdsman.cli.up import up
 from herdsman.core.errors import HerdsmanError
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, submit, jobs, job, cancel, requeue, config):
+for command in (up, submit, jobs, job, cancel, requeue, plan, config):
     app.command()(command)
 app.add_typer(database, name="db")
 

@@ -60,13 +60,7 @@ class Cycle:
 
     def steps(self) -> list[dict[str, object]]:
         return [
-            {
-                "phase": outcome.step.phase,
-                "action": type(outcome.step.action).__name__,
-                **_plain(asdict(outcome.step.action)),
-                "done": outcome.done,
-                "said": outcome.said,
-            }
+            {**step_document(outcome.step), "done": outcome.done, "said": outcome.said}
             for outcome in self.outcomes
         ]
 
@@ -87,6 +81,9 @@ class Cycle:
         return ""
 
 
-def _plain(action: dict[str, Any]) -> dict[str, object]:
+def step_document(step: Planned) -> dict[str, object]:
+    """A step as it is printed and recorded."""
+    action: dict[str, Any] = asdict(step.action)
     why = action.pop("why")
-    return {**action, "code": why["code"], "why": why["text"], "numbers": dict(why["numbers"])}
+    told = {"code": why["code"], "why": why["text"], "numbers": dict(why["numbers"])}
+    return {"phase": step.phase, "action": type(step.action).__name__, **action, **told}

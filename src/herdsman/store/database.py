@@ -158,7 +158,9 @@ class Database:
         with self._connected(engine) as connection:
             with self._translated(engine, connection):
                 connection.begin()
-                result = work(Tx(self, connection))
+                tx = Tx(self, connection)
+                tx.now()  # first of all: on PostgreSQL it sets the limit for every statement that follows
+                result = work(tx)
             self._commit(engine, connection)
             return result
 

@@ -1,0 +1,89 @@
+"""`herdsman plan`: what would be done with such a fleet and such a queue. Nothing is looked at or changed."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from herdsman.cli.opening import settings_here
+from herdsman.cli.shown import Output, print_json
+from herdsman.control.cycle import step_document
+from herdsman.core.actions import SpawnWorker
+from herdsman.core.decide import Plan, decide
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.fleet import HeldJob, SeenPool, SeenWorker, Snapshot
+from herdsman.core.instances import Instance, InstanceRef, InstanceState
+from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobId, WorkerId
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.states import WorkerState
+from herdsman.settings.fleet import fleet_policy
+
+
+def plan(
+    queued: Annotated[int, typer.Option(min=0, help="Jobs that wait.")] = 0,
+    active: Annotated[int, typer.Option(min=0, help="Workers that are ready.")] = 0,
+    spawning: Annotated[int, typer.Option(min=0, help="Workers that are starting.")] = 0,
+    busy: Annotated[int, typer.Option(min=0, help="Active workers that hold a job.")] = 0,
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+) -> None:
+    """Say what a cycle would do with so many jobs and workers, and why."""
+    if busy > active:
+        raise InvalidRequest(f"--busy is {busy}, but only {active} workers are active")
+    policy = fleet_policy(settings_here())
+    decided = decide(pretend(policy, queued=queued, active=active, spawning=spawning, busy=busy))
+    if output is Output.JSON:
+        print_json(_document(decided))
+    else:
+        _print(decided, policy)
+
+
+def pretend(policy: FleetPolicy, *, queued: int, active: int, spawning: int, busy: int) -> Snapshot:
+    now = datetime.now(UTC)
+    workers = [
+        _worker(now, f"active-{number}", WorkerState.ACTIVE, held=number < busy) for number in range(active)
+    ]
+    workers += [
+        _worker(now, f"spawning-{number}", WorkerState.SPAWNING, held=False) for number in range(spawning)
+    ]
+    return Snapshot(
+        now=now,
+        pools=(SeenPool(id=DEFAULT_POOL, policy=policy, queued=queued),),
+        workers=tuple(workers),
+        instances=tuple(
+            Instance(ref=InstanceRef(worker.id), name=worker.id, state=InstanceState.RUNNING)
+            for worker in workers
+        ),
+    )
+
+
+def _worker(now: datetime, name: str, state: WorkerState, *, held: bool) -> SeenWorker:
+    return SeenWorker(
+        id=WorkerId(name),
+        pool=DEFAULT_POOL,
+        state=state,
+        created_at=now,
+        entered_state_at=now,
+        instance_name=name,
+        instance_ref=InstanceRef(name),
+        last_heartbeat=now if state is WorkerState.ACTIVE else None,
+        idle_since=now,
+        job=HeldJob(key=ClaimKey(JobId(name), 1), since=now) if held else None,
+    )
+
+
+def _document(decided: Plan) -> dict[str, object]:
+    return {
+        "spawn": sum(1 for action in decided.actions if isinstance(action, SpawnWorker)),
+        "steps": [step_document(step) for step in decided.steps],
+    }
+
+
+def _print(decided: Plan, policy: FleetPolicy) -> None:
+    if not decided.steps:
+        typer.echo(
+            f"nothing to do (policy {policy.scaling}, {policy.min_workers} to {policy.max_workers} workers)"
+        )
+    for step in decided.steps:
+        why = step.action.why
+        numbers = ", ".join(f"{name} {value}" for name, value in why.numbers.items())
+        typer.echo(f"{step.phase:<12} {type(step.action).__name__:<14} {why.code}: {why.text} ({numbers})")

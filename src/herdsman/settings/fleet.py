@@ -1,0 +1,50 @@
+"""The settings as the rules that the control loop lives by."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+from herdsman.core.policy import FleetPolicy, Promotion
+from herdsman.settings.model import Settings
+
+
+def fleet_policy(settings: Settings) -> FleetPolicy:
+    """The rules of the pool `default`."""
+    scaling, health, providers, breaker = (
+        settings.scaling,
+        settings.health,
+        settings.providers,
+        settings.breaker,
+    )
+    return FleetPolicy(
+        min_workers=scaling.min_active_gpus,
+        max_workers=scaling.max_active_gpus,
+        jobs_per_worker=scaling.tasks_per_gpu_threshold,
+        scaling=scaling.scaling_policy,
+        promotion=Promotion(health.promotion_policy),
+        idle_workers=scaling.machines_to_keep_idle,
+        min_scaling_interval=_span(scaling.min_scaling_interval_sec),
+        idle_timeout=_span(health.gpu_idle_timeout_sec),
+        overcapacity_idle_timeout=_span(health.gpu_overcapacity_idle_timeout_sec),
+        heartbeat_timeout=_span(health.heartbeat_timeout_sec),
+        stuck_timeout=_span(health.task_stuck_timeout_sec),
+        spawning_timeout=_span(health.spawning_timeout_sec),
+        boot_timeout=_span(providers.boot_timeout_sec),
+        ready_timeout=_span(health.startup_grace_period_sec),
+        gpu_timeout=_span(health.gpu_not_detected_timeout_sec),
+        vram_stale_after=_span(health.gpu_health_check_timeout_sec),
+        failsafe=_span(health.failsafe_stale_threshold_sec),
+        shutdown_grace=_span(health.graceful_shutdown_timeout_sec),
+        absence_window=_span(providers.absence_window_sec),
+        max_failure_rate=breaker.max_worker_failure_rate,
+        min_starts_to_judge=breaker.min_workers_for_rate_check,
+        budget_per_hour=_money(scaling.budget_per_hour_usd),
+        budget_per_day=_money(scaling.budget_per_day_usd),
+    )
+
+
+def _span(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)
+
+
+def _money(amount: float | Decimal | None) -> Decimal | None:
+    return None if amount is None else Decimal(str(amount))
