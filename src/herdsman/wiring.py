@@ -1,14 +1,32 @@
 """Builds every object, once."""
 
+import os
 import secrets
+import socket
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from importlib.metadata import entry_points
+from uuid import uuid4
 
+from herdsman.control.act import Hands
+from herdsman.control.leadership import LeaderPolicy, Leadership
+from herdsman.control.observe import Observer
+from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
+from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
-from herdsman.core.model import JobId
-from herdsman.ports import Clock
+from herdsman.core.errors import InvalidSettings
+from herdsman.core.model import DEFAULT_POOL, JobId, WorkerId
+from herdsman.core.scaling.observation import ScalingPolicy
+from herdsman.core.scaling.registry import OURS, chosen
+from herdsman.ports import Clock, Provider
+from herdsman.providers import registry
+from herdsman.providers.names import Naming
 from herdsman.settings import Settings
+from herdsman.settings.fleet import fleet_policy
+from herdsman.settings.runpod import runpod_options
 from herdsman.store.database import Database
 
 
@@ -20,13 +38,21 @@ class SystemClock:
         time.sleep(duration.total_seconds())
 
 
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The control loop of this replica."""
+
+    leadership: Leadership
+    reconciler: Reconciler
+
+
 def open_database(settings: Settings, clock: Clock | None = None) -> Database:
-    chosen = settings.database
+    chosen_one = settings.database
     return Database(
-        chosen.database_url.get_secret_value(),
+        chosen_one.database_url.get_secret_value(),
         clock=clock or SystemClock(),
-        timeout=timedelta(seconds=chosen.sql_timeout_sec),
-        pool_size=chosen.sql_pool_size,
+        timeout=timedelta(seconds=chosen_one.sql_timeout_sec),
+        pool_size=chosen_one.sql_pool_size,
     )
 
 
@@ -38,6 +64,67 @@ def open_sweeper(settings: Settings, services: Services) -> Sweeper:
     return Sweeper(services, SystemClock(), timedelta(seconds=settings.jobs.sweep_interval_sec))
 
 
+def open_leadership(settings: Settings, database: Database) -> Leadership:
+    leader = settings.leader
+    policy = LeaderPolicy(
+        ttl=timedelta(seconds=leader.leader_ttl_sec), renew=timedelta(seconds=leader.leader_renew_sec)
+    )
+    return Leadership(database, SystemClock(), f"{socket.gethostname()}:{os.getpid()}", policy)
+
+
+def open_provider(settings: Settings) -> Provider:
+    return registry.find("runpod")(runpod_options(settings), SystemClock())
+
+
+def open_control(settings: Settings, services: Services) -> Control:
+    """Raises `InvalidSettings` when the provider or the scaling policy is not there, or lacks something."""
+    database, provider = services.database, open_provider(settings)
+    leadership = open_leadership(settings, database)
+    pools = {DEFAULT_POOL: fleet_policy(settings)}
+    policies = installed_policies()
+    chosen(settings.scaling.scaling_policy, policies)
+    observer = Observer(
+        database=database,
+        provider=provider,
+        leadership=leadership,
+        pools=pools,
+        failure_window=timedelta(minutes=settings.breaker.failure_window_minutes),
+        scaling=policies,
+    )
+    spawner = Spawner(
+        database=database,
+        provider=provider,
+        leadership=leadership,
+        new_worker_id=new_worker_id,
+        name_of=_naming(settings).name,
+        environment_of=lambda worker_id: {"HERDSMAN_WORKER_ID": worker_id},
+    )
+    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner, pools=pools)
+    clock = SystemClock()
+    return Control(
+        leadership,
+        Reconciler(database=database, leadership=leadership, observer=observer, hands=hands, clock=clock),
+    )
+
+
+def installed_policies() -> Mapping[str, ScalingPolicy]:
+    """Ours and those of plugins, by their names."""
+    return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}
+
+
 def new_job_id() -> JobId:
     """Rises with time, so that new jobs lie together in every index."""
     return JobId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}")
+
+
+def new_worker_id() -> WorkerId:
+    return WorkerId(f"gpu-{time.time_ns() // 1_000_000_000}-{uuid4()}")
+
+
+def _naming(settings: Settings) -> Naming:
+    deployment = settings.providers.deployment_id
+    if deployment is None:
+        raise InvalidSettings(
+            "DEPLOYMENT_ID is not set: give this installation a name of its own, so that it ends no machine of another"
+        )
+    return Naming(settings.runpod.runpod_name_prefix, deployment)

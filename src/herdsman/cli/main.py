@@ -7,6 +7,7 @@ import typer
 
 from herdsman import __version__
 from herdsman.cli.config import config
+from herdsman.cli.control import cycle, leader, workers
 from herdsman.cli.database import database
 from herdsman.cli.exits import exit_code
 from herdsman.cli.jobs import cancel, job, jobs, requeue, submit
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, submit, jobs, job, cancel, requeue, plan, config):
+for command in (up, submit, jobs, job, cancel, requeue, workers, leader, plan, cycle, config):
     app.command()(command)
 app.add_typer(database, name="db")
 

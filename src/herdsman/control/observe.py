@@ -31,6 +31,11 @@ class Observer:
         self._note_absences(epoch, instances)
         return self.database.read(lambda tx: self._snapshot(tx, instances))
 
+    def glance(self) -> Snapshot:
+        """The same without writing anything down."""
+        instances = self._list()
+        return self.database.read(lambda tx: self._snapshot(tx, instances))
+
     def _list(self) -> tuple[Instance, ...] | Unseen:
         try:
             return tuple(self.provider.list_instances())

@@ -49,10 +49,11 @@ class Reconciler:
         self._record(cycle)
         return cycle
 
-    def plan(self, epoch: int) -> tuple[Snapshot, tuple[Planned, ...]]:
-        """What a cycle would do now."""
-        seen = self.observer.look(epoch)
-        return seen, decide(seen).steps
+    def plan(self) -> Cycle:
+        """What a cycle would do now; nothing is written and nobody is asked to do anything."""
+        seen = self.observer.glance()
+        steps = tuple(Outcome(step, done=False, said="only planned") for step in decide(seen).steps)
+        return Cycle(started_at=seen.now, epoch=None, seen=seen, outcomes=steps)
 
     def _carry_out(self, seen: Snapshot, epoch: int) -> tuple[Outcome, ...]:
         deadline = self.clock.monotonic() + self.budget_s

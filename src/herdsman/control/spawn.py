@@ -44,8 +44,9 @@ class Spawner:
     def _intend(self, tx: Tx, intent: Intent, policy: FleetPolicy, epoch: int) -> str:
         """P1, P9: every limit is checked while the pool is locked; empty when the place is ours."""
         self.leadership.fence(tx, epoch)
-        if not fleet.intend(tx, intent, policy):
-            return f"pool {intent.pool} has {policy.max_workers} workers alive already"
+        blocked = fleet.intend(tx, intent, policy)
+        if blocked:
+            return blocked
         creates = fleet.created_since(tx, intent.pool, HOUR)
         if policy.max_creates_per_hour is not None and creates > policy.max_creates_per_hour:
             raise CapacityUnavailable(f"{creates} workers were created within the last hour already")

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import cast
 
@@ -31,8 +32,13 @@ def encode(value: object, *, what: str, limit: int) -> str:
 
 def fingerprint(body: Mapping[str, object]) -> str:
     """The same for the same body, whatever the order of its keys."""
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=_plain)
     return sha256(text.encode()).hexdigest()
+
+
+def _plain(value: object) -> str:
+    """One instant is one text, whatever zone it was written in."""
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _walk(value: object, what: str) -> Iterator[tuple[str, object]]:
@@ -47,8 +53,8 @@ def _walk(value: object, what: str) -> Iterator[tuple[str, object]]:
 
 
 def _inside(path: str, part: object) -> Iterator[tuple[str, object]]:
-    if isinstance(part, Mapping):
-        for key, inner in cast("Mapping[object, object]", part).items():
+    if isinstance(part, dict):
+        for key, inner in cast("dict[object, object]", part).items():
             if not isinstance(key, str):
                 raise InvalidRequest(f"{path} has the key {key!r}: keys must be text")
             _check_text(path, key)
@@ -64,7 +70,7 @@ def _check(path: str, part: object) -> None:
     elif isinstance(part, float):
         if not math.isfinite(part):
             raise InvalidRequest(f"{path} is {part}: JSON has no such number")
-    elif not isinstance(part, bool | int | Mapping | list | tuple | None):
+    elif not isinstance(part, bool | int | dict | list | tuple | None):
         raise InvalidRequest(f"{path} is a {type(part).__name__}: only JSON values can be stored")
 
 

@@ -171,6 +171,8 @@ class Worker:
     created_at: datetime
     last_heartbeat: datetime | None
     entered_state_at: datetime
+    error: str | None
+    cost_per_hour: float | None
     metadata: Mapping[str, object]
 
 

@@ -50,7 +50,7 @@ class JobSettings(Group):
     )
     audit_retention_days: Days = Field(
         default=90,
-        description="Days that the audit of workers and leases is kept; a job's goes with the job. 0 keeps it for ever.",
+        description="Days that the audit of workers and leases is kept, that of a job going with the job; 0 keeps it for ever.",
     )
 
     def policy(self) -> JobPolicy:

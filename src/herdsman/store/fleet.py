@@ -15,7 +15,7 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WORKER, WorkerState
 from herdsman.store.database import Tx
-from herdsman.store.reading import record, values
+from herdsman.store.reading import Record, record, values
 from herdsman.store.schema import cycles, fleets, instances, workers
 from herdsman.store.workers import move, register
 
@@ -32,16 +32,21 @@ class Intent:
     provider: str
 
 
-def intend(tx: Tx, intent: Intent, policy: FleetPolicy) -> bool:
-    """Take a place for one more worker; False when the pool is full. The ceiling holds for any number of callers."""
-    _lock_pool(tx, intent.pool)
-    living = (
+def intend(tx: Tx, intent: Intent, policy: FleetPolicy) -> str:
+    """Take a place for one more worker, or say why there is none. The ceiling holds for any number of callers."""
+    pool = _lock_pool(tx, intent.pool)
+    if pool["stopped_by"] is not None:
+        return str(pool["stopped_by"])
+    if pool["wait_until"] is not None and pool["wait_until"] > tx.now():
+        return "the provider had nothing to give a moment ago"
+    living = [state.value for state in WORKER.live]
+    alive = (
         select(func.count())
         .select_from(workers)
-        .where(workers.c.pool == intent.pool, workers.c.status.in_([state.value for state in WORKER.live]))
+        .where(workers.c.pool == intent.pool, workers.c.status.in_(living))
     )
-    if int(values(tx, living)[0]) >= policy.max_workers:
-        return False
+    if int(values(tx, alive)[0]) >= policy.max_workers:
+        return f"pool {intent.pool} has {policy.max_workers} workers alive already"
     register(
         tx,
         intent.worker_id,
@@ -62,7 +67,7 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy) -> bool:
         )
     )
     tx.execute(update(fleets).where(fleets.c.pool == intent.pool).values(last_scaled_at=tx.now()))
-    return True
+    return ""
 
 
 def created_since(tx: Tx, pool: PoolId, span: timedelta) -> int:
@@ -135,8 +140,7 @@ def mark_absent(tx: Tx, lost: Sequence[WorkerId], back: Sequence[WorkerId]) -> N
 
 def wait(tx: Tx, pool: PoolId, first: timedelta, longest: timedelta) -> None:
     """No capacity: the longer it has lasted, the longer we wait before asking again."""
-    _lock_pool(tx, pool)
-    waits = int(values(tx, select(fleets.c.waits).where(fleets.c.pool == pool))[0])
+    waits = int(_lock_pool(tx, pool)["waits"])
     pause = min(longest, first * 2 ** min(waits, 16))
     changed = {"waits": waits + 1, "wait_until": tx.now() + pause}
     tx.execute(update(fleets).where(fleets.c.pool == pool).values(changed))
@@ -163,10 +167,14 @@ def ref_of(tx: Tx, worker_id: WorkerId) -> InstanceRef | None:
     return None if found is None or found["instance_ref"] is None else InstanceRef(found["instance_ref"])
 
 
-def _lock_pool(tx: Tx, pool: PoolId) -> None:
-    query = select(fleets.c.pool).where(fleets.c.pool == pool).with_for_update()
-    if record(tx, query) is None:
+def _lock_pool(tx: Tx, pool: PoolId) -> Record:
+    query = select(fleets).where(fleets.c.pool == pool).with_for_update()
+    found = record(tx, query)
+    if found is None:
         tx.execute(insert(fleets).values(pool=pool, waits=0))
+        found = record(tx, query)
+    assert found is not None
+    return found
 
 
 def _change(tx: Tx, worker_id: WorkerId, changed: dict[str, Any]) -> None:

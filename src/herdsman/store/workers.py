@@ -10,7 +10,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.states import SERVING, WORKER, WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, one_of
-from herdsman.store.reading import record
+from herdsman.store.reading import Record, record, records
 from herdsman.store.schema import jobs, workers
 
 BEAT = Hot(
@@ -95,6 +95,15 @@ def get(tx: Tx, worker_id: WorkerId) -> Worker:
     row = record(tx, select(workers).where(workers.c.id == worker_id))
     if row is None:
         raise NotFound(f"there is no worker {worker_id!r}")
+    return _to_worker(row)
+
+
+def page(tx: Tx, limit: int) -> list[Worker]:
+    query = select(workers).order_by(workers.c.created_at.desc(), workers.c.id).limit(limit)
+    return [_to_worker(row) for row in records(tx, query)]
+
+
+def _to_worker(row: Record) -> Worker:
     return Worker(
         id=WorkerId(row["id"]),
         pool=PoolId(row["pool"]),
@@ -104,5 +113,7 @@ def get(tx: Tx, worker_id: WorkerId) -> Worker:
         created_at=row["created_at"],
         last_heartbeat=row["last_heartbeat"],
         entered_state_at=row["entered_state_at"],
+        error=row["error_reason"],
+        cost_per_hour=row["cost_per_hour"],
         metadata=row["metadata"],
     )

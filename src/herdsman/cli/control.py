@@ -1,0 +1,89 @@
+"""`herdsman cycle`, `leader` and `workers`: the control loop by hand, who runs it, and what it keeps."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.shown import Output, age, print_json
+from herdsman.control.cycle import Cycle
+from herdsman.core.model import Worker
+from herdsman.store import leader as leader_row
+from herdsman.store.workers import page as worker_page
+from herdsman.wiring import open_control
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+
+
+def cycle(
+    output: OutputOption = Output.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show every step with its reasons.")] = False,
+) -> None:
+    """Look at the fleet once, do what it needs, and exit: 0 when all of it could be done."""
+    services = services_here()
+    control = open_control(settings_here(), services)
+    if dry_run:
+        _show(control.reconciler.plan(), json=as_json or output is Output.JSON, explain=True)
+        return
+    control.leadership.campaign()
+    ran = control.reconciler.tick()
+    control.leadership.resign()
+    _show(ran, json=as_json or output is Output.JSON, explain=explain)
+    if ran.epoch is not None and not ran.complete:
+        raise typer.Exit(1)
+
+
+def leader(output: OutputOption = Output.TABLE) -> None:
+    """Say which replica leads, since when, and under which epoch."""
+    services = services_here()
+    now, term = services.database.read(lambda tx: (tx.now(), leader_row.find(tx)))
+    leads = term is not None and term.expires_at > now
+    if output is Output.JSON:
+        print_json({"leader": term, "leads": leads})
+    elif term is None:
+        typer.echo("nobody has led yet; start one with: herdsman cycle")
+    else:
+        verb = "leads" if leads else "led last"
+        typer.echo(f"{term.holder} {verb}, epoch {term.epoch}, since {age(term.acquired_at)} ago")
+
+
+def workers(
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 50,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List workers, newest first."""
+    found = services_here().database.read(lambda tx: worker_page(tx, limit))
+    if output is Output.JSON:
+        print_json({"workers": found})
+    elif not found:
+        typer.echo("no workers; the control loop makes them: herdsman cycle")
+    else:
+        _print_workers(found)
+
+
+def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
+    if json:
+        print_json({**ran.summary(), "steps": ran.steps()} if explain else ran.summary())
+        return
+    if ran.skipped:
+        typer.echo(f"nothing was done: {ran.skipped}")
+    for step in ran.steps():
+        if explain or step["action"] != "Note":
+            result = "" if step["done"] else f" [not done: {step['said']}]"
+            typer.echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
+    summary = ran.summary()
+    typer.echo(f"{summary['status']}")
+
+
+def _print_workers(found: list[Worker]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("WORKER", "POOL", "STATE", "WHY", "HEARTBEAT", "AGE"):
+        table.add_column(heading, no_wrap=heading == "WORKER")
+    for each in found:
+        beat = f"{age(each.last_heartbeat)} ago" if each.last_heartbeat else "never"
+        table.add_row(each.id, each.pool, each.state, each.error or each.reason, beat, age(each.created_at))
+    Console(width=None if Console().is_terminal else 140).print(table)

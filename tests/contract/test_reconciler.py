@@ -1,0 +1,191 @@
+"""S0 and P1 to P5: a fleet at Runpod is grown, healed and shrunk, and nothing leaks."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from herdsman.control.commands import claim_job, complete_job, find_job
+from herdsman.control.services import Services
+from herdsman.core.model import WorkerId
+from herdsman.core.states import JobState
+from herdsman.store import ledger
+from herdsman.testing.runpod import Fault
+from tests.builders import a_job
+from tests.databases import MovingClock
+from tests.herd import Herd, a_herd
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_herd(services, clock) as herd:
+        yield herd
+
+
+def names(herd: Herd) -> list[str]:
+    return [pod.name for pod in herd.fake.ledger.alive]
+
+
+def test_the_floor_is_kept_and_refilled(herd: Herd) -> None:
+    """S0-03"""
+    replica = herd.replica()
+    first = herd.cycle(replica).summary()
+    assert first["actions"]["workers_spawned"] == 2  # type: ignore[index]
+    herd.cycle(replica)
+    assert len(herd.fake.ledger.alive) == 2
+    herd.fake.vanish(herd.fake.ledger.alive[0].id)
+    herd.with_policy(heartbeat_timeout=timedelta(seconds=5))
+    for _ in range(8):
+        herd.cycle(herd.replica())
+    assert len(herd.fake.ledger.alive) == 2
+
+
+def test_a_queue_grows_the_fleet_up_to_the_ceiling_and_no_further(herd: Herd) -> None:
+    """S0-04, S0-34"""
+    for number in range(100):
+        a_job(herd.services, job_id=f"j{number}")
+    replica = herd.replica()
+    for _ in range(5):
+        herd.cycle(replica)
+    assert len(herd.fake.ledger.alive) == 10
+    assert herd.fake.ledger.most_alive == 10
+
+
+def test_two_replicas_at_once_are_one_fleet(herd: Herd) -> None:
+    """C-09: only the leader acts."""
+    one, two = herd.replica("one"), herd.replica("two")
+    for _ in range(3):
+        herd.cycle(one, later=timedelta(seconds=1))
+        ran = herd.cycle(two, later=timedelta(seconds=1))
+        assert ran.skipped == "another replica leads"
+    assert herd.fake.ledger.most_alive == 2
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.CREATED_THEN_500, Fault.CREATED_THEN_CUT, Fault.CREATED_THEN_GARBAGE]
+)
+def test_a_lost_answer_is_found_again_by_name_and_never_asked_twice(herd: Herd, fault: Fault) -> None:
+    """P2, S0-29: created but unanswered counts as alive, and shows up in the next listing."""
+    herd.fake.faults.turn_on(fault)
+    replica = herd.replica()
+    first = herd.cycle(replica)
+    assert not first.complete
+    assert len(names(herd)) == 2
+    herd.fake.faults.turn_off(fault)
+    for _ in range(4):
+        herd.cycle(replica)
+    assert len(names(herd)) == 2
+    assert all(len(herd.fake.ledger.creates(name)) == 1 for name in names(herd))
+    assert herd.fake.ledger.most_alive == 2
+
+
+def test_an_instance_that_stays_invisible_for_a_while_is_not_made_again(herd: Herd) -> None:
+    herd.fake.faults.turn_on(Fault.CREATED_THEN_500)
+    herd.fake.faults.turn_on(Fault.LISTING_LAG, lasting=timedelta(minutes=3))
+    replica = herd.replica()
+    for _ in range(4):
+        herd.cycle(replica)
+    assert herd.fake.ledger.most_alive == 2
+    herd.fake.faults.turn_off(Fault.CREATED_THEN_500)
+    for _ in range(6):
+        herd.cycle(replica)
+    assert herd.fake.ledger.most_alive == 2
+
+
+def test_no_capacity_waits_and_blames_no_worker(herd: Herd) -> None:
+    """L1-07"""
+    herd.fake.faults.turn_on(Fault.NO_CAPACITY)
+    replica = herd.replica()
+    herd.cycle(replica, later=timedelta(seconds=5))
+    asked = len(herd.fake.ledger.requests)
+    second = herd.cycle(replica, later=timedelta(seconds=5))
+    assert [step["code"] for step in second.steps()] == ["PROVIDER_WAITS"]
+    assert sum(1 for each in herd.fake.ledger.requests[asked:] if each.operation == "create") == 0
+    herd.fake.faults.turn_off(Fault.NO_CAPACITY)
+    for _ in range(3):
+        herd.cycle(replica)
+    assert len(names(herd)) == 2
+
+
+def test_a_refused_key_stops_spawning_with_one_try(herd: Herd) -> None:
+    herd.fake.faults.turn_on(Fault.UNAUTHORIZED, only=frozenset({"create"}))
+    replica = herd.replica()
+    for _ in range(3):
+        herd.cycle(replica)
+    assert [step["code"] for step in herd.cycle(replica).steps()] == ["PROVIDER_REJECTED"]
+    assert sum(1 for each in herd.fake.ledger.requests if each.operation == "create") == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.STORM_500, Fault.STORM_429, Fault.HTML_502, Fault.LISTING_CUT])
+def test_who_cannot_list_destroys_and_creates_nothing(herd: Herd, fault: Fault) -> None:
+    replica = herd.replica()
+    herd.cycle(replica)
+    herd.cycle(replica)
+    before = names(herd)
+    herd.fake.faults.turn_on(
+        fault, only=frozenset({"list"}) if fault is not Fault.LISTING_CUT else frozenset()
+    )
+    for _ in range(3):
+        assert "could not be looked at" in str(herd.cycle(replica).summary()["skipped"])
+    assert names(herd) == before
+
+
+def test_what_belongs_to_nobody_is_ended_and_what_is_not_ours_is_left_alone(herd: Herd) -> None:
+    """P3, X1-04"""
+    replica = herd.replica()
+    herd.cycle(replica)
+    foreign = herd.fake.add_foreign("gpu--other--w1")
+    herd.fake.faults.turn_on(Fault.CREATED_TWICE, times=1)
+    a_job(herd.services)
+    herd.with_policy(min_workers=3)
+    replica = herd.replica()
+    for _ in range(6):
+        herd.cycle(replica)
+    assert len(names(herd)) == 3
+    assert next(pod for pod in herd.fake.ledger.pods if pod.id == foreign).alive
+
+
+def test_a_delete_without_effect_is_asked_for_again(herd: Herd) -> None:
+    """P5: a worker is terminated only when its instance is seen to be gone."""
+    herd.with_policy(min_workers=0, idle_timeout=timedelta(seconds=10))
+    for number in range(1):
+        a_job(herd.services, job_id=f"only-{number}")
+    replica = herd.replica()
+    herd.cycle(replica)
+    herd.cycle(replica)
+    worker = WorkerId(names(herd)[0].rpartition("--")[2])
+    claim = claim_job(herd.services, worker)
+    assert claim is not None
+    herd.fake.faults.turn_on(Fault.DELETE_IGNORED, times=1)
+    complete_job(herd.services, claim.key)
+    for _ in range(10):
+        herd.cycle(replica)
+    assert names(herd) == []
+    deletes = [each for each in herd.fake.ledger.requests if each.operation == "delete"]
+    assert len(deletes) >= 2
+
+
+def test_the_job_of_a_lost_worker_is_queued_again_once(herd: Herd) -> None:
+    """S0-24, S0-35"""
+    herd.with_policy(min_workers=1, stuck_timeout=timedelta(seconds=40))
+    job_id = a_job(herd.services)
+    replica = herd.replica()
+    herd.cycle(replica)
+    herd.cycle(replica)
+    worker = WorkerId(names(herd)[0].rpartition("--")[2])
+    assert claim_job(herd.services, worker) is not None
+    for _ in range(4):
+        herd.cycle(replica)
+    assert find_job(herd.services, job_id).state is JobState.PENDING
+    assert find_job(herd.services, job_id).worker_losses == 1
+    assert worker not in {name.rpartition("--")[2] for name in names(herd)}
+    assert len(names(herd)) == 1
+
+
+def test_the_bill_equals_our_ledger(herd: Herd) -> None:
+    replica = herd.replica()
+    for _ in range(10):
+        herd.cycle(replica)
+    stays = herd.services.database.read(lambda tx: (tx.now(), ledger.stays(tx, tx.now() - timedelta(days=1))))
+    ours = sum(stay.cost(stay.started_at, stays[0]) for stay in stays[1])
+    assert float(ours) == pytest.approx(float(herd.fake.ledger.cost), rel=0.02)

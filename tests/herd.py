@@ -1,0 +1,79 @@
+"""A whole control loop at a fake Runpod, in a time that the test moves."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import count
+
+from herdsman.control.act import Hands
+from herdsman.control.cycle import Cycle
+from herdsman.control.leadership import LeaderPolicy, Leadership
+from herdsman.control.observe import Observer
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.services import Services
+from herdsman.control.spawn import Spawner
+from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.core.policy import FleetPolicy, Promotion
+from herdsman.core.scaling.registry import OURS
+from herdsman.testing.runpod import FakeRunpod, ManualClock
+from tests.databases import MovingClock
+from tests.runpod import KEY, NAMING, a_provider
+
+# A pod that runs is enough of a worker here: nothing runs in it.
+POLICY = FleetPolicy(promotion=Promotion.POD, heartbeat_timeout=timedelta(days=1))
+
+
+@dataclass
+class Herd:
+    services: Services
+    fake: FakeRunpod
+    moving: MovingClock
+    hands_of_time: ManualClock
+    policy: FleetPolicy = POLICY
+    _workers = count()
+
+    def replica(self, holder: str = "one") -> Reconciler:
+        database, provider = self.services.database, a_provider(self.fake)
+        leadership = Leadership(database, self.hands_of_time, holder, LeaderPolicy())
+        pools = {DEFAULT_POOL: self.policy}
+        observer = Observer(
+            database=database,
+            provider=provider,
+            leadership=leadership,
+            pools=pools,
+            failure_window=timedelta(minutes=5),
+            scaling=OURS,
+        )
+        spawner = Spawner(
+            database=database,
+            provider=provider,
+            leadership=leadership,
+            new_worker_id=lambda: WorkerId(f"gpu-{next(self._workers)}"),
+            name_of=NAMING.name,
+            environment_of=lambda worker_id: {"HERDSMAN_WORKER_ID": worker_id},
+        )
+        hands = Hands(
+            services=self.services, provider=provider, leadership=leadership, spawner=spawner, pools=pools
+        )
+        return Reconciler(
+            database=database, leadership=leadership, observer=observer, hands=hands, clock=self.hands_of_time
+        )
+
+    def cycle(self, replica: Reconciler, *, later: timedelta = timedelta(seconds=30)) -> Cycle:
+        """One cycle, and then time passes."""
+        replica.leadership.campaign()
+        ran = replica.tick()
+        self.moving.advance(later)
+        self.hands_of_time.advance(later)
+        return ran
+
+    def with_policy(self, **changed: object) -> None:
+        self.policy = replace(self.policy, **changed)  # type: ignore[arg-type]  # a test names real fields
+
+
+@contextmanager
+def a_herd(services: Services, moving: MovingClock) -> Generator[Herd]:
+    hands_of_time = ManualClock()
+    with FakeRunpod(key=KEY, clock=hands_of_time, run_commands=False) as fake:
+        yield Herd(services, fake, moving, hands_of_time)
