@@ -3,9 +3,8 @@
 import sys
 from dataclasses import dataclass
 
-from scripts.system_packages import install
-
 from herdsman.testing.servers.programs import find_program
+from scripts.system_packages import install
 
 
 @dataclass(frozen=True)

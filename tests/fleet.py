@@ -53,7 +53,7 @@ def a_worker(
 
 def an_instance(worker: SeenWorker, state: InstanceState = InstanceState.RUNNING) -> Instance:
     ref = worker.instance_ref or InstanceRef(f"pod-{worker.id}")
-    return Instance(ref=ref, name=worker.instance_name, state=state)
+    return Instance(ref=ref, name=worker.instance_name or "", state=state)
 
 
 def a_snapshot(

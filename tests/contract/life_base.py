@@ -42,6 +42,7 @@ class LifeBase(RuleBasedStateMachine):
         self.model = Model(NOON)
         self.name = f"example-{next(EXAMPLES)}"
         self.sent: dict[JobId, NewJob] = {}
+        self.claims: list[Claim] = []
         self.workers = [a_worker(services, f"{self.name}-{number}", pool=self.name) for number in range(2)]
 
     def teardown(self) -> None:
@@ -76,6 +77,20 @@ class LifeBase(RuleBasedStateMachine):
             "pool": PoolId(self.name),
         }
         return NewJob(**usual, **wanted)
+
+    def a_job(self, choice: int) -> JobId:
+        return list(self.model.jobs)[choice % len(self.model.jobs)]
+
+    def an_ended_job(self, choice: int) -> JobId:
+        """Any, where none has ended."""
+        ended = [job_id for job_id, job in self.model.jobs.items() if job.state in ENDS]
+        return ended[choice % len(ended)] if ended else self.a_job(choice)
+
+    def a_claim(self, choice: int, late: bool) -> Claim:
+        """One that holds its job; a late one, or any where none does, may have lost it."""
+        good = [claim for claim in self.claims if self.model.holder_of(claim.key)]
+        chosen = good if good and not late else self.claims
+        return chosen[choice % len(chosen)]
 
     def said(self, claim: Claim, word: Callable[[], object]) -> ModelJob | None:
         """The job if the claim holds it; else the word must be refused (J3)."""

@@ -11,6 +11,7 @@ from herdsman.core.errors import StaleWrite
 from herdsman.store import leader
 from herdsman.store.database import Database, Tx
 from herdsman.store.leader import Term
+from herdsman.wiring import SystemClock
 from tests.databases import MovingClock
 
 POLICY = LeaderPolicy()
@@ -115,8 +116,6 @@ def test_who_resigns_lets_the_next_one_in_at_once(candidate: Callable[[str], Lea
 
 def test_of_many_that_ask_at_once_one_leads(database: Database) -> None:
     def ask(name: str) -> Term | None:
-        from herdsman.wiring import SystemClock
-
         return Leadership(database, SystemClock(), name, POLICY).campaign()
 
     with ThreadPoolExecutor(8) as threads:
@@ -125,7 +124,9 @@ def test_of_many_that_ask_at_once_one_leads(database: Database) -> None:
     assert {term.epoch for term in terms} == {1}
 
 
-def test_nobody_takes_over_while_a_fenced_write_is_open(database: Database, candidate: Callable[[str], Leadership]) -> None:
+def test_nobody_takes_over_while_a_fenced_write_is_open(
+    database: Database, candidate: Callable[[str], Leadership]
+) -> None:
     """The takeover waits for the write, or the write sees the takeover; never both."""
     ann = candidate("ann")
     term = ann.campaign()

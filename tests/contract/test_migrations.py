@@ -49,18 +49,7 @@ def test_an_upgrade_may_be_repeated(database: Database) -> None:
         assert len(before) == len(all_guards())
 
 
-def test_an_upgrade_that_was_cut_short_is_finished_by_the_next(empty: Database) -> None:
-    """S7. MariaDB cannot undo DDL: tables without a version row are what a crash leaves there."""
-    upgrade(empty)
-    with empty.alone() as connection:
-        connection.execute(text("DROP TABLE alembic_version"))
-        connection.execute(text("DROP TABLE job_tags"))
-        connection.commit()
-    upgrade(empty)
-    require_current(empty)
-
-
-def test_two_upgrades_at_once_do_not_disturb_each_other(backend: Backend, empty: Database) -> None:
+def test_two_upgrades_at_once_do_not_disturb_each_other(empty: Database) -> None:
     url = empty.engine.url.render_as_string(hide_password=False)
     with opened(url) as other, ThreadPoolExecutor(2) as threads:
         assert list(threads.map(upgrade, [empty, other])) == [latest(), latest()]

@@ -21,6 +21,7 @@ from herdsman.core.errors import NotFound
 from herdsman.core.model import NewJob, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
+from herdsman.store import fleet
 from herdsman.store.upkeep import BATCH
 from tests.builders import a_claim, a_job, an_ended_job, claimed, replayed, scalar
 from tests.databases import MovingClock
@@ -130,6 +131,21 @@ def test_a_clock_that_jumped_back_does_not_stop_the_pruning(services: Services, 
     clock.advance(timedelta(minutes=10))
     prune(services)
     assert rows(services, "orchestrator_jobs") == 0
+
+
+def test_the_record_of_a_cycle_is_kept_for_a_week(services: Services, clock: MovingClock) -> None:
+    def record(count: int) -> None:
+        services.database.transact(
+            lambda tx: [fleet.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(count)]
+        )
+
+    record(BATCH + 1)
+    clock.advance(7 * DAY)
+    assert prune(services) == 0
+    clock.advance(timedelta(microseconds=1))
+    record(1)
+    assert prune(services) == BATCH + 1
+    assert rows(services, "orchestrator_cycles") == 1
 
 
 def rows(services: Services, table: str) -> int:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 import pytest
-from tests.docs.pages import ROOT, page
 
 from herdsman.core.machine import AnyMachine
 from herdsman.core.states import MACHINES
+from tests.docs.pages import ROOT, page
 
 ARCHITECTURE = page("ARCHITECTURE.md")
 

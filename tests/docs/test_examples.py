@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.docs.pages import ROOT, Page, page, pages
 from tests.docs.running import OUTPUT, RUN, Difference, Reader, matches
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from tests.docs.pages import ROOT, Page, pages
 
 _PATH = re.compile(r"`((?:src|tests|docs|scripts|bench|deploy)/[\w./*-]*)`")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import typer.main
-from tests.docs.pages import ROOT, page, pages, table
 
 from herdsman.cli.exits import EXIT_CODES
 from herdsman.cli.main import app
@@ -19,6 +18,7 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.settings.catalogue import CATALOGUE
 from herdsman.store import hot, jobs, server, submissions
+from tests.docs.pages import ROOT, page, pages, table
 
 CLI = page("docs/reference/cli.md")
 LIFE = page("docs/life-of-a-job.md")

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import NullPool, create_engine
-from tests.databases import opened
-from tests.docs.pages import page, pages
 
 from herdsman.control import commands
 from herdsman.control.services import Services
@@ -19,6 +17,8 @@ from herdsman.store.upgrade import require_current, upgrade
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wiring import new_job_id
+from tests.databases import opened
+from tests.docs.pages import page, pages
 
 PASSWORDS = {"herdsman_owner": "change-me", "herdsman_app": "change-me-too"}
 

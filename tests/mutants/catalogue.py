@@ -21,7 +21,9 @@ class Mutant:
     def apply(self, source: Path) -> None:
         path = source / self.file
         text = path.read_text()
-        assert text.count(self.was) == 1, f"{self.name}: its text occurs {text.count(self.was)} times in {self.file}"
+        assert text.count(self.was) == 1, (
+            f"{self.name}: its text occurs {text.count(self.was)} times in {self.file}"
+        )
         path.write_text(text.replace(self.was, self.becomes))
 
 
@@ -54,8 +56,8 @@ MUTANTS = (
         name="any_token_completes",
         breaks="J3: only the current claim may complete a job",
         file="herdsman/store/claims.py",
-        was="jobs.c.claim_token == bindparam(\"b_token\"))",
-        becomes="bindparam(\"b_token\") == bindparam(\"b_token\"))",
+        was='jobs.c.claim_token == bindparam("b_token"))',
+        becomes='bindparam("b_token") == bindparam("b_token"))',
         noticed_by=(f"{CONTRACT}/test_stale.py",),
     ),
     Mutant(

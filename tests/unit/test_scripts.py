@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from scripts import ensure_servers, system_packages
 from scripts.install_locked import names
 from scripts.lock import without_places

@@ -1,5 +1,6 @@
 """The control loop: observe, decide, act, record."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -24,6 +25,12 @@ from herdsman.store.database import Database, Tx
 
 log = structlog.get_logger()
 
+Wanted = Callable[[Planned], bool]
+
+
+def everything(_step: Planned) -> bool:
+    return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
@@ -35,8 +42,8 @@ class Reconciler:
     budget_s: float = 25.0
     """Seconds after which what is left of a plan waits for the next cycle, which plans it anew."""
 
-    def tick(self) -> Cycle:
-        """One cycle. Who does not lead, or cannot see, does nothing and says why."""
+    def tick(self, wanted: Wanted = everything) -> Cycle:
+        """One cycle, or the wanted part of it. Who does not lead, or cannot see, does nothing and says why."""
         term = self.leadership.term
         if term is None:
             return Cycle(started_at=None, epoch=None, seen=None, skipped="another replica leads")
@@ -44,7 +51,8 @@ class Reconciler:
             seen = self.observer.look(term.epoch)
         except (StoreUnavailable, StaleWrite) as error:
             return self._blind(term.epoch, error)
-        outcomes = self._carry_out(seen, term.epoch)
+        steps = [step for step in decide(seen).steps if wanted(step)]
+        outcomes = self._carry_out(steps, seen, term.epoch)
         cycle = Cycle(started_at=seen.now, epoch=term.epoch, seen=seen, outcomes=outcomes)
         self._record(cycle)
         return cycle
@@ -55,10 +63,10 @@ class Reconciler:
         steps = tuple(Outcome(step, done=False, said="only planned") for step in decide(seen).steps)
         return Cycle(started_at=seen.now, epoch=None, seen=seen, outcomes=steps)
 
-    def _carry_out(self, seen: Snapshot, epoch: int) -> tuple[Outcome, ...]:
+    def _carry_out(self, steps: Sequence[Planned], seen: Snapshot, epoch: int) -> tuple[Outcome, ...]:
         deadline = self.clock.monotonic() + self.budget_s
         outcomes: list[Outcome] = []
-        for step in decide(seen).steps:
+        for step in steps:
             if self.clock.monotonic() > deadline:
                 outcomes.append(Outcome(step, done=False, said="no time was left in this cycle"))
                 continue

@@ -30,6 +30,7 @@ class Code(StrEnum):
     IDLE = "IDLE"
     INSTANCE_GONE = "INSTANCE_GONE"
     FAILSAFE = "FAILSAFE"
+    BY_HAND = "BY_HAND"
     # Why a job or an instance is taken care of.
     WORKER_FAILED = "WORKER_FAILED"
     DRAINED = "DRAINED"

@@ -14,6 +14,7 @@ from herdsman.ports import Clock
 from herdsman.store.engine import open_engines
 from herdsman.store.faults import Contended, Fault, classify, explain, translate
 from herdsman.store.hot import Hot, Ready, Row, padded, room_for
+from herdsman.store.patience import waiting_at_most
 
 T = TypeVar("T")
 
@@ -155,7 +156,7 @@ class Database:
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * (0.5 + self._chance())
 
     def _once(self, engine: Engine, work: Callable[[Tx], T]) -> T:
-        with self._connected(engine) as connection:
+        with self._connected(engine) as connection, waiting_at_most(self._timeout, connection):
             with self._translated(engine, connection):
                 connection.begin()
                 tx = Tx(self, connection)

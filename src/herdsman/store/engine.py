@@ -10,6 +10,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from herdsman.core.errors import StoreMisconfigured
+from herdsman.store import patience
 
 SUPPORTED = {"sqlite": "sqlite", "postgresql": "psycopg", "mysql": "pymysql"}
 
@@ -137,6 +138,7 @@ def _postgres(url: URL, timeout: timedelta, pool_size: int) -> Engine:
             "prepare_threshold": None,
         },
     )
+    event.listen(engine, "do_connect", patience.connect)
     event.listen(engine, "connect", _postgres_json_as_text)
     return engine
 

@@ -10,7 +10,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
-from herdsman.store import triggers
+from herdsman.store import triggers, views
 from herdsman.store.database import Database
 from herdsman.store.server import inspect_server
 
@@ -21,14 +21,17 @@ _LONGEST_WAIT_S = 60
 
 
 def upgrade(database: Database) -> str:
-    """Migrate and put the guards in place; harmless to repeat, and safe when two do it at once."""
+    """Migrate and put guards and views in place; harmless to repeat, and safe when two do it at once."""
     inspect_server(database)
     with database.alone() as connection, _locked(connection):
         _refuse_newer(connection)
         config = _config()
         config.attributes["connection"] = connection
+        if MigrationContext.configure(connection).get_current_revision() != latest():
+            views.drop(connection)
         command.upgrade(config, "head")
         triggers.install(connection)
+        views.install(connection)
         connection.commit()
     return latest()
 
@@ -51,8 +54,10 @@ def schema_fault(database: Database) -> str | None:
             return _newer(found)
         if found != latest():
             return f"the database has schema {found}, we need {latest()}: run herdsman db upgrade"
-        gone = triggers.missing(connection)
-        return f"the database lacks the guards {', '.join(gone)}: run herdsman db upgrade" if gone else None
+        for what, gone in (("guards", triggers.missing(connection)), ("views", views.missing(connection))):
+            if gone:
+                return f"the database lacks the {what} {', '.join(gone)}: run herdsman db upgrade"
+        return None
 
 
 def _refuse_newer(connection: Connection) -> None:

@@ -1,6 +1,6 @@
 """What time does to jobs: due ones are queued, old ones are removed. Every pass is bounded."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, and_, bindparam, delete, exists, insert, or_, select, update
@@ -12,9 +12,11 @@ from herdsman.core.states import JOB, LEASE, WORKER, JobState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.reading import values
-from herdsman.store.schema import audit, job_attempts, job_tags, jobs, leases, retention, workers
+from herdsman.store.schema import audit, cycles, job_attempts, job_tags, jobs, leases, retention, workers
 
 BATCH = 500
+CYCLES_KEPT = timedelta(days=7)
+"""How long it can be asked what the control loop decided, and why."""
 
 DUE = Hot(
     select(jobs.c.job_id)
@@ -75,6 +77,15 @@ def prune_audit(tx: Tx, before: datetime) -> int:
     if found:
         allow_pruning(tx, before)
         tx.execute(delete(audit).where(audit.c.id.in_(found)))
+    return len(found)
+
+
+def prune_cycles(tx: Tx, before: datetime) -> int:
+    """Remove the next batch of records of control cycles that began before then."""
+    query = select(cycles.c.id).where(cycles.c.started_at < before).order_by(cycles.c.started_at)
+    found = values(tx, query.limit(BATCH).with_for_update(skip_locked=True))
+    if found:
+        tx.execute(delete(cycles).where(cycles.c.id.in_(found)))
     return len(found)
 
 

@@ -26,7 +26,7 @@ def test_an_instance_of_nobody_is_ended() -> None:
 
 def test_the_second_instance_of_a_worker_is_ended() -> None:
     worker = a_worker()
-    twin = stray(worker.instance_name, "pod-twin")
+    twin = stray("herd-w1", "pod-twin")
     (action,) = decide(a_snapshot(worker, instances=(an_instance(worker), twin))).actions
     assert isinstance(action, EndStray)
     assert action.ref == twin.ref
