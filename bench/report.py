@@ -40,15 +40,27 @@ def report(measured: Sequence[Measured], effort: Effort) -> str:
 
 
 def _head(measured: Sequence[Measured], effort: Effort) -> str:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("SQLAlchemy", "psycopg", "PyMySQL"))
     cycles = " and ".join(f"{effort.cycles[size]} x {size}" for size in SIZES)
     return HEAD.format(
-        date=f"{datetime.now(UTC):%Y-%m-%d}",
-        machine=f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
-        programs=f"Python {platform.python_version()}, {packages}",
+        date=today(),
+        machine=machine(),
+        programs=programs(),
         rounds=f"{effort.rounds} rounds; each submits, claims and completes {cycles} jobs",
         databases="\n".join(f"- {one.place.name} {one.place.version}: {one.settings}." for one in measured),
     )
+
+
+def today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def machine() -> str:
+    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def programs() -> str:
+    packages = ", ".join(f"{name} {version(name)}" for name in ("SQLAlchemy", "psycopg", "PyMySQL"))
+    return f"Python {platform.python_version()}, {packages}"
 
 
 def _processor() -> str:

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from herdsman.core.gpu import GpuReport
 from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
+from herdsman.core.model import Beat, Claim, ClaimKey, Failure
+from herdsman.core.states import JobState
 
 
 class Clock(Protocol):
@@ -43,4 +46,38 @@ class Provider(Protocol):
 
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
         """The last lines that the instance wrote, for a person; empty when there are none to be had."""
+        ...
+
+
+class WorkQueue(Protocol):
+    """Where one worker gets its jobs and says what becomes of them. Each word may be repeated safely.
+
+    `StaleWrite` and `NotFound` mean that the claim, or the worker itself, is no longer wanted: stop. Any other
+    `HerdsmanError` means that nothing is known to have arrived.
+    """
+
+    def claim(self) -> Claim | None:
+        """The next job; None when there is none, or when this worker may not have one."""
+        ...
+
+    def start(self, key: ClaimKey) -> None: ...
+
+    def beat(self, key: ClaimKey | None, report: GpuReport | None = None) -> Beat:
+        """Keeps the worker and its claim alive together, and brings back what it must do."""
+        ...
+
+    def progress(self, key: ClaimKey, done: float, note: str | None = None) -> None: ...
+
+    def complete(self, key: ClaimKey, result: object) -> JobState:
+        """What the job became: `done`, or `cancelled` when the result came too late."""
+        ...
+
+    def fail(self, key: ClaimKey, failure: Failure) -> JobState: ...
+
+    def release(self, key: ClaimKey, why: str) -> JobState:
+        """Give the job back unharmed; one that was cancelled becomes `cancelled`."""
+        ...
+
+    def leave(self) -> None:
+        """Say that this worker takes no more jobs and is about to exit."""
         ...

@@ -26,8 +26,10 @@ from herdsman.providers import registry
 from herdsman.providers.names import Naming
 from herdsman.settings import Settings
 from herdsman.settings.fleet import fleet_policy
+from herdsman.settings.local import LOCAL, local_deployment, local_options
 from herdsman.settings.runpod import runpod_options
 from herdsman.store.database import Database
+from herdsman.store.session_lock import open_session_lock
 
 
 class SystemClock:
@@ -66,14 +68,20 @@ def open_sweeper(settings: Settings, services: Services) -> Sweeper:
 
 def open_leadership(settings: Settings, database: Database) -> Leadership:
     leader = settings.leader
-    policy = LeaderPolicy(
-        ttl=timedelta(seconds=leader.leader_ttl_sec), renew=timedelta(seconds=leader.leader_renew_sec)
-    )
-    return Leadership(database, SystemClock(), f"{socket.gethostname()}:{os.getpid()}", policy)
+    # A follower may look more often than it is told to, never less: nobody leads until it does.
+    follow = min(timedelta(seconds=leader.gpu_orchestrator_leader_loop_s), LeaderPolicy().follow)
+    ttl, renew = timedelta(seconds=leader.leader_ttl_sec), timedelta(seconds=leader.leader_renew_sec)
+    policy = LeaderPolicy(ttl=ttl, renew=renew, follow=follow)
+    lock = open_session_lock(database, leader.gpu_orchestrator_leader_lock, idle=ttl)
+    return Leadership(database, SystemClock(), f"{socket.gethostname()}:{os.getpid()}", policy, lock)
 
 
 def open_provider(settings: Settings) -> Provider:
-    return registry.find("runpod")(runpod_options(settings), SystemClock())
+    """The one that PROVIDER names. A plugin of others is opened without options, and reads its own settings."""
+    name = settings.providers.provider
+    opening = registry.find(name)
+    options = {"local": local_options, "runpod": runpod_options}.get(name)
+    return opening({} if options is None else options(settings), SystemClock())
 
 
 def open_control(settings: Settings, services: Services) -> Control:
@@ -122,7 +130,8 @@ def new_worker_id() -> WorkerId:
 
 
 def _naming(settings: Settings) -> Naming:
-    deployment = settings.providers.deployment_id
+    providers = settings.providers
+    deployment = local_deployment(settings) if providers.provider == LOCAL else providers.deployment_id
     if deployment is None:
         raise InvalidSettings(
             "DEPLOYMENT_ID is not set: give this installation a name of its own, so that it ends no machine of another"

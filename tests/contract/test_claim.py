@@ -118,6 +118,13 @@ def test_a_claim_of_many_takes_the_next_in_line(services: Services) -> None:
     assert all(len(find_attempts(services, claim.key.job_id)) == 1 for claim in claims)
 
 
+def test_a_busy_worker_does_not_keep_the_others_from_their_jobs(services: Services) -> None:
+    busy = a_claim(services).worker_id
+    free = a_worker(services, "w2")
+    job_id = a_job(services)
+    assert [claim.key.job_id for claim in claim_jobs(services, [busy, free])] == [job_id]
+
+
 def test_nobody_asking_gets_nothing_and_too_many_are_refused(services: Services) -> None:
     assert claim_jobs(services, []) == []
     with pytest.raises(InvalidRequest, match="1025 workers asked at once, the limit is 1024"):

@@ -1,5 +1,6 @@
 """Any sequence of commands, sweeps, waits and power cuts leaves each database as the model says."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -19,6 +20,7 @@ FEW = settings(
 MANY = settings(FEW, max_examples=150, stateful_step_count=50)
 
 
+@pytest.mark.timeout(600)  # a failure takes a while to be told in few steps
 def test_every_life_goes_as_the_model_says(services: Services, clock: MovingClock, fuse: Fuse) -> None:
     """J1 J3 J5 J6 J7 J8 J9 A1"""
 

@@ -71,6 +71,11 @@ def test_s6_the_pauses_grow_and_the_tries_end(patient: tuple[Database, PatientCl
     assert sum(clock.pauses, timedelta()) < timedelta(seconds=10)
 
 
+def test_work_that_is_done_alone_and_in_another_s_way_says_so(database: Database) -> None:
+    with pytest.raises(StoreUnavailable), database.alone():
+        raise contended(database)
+
+
 def contended(database: Database) -> Exception:
     """What each driver raises when another transaction was in the way."""
     match database.backend:

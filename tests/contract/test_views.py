@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from tests.docs.pages import page, table
 
-from herdsman.control.commands import beat, complete_job, fail_job, find_job, start_job
+from herdsman.control.commands import beat, complete_job, fail_job, start_job
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreMisconfigured
 from herdsman.core.findings import Code, Finding
@@ -21,6 +20,7 @@ from herdsman.store.reading import records
 from herdsman.store.upgrade import require_current, upgrade
 from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed
 from tests.databases import Backend, MovingClock, opened
+from tests.docs.pages import page, table
 
 PRICE = 0.5
 
@@ -92,14 +92,10 @@ def test_the_status_counts_the_queue_the_rate_and_the_failures(
     assert float(shown["oldest_waiting_s"]) == pytest.approx(1800, abs=30)
 
 
-def test_the_status_knows_failed_workers_the_leader_and_what_an_hour_costs(
-    services: Services, clock: MovingClock
-) -> None:
+def test_the_status_knows_failed_workers_the_leader_and_what_an_hour_costs(services: Services) -> None:
     for name in ("one", "two", "three"):
         a_rented_worker(services, name)
-    services.database.transact(
-        lambda tx: fleet.fail(tx, WorkerId("one"), Finding(Code.GPU_BROKEN, "Xid 79"))
-    )
+    services.database.transact(lambda tx: fleet.fail(tx, WorkerId("one"), Finding(Code.GPU_BROKEN, "Xid 79")))
     services.database.transact(lambda tx: fleet.bury(tx, WorkerId("one")))
     services.database.transact(lambda tx: leader.take(tx, "me", timedelta(seconds=60)))
     services.database.transact(lambda tx: fleet.record_cycle(tx, 1, tx.now(), {}, []))
@@ -161,7 +157,6 @@ def test_the_performance_of_a_worker_has_its_rate_its_time_and_its_cost(
     assert float(row["mean_processing_s"]) == pytest.approx(20, abs=2)
     assert float(row["uptime_s"]) == pytest.approx(7200, abs=30)
     assert float(row["cost_estimate"]) == pytest.approx(2 * PRICE, rel=0.01)
-    assert find_job(services, claim.key.job_id).finished_at is not None
 
 
 def test_a_worker_that_is_long_gone_is_not_counted_any_more(services: Services, clock: MovingClock) -> None:

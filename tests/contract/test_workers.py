@@ -29,17 +29,12 @@ def test_a_worker_is_registered_with_what_is_known_of_it(services: Services, clo
     register_worker(
         services, W1, pool=PoolId("big"), instance_type="A100", metadata={"zone": "é", "tags": [1, None]}
     )
-    assert found(services) == Worker(
-        id=W1,
-        pool=PoolId("big"),
-        state=WorkerState.SPAWNING,
-        reason=Reason.REGISTERED,
-        instance_type="A100",
-        created_at=NOON,
-        last_heartbeat=None,
-        entered_state_at=NOON,
-        metadata={"zone": "é", "tags": [1, None]},
-    )
+    worker = found(services)
+    assert (worker.pool, worker.instance_type) == ("big", "A100")
+    assert worker.metadata == {"zone": "é", "tags": [1, None]}
+    assert (worker.state, worker.reason) == (WorkerState.SPAWNING, Reason.REGISTERED)
+    assert worker.created_at == worker.entered_state_at == NOON
+    assert worker.last_heartbeat is None
 
 
 def test_a_worker_s_name_is_its_own_for_ever(services: Services) -> None:

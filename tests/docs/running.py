@@ -163,6 +163,8 @@ _MASKS = (
     (re.compile(r"\b\d+[smhd]\b"), "AGE"),
     (re.compile(r"\bSQLite \d+\.\d+(\.\d+)?"), "SQLite VERSION"),
     (re.compile(r"\bsqlite:///\S+"), "URL"),
+    (re.compile(r"\b127\.0\.0\.1:\d+"), "ADDRESS"),
+    (re.compile(r"\bschema \d{4}\b"), "schema REVISION"),
 )
 
 

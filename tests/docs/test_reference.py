@@ -12,7 +12,9 @@ from herdsman.cli.main import app
 from herdsman.control import commands
 from herdsman.control.commands import finish, intervene, keep
 from herdsman.core import body, order, request
+from herdsman.core.decide import PHASES
 from herdsman.core.errors import InvalidRequest
+from herdsman.core.findings import Code
 from herdsman.core.model import JobPolicy, NewJob
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
@@ -23,17 +25,18 @@ from tests.docs.pages import ROOT, page, pages, table
 CLI = page("docs/reference/cli.md")
 LIFE = page("docs/life-of-a-job.md")
 DATABASES = page("docs/databases.md")
+LOOP = page("docs/control-loop.md")
 CONTRIBUTING = page("CONTRIBUTING.md")
 
 
 def every_command() -> Iterator[tuple[str, set[str]]]:
-    """Each command with its options; `-h` and `--help` are said once for all."""
+    """Each command with its options; `-h` and `--help` are said once for all. Hidden ones are old names."""
     todo = [("herdsman", typer.main.get_command(app))]
     while todo:
         name, command = todo.pop(0)
         yield name, {option for each in command.params for option in each.opts if option.startswith("-")}
         inner = getattr(command, "commands", {})
-        todo += [(f"{name} {word}", inside) for word, inside in inner.items()]
+        todo[:0] = [(f"{name} {word}", inside) for word, inside in inner.items() if not inside.hidden]
 
 
 @pytest.mark.parametrize(("name", "options"), list(every_command()))
@@ -50,6 +53,14 @@ def test_no_command_is_described_that_does_not_exist() -> None:
 def test_the_exit_statuses_are_those_of_the_code() -> None:
     rows = [(row[1], int(row[0])) for row in table(CLI.section("Exit statuses")) if row[1]]
     assert rows == [(kind.__name__, code) for kind, code in EXIT_CODES]
+
+
+def test_the_findings_of_the_control_loop_are_all_explained() -> None:
+    assert [row[0] for row in table(LOOP.section("Findings"))] == list(Code)
+
+
+def test_the_phases_of_a_cycle_are_explained_in_their_order() -> None:
+    assert [row[0] for row in table(LOOP.section("Phases"))] == list(dict.fromkeys(name for name, _ in PHASES))
 
 
 def test_the_states_of_a_job_are_all_explained() -> None:

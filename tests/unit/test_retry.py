@@ -67,6 +67,12 @@ def test_the_spread_is_the_same_in_every_process_and_version() -> None:
     assert spread("job-1", 1) == 0.3871759070539518
 
 
+def test_jobs_that_failed_together_do_not_come_back_together() -> None:
+    delays = {backoff(f"job-{number}", 1, RetryPolicy()) for number in range(100)}
+    assert len(delays) == 100
+    assert max(delays) > timedelta(seconds=7) > timedelta(seconds=5.5) > min(delays)
+
+
 def test_the_spread_spreads() -> None:
     """A thousand jobs that fail together come back evenly: no tenth of the time sees twice its share."""
     tenths = [int(spread(f"job-{number}", 1) * 10) for number in range(1000)]

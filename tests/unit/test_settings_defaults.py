@@ -75,6 +75,9 @@ MACHINES = {
     "STORAGE_MAX_PERCENT_USED": 85,
     "STORAGE_EXPANSION_INCREMENT_GB": 50,
     "DEPLOYMENT_ID": None,  # X1-04
+    "PROVIDER": "local",
+    "FAKE_GPUS": 0,
+    "WORKER_ID": None,
     "RUNPOD_API_URL": "https://api.runpod.io/v2",  # F-01
     "RUNPOD_GPU_TYPES": [],
     "RUNPOD_CLOUD": "SECURE",
@@ -162,7 +165,12 @@ def test_every_name_of_the_contract_has_its_default(name: str, default: object) 
 
 
 def test_no_setting_exists_that_the_contract_does_not_know() -> None:
-    assert set(CATALOGUE) - set(CONTRACT) == {"DATABASE_URL", "REDIS_URL", "WORKER_START_COMMAND"}
+    assert set(CATALOGUE) - set(CONTRACT) == {
+        "DATABASE_URL",
+        "LOCAL_STATE_DIR",
+        "REDIS_URL",
+        "WORKER_START_COMMAND",
+    }
 
 
 def test_the_defaults_fit_together_and_call_for_no_warning() -> None:

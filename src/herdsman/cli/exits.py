@@ -5,6 +5,8 @@ from herdsman.core.errors import (
     HerdsmanError,
     InvalidRequest,
     NotFound,
+    ProviderRejected,
+    ProviderUnavailable,
     StaleWrite,
     StoreMisconfigured,
     StoreUnavailable,
@@ -16,7 +18,9 @@ EXIT_CODES: tuple[tuple[type[HerdsmanError], int], ...] = (
     (Conflict, 4),
     (StaleWrite, 4),
     (StoreUnavailable, 5),
+    (ProviderUnavailable, 5),
     (StoreMisconfigured, 6),
+    (ProviderRejected, 6),
 )
 
 

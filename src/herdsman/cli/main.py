@@ -6,13 +6,20 @@ from typing import Annotated
 import typer
 
 from herdsman import __version__
+from herdsman.cli.audit import audit
 from herdsman.cli.config import config
 from herdsman.cli.control import cycle, leader, workers
+from herdsman.cli.cost import cost
 from herdsman.cli.database import database
 from herdsman.cli.exits import exit_code
+from herdsman.cli.fake import fake_runpod
 from herdsman.cli.jobs import cancel, job, jobs, requeue, submit
 from herdsman.cli.plan import plan
+from herdsman.cli.smoke import spawn_gpu, terminate_gpu
+from herdsman.cli.startup import render_startup_command
 from herdsman.cli.up import up
+from herdsman.cli.why import why
+from herdsman.cli.worker import worker
 from herdsman.core.errors import HerdsmanError
 
 app = typer.Typer(
@@ -22,8 +29,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (up, submit, jobs, job, cancel, requeue, workers, leader, plan, cycle, config):
+for command in (
+    up,
+    submit,
+    jobs,
+    job,
+    cancel,
+    requeue,
+    workers,
+    leader,
+    plan,
+    cycle,
+    worker,
+    audit,
+    cost,
+    config,
+):
     app.command()(command)
+for command in (spawn_gpu, terminate_gpu):
+    app.command()(command)
+    app.command(command.__name__, hidden=True)(command)  # the name that older scripts use
+app.command("render-startup")(render_startup_command)
+app.command()(fake_runpod)
+app.add_typer(why, name="why")
 app.add_typer(database, name="db")
 
 

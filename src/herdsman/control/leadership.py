@@ -12,6 +12,7 @@ from herdsman.store import leader
 from herdsman.store.database import Database, Tx
 from herdsman.store.faults import Duplicate
 from herdsman.store.leader import Term
+from herdsman.store.session_lock import SessionLock
 
 log = structlog.get_logger()
 
@@ -20,6 +21,8 @@ log = structlog.get_logger()
 class LeaderPolicy:
     ttl: timedelta = timedelta(seconds=10)
     renew: timedelta = timedelta(seconds=2)
+    follow: timedelta = timedelta(milliseconds=250)
+    """Between two tries of one that does not lead: it is how long an empty place stays empty."""
     margin: timedelta = timedelta(seconds=1)
     """We stop believing this much before the database would."""
 
@@ -27,8 +30,16 @@ class LeaderPolicy:
 class Leadership:
     """Our own view of who leads. Two may believe that they lead; `fence` lets only one of them write."""
 
-    def __init__(self, database: Database, clock: Clock, holder: str, policy: LeaderPolicy) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        holder: str,
+        policy: LeaderPolicy,
+        session_lock: SessionLock | None = None,
+    ) -> None:
         self._database = database
+        self._session_lock = session_lock
         self._clock = clock
         self._policy = policy
         self._lock = Lock()
@@ -46,12 +57,21 @@ class Leadership:
         """Take or renew once. What is not answered is not ours, but what we were sure of stays so until it ends."""
         # Counted from before the call: the database's own count began no earlier.
         asked = self._clock.monotonic()
+        locked = self._lock_session()
+        gone = locked and self._follows()
         try:
-            term = self._database.transact(lambda tx: leader.take(tx, self.holder, self._policy.ttl))
+            term = self._database.transact(
+                lambda tx: leader.take(tx, self.holder, self._policy.ttl, holder_gone=gone)
+            )
         except (StoreUnavailable, Duplicate) as error:
             log.warning("leader.unsure", holder=self.holder, reason=str(error))
-            return self.term
-        self._remember(term, asked)
+            term = self.term
+        else:
+            self._remember(term, asked)
+        if locked and term is None:
+            self._let_go()
+        elif term is not None and not locked:
+            self._lock_session()  # who left us the row let the lock go just before
         return term
 
     def fence(self, tx: Tx, epoch: int) -> None:
@@ -61,15 +81,33 @@ class Leadership:
     def resign(self) -> None:
         with self._lock:
             term, self._term, self._sure_until = self._term, None, 0.0
-        if term is not None:
+        self._let_go()
+        if term is None:
+            return
+        try:
             self._database.transact(lambda tx: leader.resign(tx, self.holder, term.epoch))
+        except StoreUnavailable as error:
+            log.warning("leader.not_resigned", holder=self.holder, reason=str(error))
+        else:
             log.info("leader.resigned", holder=self.holder, epoch=term.epoch)
 
     def run(self, stopping: Event) -> None:
         while not stopping.is_set():
-            self.campaign()
-            stopping.wait(self._policy.renew.total_seconds())
+            pause = self._policy.renew if self.campaign() else self._policy.follow
+            stopping.wait(pause.total_seconds())
         self.resign()
+
+    def _lock_session(self) -> bool:
+        return self._session_lock is not None and self._session_lock.take()
+
+    def _follows(self) -> bool:
+        """Then a lock of ours was free: the session of whoever leads has ended. One kept from our own term says nothing."""
+        with self._lock:
+            return self._term is None
+
+    def _let_go(self) -> None:
+        if self._session_lock is not None:
+            self._session_lock.let_go()
 
     def _remember(self, term: Term | None, asked: float) -> None:
         with self._lock:

@@ -1,14 +1,14 @@
 """Looks at the fleet: first at the provider, then at the database, which knows of everything the provider shows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from herdsman.control.leadership import Leadership
 from herdsman.core.errors import ProviderRejected, ProviderUnavailable
 from herdsman.core.fleet import Snapshot, Unseen
 from herdsman.core.instances import Instance
-from herdsman.core.model import PoolId
+from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.ports import Provider
@@ -27,9 +27,14 @@ class Observer:
 
     def look(self, epoch: int) -> Snapshot:
         """Instances come first: one that is listed has had its row since before it was asked for."""
-        instances = self._list()
-        self._note_absences(epoch, instances)
-        return self.database.read(lambda tx: self._snapshot(tx, instances))
+        seen = self.glance()
+        if isinstance(seen.instances, Unseen):
+            return seen
+        lost, back = sight.absent_now(seen.workers, {instance.name for instance in seen.instances})
+        if not lost and not back:
+            return seen
+        self.database.transact(lambda tx: self._mark(tx, epoch, lost, back))
+        return _marked(seen, {**dict.fromkeys(lost, seen.now), **dict.fromkeys(back)})
 
     def glance(self) -> Snapshot:
         """The same without writing anything down."""
@@ -42,16 +47,7 @@ class Observer:
         except (ProviderUnavailable, ProviderRejected) as error:
             return Unseen(str(error))
 
-    def _note_absences(self, epoch: int, instances: tuple[Instance, ...] | Unseen) -> None:
-        if isinstance(instances, Unseen):
-            return
-        names = {instance.name for instance in instances}
-        seen = self.database.read(sight.see_workers)
-        lost, back = sight.absent_now(seen, names)
-        if lost or back:
-            self.database.transact(lambda tx: self._mark(tx, epoch, lost, back))
-
-    def _mark(self, tx: Tx, epoch: int, lost: list[sight.WorkerId], back: list[sight.WorkerId]) -> None:
+    def _mark(self, tx: Tx, epoch: int, lost: list[WorkerId], back: list[WorkerId]) -> None:
         self.leadership.fence(tx, epoch)
         fleet.mark_absent(tx, lost, back)
 
@@ -64,3 +60,11 @@ class Observer:
             spent=ledger.spent(tx),
             policies=self.scaling,
         )
+
+
+def _marked(seen: Snapshot, absent: Mapping[WorkerId, datetime | None]) -> Snapshot:
+    """As if it were read again."""
+    workers = tuple(
+        replace(each, absent_since=absent[each.id]) if each.id in absent else each for each in seen.workers
+    )
+    return replace(seen, workers=workers)

@@ -30,6 +30,11 @@ def encode(value: object, *, what: str, limit: int) -> str:
     return text
 
 
+def clean(text: str, longest: int) -> str:
+    """Text that somebody else wrote, as every database keeps it: what cannot be stored is replaced, not refused."""
+    return text[:longest].replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
 def fingerprint(body: Mapping[str, object]) -> str:
     """The same for the same body, whatever the order of its keys."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=_plain)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from herdsman.core.actions import Note, SpawnWorker
 from herdsman.core.decide import decide
-from herdsman.core.findings import Finding
+from herdsman.core.findings import Code, Finding
 from herdsman.core.fleet import SeenPool, Snapshot, Unseen
 from herdsman.core.instances import Instance, InstanceState
 from herdsman.core.model import PoolId
@@ -25,11 +25,10 @@ def next_worker(seen: Snapshot, pool: PoolId) -> NextWorker:
     free = _unblocked(seen, pool)
     policy = here.policy
     longest = here.queued + (policy.jobs_per_worker + 1) * (policy.max_workers + len(seen.workers) + 2)
-    asks = longest if not _spawns(free, pool, longest) else _shortest(free, pool, here.queued, longest)
+    grows = _spawns(free, pool, longest)
+    asks = _shortest(free, pool, here.queued, longest) if grows else longest
     return NextWorker(
-        queued=here.queued,
-        at_queued=asks if _spawns(free, pool, asks) else None,
-        blocked_by=_note(seen, pool, asks),
+        queued=here.queued, at_queued=asks if grows else None, blocked_by=_obstacle(seen, pool, asks)
     )
 
 
@@ -45,9 +44,17 @@ def _spawns(seen: Snapshot, pool: PoolId, queued: int) -> bool:
     return any(isinstance(action, SpawnWorker) and action.pool == pool for action in actions)
 
 
-def _note(seen: Snapshot, pool: PoolId, queued: int) -> Finding | None:
+def _obstacle(seen: Snapshot, pool: PoolId, queued: int) -> Finding | None:
     actions = decide(_with(seen, pool, queued=queued)).actions
-    return next((each.why for each in actions if isinstance(each, Note) and each.about == pool), None)
+    said = next((each.why for each in actions if isinstance(each, Note) and each.about == pool), None)
+    if said is not None or _spawns(seen, pool, queued):
+        return said
+    policy = _pool(seen, pool).policy
+    return Finding(
+        Code.ENOUGH,
+        "the fleet keeps its size for a while after a change",
+        {"interval_s": policy.min_scaling_interval.total_seconds(), "alive": seen.alive(pool)},
+    )
 
 
 def _unblocked(seen: Snapshot, pool: PoolId) -> Snapshot:

@@ -26,8 +26,11 @@ from herdsman.core.states import WORKER, WorkerState
 
 def after(seen: Snapshot, actions: Iterable[Action]) -> Snapshot:
     """The world in which every one of `actions` has succeeded."""
+    changes = [action for action in actions if not isinstance(action, Note)]
+    if not changes:
+        return seen
     world = _World(seen)
-    for action in actions:
+    for action in changes:
         world.apply(action)
     return world.snapshot()
 

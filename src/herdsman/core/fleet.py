@@ -1,10 +1,11 @@
 """What the control loop sees, as one frozen value with the time inside."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
+from itertools import chain
 
 from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import ClaimKey, PoolId, WorkerId
@@ -102,7 +103,18 @@ class Snapshot:
         return ref is not None and self.instance_states.get(ref) is InstanceState.RUNNING
 
     def of(self, pool: PoolId, *states: WorkerState) -> Iterator[SeenWorker]:
-        return (each for each in self.workers if each.pool == pool and each.state in states)
+        return chain.from_iterable(self._grouped.get((pool, state), ()) for state in states)
 
     def alive(self, pool: PoolId) -> int:
-        return sum(1 for each in self.workers if each.pool == pool and each.alive)
+        """Workers that may cost money: everything but what is confirmed to be gone."""
+        return sum(len(self._grouped.get((pool, state), ())) for state in _ALIVE)
+
+    @cached_property
+    def _grouped(self) -> Mapping[tuple[PoolId, WorkerState], Sequence[SeenWorker]]:
+        groups: dict[tuple[PoolId, WorkerState], list[SeenWorker]] = {}
+        for worker in self.workers:
+            groups.setdefault((worker.pool, worker.state), []).append(worker)
+        return groups
+
+
+_ALIVE = tuple(state for state in WorkerState if state is not WorkerState.TERMINATED)

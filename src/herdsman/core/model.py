@@ -171,9 +171,9 @@ class Worker:
     created_at: datetime
     last_heartbeat: datetime | None
     entered_state_at: datetime
-    error: str | None
-    cost_per_hour: float | None
     metadata: Mapping[str, object]
+    error: str | None = None
+    cost_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

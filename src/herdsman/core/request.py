@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from herdsman.core.body import encode, fingerprint
 from herdsman.core.errors import InvalidRequest
@@ -67,11 +67,23 @@ def _check_range(field: str, value: int, low: int, high: int) -> None:
         raise InvalidRequest(f"{field} is {value!r}: it must be a whole number from {low} to {high}")
 
 
+def _check_instant(run_at: datetime | None) -> None:
+    if run_at is None:
+        return
+    if run_at.tzinfo is None:
+        raise InvalidRequest(f"run_at is {run_at.isoformat()}: it must say its time zone")
+    try:
+        run_at.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidRequest(
+            f"run_at is {run_at.isoformat()}, which lies outside the calendar in UTC"
+        ) from error
+
+
 def _check_times(new: NewJob) -> None:
     if new.run_at is not None and new.delay is not None:
         raise InvalidRequest("run_at and delay were both given: use one of them")
-    if new.run_at is not None and new.run_at.tzinfo is None:
-        raise InvalidRequest(f"run_at is {new.run_at.isoformat()}: it must say its time zone")
+    _check_instant(new.run_at)
     longest: Mapping[str, tuple[timedelta | None, timedelta]] = {
         "delay": (new.delay, LONGEST_WAIT),
         "timeout": (new.timeout, LONGEST_RUN),

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from herdsman.settings.control import ApiSettings, LeaderSettings, LeaseSettings, LogSettings
 from herdsman.settings.health import HealthSettings
 from herdsman.settings.jobs import JobSettings
-from herdsman.settings.providers import ProviderSettings, RunpodSettings
+from herdsman.settings.providers import LocalSettings, ProviderSettings, RunpodSettings
 from herdsman.settings.scaling import BreakerSettings, PoolSettings, ScalingSettings
 from herdsman.settings.stores import DatabaseSettings, StreamSettings, SupabaseSettings
 from herdsman.settings.worker import ConnectorSettings, WatchdogSettings, WorkerSettings
@@ -45,6 +45,7 @@ class Settings(BaseModel):
     streams: StreamSettings = Field(default_factory=StreamSettings)
     supabase: SupabaseSettings = Field(default_factory=SupabaseSettings)
     providers: ProviderSettings = Field(default_factory=ProviderSettings)
+    local: LocalSettings = Field(default_factory=LocalSettings)
     runpod: RunpodSettings = Field(default_factory=RunpodSettings)
     api: ApiSettings = Field(default_factory=ApiSettings)
     logs: LogSettings = Field(default_factory=LogSettings)

@@ -1,11 +1,12 @@
-"""Where machines come from: what holds for every provider, and Runpod."""
+"""Where machines come from: what holds for every provider, this machine, and Runpod."""
 
 from typing import Annotated, Literal
 
+from platformdirs import user_state_path
 from pydantic import Field, SecretStr
 
 from herdsman.settings.group import Group
-from herdsman.settings.kinds import Count, Kind, Percent, Positive, Seconds, plain
+from herdsman.settings.kinds import Count, DefaultText, Kind, Percent, Positive, Seconds, plain
 from herdsman.settings.texts import OptionalText, Secret, SecretMap, Sizes, Text, Texts, WebUrl
 
 Label = Annotated[
@@ -16,9 +17,17 @@ Label = Annotated[
 RunpodCloud = Annotated[Literal["SECURE", "COMMUNITY"], Kind("SECURE or COMMUNITY", plain)]
 
 
+def _state_directory() -> str:
+    return str(user_state_path("herdsman", appauthor=False))
+
+
 class ProviderSettings(Group):
     """What holds for machines from every provider."""
 
+    provider: Text = Field(
+        default="local",
+        description="Where workers run: local for processes on this machine, runpod, or the name of a plugin.",
+    )
     deployment_id: Label = Field(
         default=None,
         description="Name of this installation, in the name of each machine; those of others are never touched.",
@@ -32,6 +41,18 @@ class ProviderSettings(Group):
     absence_window_sec: Seconds = Field(
         default=600,
         description="Seconds that a machine must be missing from listings before it counts as gone.",
+    )
+
+
+class LocalSettings(Group):
+    """Workers that are processes on this machine."""
+
+    fake_gpus: Count = Field(
+        default=0, description="GPUs to pretend that there are; 0 uses the real ones, one for each worker."
+    )
+    local_state_dir: Annotated[Text, DefaultText("USER_STATE_DIRECTORY/herdsman")] = Field(
+        default_factory=_state_directory,
+        description="Directory that remembers which processes were started, and holds their logs.",
     )
 
 

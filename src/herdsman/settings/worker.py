@@ -24,6 +24,9 @@ class WorkerSettings(Group):
         default=25,
         description="Seconds without an accepted heartbeat after which a worker stops its own job.",
     )
+    worker_id: OptionalText = Field(
+        default=None, description="Id of the worker that this process is; the control loop sets it."
+    )
     worker_start_command: OptionalText = Field(
         default=None, description="Command that starts the worker process on a machine, in place of ours."
     )

@@ -8,14 +8,18 @@ from typing import Any
 from sqlalchemy import bindparam, null, or_, select, update
 
 from herdsman.core.ending import Ending, Holding
+from herdsman.core.errors import StaleWrite
 from herdsman.core.model import ClaimKey, JobId, WorkerId
 from herdsman.core.reasons import Reason
+from herdsman.core.request import check_name
 from herdsman.core.retry import Tally
 from herdsman.core.states import HELD, JOB, JobState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, one_of
 from herdsman.store.jobs import seconds
 from herdsman.store.schema import jobs
+
+LARGEST_TOKEN = 2**63
 
 _IS_HELD = one_of(jobs.c.status, HELD)
 _THIS_CLAIM = (jobs.c.job_id == bindparam("b_job"), jobs.c.claim_token == bindparam("b_token"))
@@ -190,6 +194,7 @@ def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
 
 
 def standing(tx: Tx, job_id: JobId) -> Standing | None:
+    check_name("job_id", job_id, 128)
     found = tx.rows(STANDING, {"b_job": job_id})
     if not found:
         return None
@@ -198,6 +203,9 @@ def standing(tx: Tx, job_id: JobId) -> Standing | None:
 
 
 def _named(key: ClaimKey) -> dict[str, Any]:
+    check_name("job_id", key.job_id, 128)
+    if not 0 <= key.token < LARGEST_TOKEN:
+        raise StaleWrite(f"claim {key.token} of job {key.job_id!r} was never given out")
     return {"b_job": key.job_id, "b_token": key.token}
 
 

@@ -14,7 +14,7 @@ from herdsman.ports import Clock
 from herdsman.store.engine import open_engines
 from herdsman.store.faults import Contended, Fault, classify, explain, translate
 from herdsman.store.hot import Hot, Ready, Row, padded, room_for
-from herdsman.store.patience import waiting_at_most
+from herdsman.store.patience import limited
 
 T = TypeVar("T")
 
@@ -133,9 +133,12 @@ class Database:
             case "mysql":
                 return tx.scalar("SELECT UTC_TIMESTAMP(6)").replace(tzinfo=UTC)
             case _:
-                # The limit is set for this transaction alone: a pooler would leak a session's setting.
+                # The limits are set for this transaction alone: a pooler would leak a session's setting. The second
+                # is for ourselves: who is stopped in the middle must not keep its locks for ever.
                 limit = round(self._timeout.total_seconds() * 1000)
-                asked = f"SELECT clock_timestamp(), set_config('statement_timeout', '{limit}', true)"
+                limits = ("statement_timeout", "idle_in_transaction_session_timeout")
+                settings = ", ".join(f"set_config('{name}', '{limit}', true)" for name in limits)
+                asked = f"SELECT clock_timestamp(), {settings}"
                 return tx.scalar(asked).astimezone(UTC)
 
     def close(self) -> None:
@@ -143,20 +146,22 @@ class Database:
         self._reading.dispose()
 
     def _with_retries(self, engine: Engine, work: Callable[[Tx], T]) -> T:
-        said = ""
-        for attempt in range(TRIES):
+        patience = self._clock.monotonic() + self._timeout.total_seconds()
+        said, attempt = "", 0
+        while attempt < TRIES and self._clock.monotonic() <= patience:
             try:
                 return self._once(engine, work)
             except Contended as error:
                 said = str(error)
                 self._clock.sleep(self._pause(attempt))
-        raise StoreUnavailable(f"the database was too busy, {TRIES} tries in a row failed: {said}")
+                attempt += 1
+        raise StoreUnavailable(f"the database was too busy, {attempt} tries in a row failed: {said}")
 
     def _pause(self, attempt: int) -> timedelta:
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * (0.5 + self._chance())
 
     def _once(self, engine: Engine, work: Callable[[Tx], T]) -> T:
-        with self._connected(engine) as connection, waiting_at_most(self._timeout, connection):
+        with self._connected(engine) as connection, limited(connection, self._timeout):
             with self._translated(engine, connection):
                 connection.begin()
                 tx = Tx(self, connection)

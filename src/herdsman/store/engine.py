@@ -86,6 +86,7 @@ def _sqlite_engine(url: URL, timeout: timedelta, *, begin: str, connections: int
     engine = create_engine(
         url,
         poolclass=QueuePool,
+        hide_parameters=True,
         pool_size=connections,
         max_overflow=0,
         pool_timeout=timeout.total_seconds(),
@@ -165,7 +166,9 @@ def _mariadb(url: URL, timeout: timedelta, pool_size: int) -> Engine:
             "write_timeout": seconds + 5,
             "init_command": (
                 f"SET time_zone = '+00:00', sql_mode = '{modes}',"
-                f" max_statement_time = {seconds}, innodb_lock_wait_timeout = {seconds}"
+                f" max_statement_time = {seconds}, innodb_lock_wait_timeout = {seconds},"
+                # Who is stopped in the middle of a transaction must not keep its locks for ever.
+                f" idle_transaction_timeout = {seconds}"
             ),
         },
     )
@@ -175,6 +178,8 @@ def _common(size: int, timeout: timedelta) -> dict[str, Any]:
     # Every transaction ends in our own COMMIT or ROLLBACK; resetting again would be one more round trip.
     return {
         "paramstyle": "format",
+        # They may hold payloads, and an error ends in the log.
+        "hide_parameters": True,
         "pool_size": size,
         "max_overflow": 0,
         "pool_timeout": timeout.total_seconds(),

@@ -119,11 +119,13 @@ def drain(tx: Tx, worker_id: WorkerId) -> None:
 
 
 def bury(tx: Tx, worker_id: WorkerId) -> None:
+    """Its instance is paid for up to the first listing that lacked it; being sure of it takes longer."""
+    absent = record(tx, select(workers.c.absent_since).where(workers.c.id == worker_id))
     move(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
     tx.execute(
         update(instances)
         .where(instances.c.worker_id == worker_id, instances.c.ended_at.is_(None))
-        .values(ended_at=tx.now())
+        .values(ended_at=tx.now() if absent is None else absent["absent_since"] or tx.now())
     )
 
 

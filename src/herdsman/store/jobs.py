@@ -30,6 +30,7 @@ class Page:
 
 
 def get(tx: Tx, job_id: JobId) -> Job:
+    check_name("job_id", job_id, 128)
     row = record(tx, select(jobs).where(jobs.c.job_id == job_id))
     if row is None:
         raise NotFound(f"there is no job {job_id!r}")
@@ -42,7 +43,8 @@ def page(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Page:
         raise InvalidRequest(f"limit is {limit}: it must be from 1 to {LARGEST_PAGE}")
     query, on = select(jobs).where(*matching(wanted)), jobs
     if wanted.tag is not None:  # then the tag's own index is in the order of the pages
-        query, on = query.join(job_tags, job_tags.c.job_id == jobs.c.job_id), job_tags
+        query = query.join(job_tags, job_tags.c.job_id == jobs.c.job_id).where(job_tags.c.tag == wanted.tag)
+        on = job_tags
     if after is not None:
         query = query.where(_beyond(on, after))
     query = query.order_by(on.c.created_at.desc(), on.c.job_id.desc()).limit(limit + 1)
@@ -67,6 +69,15 @@ def history(tx: Tx, kind: str, object_id: str) -> list[AuditEntry]:
     return [_to_entry(row) for row in records(tx, query.order_by(audit.c.seq).limit(10_000))]
 
 
+def ahead_of(tx: Tx, job_id: JobId) -> int:
+    """How many jobs of its pool would be claimed before a pending job."""
+    mine = select(jobs.c.pool, jobs.c.place).where(jobs.c.job_id == job_id).subquery()
+    earlier = select(func.count()).where(
+        jobs.c.status == JobState.PENDING.value, jobs.c.pool == mine.c.pool, jobs.c.place < mine.c.place
+    )
+    return int(tx.execute(earlier).scalar_one())
+
+
 def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
     exact = {
         jobs.c.type: wanted.type,
@@ -74,11 +85,16 @@ def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
         jobs.c.pool: wanted.pool,
         jobs.c.failure_class: wanted.failure_class,
     }
+    for column, value in exact.items():
+        if value is not None:
+            check_name(column.name, str(value), 255)
     conditions = [column == str(value) for column, value in exact.items() if value is not None]
     if wanted.states:
         conditions.append(jobs.c.status.in_([state.value for state in wanted.states]))
     if wanted.tag is not None:
-        conditions.append(job_tags.c.tag == wanted.tag)
+        check_name("tag", wanted.tag, 64)
+        tagged = select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)
+        conditions.append(jobs.c.job_id.in_(tagged))
     return conditions
 
 

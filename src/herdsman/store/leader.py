@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import case, insert, select, update
+from sqlalchemy import case, insert, select, true, update
 
 from herdsman.core.errors import StaleWrite
 from herdsman.store.database import Tx
@@ -23,18 +23,24 @@ class Term:
     expires_at: datetime
 
 
-def take(tx: Tx, holder: str, ttl: timedelta) -> Term | None:
-    """Become or stay the leader; None while somebody else is. `Duplicate` when two meet on the first row."""
+def take(tx: Tx, holder: str, ttl: timedelta, *, holder_gone: bool = False) -> Term | None:
+    """Become or stay the leader; None while somebody else is. `Duplicate` when two meet on the first row.
+
+    Where whoever holds the row is known to be gone, the end of its term is not waited for.
+    """
     now = tx.now()
     current = find(tx)
     if current is None:
         term = Term(holder, 1, now, now + ttl)
         tx.execute(insert(leader).values(name=NAME, renewed_at=now, **_columns(term)))
         return term
+    if current.holder != holder and current.expires_at > now and not holder_gone:
+        return None  # without a look at the row's lock, which a write of the leader may hold
     mine = (leader.c.holder == holder) & (leader.c.expires_at > now)
+    free = true() if holder_gone else (leader.c.holder == holder) | (leader.c.expires_at <= now)
     changed = tx.execute(
         update(leader)
-        .where(leader.c.name == NAME, (leader.c.holder == holder) | (leader.c.expires_at <= now))
+        .where(leader.c.name == NAME, free)
         # The epoch comes first: MariaDB assigns from left to right, and must still see the old holder.
         .ordered_values(
             (leader.c.epoch, leader.c.epoch + case((mine, 0), else_=1)),

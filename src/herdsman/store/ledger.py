@@ -1,17 +1,27 @@
 """What instances cost: each one's time and price."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from sqlalchemy import or_, select
+from sqlalchemy import bindparam, or_, select
 
 from herdsman.store.database import Tx
+from herdsman.store.hot import Hot, Row
 from herdsman.store.reading import Record, records
-from herdsman.store.schema import instances
+from herdsman.store.schema import instances, job_attempts, jobs
 
 HOUR = timedelta(hours=1)
+MOST_LISTED = 500
+
+
+PRICES = Hot(
+    select(instances.c.cost_per_hour, instances.c.started_at, instances.c.ended_at).where(
+        instances.c.started_at.is_not(None),
+        or_(instances.c.ended_at.is_(None), instances.c.ended_at > bindparam("b_since")),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +41,38 @@ class Stay:
         return self.cost_per_hour * Decimal(max(0.0, (end - begin) / HOUR)).quantize(Decimal("1e-9"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """One attempt at a job: the time that its worker was busy with it."""
+
+    worker_id: str
+    type: str
+    started_at: datetime
+    ended_at: datetime | None
+
+
 def stays(tx: Tx, since: datetime) -> list[Stay]:
     query = select(instances).where(
         instances.c.started_at.is_not(None), or_(instances.c.ended_at.is_(None), instances.c.ended_at > since)
     )
     return [_to_stay(row) for row in records(tx, query)]
+
+
+def efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Effort]:
+    """What these workers were busy with since then."""
+    columns = (
+        job_attempts.c.worker_id,
+        jobs.c.type,
+        job_attempts.c.claimed_at.label("started_at"),
+        job_attempts.c.ended_at,
+    )
+    query = select(*columns).join(jobs, jobs.c.job_id == job_attempts.c.job_id)
+    recent = or_(job_attempts.c.ended_at.is_(None), job_attempts.c.ended_at > since)
+    found: list[Effort] = []
+    for start in range(0, len(workers), MOST_LISTED):
+        listed = job_attempts.c.worker_id.in_(workers[start : start + MOST_LISTED])
+        found += [Effort(**row) for row in records(tx, query.where(listed, recent))]
+    return found
 
 
 def spent(tx: Tx) -> Mapping[str, Decimal]:
@@ -45,10 +82,14 @@ def spent(tx: Tx) -> Mapping[str, Decimal]:
         "hour": now.replace(minute=0, second=0, microsecond=0),
         "day": now.replace(hour=0, minute=0, second=0, microsecond=0),
     }
-    found = stays(tx, starts["day"])
-    return {
-        span: sum((stay.cost(start, now) for stay in found), Decimal(0)) for span, start in starts.items()
-    }
+    found = tx.rows(PRICES, {"b_since": starts["day"]})
+    return {span: _cost(found, start, now) for span, start in starts.items()}
+
+
+def _cost(prices: Sequence[Row], since: datetime, until: datetime) -> Decimal:
+    """In floating point, unlike a bill: every cycle asks, of every instance of the day."""
+    hours = ((cost, (min(ended or until, until) - max(began, since)) / HOUR) for cost, began, ended in prices)
+    return Decimal(sum(cost * span for cost, span in hours if span > 0)).quantize(Decimal("1e-6"))
 
 
 def rate(tx: Tx) -> Decimal:

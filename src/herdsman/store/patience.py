@@ -13,18 +13,22 @@ SLACK = timedelta(seconds=5)
 """The server's own limit should strike first: it says what was wrong, and keeps the connection."""
 
 
-@contextmanager
-def waiting_at_most(limit: timedelta, connection: Connection) -> Generator[None]:
-    """No statement in the block is waited for much longer. The other drivers keep such a limit themselves."""
+def limit(connection: Connection, patience: timedelta | None) -> Any:
+    """How long one statement is waited for from now on. The other drivers keep such a limit themselves."""
     driver: Any = connection.connection.driver_connection
-    if not hasattr(driver, "patience"):
-        yield
-        return
-    driver.patience = limit + SLACK
+    if hasattr(driver, "patience"):
+        driver.patience = patience
+    return driver
+
+
+@contextmanager
+def limited(connection: Connection, timeout: timedelta) -> Generator[None]:
+    driver = limit(connection, timeout + SLACK)
     try:
         yield
     finally:
-        driver.patience = None
+        if hasattr(driver, "patience"):
+            driver.patience = None
 
 
 def connect(_dialect: object, _record: object, arguments: Any, named: Any) -> Any:

@@ -9,6 +9,7 @@ from herdsman.core.errors import NotFound
 from herdsman.core.model import JobFilter, JobId, JobPolicy
 from herdsman.core.order import place
 from herdsman.core.reasons import Reason
+from herdsman.core.request import check_name
 from herdsman.core.states import HELD, JOB, JobState
 from herdsman.store.database import Tx
 from herdsman.store.jobs import matching
@@ -34,6 +35,7 @@ def cancel(tx: Tx, job_id: JobId, who: str) -> JobState:
 
 
 def _locked(tx: Tx, job_id: JobId) -> tuple[JobState, bool]:
+    check_name("job_id", job_id, 128)
     query = select(jobs.c.status, jobs.c.cancel_requested_at).where(jobs.c.job_id == job_id).with_for_update()
     row = tx.execute(query).one_or_none()
     if row is None:

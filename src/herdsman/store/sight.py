@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from herdsman.core.fleet import HeldJob, SeenPool, SeenWorker
 from herdsman.core.instances import InstanceRef
@@ -13,22 +13,62 @@ from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import HELD, WORKER, JobState, WorkerState
 from herdsman.store.database import Tx
+from herdsman.store.hot import Hot, Row, one_of
 from herdsman.store.jobs import seconds
 from herdsman.store.reading import Record, records
-from herdsman.store.schema import fleets, job_attempts, jobs, workers
+from herdsman.store.schema import fleets, instances, job_attempts, jobs, workers
 
 REMEMBERED = timedelta(hours=1)
 """How long a terminated worker is still looked at: its instance may come back from the dead in a listing."""
+MOST_REMEMBERED = 100
+
+_LAST_END = select(func.max(job_attempts.c.ended_at)).where(job_attempts.c.worker_id == workers.c.id)
+_SEEN = (
+    workers.c.id,
+    workers.c.pool,
+    workers.c.status,
+    workers.c.created_at,
+    workers.c.entered_state_at,
+    workers.c.instance_name,
+    workers.c.instance_ref,
+    workers.c.last_heartbeat,
+    workers.c.ready,
+    workers.c.gpu_seen,
+    workers.c.gpu_fault,
+    workers.c.vram_at,
+    workers.c.promoted_at,
+    workers.c.end_asked_at,
+    workers.c.absent_since,
+    workers.c.cost_per_hour,
+    _LAST_END.scalar_subquery().label("last_end"),
+)
+LIVING = Hot(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
+# Found by the end of their instances, for which there is an index.
+ENDED = Hot(
+    select(*_SEEN)
+    .join(instances, instances.c.worker_id == workers.c.id)
+    .where(instances.c.ended_at > bindparam("b_since"), one_of(workers.c.status, WORKER.terminal))
+    .order_by(instances.c.ended_at.desc())
+    .limit(MOST_REMEMBERED)
+)
+HOLDING = Hot(
+    select(
+        jobs.c.worker_id,
+        jobs.c.job_id,
+        jobs.c.claim_token,
+        jobs.c.claimed_at,
+        jobs.c.started_at,
+        jobs.c.progress_at,
+        jobs.c.timeout_s,
+    ).where(one_of(jobs.c.status, HELD))
+)
 
 
 def see_workers(tx: Tx) -> tuple[SeenWorker, ...]:
-    last_end = select(func.max(job_attempts.c.ended_at)).where(job_attempts.c.worker_id == workers.c.id)
-    recent = workers.c.entered_state_at > tx.now() - REMEMBERED
-    query = select(workers, last_end.scalar_subquery().label("last_end")).where(
-        workers.c.status.in_([state.value for state in WORKER.live]) | recent
-    )
-    held = _held_jobs(tx)
-    return tuple(_to_worker(row, held) for row in records(tx, query))
+    """All that live, and some that have ended lately."""
+    held = {row[0]: _to_held(row) for row in tx.rows(HOLDING, {})}
+    found = [*tx.rows(LIVING, {}), *tx.rows(ENDED, {"b_since": tx.now() - REMEMBERED})]
+    return tuple(_to_worker(row, held) for row in found)
 
 
 def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy], window: timedelta) -> tuple[SeenPool, ...]:
@@ -80,49 +120,41 @@ def _to_pool(
     )
 
 
-def _held_jobs(tx: Tx) -> Mapping[str, HeldJob]:
-    columns = (
-        jobs.c.job_id,
-        jobs.c.claim_token,
-        jobs.c.worker_id,
-        jobs.c.claimed_at,
-        jobs.c.started_at,
-        jobs.c.progress_at,
-        jobs.c.timeout_s,
-    )
-    query = select(*columns).where(jobs.c.status.in_([state.value for state in HELD]))
-    return {row["worker_id"]: _to_held(row) for row in records(tx, query)}
-
-
-def _to_held(row: Record) -> HeldJob:
+def _to_held(row: Row) -> HeldJob:
     """Stuck is counted from the last progress; a job that never started counts from its claim (L1-12)."""
+    _, job_id, claim_token, claimed_at, started_at, progress_at, timeout_s = row
     return HeldJob(
-        key=ClaimKey(JobId(row["job_id"]), row["claim_token"]),
-        since=row["progress_at"] or row["started_at"] or row["claimed_at"],
-        timeout=seconds(row["timeout_s"]),
+        key=ClaimKey(JobId(job_id), claim_token),
+        since=progress_at or started_at or claimed_at,
+        timeout=seconds(timeout_s),
     )
 
 
-def _to_worker(row: Record, held: Mapping[str, HeldJob]) -> SeenWorker:
+def _to_worker(row: Row, held: Mapping[str, HeldJob]) -> SeenWorker:
+    """By position: there may be ten thousand of them."""
+    (
+        worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
+        ready, gpu_seen, gpu_fault, vram_at, promoted_at, end_asked_at, absent_since, cost_per_hour, last_end,
+    ) = row  # fmt: skip
     return SeenWorker(
-        id=WorkerId(row["id"]),
-        pool=PoolId(row["pool"]),
-        state=WorkerState(row["status"]),
-        created_at=row["created_at"],
-        entered_state_at=row["entered_state_at"],
-        instance_name=row["instance_name"],
-        instance_ref=None if row["instance_ref"] is None else InstanceRef(row["instance_ref"]),
-        last_heartbeat=row["last_heartbeat"],
-        ready=bool(row["ready"]),
-        gpu_seen=None if row["gpu_seen"] is None else bool(row["gpu_seen"]),
-        gpu_fault=row["gpu_fault"],
-        vram_at=row["vram_at"],
-        job=held.get(row["id"]),
-        idle_since=_latest((row["last_end"], row["promoted_at"])),
-        jobs_done=0 if row["last_end"] is None else 1,
-        end_asked_at=row["end_asked_at"],
-        absent_since=row["absent_since"],
-        cost_per_hour=Decimal(str(row["cost_per_hour"] or 0)),
+        id=WorkerId(worker_id),
+        pool=PoolId(pool),
+        state=WorkerState(status),
+        created_at=created_at,
+        entered_state_at=entered_state_at,
+        instance_name=instance_name,
+        instance_ref=None if instance_ref is None else InstanceRef(instance_ref),
+        last_heartbeat=last_heartbeat,
+        ready=bool(ready),
+        gpu_seen=None if gpu_seen is None else bool(gpu_seen),
+        gpu_fault=gpu_fault,
+        vram_at=vram_at,
+        job=held.get(worker_id),
+        idle_since=_latest((last_end, promoted_at)),
+        jobs_done=0 if last_end is None else 1,
+        end_asked_at=end_asked_at,
+        absent_since=absent_since,
+        cost_per_hour=Decimal(str(cost_per_hour or 0)),
     )
 
 

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from sqlalchemy import bindparam, insert, select, update
 
 from herdsman.core.errors import NotFound, StaleWrite
+from herdsman.core.gpu import GpuReport
 from herdsman.core.model import PoolId, Worker, WorkerId
 from herdsman.core.reasons import Reason
+from herdsman.core.request import check_name
 from herdsman.core.states import SERVING, WORKER, WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, one_of
@@ -18,7 +20,20 @@ BEAT = Hot(
     .where(workers.c.id == bindparam("b_id"), one_of(workers.c.status, SERVING))
     .values(last_heartbeat=bindparam("b_now"))
 )
+REPORT = Hot(
+    update(workers)
+    .where(workers.c.id == bindparam("b_id"))
+    .values(ready=bindparam("b_ready"), gpu_seen=bindparam("b_seen"), gpu_fault=bindparam("b_fault"))
+)
+METADATA = Hot(select(workers.c.metadata).where(workers.c.id == bindparam("b_id")).with_for_update())
+MEMORY = Hot(
+    update(workers)
+    .where(workers.c.id == bindparam("b_id"))
+    .values(vram_at=bindparam("b_at"), metadata=bindparam("b_metadata"))
+)
 STATE = Hot(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
+
+LONGEST_FAULT = 255
 
 
 def register(
@@ -79,8 +94,9 @@ def lock_free(tx: Tx, worker_id: WorkerId) -> bool:
     return row is not None and busy is None
 
 
-def beat(tx: Tx, worker_id: WorkerId) -> WorkerState:
-    """Note that the worker lives; its state is what it has to be told."""
+def beat(tx: Tx, worker_id: WorkerId, report: GpuReport | None = None) -> WorkerState:
+    """Note that the worker lives, and what it says of its GPUs; its state is what it has to be told."""
+    check_name("worker_id", worker_id, 128)
     alive = tx.run(BEAT, {"b_id": worker_id, "b_now": tx.now()}) == 1
     found = tx.rows(STATE, {"b_id": worker_id})
     if not found:
@@ -88,10 +104,29 @@ def beat(tx: Tx, worker_id: WorkerId) -> WorkerState:
     state = WorkerState(found[0][0])
     if not alive:
         raise StaleWrite(f"worker {worker_id!r} is {state}: stop its handler and exit")
+    if report is not None:
+        _note_report(tx, worker_id, report)
     return state
 
 
+def _note_report(tx: Tx, worker_id: WorkerId, report: GpuReport) -> None:
+    fault = None if report.fault is None else report.fault[:LONGEST_FAULT].replace("\0", "\ufffd")
+    seen = None if report.seen is None else int(report.seen)
+    tx.run(REPORT, {"b_id": worker_id, "b_ready": int(report.ready), "b_seen": seen, "b_fault": fault})
+    if report.vram_total_mb is None:
+        return
+    measured_at = tx.now() - report.vram_age
+    noted = {
+        "vram_total_mb": report.vram_total_mb,
+        "vram_used_mb": report.vram_used_mb,
+        "vram_timestamp": measured_at.isoformat(),
+    }
+    ((known,),) = tx.rows(METADATA, {"b_id": worker_id})
+    tx.run(MEMORY, {"b_id": worker_id, "b_at": measured_at, "b_metadata": {**known, **noted}})
+
+
 def get(tx: Tx, worker_id: WorkerId) -> Worker:
+    check_name("worker_id", worker_id, 128)
     row = record(tx, select(workers).where(workers.c.id == worker_id))
     if row is None:
         raise NotFound(f"there is no worker {worker_id!r}")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import Claim, PoolId, WorkerId
+from herdsman.core.request import check_name
 from herdsman.store import claiming
 from herdsman.store.database import Tx
 from herdsman.store.faults import Duplicate
@@ -26,6 +27,8 @@ def claim_jobs(services: Services, worker_ids: Sequence[WorkerId]) -> list[Claim
         raise InvalidRequest(f"{len(worker_ids)} workers asked at once, the limit is {MOST_LISTED}")
     if not worker_ids:
         return []
+    for worker_id in worker_ids:
+        check_name("worker_id", worker_id, 128)
     for _ in range(_TRIES):
         try:
             return services.database.transact(lambda tx: _claim(tx, services, worker_ids))

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from herdsman.control.commands.refusal import refusal
 from herdsman.control.services import Services
-from herdsman.core.body import encode
+from herdsman.core.body import clean, encode
 from herdsman.core.ending import end_of
 from herdsman.core.errors import HerdsmanError, InvalidRequest, StaleWrite
 from herdsman.core.model import ClaimKey, Failure
@@ -85,7 +85,7 @@ def end_claim(tx: Tx, services: Services, key: ClaimKey, failure: Failure, who: 
     held = claims.holding(tx, key)
     if held is None:
         raise refusal(tx, key, "end")
-    short = Failure(kind=failure.kind, error=failure.error[:LONGEST_ERROR].replace("\0", "\ufffd"))
+    short = Failure(kind=failure.kind, error=clean(failure.error, LONGEST_ERROR))
     ending = end_of(held, short, tx.now(), services.policy)
     if not claims.end(tx, key, who, ending):
         raise StaleWrite(f"job {key.job_id!r} moved on while its claim ended")

@@ -1,7 +1,7 @@
 """Accept jobs: stored before the answer, and stored once however often they are sent (J1, J2)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, InvalidRequest, StoreUnavailable
@@ -64,14 +64,17 @@ class _Batch:
 
     @staticmethod
     def of(drafts: Sequence[Draft]) -> "_Batch":
-        first: dict[object, Draft] = {}
+        named: dict[object, Draft] = {}
+        distinct: dict[JobId, Draft] = {}
         sent: list[Draft] = []
         for draft in drafts:
-            twin = first.setdefault(_name(draft), draft)
-            if twin.body_hash != draft.body_hash:
-                raise Conflict(f"two jobs of this request are both named {draft.job_id!r} but differ")
-            sent.append(replace(draft, job_id=twin.job_id))
-        return _Batch(list(first.values()), sent)
+            twin = next((named[name] for name in _names(draft) if name in named), draft)
+            if not _same(twin, draft):
+                raise Conflict(f"two jobs of this request have the name {_names(draft)[0]} and differ")
+            named.update(dict.fromkeys(_names(draft), twin))
+            distinct[twin.job_id] = twin
+            sent.append(twin)
+        return _Batch(list(distinct.values()), sent)
 
     def answers(self, found: dict[JobId, JobId]) -> list[Submitted]:
         return [
@@ -79,6 +82,12 @@ class _Batch:
         ]
 
 
-def _name(draft: Draft) -> object:
+def _names(draft: Draft) -> list[object]:
+    """What a job of one request may not share with a different one."""
     key = draft.new.idempotency_key
-    return (draft.new.agent, key) if key and draft.new.job_id is None else draft.job_id
+    return [draft.job_id, *([(draft.new.agent, key)] if key else [])]
+
+
+def _same(one: Draft, other: Draft) -> bool:
+    names = (one.new.job_id, one.new.idempotency_key), (other.new.job_id, other.new.idempotency_key)
+    return one.body_hash == other.body_hash and names[0] == names[1]

@@ -33,7 +33,9 @@ def stage_due_jobs(services: Services) -> int:
 def prune(services: Services) -> int:
     """Remove what is older than its retention: ended jobs with their records, old audit rows, old cycles."""
     policy, database = services.policy, services.database
-    removed = _drain(lambda: database.transact(lambda tx: upkeep.prune_cycles(tx, tx.now() - upkeep.CYCLES_KEPT)))
+    removed = _drain(
+        lambda: database.transact(lambda tx: upkeep.prune_cycles(tx, tx.now() - upkeep.CYCLES_KEPT))
+    )
     if (keep := policy.job_retention) is not None:
         removed += _drain(lambda: database.transact(lambda tx: upkeep.prune_jobs(tx, tx.now() - keep)))
     if (audited := policy.audit_retention) is not None:

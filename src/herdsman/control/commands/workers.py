@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 
 from herdsman.control.services import Services
-from herdsman.core.errors import Conflict
+from herdsman.core.body import clean, encode
+from herdsman.core.errors import Conflict, InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.states import WorkerState
 from herdsman.store import workers
 from herdsman.store.faults import Duplicate
+
+LONGEST_TYPE = 128
+MOST_METADATA = 65_536
 
 
 def register_worker(
@@ -22,12 +26,14 @@ def register_worker(
 ) -> None:
     check_name("worker_id", worker_id, 128)
     check_name("pool", pool, 128)
+    if instance_type is not None and len(clean(instance_type, LONGEST_TYPE + 1)) > LONGEST_TYPE:
+        raise InvalidRequest(f"instance_type has more than {LONGEST_TYPE} characters")
+    kind = None if instance_type is None else clean(instance_type, LONGEST_TYPE)
     details = metadata or {}
+    encode(dict(details), what="metadata", limit=MOST_METADATA)
     try:
         services.database.transact(
-            lambda tx: workers.register(
-                tx, worker_id, pool=pool, instance_type=instance_type, metadata=details
-            )
+            lambda tx: workers.register(tx, worker_id, pool=pool, instance_type=kind, metadata=details)
         )
     except Duplicate as error:
         raise Conflict(f"there is a worker {worker_id!r} already") from error

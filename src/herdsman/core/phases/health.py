@@ -1,7 +1,7 @@
 """Workers that cannot work are failed. Not being able to look is no evidence; silence and facts are."""
 
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from herdsman.core.actions import Action, DrainWorker, FailWorker, Note
 from herdsman.core.findings import Code, Finding, Number
@@ -15,17 +15,29 @@ def check_health(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
         for worker in seen.of(pool.id, WorkerState.SPAWNING):
             yield from _failures(worker, _spawning(worker, pool, seen))
-        for worker in seen.of(pool.id, WorkerState.ACTIVE):
+        for worker in _suspects(pool, seen):
             yield from _active(worker, pool, seen)
 
 
 def warn(seen: Snapshot) -> Iterable[Action]:
     """Old news about a GPU is worth a word, and nothing more."""
     for pool in seen.pools:
+        fresh = seen.now - pool.policy.vram_stale_after
         for worker in seen.of(pool.id, WorkerState.ACTIVE):
-            stale = _stale_vram(worker, pool, seen)
-            if stale is not None:
-                yield Note(worker.id, stale)
+            if worker.vram_at is not None and worker.vram_at < fresh:
+                yield Note(worker.id, _stale_vram(worker.vram_at, pool, seen))
+
+
+def _suspects(pool: SeenPool, seen: Snapshot) -> list[SeenWorker]:
+    """Workers that may have failed; the others, nearly all of them, are not worth a second look."""
+    heard, moved = seen.now - pool.policy.heartbeat_timeout, seen.now - pool.policy.stuck_timeout
+    return [
+        each
+        for each in seen.of(pool.id, WorkerState.ACTIVE)
+        if (each.last_heartbeat or each.entered_state_at) < heard
+        or (each.job is not None and each.job.since < moved)
+        or each.gpu_fault is not None
+    ]
 
 
 def _failures(worker: SeenWorker, finding: Finding | None) -> Iterator[Action]:
@@ -119,8 +131,6 @@ def _left(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
     return None
 
 
-def _stale_vram(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
-    if worker.vram_at is None:
-        return None
-    age, limit = seen.now - worker.vram_at, pool.policy.vram_stale_after
-    return _late(age, limit, Code.STALE_VRAM, f"Stale VRAM data ({age.total_seconds():.0f}s old)")
+def _stale_vram(vram_at: datetime, pool: SeenPool, seen: Snapshot) -> Finding:
+    age, limit = (seen.now - vram_at).total_seconds(), pool.policy.vram_stale_after.total_seconds()
+    return Finding(Code.STALE_VRAM, f"Stale VRAM data ({age:.0f}s old)", {"age_s": age, "limit_s": limit})

@@ -9,9 +9,12 @@ from herdsman.core.phases.scale_down import is_gone, may_end
 from herdsman.core.states import WorkerState
 
 
+ENDING = (WorkerState.TERMINATING, WorkerState.ERROR, WorkerState.TERMINATED)
+
+
 def reassign(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
-        for worker in seen.of(pool.id, *WorkerState):
+        for worker in seen.of(pool.id, *ENDING):
             if worker.job is not None and _lost(worker, pool, seen):
                 why = Finding(Code.WORKER_FAILED, f"worker {worker.id} is {worker.state}")
                 yield ReturnJob(worker.job.key, worker.id, why)

@@ -33,10 +33,11 @@ def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
     """The longest idle go first. Only workers without a job are taken, and never below what is kept."""
     active = list(seen.of(pool.id, WorkerState.ACTIVE))
     policy, keep = pool.policy, wanted_workers(pool, seen).keep
+    surplus = len(active) - max(keep, min(policy.min_workers, policy.max_workers))
+    if surplus <= 0:
+        return
     idle = sorted((each for each in active if each.job is None), key=_idle_since)
-    for index, worker in enumerate(
-        idle[: max(0, len(active) - max(keep, min(policy.min_workers, policy.max_workers)))]
-    ):
+    for index, worker in enumerate(idle[:surplus]):
         over = index < len(active) - policy.max_workers
         limit = policy.overcapacity_idle_timeout if over else policy.idle_timeout
         idle_for = seen.now - _idle_since(worker)

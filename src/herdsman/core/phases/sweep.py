@@ -1,6 +1,6 @@
 """Instances and workers are matched by name: a lost answer is found again, and what belongs to nobody is ended."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from herdsman.core.actions import Action, AttachInstance, EndStray
 from herdsman.core.findings import Code, Finding
@@ -12,14 +12,13 @@ def recognise(seen: Snapshot) -> Iterable[Action]:
     """A worker whose creation had an unknown outcome gets the instance that carries its name."""
     if isinstance(seen.instances, Unseen):
         return
-    by_name = _by_name(seen.instances)
-    for worker in seen.workers:
-        named = by_name.get(worker.instance_name or "")
-        if named and worker.instance_ref is None and worker.alive:
-            oldest = named[0]
-            yield AttachInstance(
-                worker.id, oldest.ref, Finding(Code.FOUND_BY_NAME, f"found by its name {oldest.name}")
-            )
+    lost = [each for each in seen.workers if each.instance_ref is None and each.instance_name and each.alive]
+    found = _oldest(seen.instances) if lost else {}
+    for worker in lost:
+        named = found.get(worker.instance_name or "")
+        if named is not None:
+            why = Finding(Code.FOUND_BY_NAME, f"found by its name {named.name}")
+            yield AttachInstance(worker.id, named.ref, why)
 
 
 def sweep(seen: Snapshot) -> Iterable[Action]:
@@ -27,22 +26,20 @@ def sweep(seen: Snapshot) -> Iterable[Action]:
     if isinstance(seen.instances, Unseen) or not seen.workers:
         return
     owners = {worker.instance_name: worker for worker in seen.workers}
-    for name, instances in _by_name(seen.instances).items():
-        yield from _strays(instances, owners.get(name))
-
-
-def _strays(instances: Sequence[Instance], owner: SeenWorker | None) -> Iterator[Action]:
-    for instance in instances:
-        if owner is None or not owner.alive:
-            why = Finding(Code.UNKNOWN_INSTANCE, "it carries our name and belongs to no living worker")
-            yield EndStray(instance.ref, instance.name, why)
-        elif owner.instance_ref is not None and instance.ref != owner.instance_ref:
-            why = Finding(Code.TWIN_INSTANCE, f"a second instance of worker {owner.id}")
+    for instance in seen.instances:
+        why = _stray(instance, owners.get(instance.name))
+        if why is not None:
             yield EndStray(instance.ref, instance.name, why)
 
 
-def _by_name(instances: Iterable[Instance]) -> dict[str, list[Instance]]:
-    found: dict[str, list[Instance]] = {}
-    for instance in sorted(instances, key=lambda each: each.ref):
-        found.setdefault(instance.name, []).append(instance)
-    return found
+def _stray(instance: Instance, owner: SeenWorker | None) -> Finding | None:
+    if owner is None or not owner.alive:
+        return Finding(Code.UNKNOWN_INSTANCE, "it carries our name and belongs to no living worker")
+    if owner.instance_ref is not None and instance.ref != owner.instance_ref:
+        return Finding(Code.TWIN_INSTANCE, f"a second instance of worker {owner.id}")
+    return None
+
+
+def _oldest(instances: Iterable[Instance]) -> dict[str, Instance]:
+    """Of those that share a name, the same one each time."""
+    return {each.name: each for each in sorted(instances, key=lambda each: each.ref, reverse=True)}

@@ -1,0 +1,94 @@
+"""What a person does to the fleet by hand: the same steps as the loop's, under the same fence."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from herdsman.control.cycle import Cycle
+from herdsman.control.reconciler import Reconciler
+from herdsman.core.actions import DrainWorker, FailWorker
+from herdsman.core.decide import Planned
+from herdsman.core.differences import Difference, differences, doubts, mends
+from herdsman.core.errors import Conflict, NotFound, StaleWrite
+from herdsman.core.findings import Code, Finding
+from herdsman.core.fleet import SeenWorker, Snapshot
+from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.states import WorkerState
+
+BY_HAND = Finding(Code.BY_HAND, "a person asked for it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    doubts: str
+    """Why nothing could be concluded; empty when all could be seen."""
+    found: tuple[Difference, ...]
+    left: tuple[Difference, ...]
+    done: Cycle | None = None
+
+
+@contextmanager
+def leading(reconciler: Reconciler) -> Generator[int]:
+    """The epoch of a term of our own, given back at the end. Refused while another replica leads."""
+    term = reconciler.leadership.campaign()
+    if term is None:
+        raise Conflict("another replica leads: ask it, or stop it first (herdsman leader says which)")
+    try:
+        yield term.epoch
+    finally:
+        reconciler.leadership.resign()
+
+
+def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
+    """One more worker, within every limit that the loop keeps; what is to be known about it."""
+    hands = reconciler.hands
+    if pool not in hands.pools:
+        raise NotFound(f"the control loop keeps no pool {pool!r}")
+    with leading(reconciler) as epoch:
+        return hands.spawner.spawn(pool, hands.pools[pool], epoch)
+
+
+def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: bool) -> Cycle:
+    """Let a worker go and ask for the end of its instance. `with_job`: even one that holds a job, which goes back."""
+    with leading(reconciler) as epoch:
+        seen = reconciler.observer.look(epoch)
+        worker = next((each for each in seen.workers if each.id == worker_id and each.alive), None)
+        if worker is None:
+            raise NotFound(f"there is no living worker {worker_id!r}")
+        _let_go(reconciler, worker, seen, epoch, with_job=with_job)
+        reconciler.leadership.campaign()  # looking may have taken long
+        return reconciler.tick(lambda step: _about(step, worker_id))
+
+
+def compare(reconciler: Reconciler) -> Audited:
+    """Look at both sides and change nothing."""
+    seen = reconciler.observer.glance()
+    found = differences(seen)
+    return Audited(doubts=doubts(seen), found=found, left=found)
+
+
+def mend(reconciler: Reconciler) -> Audited:
+    """Do of a cycle only what is about differences. In doubt, nothing."""
+    with leading(reconciler):
+        before = compare(reconciler)
+        if before.doubts or not before.found:
+            return before
+        reconciler.leadership.campaign()  # looking may have taken long
+        done = reconciler.tick(lambda step: mends(step.action, before.found))
+        after = compare(reconciler)
+        return Audited(doubts=after.doubts, found=before.found, left=after.left, done=done)
+
+
+def _let_go(
+    reconciler: Reconciler, worker: SeenWorker, seen: Snapshot, epoch: int, *, with_job: bool
+) -> None:
+    if worker.job is not None and not with_job:
+        raise StaleWrite(f"worker {worker.id} holds job {worker.job.key.job_id}: wait for it, or use --force")
+    if worker.state not in (WorkerState.SPAWNING, WorkerState.ACTIVE):
+        return
+    idle = worker.state is WorkerState.ACTIVE and worker.job is None
+    reconciler.hands.act((DrainWorker if idle else FailWorker)(worker.id, BY_HAND), seen, epoch)
+
+
+def _about(step: Planned, worker_id: WorkerId) -> bool:
+    return getattr(step.action, "worker_id", None) == worker_id

@@ -1,0 +1,18 @@
+"""What a worker says about its GPUs with each beat."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    ready: bool
+    """Jobs may come."""
+    seen: bool | None
+    """Whether there is a GPU; None when nobody could look."""
+    fault: str | None = None
+    """Why its GPU cannot be worked with."""
+    vram_total_mb: int | None = None
+    vram_used_mb: int | None = None
+    vram_age: timedelta = timedelta(0)
+    """How long before the beat the memory was measured, by the worker's own monotonic clock."""

@@ -1,0 +1,20 @@
+"""Workers as processes on this machine."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from herdsman.core.errors import InvalidSettings
+from herdsman.ports import Clock, Provider
+from herdsman.providers.local.options import LocalOptions
+from herdsman.providers.local.provider import LocalProvider
+
+__all__ = ["LocalOptions", "LocalProvider", "open_provider"]
+
+
+def open_provider(options: Mapping[str, Any], clock: Clock) -> Provider:
+    """The entry point: `options` holds the fields of `LocalOptions`."""
+    try:
+        chosen = LocalOptions(**options)
+    except TypeError as error:
+        raise InvalidSettings(f"the options of the local provider do not fit: {error}") from error
+    return LocalProvider(chosen, clock)

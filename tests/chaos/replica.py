@@ -1,0 +1,81 @@
+"""A replica of the control loop as a process of its own, hurried: one cycle follows the other."""
+
+import signal
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Event, Thread
+
+import structlog
+
+from herdsman.control.act import Hands
+from herdsman.control.leadership import LeaderPolicy, Leadership
+from herdsman.control.observe import Observer
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.services import Services
+from herdsman.control.spawn import Spawner
+from herdsman.core.model import DEFAULT_POOL, JobPolicy
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.registry import OURS
+from herdsman.providers.runpod import RunpodProvider
+from herdsman.store.database import Database
+from herdsman.store.session_lock import open_session_lock
+from herdsman.wiring import SystemClock, new_job_id, new_worker_id
+from tests.runpod import NAMING, some_options
+
+LOCK = "gpu_orchestrator_leader"
+PAUSE = timedelta(milliseconds=20)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Everything that a replica is told."""
+
+    database_url: str
+    runpod_url: str
+    fleet: FleetPolicy
+    leader: LeaderPolicy
+
+
+def control(orders: Orders, holder: str) -> None:
+    stopping = Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    database = Database(orders.database_url, clock=SystemClock())
+    reconciler = a_reconciler(database, orders, holder)
+    leading = Thread(target=reconciler.leadership.run, args=(stopping,))
+    leading.start()
+    while not stopping.wait(PAUSE.total_seconds()):
+        reconciler.tick()
+    leading.join()
+    database.close()
+
+
+def a_reconciler(database: Database, orders: Orders, holder: str) -> Reconciler:
+    clock = SystemClock()
+    provider = RunpodProvider(some_options(api_url=orders.runpod_url), clock)
+    lock = open_session_lock(database, LOCK, idle=orders.leader.ttl)
+    leadership = Leadership(database, clock, holder, orders.leader, lock)
+    pools = {DEFAULT_POOL: orders.fleet}
+    observer = Observer(
+        database=database,
+        provider=provider,
+        leadership=leadership,
+        pools=pools,
+        failure_window=timedelta(minutes=5),
+        scaling=OURS,
+    )
+    spawner = Spawner(
+        database=database,
+        provider=provider,
+        leadership=leadership,
+        new_worker_id=new_worker_id,
+        name_of=NAMING.name,
+        environment_of=lambda worker_id: {"HERDSMAN_WORKER_ID": worker_id},
+    )
+    services = Services(database, JobPolicy(), new_job_id)
+    hands = Hands(
+        services=services, provider=provider, leadership=leadership, spawner=spawner, pools=pools
+    )
+    return Reconciler(
+        database=database, leadership=leadership, observer=observer, hands=hands, clock=clock
+    )

@@ -1,0 +1,163 @@
+"""E1 and E3 with real processes: whoever dies, stops or leaves is replaced in time, and no old epoch ever writes."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import count
+from statistics import quantiles
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import text
+
+from herdsman.control.leadership import LeaderPolicy
+from herdsman.store import leader
+from herdsman.store.database import Database
+from herdsman.store.leader import Term
+from tests.builders import scalar, sql
+from tests.chaos.candidate import TABLES, lead
+from tests.chaos.children import Children, children
+from tests.chaos.effort import effort
+from tests.databases import ServerDatabases, opened
+
+T = TypeVar("T")
+REPLICAS = 3
+USUAL = LeaderPolicy()
+SCALE = 5
+QUICK = LeaderPolicy(
+    ttl=USUAL.ttl / SCALE, renew=USUAL.renew / SCALE, follow=USUAL.follow / SCALE, margin=USUAL.margin / SCALE
+)
+"""For what is waited for: a pause lasts longer than a term does."""
+SECOND = timedelta(seconds=1)
+CRASH, PAUSE, LEAVE = 3 * SECOND, 12 * SECOND, SECOND
+"""What E3 allows."""
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+
+@dataclass
+class Election:
+    url: str
+    database: Database
+    family: Children
+    policy: LeaderPolicy
+    _names = count()
+
+    def join(self) -> None:
+        name = f"replica-{next(self._names)}"
+        self.family.start(name, lead, self.url, name, self.policy)
+
+    def writing(self, *, after: int = 0) -> Term:
+        """The leader, once it has written something under an epoch later than that."""
+
+        def look() -> Term | None:
+            term = self.database.read(leader.find)
+            wrote = scalar(self.database, "SELECT max(epoch) FROM chaos_writes WHERE refused = 0")
+            return term if term is not None and term.epoch > after and wrote == term.epoch else None
+
+        return waited_for(look)
+
+    def succession(self, end: Callable[[str], None]) -> timedelta:
+        """How long nobody could write after the leader was ended in that way."""
+        term = self.writing()
+        began = time.monotonic()
+        end(term.holder)
+        self.writing(after=term.epoch)
+        return timedelta(seconds=time.monotonic() - began)
+
+    def check(self) -> None:
+        """Ids rise in the order of commits here: the fence holds the leader's row until the commit."""
+        with self.database.engine.connect() as connection:
+            written = connection.execute(
+                text("SELECT epoch, holder FROM chaos_writes WHERE refused = 0 ORDER BY id")
+            ).all()
+        epochs = [row.epoch for row in written]
+        assert epochs == sorted(epochs), "an old epoch has written"
+        assert len(set(written)) == len(set(epochs)), "two have written under one epoch"
+
+
+@pytest.fixture
+def start(server: ServerDatabases) -> Iterator[Callable[[LeaderPolicy], Election]]:
+    url = server.fresh()
+    with opened(url) as database, children("tests.chaos.candidate") as family:
+        sql(database, TABLES[database.backend])
+
+        def begin(policy: LeaderPolicy) -> Election:
+            election = Election(url, database, family, policy)
+            for _ in range(REPLICAS):
+                election.join()
+            return election
+
+        yield begin
+        for name in family.names:
+            family.kill(name)
+        sql(database, "DROP TABLE chaos_writes")
+
+
+def test_a_leader_that_is_killed_is_replaced_within_three_seconds(
+    start: Callable[[LeaderPolicy], Election], record_property: Callable[[str, object], None]
+) -> None:
+    """With the usual parameters."""
+    election = start(USUAL)
+    taken: list[timedelta] = []
+    for _ in range(effort("KILLS", 50)):
+        taken.append(election.succession(election.family.kill))
+        election.join()
+    record_property("takeover_s", summary(taken))
+    assert percentile_99(taken) < CRASH
+    election.check()
+
+
+def test_a_leader_that_is_stopped_is_replaced_and_cannot_write_when_it_wakes(
+    start: Callable[[LeaderPolicy], Election], record_property: Callable[[str, object], None]
+) -> None:
+    """Five times as fast as usual, and so are the limits."""
+    election = start(QUICK)
+    taken: list[timedelta] = []
+    for _ in range(effort("PAUSES", 4)):
+        old = election.writing()
+        taken.append(election.succession(election.family.pause))
+        election.family.resume(old.holder)
+        waited_for(lambda old=old: refusals(election.database, old) or None)
+    record_property("takeover_s", summary(taken))
+    assert percentile_99(taken) < PAUSE / SCALE
+    election.check()
+
+
+def test_a_leader_that_leaves_is_replaced_within_a_second(
+    start: Callable[[LeaderPolicy], Election], record_property: Callable[[str, object], None]
+) -> None:
+    """With the usual parameters, counted from the signal: it ends its own threads in that time, too."""
+    election = start(USUAL)
+    taken: list[timedelta] = []
+    for _ in range(effort("LEAVES", 6)):
+        taken.append(election.succession(election.family.ask_to_stop))
+        election.join()
+    record_property("takeover_s", summary(taken))
+    assert percentile_99(taken) < LEAVE
+    election.check()
+
+
+def refusals(database: Database, old: Term) -> int:
+    """Writes under its old epoch that were refused to it."""
+    refused = "SELECT count(*) FROM chaos_writes WHERE refused = 1 AND holder = :holder AND epoch = :epoch"
+    return int(scalar(database, refused, holder=old.holder, epoch=old.epoch))
+
+
+def waited_for(look: Callable[[], T | None], limit: timedelta = 30 * SECOND) -> T:
+    deadline = time.monotonic() + limit.total_seconds()
+    while (found := look()) is None:
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+    return found
+
+
+def percentile_99(taken: list[timedelta]) -> timedelta:
+    seconds = [each.total_seconds() for each in taken]
+    return timedelta(seconds=quantiles(seconds, n=100, method="inclusive")[-1])
+
+
+def summary(taken: list[timedelta]) -> str:
+    median, worst = sorted(taken)[len(taken) // 2], max(taken)
+    return f"{len(taken)} times: median {median}, p99 {percentile_99(taken)}, worst {worst}"

@@ -1,0 +1,84 @@
+"""What a worker says about its GPUs is kept with its beat."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from herdsman.control.commands import beat, move_worker, register_worker
+from herdsman.control.direct_queue import DirectQueue
+from herdsman.control.services import Services
+from herdsman.core.errors import StaleWrite
+from herdsman.core.fleet import SeenWorker
+from herdsman.core.gpu import GpuReport
+from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JobState, WorkerState
+from herdsman.store import sight, workers
+from tests.builders import a_job, a_worker
+from tests.databases import MovingClock
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+WELL = GpuReport(ready=True, seen=True, vram_total_mb=24_576, vram_used_mb=512, vram_age=timedelta(seconds=2))
+
+
+@pytest.fixture(autouse=True)
+def stopped(clock: MovingClock) -> None:
+    clock.stop(at=NOON)
+
+
+def seen(services: Services) -> SeenWorker:
+    (worker,) = services.database.read(sight.see_workers)
+    return worker
+
+
+def test_a_report_is_kept_and_its_measurement_has_its_own_time(services: Services) -> None:
+    worker_id = WorkerId("w1")
+    register_worker(services, worker_id, metadata={"host": "here"})
+    beat(services, worker_id, None, WELL)
+    now = seen(services)
+    assert (now.ready, now.gpu_seen, now.gpu_fault) == (True, True, None)
+    assert now.vram_at == NOON - timedelta(seconds=2)
+    assert services.database.read(lambda tx: workers.get(tx, worker_id)).metadata == {
+        "host": "here",
+        "vram_total_mb": 24_576,
+        "vram_used_mb": 512,
+        "vram_timestamp": "2026-03-01T11:59:58+00:00",
+    }
+
+
+def test_a_beat_without_a_report_changes_none_and_a_fault_is_cut_to_fit(services: Services) -> None:
+    worker_id = a_worker(services)
+    beat(services, worker_id, None, WELL)
+    beat(services, worker_id)
+    assert seen(services).gpu_seen is True
+    beat(services, worker_id, None, GpuReport(ready=False, seen=None, fault="x\0" * 500))
+    now = seen(services)
+    assert (now.ready, now.gpu_seen, len(now.gpu_fault or "")) == (False, None, 255)
+    assert now.vram_at == NOON - timedelta(seconds=2)
+
+
+def test_a_worker_that_was_given_up_reports_in_vain(services: Services) -> None:
+    worker_id = a_worker(services)
+    move_worker(services, worker_id, WorkerState.ERROR, Reason.LOST)
+    with pytest.raises(StaleWrite):
+        beat(services, worker_id, None, WELL)
+    assert seen(services).ready is False
+
+
+def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
+    queue = DirectQueue(services, WorkerId("by-hand"))
+    assert queue.enlist(DEFAULT_POOL) is True
+    assert queue.enlist(DEFAULT_POOL) is False
+    assert queue.claim() is None
+    a_job(services)
+    move_worker(services, queue.worker_id, WorkerState.ACTIVE, Reason.READY)
+    claim = queue.claim()
+    assert claim is not None
+    queue.start(claim.key)
+    queue.progress(claim.key, 0.5, "half")
+    assert queue.beat(claim.key, WELL).drain is False
+    assert queue.complete(claim.key, {"ok": 1}) is JobState.DONE
+    queue.leave()
+    queue.leave()
+    assert seen(services).state is WorkerState.TERMINATING
+    assert queue.beat(None).drain is True

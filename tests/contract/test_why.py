@@ -1,0 +1,133 @@
+"""Anyone may ask why: what was decided, on which numbers, and what would change it."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from herdsman.control.commands import claim_job, fail_job
+from herdsman.control.explain import why_job, why_pool, why_worker
+from herdsman.control.services import Services
+from herdsman.core.errors import NotFound
+from herdsman.core.model import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.store import fleet
+from herdsman.testing.runpod import Fault
+from tests.builders import BROKEN, a_job, a_worker, claimed
+from tests.databases import MovingClock
+from tests.herd import Herd, a_herd
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_herd(services, clock) as herd:
+        yield herd
+
+
+def first_worker(herd: Herd) -> WorkerId:
+    return WorkerId(herd.fake.ledger.alive[0].name.rpartition("--")[2])
+
+
+def test_a_worker_tells_its_whole_story(herd: Herd) -> None:
+    herd.with_policy(stuck_timeout=timedelta(seconds=40))
+    a_job(herd.services)
+    replica = herd.replica()
+    herd.cycle(replica)
+    herd.cycle(replica)
+    worker = first_worker(herd)
+    assert claim_job(herd.services, worker) is not None
+    for _ in range(3):
+        herd.cycle(replica)
+    answer = why_worker(herd.services, worker)
+    assert answer.because[0].startswith("Stuck task")
+    codes = [told.code for told in answer.decided]
+    assert codes[-2:] == ["INSTANCE_RUNNING", "FLOOR"]
+    stuck = next(told for told in answer.decided if told.code == "STUCK_TASK")
+    assert stuck.numbers["limit_s"] == 40
+    assert stuck.done
+    assert [step.to_state for step in answer.history][:3] == ["spawning", "active", "error"]
+
+
+def test_a_pool_says_when_it_would_grow_and_equal_decisions_are_one(herd: Herd) -> None:
+    herd.with_policy(min_workers=2)
+    replica = herd.replica()
+    herd.fake.faults.turn_on(Fault.NO_CAPACITY)
+    for _ in range(4):
+        herd.cycle(replica, later=timedelta(seconds=5))
+    waiting = why_pool(herd.services, replica.observer.glance(), DEFAULT_POOL)
+    assert waiting.because[0].startswith("blocked by PROVIDER_WAITS")
+    assert (waiting.decided[0].code, waiting.decided[0].times) == ("PROVIDER_WAITS", 3)
+    herd.fake.faults.turn_off(Fault.NO_CAPACITY)
+    herd.moving.advance(timedelta(minutes=10))
+    for _ in range(2):
+        herd.cycle(replica)
+    for number in range(3):
+        a_job(herd.services, job_id=f"j{number}")
+    settled = why_pool(herd.services, replica.observer.glance(), DEFAULT_POOL)
+    assert settled.because == ("would spawn at 7 queued; now 3",)
+    herd.with_policy(max_workers=2)
+    full = why_pool(herd.services, herd.replica().observer.glance(), DEFAULT_POOL)
+    assert full.because[0] == "blocked by MAX_ACTIVE_GPUS=2: as many workers as allowed are alive"
+
+
+def test_a_pool_that_nobody_keeps_is_not_made_up(herd: Herd) -> None:
+    with pytest.raises(NotFound, match="keeps no pool 'other'"):
+        why_pool(herd.services, herd.replica().observer.glance(), PoolId("other"))
+
+
+def test_a_waiting_job_says_what_it_waits_for(services: Services, clock: MovingClock) -> None:
+    first, second = a_job(services), a_job(services)
+    clock.advance(timedelta(minutes=1))
+    answer = why_job(services, second)
+    assert answer.because == (
+        "pool default has no active worker; see: herdsman why pool default",
+        "1 jobs of pool default go before it",
+    )
+    worker = a_worker(services)
+    assert claimed(services, worker).key.job_id == first
+    answer = why_job(services, second)
+    assert answer.because == (
+        "all 1 active workers of pool default hold a job",
+        "it is the next one of its pool",
+    )
+    assert answer.since is not None
+    assert answer.numbers == {"ahead": 0, "active": 1, "busy": 1, "spawning": 0}
+    assert why_job(services, first).because[0].startswith("worker w1 holds it until ")
+
+
+def test_a_job_that_waits_for_its_time_says_until_when(services: Services) -> None:
+    later = a_job(services, delay=timedelta(hours=1))
+    assert why_job(services, later).because[0].startswith("its time comes at ")
+    a_job(services, job_id="broken")
+    fail_job(services, claimed(services, a_worker(services)).key, BROKEN)
+    tried = why_job(services, JobId("broken"))
+    assert tried.because[0].startswith("it is tried again at ")
+    assert tried.because[1] == f"it failed: {BROKEN.error}"
+    assert tried.history[0].reason == "submitted"
+
+
+def test_a_job_taken_back_from_a_lost_worker_names_the_decision(herd: Herd) -> None:
+    herd.with_policy(min_workers=1, stuck_timeout=timedelta(seconds=40))
+    job_id = a_job(herd.services)
+    replica = herd.replica()
+    herd.cycle(replica)
+    herd.cycle(replica)
+    assert claim_job(herd.services, first_worker(herd)) is not None
+    for _ in range(3):
+        herd.cycle(replica)
+    assert [told.code for told in why_job(herd.services, job_id).decided] == ["WORKER_FAILED"]
+
+
+def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
+    step = {
+        "action": "Note",
+        "about": "w1",
+        "code": "IDLE",
+        "why": "x",
+        "numbers": {},
+        "done": True,
+        "said": "",
+    }
+    worker = a_worker(services)
+    services.database.transact(lambda tx: fleet.record_cycle(tx, 1, tx.now(), {}, [step]))
+    services.database.transact(lambda tx: [fleet.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)])
+    assert [told.code for told in why_worker(services, worker).decided] == ["IDLE"]

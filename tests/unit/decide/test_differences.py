@@ -1,0 +1,70 @@
+"""U1-05, L1-11: what the provider has and the table does not, and the other way round."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+from herdsman.core.actions import EndStray, FailWorker, SpawnWorker
+from herdsman.core.differences import Kind, differences, doubts, mends
+from herdsman.core.findings import Code, Finding
+from herdsman.core.fleet import Unseen
+from herdsman.core.instances import Instance, InstanceRef, InstanceState
+from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.states import WorkerState
+from tests.fleet import a_snapshot, a_worker, an_instance
+
+WHY = Finding(Code.UNKNOWN_INSTANCE, "why")
+STRAY = Instance(
+    ref=InstanceRef("pod-x"), name="herd-x", state=InstanceState.RUNNING, cost_per_hour=Decimal("0.5")
+)
+
+
+def test_a_fleet_that_fits_has_none() -> None:
+    assert differences(a_snapshot(a_worker())) == ()
+
+
+def test_an_instance_without_a_living_worker_is_a_stray_with_its_price() -> None:
+    gone = a_worker("gone", WorkerState.TERMINATED)
+    found = differences(
+        a_snapshot(a_worker(), gone, instances=(an_instance(a_worker()), STRAY, an_instance(gone)))
+    )
+    assert {(each.kind, each.instance) for each in found} == {(Kind.STRAY, "pod-x"), (Kind.STRAY, "pod-gone")}
+    assert sum(each.cost_per_hour for each in found) == Decimal("0.5")
+
+
+def test_a_second_instance_of_a_worker_is_a_twin() -> None:
+    worker = a_worker()
+    twin = replace(an_instance(worker), ref=InstanceRef("pod-twin"))
+    (found,) = differences(a_snapshot(worker, instances=(an_instance(worker), twin)))
+    assert (found.kind, found.worker_id, found.instance) == (Kind.TWIN, worker.id, "pod-twin")
+
+
+def test_a_worker_whose_answer_was_lost_is_told_from_a_stray() -> None:
+    worker = a_worker(instance_ref=None)
+    (found,) = differences(a_snapshot(worker, instances=(an_instance(worker),)))
+    assert (found.kind, found.worker_id) == (Kind.UNATTACHED, worker.id)
+
+
+def test_a_worker_without_an_instance_is_missing_it_and_one_started_by_hand_is_not() -> None:
+    lost, by_hand = a_worker("lost"), a_worker("hand", instance_name=None, instance_ref=None)
+    (found,) = differences(a_snapshot(lost, by_hand, instances=()))
+    assert (found.kind, found.worker_id) == (Kind.MISSING, lost.id)
+
+
+def test_on_partial_sight_nothing_is_concluded() -> None:
+    seen = a_snapshot(a_worker(), instances=Unseen("it is away"))
+    assert differences(seen) == ()
+    assert "it is away" in doubts(seen)
+
+
+def test_an_empty_table_is_doubted_not_believed() -> None:
+    seen = a_snapshot(instances=(STRAY,))
+    assert differences(seen) == ()
+    assert "is this the right database?" in doubts(seen)
+
+
+def test_only_what_is_about_a_difference_is_mended() -> None:
+    found = differences(a_snapshot(a_worker("lost"), instances=()))
+    assert mends(EndStray(STRAY.ref, STRAY.name, WHY), found)
+    assert mends(FailWorker(WorkerId("lost"), WHY), found)
+    assert not mends(FailWorker(WorkerId("other"), WHY), found)
+    assert not mends(SpawnWorker(PoolId("default"), WHY), found)
