@@ -25,7 +25,7 @@ def fill(services: Services, new: NewJob, count: int) -> None:
         now = connection.execute(select(jobs.c.created_at).where(jobs.c.job_id == sample)).scalar_one()
         for done in range(0, count - 1, BATCH):
             _add(connection, sample, done, min(BATCH, count - 1 - done), now - _PAUSE * (count - done))
-    _settle(services)
+    settle(services)
 
 
 def _add(connection: Connection, sample: JobId, done: int, count: int, due: datetime) -> None:
@@ -47,7 +47,7 @@ def _numbers(count: int) -> CTE:
     return first.union_all(select(first.c.n + 1).where(first.c.n < count))
 
 
-def _settle(services: Services) -> None:
+def settle(services: Services) -> None:
     """What a server does by itself on a table that has been there for a while; SQLite never does."""
     engine = services.database.engine
     if engine.dialect.name in _UPKEEP:
@@ -55,7 +55,8 @@ def _settle(services: Services) -> None:
             connection.execute(text(_UPKEEP[engine.dialect.name])).close()
 
 
+_TABLES = "orchestrator_jobs, orchestrator_audit, workers, job_attempts, orchestrator_instances"
 _UPKEEP = {
-    "postgresql": "VACUUM ANALYZE orchestrator_jobs, orchestrator_audit",
-    "mysql": "ANALYZE TABLE orchestrator_jobs, orchestrator_audit",
+    "postgresql": f"VACUUM ANALYZE {_TABLES}",
+    "mysql": f"ANALYZE TABLE {_TABLES}",
 }

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from sqlalchemy import insert, select, update
 
+from bench.backlog import settle
 from herdsman.control.commands import claim_jobs
 from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.control.observe import Observer
@@ -62,9 +63,8 @@ def populate(services: Services, count: int) -> Herd:
     _give_history(services, ids)
     for start in range(0, count // 2, AT_ONCE):
         claim_jobs(services, ids[start : min(start + AT_ONCE, count // 2)])
-    leadership = Leadership(
-        services.database, SystemClock(), "bench", LeaderPolicy(ttl=timedelta(hours=1))
-    )
+    settle(services)
+    leadership = Leadership(services.database, SystemClock(), "bench", LeaderPolicy(ttl=timedelta(hours=1)))
     term = leadership.campaign()
     assert term is not None
     observer = Observer(

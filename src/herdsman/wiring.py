@@ -14,6 +14,7 @@ from herdsman.control.act import Hands
 from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.control.observe import Observer
 from herdsman.control.reconciler import Reconciler
+from herdsman.control.service import Service
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
@@ -46,6 +47,7 @@ class Control:
 
     leadership: Leadership
     reconciler: Reconciler
+    provider: Provider
 
 
 def open_database(settings: Settings, clock: Clock | None = None) -> Database:
@@ -112,6 +114,16 @@ def open_control(settings: Settings, services: Services) -> Control:
     return Control(
         leadership,
         Reconciler(database=database, leadership=leadership, observer=observer, hands=hands, clock=clock),
+        provider,
+    )
+
+
+def open_service(settings: Settings, services: Services, control: Control, *, poll: timedelta) -> Service:
+    return Service(
+        sweeper=open_sweeper(settings, services),
+        leadership=control.leadership,
+        reconciler=control.reconciler,
+        poll=poll,
     )
 
 

@@ -73,9 +73,5 @@ def a_reconciler(database: Database, orders: Orders, holder: str) -> Reconciler:
         environment_of=lambda worker_id: {"HERDSMAN_WORKER_ID": worker_id},
     )
     services = Services(database, JobPolicy(), new_job_id)
-    hands = Hands(
-        services=services, provider=provider, leadership=leadership, spawner=spawner, pools=pools
-    )
-    return Reconciler(
-        database=database, leadership=leadership, observer=observer, hands=hands, clock=clock
-    )
+    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner, pools=pools)
+    return Reconciler(database=database, leadership=leadership, observer=observer, hands=hands, clock=clock)

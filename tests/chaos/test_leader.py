@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
-from statistics import quantiles
-from typing import TypeVar
 
 import pytest
 from sqlalchemy import text
@@ -19,9 +17,9 @@ from tests.builders import scalar, sql
 from tests.chaos.candidate import TABLES, lead
 from tests.chaos.children import Children, children
 from tests.chaos.effort import effort
+from tests.chaos.measuring import percentile_99, summary, waited_for
 from tests.databases import ServerDatabases, opened
 
-T = TypeVar("T")
 REPLICAS = 3
 USUAL = LeaderPolicy()
 SCALE = 5
@@ -143,21 +141,3 @@ def refusals(database: Database, old: Term) -> int:
     """Writes under its old epoch that were refused to it."""
     refused = "SELECT count(*) FROM chaos_writes WHERE refused = 1 AND holder = :holder AND epoch = :epoch"
     return int(scalar(database, refused, holder=old.holder, epoch=old.epoch))
-
-
-def waited_for(look: Callable[[], T | None], limit: timedelta = 30 * SECOND) -> T:
-    deadline = time.monotonic() + limit.total_seconds()
-    while (found := look()) is None:
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
-    return found
-
-
-def percentile_99(taken: list[timedelta]) -> timedelta:
-    seconds = [each.total_seconds() for each in taken]
-    return timedelta(seconds=quantiles(seconds, n=100, method="inclusive")[-1])
-
-
-def summary(taken: list[timedelta]) -> str:
-    median, worst = sorted(taken)[len(taken) // 2], max(taken)
-    return f"{len(taken)} times: median {median}, p99 {percentile_99(taken)}, worst {worst}"

@@ -118,7 +118,7 @@ def test_a_job_taken_back_from_a_lost_worker_names_the_decision(herd: Herd) -> N
 
 
 def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
-    step = {
+    step: dict[str, object] = {
         "action": "Note",
         "about": "w1",
         "code": "IDLE",

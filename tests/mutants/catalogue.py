@@ -50,7 +50,7 @@ MUTANTS = (
         file="herdsman/store/guards.py",
         was="(NOT {moved} AND NEW.version <> OLD.version)",
         becomes="(1 = 0)",
-        noticed_by=(f"{CONTRACT}/test_guards.py", f"{CONTRACT}/test_audit.py"),
+        noticed_by=(f"{CONTRACT}/test_guard_versions.py",),
     ),
     Mutant(
         name="any_token_completes",

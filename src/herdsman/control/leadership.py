@@ -6,7 +6,7 @@ from threading import Event, Lock
 
 import structlog
 
-from herdsman.core.errors import StoreUnavailable
+from herdsman.core.errors import StaleWrite, StoreUnavailable
 from herdsman.ports import Clock
 from herdsman.store import leader
 from herdsman.store.database import Database, Tx
@@ -77,6 +77,12 @@ class Leadership:
     def fence(self, tx: Tx, epoch: int) -> None:
         """To be called first in every transaction of the leader."""
         leader.require(tx, self.holder, epoch)
+
+    def require_sure(self, epoch: int) -> None:
+        """To be called before what the fence cannot hold back: a call to the outside that must not come late."""
+        term = self.term
+        if term is None or term.epoch != epoch:
+            raise StaleWrite(f"{self.holder} is no longer sure to lead with epoch {epoch}")
 
     def resign(self) -> None:
         with self._lock:

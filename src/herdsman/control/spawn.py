@@ -47,9 +47,9 @@ class Spawner:
         blocked = fleet.intend(tx, intent, policy)
         if blocked:
             return blocked
-        creates = fleet.created_since(tx, intent.pool, HOUR)
-        if policy.max_creates_per_hour is not None and creates > policy.max_creates_per_hour:
-            raise CapacityUnavailable(f"{creates} workers were created within the last hour already")
+        limit = policy.max_creates_per_hour
+        if limit is not None and fleet.created_since(tx, intent.pool, HOUR) > limit:
+            raise CapacityUnavailable(f"{limit} workers were created within the last hour already")
         if policy.max_cost_per_hour is not None and ledger.rate(tx) >= policy.max_cost_per_hour:
             raise CapacityUnavailable(f"the fleet costs {ledger.rate(tx)} USD an hour already")
         return ""
@@ -61,6 +61,8 @@ class Spawner:
             pool=intent.pool,
             environment=self.environment_of(intent.worker_id),
         )
+        # Who was stopped here may wake when the place has long been given to another.
+        self.leadership.require_sure(epoch)
         try:
             instance = self.provider.spawn(request)
         except SpawnUnknown:
@@ -75,6 +77,7 @@ class Spawner:
     def _attach(self, tx: Tx, intent: Intent, instance: Instance, epoch: int) -> None:
         self.leadership.fence(tx, epoch)
         fleet.attach(tx, intent.worker_id, instance)
+        fleet.go_on(tx, intent.pool)
 
     def _give_back(self, tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception, epoch: int) -> None:
         """Surely nothing was started: the place is free at once, and no worker is blamed for it (L1-07)."""

@@ -16,12 +16,20 @@ from herdsman.settings.relations import broken
 from herdsman.settings.sources import Source, from_variables, read_dotenv
 
 
-def load_settings(env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
+def load_settings(
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    *,
+    given: Mapping[str, str] | None = None,
+) -> Settings:
     """The settings in force here. Nothing else in the program looks at the environment.
+
+    `given` stands above the environment: what a person wrote on the command line.
 
     Raises `InvalidSettings` with one line per problem; a secret is in none of them.
     """
-    source = _read(os.environ if env is None else env, Path.cwd() if cwd is None else cwd)
+    variables = {**(os.environ if env is None else env), **(given or {})}
+    source = _read(variables, Path.cwd() if cwd is None else cwd)
     built = {name: build(name, group, source.found) for name, group in groups().items()}
     wrong = [problem for result in built.values() if not isinstance(result, Group) for problem in result]
     _refuse([*source.problems, *wrong])

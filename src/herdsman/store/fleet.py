@@ -148,6 +148,12 @@ def wait(tx: Tx, pool: PoolId, first: timedelta, longest: timedelta) -> None:
     tx.execute(update(fleets).where(fleets.c.pool == pool).values(changed))
 
 
+def go_on(tx: Tx, pool: PoolId) -> None:
+    """The provider gave something: the next wait is a short one again."""
+    waited = (fleets.c.pool == pool, fleets.c.waits > 0)
+    tx.execute(update(fleets).where(*waited).values(waits=0, wait_until=None))
+
+
 def stop(tx: Tx, pool: PoolId, why: str | None) -> None:
     """Something only a person can mend; None when it is mended."""
     _lock_pool(tx, pool)

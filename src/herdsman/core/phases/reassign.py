@@ -8,7 +8,6 @@ from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
 from herdsman.core.phases.scale_down import is_gone, may_end
 from herdsman.core.states import WorkerState
 
-
 ENDING = (WorkerState.TERMINATING, WorkerState.ERROR, WorkerState.TERMINATED)
 
 

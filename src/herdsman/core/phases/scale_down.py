@@ -80,7 +80,15 @@ def is_gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
         return False
     if worker.instance_ref is None or worker.end_asked_at is None:
         return now - worker.absent_since > policy.absence_window
+    if _may_be_overlooked(worker, policy, now):
+        return False
     return now - max(worker.absent_since, worker.end_asked_at) > policy.confirm_window
+
+
+def _may_be_overlooked(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
+    """A young instance may be missing wherever we look, and there all the same, until it has shown itself once."""
+    shown = worker.last_heartbeat is not None or worker.idle_since is not None
+    return not shown and now - worker.created_at <= policy.absence_window
 
 
 def _ask_again(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:

@@ -1,0 +1,64 @@
+"""Everything that a replica does by itself, until it is told to stop."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Event, Thread
+
+import structlog
+
+from herdsman.control.cycle import Cycle
+from herdsman.control.leadership import Leadership
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.sweeper import Sweeper
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Three loops side by side: one keeps the leadership, one keeps jobs moving, one keeps the fleet."""
+
+    sweeper: Sweeper
+    leadership: Leadership
+    reconciler: Reconciler
+    poll: timedelta
+
+    def run(self, stopping: Event) -> None:
+        """A loop that dies takes the others with it: half a control plane looks healthy and is not."""
+        loops = {
+            "leadership": self.leadership.run,
+            "sweeper": self.sweeper.run,
+            "reconciler": self._reconcile,
+        }
+        failed: list[BaseException] = []
+        threads = [
+            Thread(target=_guarded, args=(loop, stopping, failed), name=name) for name, loop in loops.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+
+    def _reconcile(self, stopping: Event) -> None:
+        while not stopping.is_set():
+            _say(self.reconciler.tick())
+            stopping.wait(self.poll.total_seconds())
+
+
+def _guarded(loop: Callable[[Event], None], stopping: Event, failed: list[BaseException]) -> None:
+    try:
+        loop(stopping)
+    except BaseException as error:  # noqa: BLE001  (the outermost of this thread: kept, and raised in the main one)
+        failed.append(error)
+    finally:
+        stopping.set()
+
+
+def _say(cycle: Cycle) -> None:
+    """A cycle that changed nothing is worth a word only to who listens closely."""
+    summary = cycle.summary()
+    changed = any(outcome.done for outcome in cycle.outcomes)
+    (log.info if changed else log.debug)("cycle.done", **summary)
