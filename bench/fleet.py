@@ -80,7 +80,13 @@ def populate(services: Services, count: int) -> Herd:
 
 def _enlist(services: Services, ids: Sequence[WorkerId]) -> None:
     now = services.database.read(lambda tx: tx.now())
-    begin = {"status": "spawning", "reason": "registered", "actor": "leader", "version": 1, "metadata": {}}
+    begin: dict[str, object] = {
+        "status": "spawning",
+        "reason": "registered",
+        "actor": "leader",
+        "version": 1,
+        "metadata": {},
+    }
     instants = dict.fromkeys(("created_at", "updated_at", "entered_state_at"), now)
     active = {"status": "active", "reason": "ready", "version": workers.c.version + 1}
     beating = {"last_heartbeat": now, "promoted_at": now, "ready": 1, "gpu_seen": 1, "vram_at": now}

@@ -82,7 +82,7 @@ class Storm:
             for change in (self._more, self._none):
                 change()
                 self._mischief()
-                time.sleep(self.random.uniform(0.2, 0.8))
+                time.sleep(self.random.uniform(0.1, 0.4))
 
     def _mischief(self) -> None:
         kinds = (self._kill, self._kill, self._stray, self._too_many)

@@ -100,8 +100,11 @@ def test_a_leader_is_sure_only_as_long_as_its_last_renewal_carries(
     ann.campaign()
     hand.now = 8.9
     assert ann.term is not None
+    ann.require_sure(1)
     hand.now = 9.1
     assert ann.term is None
+    with pytest.raises(StaleWrite, match="no longer sure"):
+        ann.require_sure(1)
 
 
 def test_who_resigns_lets_the_next_one_in_at_once(candidate: Callable[[str], Leadership]) -> None:

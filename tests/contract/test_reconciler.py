@@ -11,7 +11,7 @@ from herdsman.core.model import WorkerId
 from herdsman.core.states import JobState
 from herdsman.store import ledger
 from herdsman.testing.runpod import Fault
-from tests.builders import a_job
+from tests.builders import a_job, scalar
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd
 
@@ -189,3 +189,17 @@ def test_the_bill_equals_our_ledger(herd: Herd) -> None:
     stays = herd.services.database.read(lambda tx: (tx.now(), ledger.stays(tx, tx.now() - timedelta(days=1))))
     ours = sum(stay.cost(stay.started_at, stays[0]) for stay in stays[1])
     assert float(ours) == pytest.approx(float(herd.fake.ledger.cost), rel=0.02)
+
+
+def test_the_wait_for_capacity_is_short_again_after_a_success(herd: Herd) -> None:
+    """Otherwise the shortages of a month would add up to the longest wait for each later one."""
+    herd.fake.faults.turn_on(Fault.NO_CAPACITY)
+    replica = herd.replica()
+    for _ in range(3):
+        herd.cycle(replica, later=timedelta(minutes=5))
+    waits = "SELECT waits FROM orchestrator_fleets"
+    assert scalar(herd.services.database, waits) == 3
+    herd.fake.faults.turn_off(Fault.NO_CAPACITY)
+    herd.cycle(replica)
+    assert len(names(herd)) == 2
+    assert scalar(herd.services.database, waits) == 0

@@ -10,6 +10,7 @@ import typer
 from herdsman.cli.opening import settings_here
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
+from herdsman.providers.local.gpus import count_gpus
 from herdsman.settings import Origin, Settings
 from herdsman.store.server import inspect_server
 from herdsman.store.upgrade import upgrade
@@ -68,6 +69,8 @@ def _greet(services: Services, settings: Settings, revision: str) -> None:
     scaling = settings.scaling
     size = f"{scaling.min_active_gpus} to {scaling.max_active_gpus} workers"
     typer.echo(f"fleet     {settings.providers.provider}, {size}, policy {scaling.scaling_policy}")
+    if settings.providers.provider == "local" and not settings.local.fake_gpus and count_gpus() == 0:
+        typer.echo("warning   this machine has no GPU; herdsman up --fake-gpus 2 pretends that it has two")
     typer.echo(f"jobs      {held}")
     typer.echo("next      in another terminal: herdsman submit demo --payload '{\"seconds\": 2}'")
     typer.echo("          then: herdsman jobs, herdsman workers        stop with Ctrl-C")

@@ -11,6 +11,7 @@ from herdsman.control.cycle import Cycle
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.sweeper import Sweeper
+from herdsman.core.actions import Note
 
 log = structlog.get_logger()
 
@@ -60,5 +61,5 @@ def _guarded(loop: Callable[[Event], None], stopping: Event, failed: list[BaseEx
 def _say(cycle: Cycle) -> None:
     """A cycle that changed nothing is worth a word only to who listens closely."""
     summary = cycle.summary()
-    changed = any(outcome.done for outcome in cycle.outcomes)
+    changed = any(outcome.done and not isinstance(outcome.step.action, Note) for outcome in cycle.outcomes)
     (log.info if changed else log.debug)("cycle.done", **summary)

@@ -74,8 +74,10 @@ class MariadbServer(PrivateServer):
         return self.home.path / "users.sql"
 
     def _place(self) -> list[str]:
+        # A server that starts clears its directory for temporary tables, so two must not share one.
+        place = [f"--datadir={self.home.data}", f"--tmpdir={self.home.path}"]
         # Run by root, MariaDB wants to be told that this is meant.
-        return [f"--datadir={self.home.data}", *(["--user=root"] if os.geteuid() == 0 else [])]
+        return [*place, *(["--user=root"] if os.geteuid() == 0 else [])]
 
 
 def _quoted(name: str) -> str:
