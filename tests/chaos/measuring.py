@@ -18,11 +18,16 @@ def waited_for(look: Callable[[], T | None], limit: timedelta = LONGEST) -> T:
     return found
 
 
+def percentile(percent: int, values: Sequence[float]) -> float:
+    return quantiles([0.0, *values], n=100, method="inclusive")[percent - 1]
+
+
 def percentile_99(taken: Sequence[timedelta]) -> timedelta:
-    seconds = [each.total_seconds() for each in taken]
-    return timedelta(seconds=quantiles(seconds, n=100, method="inclusive")[-1])
+    return timedelta(seconds=percentile(99, [each.total_seconds() for each in taken]))
 
 
 def summary(taken: Sequence[timedelta]) -> str:
+    if not taken:
+        return "never"
     median, worst = sorted(taken)[len(taken) // 2], max(taken)
     return f"{len(taken)} times: median {median}, p99 {percentile_99(taken)}, worst {worst}"
