@@ -119,11 +119,14 @@ class Database:
     @contextmanager
     def alone(self) -> Generator[Connection]:
         """A plain connection in one open transaction, for work that is done once and not again."""
-        with self._connected(self.engine) as connection, self._translated(self.engine, connection):
-            connection.begin()
-            yield connection
-            if connection.in_transaction():
-                connection.rollback()
+        try:
+            with self._connected(self.engine) as connection, self._translated(self.engine, connection):
+                connection.begin()
+                yield connection
+                if connection.in_transaction():
+                    connection.rollback()
+        except Contended as error:
+            raise StoreUnavailable(f"another transaction was in the way, try again: {error}") from error
 
     def read_clock(self, tx: Tx) -> datetime:
         """SQLite has no clock but that of its machine; the others are asked."""
