@@ -1,7 +1,6 @@
 """The command as a person meets it: what it prints, and with which status it ends."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,39 +11,7 @@ from pathlib import Path
 import pytest
 
 from herdsman.testing.servers.mariadb import MariadbServer
-
-CANARY = "correct-horse-battery"
-
-
-class Shell:
-    """Runs the command in a directory and an environment of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(directory),
-            "DATABASE_URL": f"sqlite:///{directory}/herd.db",
-        }
-
-    def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "herdsman", *words],
-            cwd=self.directory,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    def refused(self, *words: str, **environment: str) -> str:
-        """The one sentence with which the command gives up."""
-        run = self(*words, **environment)
-        assert run.returncode != 0, run.stdout
-        assert "Traceback" not in run.stderr
-        assert CANARY not in run.stdout + run.stderr
-        (sentence,) = run.stderr.strip().splitlines()
-        return sentence
+from tests.shell import CANARY, Shell
 
 
 @pytest.fixture

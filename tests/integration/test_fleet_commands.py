@@ -1,7 +1,6 @@
 """The commands about the fleet as a person types them, at a Runpod of one's own."""
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -12,37 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-CANARY = "correct-horse-battery"
-
-
-class Shell:
-    """Runs the command in a directory and an environment of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(directory),
-            "DATABASE_URL": f"sqlite:///{directory}/herd.db",
-        }
-
-    def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "herdsman", *words],
-            cwd=self.directory,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    def said(self, *words: str) -> str:
-        run = self(*words)
-        assert run.returncode == 0, run.stdout + run.stderr
-        return run.stdout
-
-    def json(self, *words: str) -> dict[str, object]:
-        return json.loads(self(*words, "-o", "json").stdout)
+from tests.shell import CANARY, Shell
 
 
 @pytest.fixture(scope="module")
