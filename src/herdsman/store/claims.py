@@ -41,7 +41,11 @@ START = Hot(
     )
 )
 
-RENEW = Hot(update(jobs).where(*_THIS_CLAIM, _IS_HELD).values(claim_expires_at=bindparam("b_expires")))
+RENEW = Hot(
+    update(jobs)
+    .where(*_THIS_CLAIM, _IS_HELD, jobs.c.worker_id == bindparam("b_worker"))
+    .values(claim_expires_at=bindparam("b_expires"))
+)
 
 PROGRESS = Hot(
     update(jobs)
@@ -143,8 +147,9 @@ def start(tx: Tx, key: ClaimKey, who: str, deadline: datetime | None) -> bool:
     return tx.run(START, {**_named(key), "b_now": tx.now(), "b_actor": who, "b_deadline": deadline}) == 1
 
 
-def renew(tx: Tx, key: ClaimKey, expires_at: datetime) -> bool:
-    return tx.run(RENEW, {**_named(key), "b_expires": expires_at}) == 1
+def renew(tx: Tx, key: ClaimKey, worker_id: WorkerId, expires_at: datetime) -> bool:
+    """Only the worker that holds the job keeps it: a token alone is not a right."""
+    return tx.run(RENEW, {**_named(key), "b_worker": worker_id, "b_expires": expires_at}) == 1
 
 
 def progress(tx: Tx, key: ClaimKey, done: float, note: str | None, expires_at: datetime) -> bool:

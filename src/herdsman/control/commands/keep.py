@@ -49,12 +49,12 @@ def _beat(
 ) -> Beat:
     state = workers.beat(tx, worker_id, report)
     expires_at = tx.now() + services.policy.claim_ttl
-    cancel = key is not None and _renew(tx, services, key)
+    cancel = key is not None and _renew(tx, services, worker_id, key)
     return Beat(expires_at=expires_at, cancel=cancel, drain=state is WorkerState.TERMINATING)
 
 
-def _renew(tx: Tx, services: Services, key: ClaimKey) -> bool:
-    if not claims.renew(tx, key, tx.now() + services.policy.claim_ttl):
+def _renew(tx: Tx, services: Services, worker_id: WorkerId, key: ClaimKey) -> bool:
+    if not claims.renew(tx, key, worker_id, tx.now() + services.policy.claim_ttl):
         raise refusal(tx, key, "keep")
     standing = claims.standing(tx, key.job_id)
     return standing is not None and standing.cancel_requested

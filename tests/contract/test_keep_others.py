@@ -1,0 +1,16 @@
+"""A worker keeps its own job alive, and no other's (X7)."""
+
+import pytest
+
+from herdsman.control.commands import beat
+from herdsman.control.services import Services
+from herdsman.core.errors import StaleWrite
+from tests.builders import a_claim, a_worker
+
+
+def test_a_worker_cannot_keep_the_job_of_another(services: Services) -> None:
+    claim = a_claim(services)
+    other = a_worker(services, "other")
+    with pytest.raises(StaleWrite, match="may not keep job"):
+        beat(services, other, claim.key)
+    beat(services, claim.worker_id, claim.key)
