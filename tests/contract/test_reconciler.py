@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -203,3 +204,22 @@ def test_the_wait_for_capacity_is_short_again_after_a_success(herd: Herd) -> Non
     herd.cycle(replica)
     assert len(names(herd)) == 2
     assert scalar(herd.services.database, waits) == 0
+
+
+def test_no_more_workers_are_created_within_an_hour_than_allowed(herd: Herd) -> None:
+    """P9: looked at in the transaction that takes the place, so a loop that spawns and loses cannot go wild."""
+    herd.with_policy(max_creates_per_hour=3, min_workers=5)
+    replica = herd.replica()
+    for _ in range(3):
+        herd.cycle(replica)
+    assert len(herd.fake.ledger.pods) == 3
+
+
+def test_a_fleet_that_costs_enough_is_not_grown(herd: Herd) -> None:
+    """P9"""
+    herd.with_policy(max_cost_per_hour=Decimal("0.6"), min_workers=5)
+    replica = herd.replica()
+    for _ in range(3):
+        herd.cycle(replica)
+    price = herd.fake.ledger.cost
+    assert 0 < len(herd.fake.ledger.alive) < 5, price

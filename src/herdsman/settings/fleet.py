@@ -37,6 +37,8 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         absence_window=_span(providers.absence_window_sec),
         max_failure_rate=breaker.max_worker_failure_rate,
         min_starts_to_judge=breaker.min_workers_for_rate_check,
+        max_creates_per_hour=scaling.max_creates_per_hour,
+        max_cost_per_hour=_money(scaling.max_cost_per_hour_usd),
         budget_per_hour=_money(scaling.budget_per_hour_usd),
         budget_per_day=_money(scaling.budget_per_day_usd),
     )

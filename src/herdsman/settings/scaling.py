@@ -40,6 +40,13 @@ class ScalingSettings(Group):
         default=5,
         description="Minutes a job waits for a worker that has its model loaded before any may take it.",
     )
+    max_creates_per_hour: Positive = Field(
+        default=120, description="Most workers that are created within an hour, whatever becomes of them."
+    )
+    max_cost_per_hour_usd: Money = Field(
+        default=None,
+        description="No worker is spawned while the fleet's machines cost this much an hour together.",
+    )
     budget_per_hour_usd: Money = Field(
         default=None,
         description="No worker is spawned while an hour costs this much; without it there is no limit.",
