@@ -56,8 +56,8 @@ class WorkQueue(Protocol):
     `HerdsmanError` means that nothing is known to have arrived.
     """
 
-    def claim(self) -> Claim | None:
-        """The next job; None when there is none, or when this worker may not have one."""
+    def claim(self, types: Sequence[str]) -> Claim | None:
+        """The next job of one of these types; None when there is none, or when this worker may not have one."""
         ...
 
     def start(self, key: ClaimKey) -> None: ...

@@ -155,3 +155,17 @@ def test_any_kind_of_json_can_be_the_payload_of_a_claim(services: Services) -> N
         job = find_job(services, claim.key.job_id)
         assert claim.payload == job.payload == job.result == payload
         assert type(claim.payload) is type(job.payload) is type(payload)
+
+
+def test_j1_a_job_of_a_type_that_nobody_knows_waits(services: Services) -> None:
+    """A worker is given what it can run, and what it cannot run is not failed but goes on waiting."""
+    odd = a_job(services, type="odd")
+    known = a_job(services, type="demo")
+    worker = a_worker(services)
+    claim = claim_job(services, worker, ["demo", "render"])
+    assert claim is not None
+    assert claim.key.job_id == known
+    complete_job(services, claim.key)
+    assert claim_job(services, worker, ["demo", "render"]) is None
+    assert find_job(services, odd).state is JobState.PENDING
+    assert claim_job(services, worker) is not None

@@ -44,7 +44,8 @@ class FakeQueue:
         self.too_large = False
         self.beats: list[ClaimKey | None] = []
 
-    def claim(self) -> Claim | None:
+    def claim(self, types: Sequence[str]) -> Claim | None:
+        assert types == ("demo",), "a worker asks for what it can run"
         self._check()
         return self.claims.popleft() if self.claims else None
 
@@ -192,10 +193,11 @@ def test_a_failure_has_the_class_that_the_handler_can_know_about(answer: Answer,
     assert bench.queue.words == ["start j1", f"fail j1 {kind}"]
 
 
-def test_a_job_of_an_unknown_type_fails_without_a_process() -> None:
+def test_a_job_of_an_unknown_type_is_given_back_without_a_process() -> None:
+    """J1: it waits for somebody who knows it."""
     bench = Bench(type="other")
     bench.work(FakeChild(bench.clock))
-    assert bench.queue.words == ["fail j1 user_error"]
+    assert bench.queue.words == ["release j1: no handler for type 'other'; here are: demo"]
     assert "no handler for type 'other'; here are: demo" in bench.said[-1]
 
 

@@ -1,5 +1,6 @@
 """The work queue of a worker that may speak to the database itself: one on the control plane's own machine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from herdsman.control import commands
@@ -29,8 +30,8 @@ class DirectQueue:
             return True
         return False
 
-    def claim(self) -> Claim | None:
-        return commands.claim_job(self.services, self.worker_id)
+    def claim(self, types: Sequence[str]) -> Claim | None:
+        return commands.claim_job(self.services, self.worker_id, types)
 
     def start(self, key: ClaimKey) -> None:
         commands.start_job(self.services, key, who=self._who)

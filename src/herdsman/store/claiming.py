@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, exists, null, select, update
+from sqlalchemy import Select, bindparam, exists, null, select, update
 
 from herdsman.core.model import Claim, ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.reasons import Reason
@@ -28,21 +28,25 @@ FREE_WORKERS = Hot(
     )
 )
 
-NEXT_JOBS = Hot(
-    select(
-        jobs.c.job_id,
-        jobs.c.claim_token,
-        jobs.c.type,
-        jobs.c.payload,
-        jobs.c.attempts,
-        jobs.c.timeout_s,
-        jobs.c.service_job_id,
-    )
-    .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
-    .order_by(jobs.c.place)
-    .limit(bindparam("b_limit"))
-    .with_for_update(skip_locked=True)
-)
+_SevenColumns = Select[Any, Any, Any, Any, Any, Any, Any]
+
+_WAITING = select(
+    jobs.c.job_id,
+    jobs.c.claim_token,
+    jobs.c.type,
+    jobs.c.payload,
+    jobs.c.attempts,
+    jobs.c.timeout_s,
+    jobs.c.service_job_id,
+).where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+
+
+def _next(waiting: _SevenColumns) -> _SevenColumns:
+    return waiting.order_by(jobs.c.place).limit(bindparam("b_limit")).with_for_update(skip_locked=True)
+
+
+NEXT_JOBS = Hot(_next(_WAITING))
+NEXT_OF_TYPES = Hot(lambda listed: _next(_WAITING.where(jobs.c.type.in_(listed))))
 
 CLAIM = Hot(
     update(jobs)
@@ -81,9 +85,15 @@ def free_workers(tx: Tx, asking: Sequence[WorkerId]) -> list[tuple[WorkerId, Poo
     return [(WorkerId(worker), PoolId(pool)) for worker, pool in tx.rows(FREE_WORKERS, {}, asking)]
 
 
-def take(tx: Tx, pool: PoolId, takers: Sequence[WorkerId], ttl: timedelta) -> list[Claim]:
-    """The next jobs of a pool, one for each taker; one locked by another claimer is skipped."""
-    found = tx.rows(NEXT_JOBS, {"b_pool": pool, "b_limit": len(takers)})
+def take(
+    tx: Tx, pool: PoolId, takers: Sequence[WorkerId], ttl: timedelta, types: Sequence[str]
+) -> list[Claim]:
+    """The next jobs of a pool, one for each taker; one locked by another claimer is skipped.
+
+    Without `types` any job will do; with them, jobs of other types go on waiting.
+    """
+    wanted = {"b_pool": pool, "b_limit": len(takers)}
+    found = tx.rows(NEXT_OF_TYPES, wanted, types) if types else tx.rows(NEXT_JOBS, wanted)
     if not found:
         return []
     now = tx.now()

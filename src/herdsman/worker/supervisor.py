@@ -82,7 +82,7 @@ class Supervisor:
     def _claim(self) -> tuple[Claim, float] | None:
         asked_at = self.clock.monotonic()
         try:
-            claim = self.queue.claim()
+            claim = self.queue.claim(tuple(self.types))
         except HerdsmanError as error:
             self._say_once("claim", f"no job could be asked for: {error}")
             return None
@@ -109,7 +109,7 @@ class Supervisor:
     def _run_job(self, claim: Claim) -> Ending:
         if claim.type not in self.types:
             known = ", ".join(sorted(self.types))
-            return _failed(FailureClass.USER_ERROR, f"no handler for type {claim.type!r}; here are: {known}")
+            return GivenBack(f"no handler for type {claim.type!r}; here are: {known}")
         try:
             self.queue.start(claim.key)
         except (StaleWrite, NotFound) as error:
