@@ -69,10 +69,10 @@ def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
     queue = DirectQueue(services, WorkerId("by-hand"))
     assert queue.enlist(DEFAULT_POOL) is True
     assert queue.enlist(DEFAULT_POOL) is False
-    assert queue.claim() is None
+    assert queue.claim(("demo",)) is None
     a_job(services)
     move_worker(services, queue.worker_id, WorkerState.ACTIVE, Reason.READY)
-    claim = queue.claim()
+    claim = queue.claim(("demo",))
     assert claim is not None
     queue.start(claim.key)
     queue.progress(claim.key, 0.5, "half")
