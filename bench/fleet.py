@@ -72,7 +72,6 @@ def populate(services: Services, count: int) -> Herd:
         provider=Listed([_instance(worker_id) for worker_id in ids]),
         leadership=leadership,
         pools={DEFAULT_POOL: FleetPolicy(min_workers=count, max_workers=count)},
-        failure_window=timedelta(minutes=5),
         scaling=OURS,
     )
     return Herd(observer, term.epoch)

@@ -1,8 +1,8 @@
 """A whole control loop at a fake Runpod, in a time that the test moves."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 
@@ -13,7 +13,7 @@ from herdsman.control.observe import Observer
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
-from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy, Promotion
 from herdsman.core.scaling.registry import OURS
 from herdsman.testing.runpod import FakeRunpod, ManualClock
@@ -31,18 +31,18 @@ class Herd:
     moving: MovingClock
     hands_of_time: ManualClock
     policy: FleetPolicy = POLICY
+    others: Mapping[PoolId, FleetPolicy] = field(default_factory=dict[PoolId, FleetPolicy])
     _workers = count()
 
     def replica(self, holder: str = "one") -> Reconciler:
         database, provider = self.services.database, a_provider(self.fake)
         leadership = Leadership(database, self.hands_of_time, holder, LeaderPolicy())
-        pools = {DEFAULT_POOL: self.policy}
+        pools = {DEFAULT_POOL: self.policy, **self.others}
         observer = Observer(
             database=database,
             provider=provider,
             leadership=leadership,
             pools=pools,
-            failure_window=timedelta(minutes=5),
             scaling=OURS,
         )
         spawner = Spawner(

@@ -1,13 +1,12 @@
 """What the programs ask of the outside, where there is more than one answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from herdsman.core.gpu import GpuReport
 from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
-from herdsman.core.model import Beat, Claim, ClaimKey, Failure
-from herdsman.core.states import JobState
+from herdsman.core.model import Claim, ClaimKey
+from herdsman.core.work import Ask, Ending, Exchange, Orders, Pulse
 
 
 class Clock(Protocol):
@@ -52,30 +51,32 @@ class Provider(Protocol):
 class WorkQueue(Protocol):
     """Where one worker gets its jobs and says what becomes of them. Each word may be repeated safely.
 
-    `StaleWrite` and `NotFound` mean that the claim, or the worker itself, is no longer wanted: stop. Any other
-    `HerdsmanError` means that nothing is known to have arrived.
+    `StaleWrite` and `NotFound` mean that the worker itself is no longer wanted: stop. Any other `HerdsmanError`
+    means that nothing is known to have arrived.
     """
 
-    def claim(self, types: Sequence[str]) -> Claim | None:
-        """The next job of one of these types; None when there is none, or when this worker may not have one."""
+    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+        """The next job, or the next few of one type; none when there is none within `wait`, or for this worker."""
         ...
 
-    def start(self, key: ClaimKey) -> None: ...
-
-    def beat(self, key: ClaimKey | None, report: GpuReport | None = None) -> Beat:
-        """Keeps the worker and its claim alive together, and brings back what it must do."""
+    def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
+        """The jobs run from now on. Those that may not, and why: their claims are another's by now."""
         ...
 
-    def progress(self, key: ClaimKey, done: float, note: str | None = None) -> None: ...
-
-    def complete(self, key: ClaimKey, result: object) -> JobState:
-        """What the job became: `done`, or `cancelled` when the result came too late."""
+    def beat(self, pulse: Pulse) -> Orders:
+        """Keeps the worker and its claims alive together, and brings back what it must do."""
         ...
 
-    def fail(self, key: ClaimKey, failure: Failure) -> JobState: ...
+    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+        """How jobs ended; one that is refused does not hold up the others. `then` asks for more in the same word."""
+        ...
 
-    def release(self, key: ClaimKey, why: str) -> JobState:
-        """Give the job back unharmed; one that was cancelled becomes `cancelled`."""
+    def get_checkpoint(self, key: ClaimKey) -> object:
+        """What an earlier attempt of this job put there; None when there is nothing."""
+        ...
+
+    def put_checkpoint(self, key: ClaimKey, value: object) -> None:
+        """JSON, replacing what was there. `StaleWrite` when the claim is another's by now."""
         ...
 
     def leave(self) -> None:

@@ -61,7 +61,6 @@ def a_reconciler(database: Database, orders: Orders, holder: str) -> Reconciler:
         provider=provider,
         leadership=leadership,
         pools=pools,
-        failure_window=timedelta(minutes=5),
         scaling=OURS,
     )
     spawner = Spawner(

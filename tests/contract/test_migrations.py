@@ -3,17 +3,22 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import inspect, text
 
 from herdsman.core.errors import StoreMisconfigured
+from herdsman.core.states import JOB, JobState
 from herdsman.store import triggers
 from herdsman.store.database import Database
+from herdsman.store.faults import Refused
 from herdsman.store.guards import all_guards
-from herdsman.store.schema import metadata
-from herdsman.store.upgrade import latest, require_current, schema_fault, upgrade
+from herdsman.store.schema_api import metadata
+from herdsman.store.upgrade import alembic_config, latest, require_current, schema_fault, upgrade
+from tests.builders import scalar, sql
 from tests.databases import Backend, opened
+from tests.rows import add_row, move_row
 
 
 @pytest.fixture
@@ -102,3 +107,24 @@ def _install_stale(dialect: str, name: str, run: object) -> None:
     }
     for statement in texts[dialect]:
         run(statement)
+
+
+def test_jobs_of_an_older_schema_are_kept(empty: Database) -> None:
+    """SQLite cannot drop a rule from a table: there the upgrade moves the rows into a new one."""
+    with empty.alone() as connection:
+        config = alembic_config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0003")
+        triggers.install(connection)
+        connection.commit()
+    add_row(empty, JOB, "old")
+    tag = (
+        "INSERT INTO job_tags (tag, job_id, created_at) SELECT 't', job_id, created_at FROM orchestrator_jobs"
+    )
+    assert sql(empty, tag) == 1
+    upgrade(empty)
+    require_current(empty)
+    move_row(empty, JOB, JobState.CLAIMED, "old")
+    assert scalar(empty, "SELECT slot FROM orchestrator_jobs WHERE job_id = 'old'") == 0
+    with pytest.raises(Refused):
+        sql(empty, "DELETE FROM orchestrator_jobs")

@@ -13,7 +13,9 @@ from herdsman.core.gpu import GpuReport
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
+from herdsman.core.work import Ask, Done, Progress, Pulse
 from herdsman.store import sight, workers
+from herdsman.wiring import SystemClock
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 
@@ -66,19 +68,24 @@ def test_a_worker_that_was_given_up_reports_in_vain(services: Services) -> None:
 
 
 def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
-    queue = DirectQueue(services, WorkerId("by-hand"))
+    queue = DirectQueue(
+        services=services, worker_id=WorkerId("by-hand"), clock=SystemClock(), poll=timedelta(seconds=0.01)
+    )
     assert queue.enlist(DEFAULT_POOL) is True
     assert queue.enlist(DEFAULT_POOL) is False
-    assert queue.claim(("demo",)) is None
+    ask = Ask(types=("demo",))
+    assert queue.claim(ask) == []
     a_job(services)
     move_worker(services, queue.worker_id, WorkerState.ACTIVE, Reason.READY)
-    claim = queue.claim(("demo",))
-    assert claim is not None
-    queue.start(claim.key)
-    queue.progress(claim.key, 0.5, "half")
-    assert queue.beat(claim.key, WELL).drain is False
-    assert queue.complete(claim.key, {"ok": 1}) is JobState.DONE
+    (claim,) = queue.claim(ask, timedelta(seconds=5))
+    key = claim.key
+    assert queue.start([key]) == {}
+    queue.put_checkpoint(key, {"step": 1})
+    assert queue.get_checkpoint(key) == {"step": 1}
+    pulse = Pulse(keys=(key,), report=WELL, progress={key: Progress(done=0.5, note="half")})
+    assert queue.beat(pulse).drain is False
+    assert [told.state for told in queue.finish([Done(key, {"ok": 1})], ask).told] == [JobState.DONE]
     queue.leave()
     queue.leave()
     assert seen(services).state is WorkerState.TERMINATING
-    assert queue.beat(None).drain is True
+    assert queue.beat(Pulse()).drain is True

@@ -1,22 +1,25 @@
 """The work queue of a worker that may speak to the database itself: one on the control plane's own machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from herdsman.control import commands
 from herdsman.control.services import Services
-from herdsman.core.errors import Conflict, NotFound, StaleWrite
-from herdsman.core.gpu import GpuReport
-from herdsman.core.model import Beat, Claim, ClaimKey, Failure, PoolId, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
+from herdsman.core.errors import Conflict, NotFound
+from herdsman.core.model import Claim, ClaimKey, PoolId, WorkerId
+from herdsman.core.work import Ask, Ending, Exchange, Orders, Pulse
+from herdsman.ports import Clock
 from herdsman.store import workers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DirectQueue:
     services: Services
     worker_id: WorkerId
+    clock: Clock
+    poll: timedelta
+    """How long to wait before looking for a job again."""
 
     def enlist(self, pool: PoolId) -> bool:
         """True when the worker had no row and got one in `pool`: it was started by hand."""
@@ -30,36 +33,29 @@ class DirectQueue:
             return True
         return False
 
-    def claim(self, types: Sequence[str]) -> Claim | None:
-        return commands.claim_job(self.services, self.worker_id, types)
+    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+        until = self.clock.monotonic() + wait.total_seconds()
+        while not (claims := commands.claim_for(self.services, {self.worker_id: ask})):
+            left = until - self.clock.monotonic()
+            if left <= 0:
+                break
+            self.clock.sleep(min(self.poll, timedelta(seconds=left)))
+        return claims
 
-    def start(self, key: ClaimKey) -> None:
-        commands.start_job(self.services, key, who=self._who)
+    def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
+        return commands.start_jobs(self.services, keys, who=f"worker:{self.worker_id}", worker=self.worker_id)
 
-    def beat(self, key: ClaimKey | None, report: GpuReport | None = None) -> Beat:
-        return commands.beat(self.services, self.worker_id, key, report)
+    def beat(self, pulse: Pulse) -> Orders:
+        return commands.take_pulse(self.services, self.worker_id, pulse)
 
-    def progress(self, key: ClaimKey, done: float, note: str | None = None) -> None:
-        commands.report_progress(self.services, key, done, note)
+    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+        return commands.finish_jobs(self.services, self.worker_id, endings, then)
 
-    def complete(self, key: ClaimKey, result: object) -> JobState:
-        return JobState(commands.complete_job(self.services, key, result, who=self._who).value)
+    def get_checkpoint(self, key: ClaimKey) -> object:
+        return commands.get_checkpoint(self.services, key, worker=self.worker_id)
 
-    def fail(self, key: ClaimKey, failure: Failure) -> JobState:
-        return commands.fail_job(self.services, key, failure, who=self._who)
-
-    def release(self, key: ClaimKey, why: str) -> JobState:
-        return commands.release_job(self.services, key, why, who=self._who)
+    def put_checkpoint(self, key: ClaimKey, value: object) -> None:
+        commands.put_checkpoint(self.services, key, value, worker=self.worker_id)
 
     def leave(self) -> None:
-        """An active worker drains. In any other state the control loop knows, or will see the silence."""
-        try:
-            commands.move_worker(
-                self.services, self.worker_id, WorkerState.TERMINATING, Reason.DRAINED, who=self._who
-            )
-        except (StaleWrite, NotFound):
-            return
-
-    @property
-    def _who(self) -> str:
-        return f"worker:{self.worker_id}"
+        commands.leave(self.services, self.worker_id)

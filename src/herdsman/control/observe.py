@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from herdsman.control.leadership import Leadership
 from herdsman.core.errors import ProviderRejected, ProviderUnavailable
@@ -22,7 +22,6 @@ class Observer:
     provider: Provider
     leadership: Leadership
     pools: Mapping[PoolId, FleetPolicy]
-    failure_window: timedelta
     scaling: Mapping[str, ScalingPolicy]
 
     def look(self, epoch: int) -> Snapshot:
@@ -54,8 +53,8 @@ class Observer:
     def _snapshot(self, tx: Tx, instances: tuple[Instance, ...] | Unseen) -> Snapshot:
         return Snapshot(
             now=tx.now(),
-            pools=sight.see_pools(tx, self.pools, self.failure_window),
-            workers=sight.see_workers(tx),
+            pools=sight.see_pools(tx, self.pools),
+            workers=sight.see_workers(tx, self.pools.values()),
             instances=instances,
             spent=ledger.spent(tx),
             policies=self.scaling,

@@ -5,6 +5,10 @@ HerdsmanError
 │   ├── TooLarge         the caller: a payload or a result is over its limit
 │   └── InvalidSettings  a person: a setting is wrong, or two of them do not fit together
 ├── NotFound             the caller: there is no such thing
+├── Unauthenticated      the caller: no token, or one that is not known, has expired or was revoked
+├── Forbidden            the caller: the token is good, but not for this
+├── TooMany              the caller: too much at once, ask again later
+├── Unreachable          the next try: the server did not answer, or what answered was not Herdsman
 ├── Conflict             the caller: the name is taken by something else
 ├── StaleWrite           the writer: the row has moved on, stop working on it
 ├── StoreUnavailable     the next try: the database did not answer, or could not take the write
@@ -37,6 +41,26 @@ class InvalidSettings(InvalidRequest):
 
 class NotFound(HerdsmanError):
     """There is no such job, worker, pool or lease."""
+
+
+class Unauthenticated(HerdsmanError):
+    """No token came, or it is not known, has expired or was revoked; nobody is told which."""
+
+
+class Forbidden(HerdsmanError):
+    """The token is good, but its role may not do this."""
+
+
+class TooMany(HerdsmanError):
+    """Too much at once; the same request may be sent again later."""
+
+    def __init__(self, said: str, *, retry_after: timedelta | None = None) -> None:
+        super().__init__(said)
+        self.retry_after = retry_after
+
+
+class Unreachable(HerdsmanError):
+    """The server did not answer, or what answered was not Herdsman; whether the request arrived is not known."""
 
 
 class Conflict(HerdsmanError):

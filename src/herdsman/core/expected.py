@@ -56,7 +56,7 @@ class _World:
                 self._move(worker_id, WorkerState.TERMINATED)
             case ReturnJob():
                 self._queued[self._workers[action.worker_id].pool] += 1
-                self._change(action.worker_id, job=None)
+                self._change(action.worker_id, job=None, batch=())
             case EndInstance(worker_id):
                 self._change(worker_id, end_asked_at=self._seen.now)
             case AttachInstance(worker_id, ref):

@@ -42,6 +42,11 @@ class SeenWorker:
     gpu_fault: str | None = None
     vram_at: datetime | None = None
     job: HeldJob | None = None
+    """The job that it holds; of a batch, the one that moved last."""
+    batch: tuple[HeldJob, ...] = ()
+    """The others of a batch."""
+    failed_in_a_row: int = 0
+    """Jobs that failed here one after the other, without one that was done in between."""
     idle_since: datetime | None = None
     """The end of its last job, or its promotion."""
     jobs_done: int = 0
@@ -62,7 +67,6 @@ class SeenPool:
     id: PoolId
     policy: FleetPolicy
     queued: int = 0
-    oldest_queued_at: datetime | None = None
     failures: int = 0
     """Workers that turned out broken within the failure window, by the time they failed."""
     starts: int = 0

@@ -5,6 +5,21 @@ from datetime import timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuDevice:
+    """One GPU as its driver describes it."""
+
+    index: int
+    uuid: str
+    name: str
+    total_mb: int
+    used_mb: int
+    utilisation: int | None = None
+    """Per cent of the last moment in which it worked; None when the driver does not say."""
+    processes: tuple[tuple[int, int | None], ...] = ()
+    """Who uses it: process id, and memory in MB where the driver says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReport:
     ready: bool
     """Jobs may come."""
@@ -16,3 +31,4 @@ class GpuReport:
     vram_used_mb: int | None = None
     vram_age: timedelta = timedelta(0)
     """How long before the beat the memory was measured, by the worker's own monotonic clock."""
+    devices: tuple[GpuDevice, ...] = ()

@@ -178,6 +178,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
+    id: int
     ts: datetime
     event_type: str
     kind: str

@@ -50,5 +50,8 @@ class FleetPolicy:
     longest_wait: timedelta = timedelta(minutes=10)
     max_failure_rate: float = 0.8
     min_starts_to_judge: int = 5
+    failure_window: timedelta = timedelta(minutes=5)
+    max_failed_in_a_row: int = 3
+    job_failure_window: timedelta = timedelta(minutes=30)
     budget_per_hour: Decimal | None = None
     budget_per_day: Decimal | None = None

@@ -48,6 +48,15 @@ def _next(waiting: _SevenColumns) -> _SevenColumns:
 NEXT_JOBS = Hot(_next(_WAITING))
 NEXT_OF_TYPES = Hot(lambda listed: _next(_WAITING.where(jobs.c.type.in_(listed))))
 
+HELD_JOBS = Hot(
+    lambda listed: (
+        select(*_WAITING.selected_columns, jobs.c.worker_id, jobs.c.claim_expires_at)
+        .where(jobs.c.worker_id.in_(listed), jobs.c.cancel_requested_at.is_(None))
+        .order_by(jobs.c.worker_id, jobs.c.slot)
+        .with_for_update()
+    )
+)
+
 CLAIM = Hot(
     update(jobs)
     .where(
@@ -62,6 +71,7 @@ CLAIM = Hot(
         status=JobState.CLAIMED.value,
         reason=Reason.CLAIMED.value,
         worker_id=bindparam("b_worker"),
+        slot=bindparam("b_slot"),
         last_worker_id=bindparam("b_worker"),
         owner_pool=bindparam("b_pool"),
         claim_token=jobs.c.claim_token + 1,
@@ -92,13 +102,36 @@ def take(
 
     Without `types` any job will do; with them, jobs of other types go on waiting.
     """
-    wanted = {"b_pool": pool, "b_limit": len(takers)}
+    return _take(tx, pool, [(worker, 0) for worker in takers], ttl, types)
+
+
+def take_more(tx: Tx, pool: PoolId, first: Claim, most: int, ttl: timedelta) -> list[Claim]:
+    """The rest of a batch: more jobs of the first one's type, for the same worker, each in a slot of its own."""
+    return _take(tx, pool, [(first.worker_id, slot) for slot in range(1, most)], ttl, [first.type])
+
+
+def held(tx: Tx, asking: Sequence[WorkerId]) -> list[Claim]:
+    """What these workers hold already, as it was given to them."""
+    return [
+        _claim(
+            (job_id, token - 1, kind, payload, attempts - 1, timeout_s, service), WorkerId(worker), expires
+        )
+        for job_id, token, kind, payload, attempts, timeout_s, service, worker, expires in tx.rows(
+            HELD_JOBS, {}, asking
+        )
+    ]
+
+
+def _take(
+    tx: Tx, pool: PoolId, places: Sequence[tuple[WorkerId, int]], ttl: timedelta, types: Sequence[str]
+) -> list[Claim]:
+    wanted = {"b_pool": pool, "b_limit": len(places)}
     found = tx.rows(NEXT_OF_TYPES, wanted, types) if types else tx.rows(NEXT_JOBS, wanted)
     if not found:
         return []
     now = tx.now()
-    claims = [_claim(row, worker, now + ttl) for row, worker in zip(found, takers, strict=False)]
-    rows = [_claim_values(claim, pool, now) for claim in claims]
+    claims = [_claim(row, worker, now + ttl) for row, (worker, _) in zip(found, places, strict=False)]
+    rows = [_claim_values(claim, pool, slot, now) for claim, (_, slot) in zip(claims, places, strict=False)]
     changed = tx.run(CLAIM, rows[0]) if len(rows) == 1 else tx.run_many(CLAIM, rows)
     assert changed == len(claims), "a locked pending job could not be claimed"
     return claims
@@ -118,8 +151,9 @@ def _claim(row: Sequence[Any], worker: WorkerId, expires_at: datetime) -> Claim:
     )
 
 
-def _claim_values(claim: Claim, pool: PoolId, now: datetime) -> dict[str, Any]:
+def _claim_values(claim: Claim, pool: PoolId, slot: int, now: datetime) -> dict[str, Any]:
     return {
+        "b_slot": slot,
         "b_job": claim.key.job_id,
         "b_token": claim.key.token - 1,
         "b_now": now,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, null, or_, select, update
+from sqlalchemy import bindparam, func, null, or_, select, update
 
 from herdsman.core.ending import Ending, Holding
 from herdsman.core.errors import StaleWrite
@@ -23,6 +23,10 @@ LARGEST_TOKEN = 2**63
 
 _IS_HELD = one_of(jobs.c.status, HELD)
 _THIS_CLAIM = (jobs.c.job_id == bindparam("b_job"), jobs.c.claim_token == bindparam("b_token"))
+# Tokens are small numbers, easy to guess: where the speaker is known, the claim must also be its own (X7).
+_ITS_OWN = jobs.c.last_worker_id == func.coalesce(
+    bindparam("b_worker", type_=jobs.c.last_worker_id.type), jobs.c.last_worker_id
+)
 _STEP: dict[str, Any] = {
     "version": jobs.c.version + 1,
     "updated_at": bindparam("b_now"),
@@ -31,7 +35,7 @@ _STEP: dict[str, Any] = {
 
 START = Hot(
     update(jobs)
-    .where(*_THIS_CLAIM, jobs.c.status == JobState.CLAIMED.value)
+    .where(*_THIS_CLAIM, _ITS_OWN, jobs.c.status == JobState.CLAIMED.value)
     .values(
         **_STEP,
         status=JobState.RUNNING.value,
@@ -49,7 +53,7 @@ RENEW = Hot(
 
 PROGRESS = Hot(
     update(jobs)
-    .where(*_THIS_CLAIM, _IS_HELD)
+    .where(*_THIS_CLAIM, _ITS_OWN, _IS_HELD)
     .values(
         progress=bindparam("b_progress"),
         progress_note=bindparam("b_note"),
@@ -61,7 +65,7 @@ PROGRESS = Hot(
 COMPLETE = Hot(
     update(jobs)
     # A cancellation that was acknowledged wins over a result that comes later (J7).
-    .where(*_THIS_CLAIM, _IS_HELD, jobs.c.cancel_requested_at.is_(None))
+    .where(*_THIS_CLAIM, _ITS_OWN, _IS_HELD, jobs.c.cancel_requested_at.is_(None))
     .values(
         **_STEP,
         status=JobState.DONE.value,
@@ -111,7 +115,7 @@ _HOLDING = select(
     jobs.c.claim_expires_at,
     jobs.c.cancel_requested_at,
 )
-HOLDING = Hot(_HOLDING.where(*_THIS_CLAIM, _IS_HELD).with_for_update())
+HOLDING = Hot(_HOLDING.where(*_THIS_CLAIM, _ITS_OWN, _IS_HELD).with_for_update())
 OVERDUE = Hot(
     _HOLDING.where(
         _IS_HELD,
@@ -130,6 +134,11 @@ STANDING = Hot(
         jobs.c.status, jobs.c.claim_token, jobs.c.cancel_requested_at, jobs.c.last_worker_id, jobs.c.timeout_s
     ).where(jobs.c.job_id == bindparam("b_job"))
 )
+CANCELLED = Hot(
+    lambda listed: select(jobs.c.job_id, jobs.c.claim_token).where(
+        jobs.c.job_id.in_(listed), jobs.c.cancel_requested_at.is_not(None)
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,25 +151,48 @@ class Standing:
     last_worker_id: WorkerId | None
     timeout: timedelta | None
 
-
-def start(tx: Tx, key: ClaimKey, who: str, deadline: datetime | None) -> bool:
-    return tx.run(START, {**_named(key), "b_now": tx.now(), "b_actor": who, "b_deadline": deadline}) == 1
-
-
-def renew(tx: Tx, key: ClaimKey, worker_id: WorkerId, expires_at: datetime) -> bool:
-    """Only the worker that holds the job keeps it: a token alone is not a right."""
-    return tx.run(RENEW, {**_named(key), "b_worker": worker_id, "b_expires": expires_at}) == 1
+    def runs(self, key: ClaimKey, worker: WorkerId | None) -> bool:
+        mine = self.token == key.token and worker in (None, self.last_worker_id)
+        return mine and self.state is JobState.RUNNING
 
 
-def progress(tx: Tx, key: ClaimKey, done: float, note: str | None, expires_at: datetime) -> bool:
+def start(
+    tx: Tx, begun: Sequence[tuple[ClaimKey, datetime | None]], who: str, worker: WorkerId | None = None
+) -> int:
+    """Claims and the deadlines of their jobs; how many of the claims were good and not started before."""
+    shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
+    return _run(tx, START, [{**_named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
+
+
+def renew(tx: Tx, keys: Sequence[ClaimKey], worker_id: WorkerId, expires_at: datetime) -> int:
+    """Only the worker that holds a job keeps it: a token alone is not a right."""
+    return _run(tx, RENEW, [{**_named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys])
+
+
+def cancelled(tx: Tx, keys: Sequence[ClaimKey]) -> frozenset[ClaimKey]:
+    """Those of the claims whose jobs somebody cancelled."""
+    found = tx.rows(CANCELLED, {}, [key.job_id for key in keys])
+    return frozenset(ClaimKey(JobId(job_id), token) for job_id, token in found).intersection(keys)
+
+
+def progress(
+    tx: Tx,
+    key: ClaimKey,
+    done: float,
+    note: str | None,
+    expires_at: datetime,
+    worker: WorkerId | None = None,
+) -> bool:
     values = {"b_progress": done, "b_note": note, "b_now": tx.now(), "b_expires": expires_at}
-    return tx.run(PROGRESS, {**_named(key), **values}) == 1
+    return tx.run(PROGRESS, {**_named(key), **values, "b_worker": worker}) == 1
 
 
-def complete(tx: Tx, results: Sequence[tuple[ClaimKey, str]], who: str) -> int:
+def complete(
+    tx: Tx, results: Sequence[tuple[ClaimKey, str]], who: str, worker: WorkerId | None = None
+) -> int:
     """How many of the claims were still good; with one too few, ask `standing` which."""
-    rows = [{**_named(key), "b_now": tx.now(), "b_actor": who, "b_result": result} for key, result in results]
-    return tx.run(COMPLETE, rows[0]) if len(rows) == 1 else tx.run_many(COMPLETE, rows)
+    shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
+    return _run(tx, COMPLETE, [{**_named(key), **shared, "b_result": result} for key, result in results])
 
 
 def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
@@ -183,9 +215,9 @@ def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
     return tx.run(END, {**_named(key), **values}) == 1
 
 
-def holding(tx: Tx, key: ClaimKey) -> Holding | None:
+def holding(tx: Tx, key: ClaimKey, worker: WorkerId | None = None) -> Holding | None:
     """The job if this claim still holds it, locked."""
-    found = tx.rows(HOLDING, _named(key))
+    found = tx.rows(HOLDING, {**_named(key), "b_worker": worker})
     return _to_holding(found[0]) if found else None
 
 
@@ -205,6 +237,11 @@ def standing(tx: Tx, job_id: JobId) -> Standing | None:
         return None
     status, token, cancel_requested_at, last_worker, timeout_s = found[0]
     return Standing(JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s))
+
+
+def _run(tx: Tx, hot: Hot, rows: Sequence[dict[str, Any]]) -> int:
+    """One row at a time is the usual case, and the driver's way for many is slower there."""
+    return tx.run(hot, rows[0]) if len(rows) == 1 else tx.run_many(hot, rows)
 
 
 def _named(key: ClaimKey) -> dict[str, Any]:

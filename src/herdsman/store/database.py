@@ -117,10 +117,17 @@ class Database:
         return self._ready[key]
 
     @contextmanager
-    def alone(self) -> Generator[Connection]:
-        """A plain connection in one open transaction, for work that is done once and not again."""
+    def alone(self, *, rebuilding: bool = False) -> Generator[Connection]:
+        """A plain connection in one open transaction, for work that is done once and not again.
+
+        `rebuilding` lets SQLite put a new table in the place of one that others refer to.
+        """
         try:
-            with self._connected(self.engine) as connection, self._translated(self.engine, connection):
+            with (
+                self._connected(self.engine) as connection,
+                _unreferred(connection, rebuilding=rebuilding),
+                self._translated(self.engine, connection),
+            ):
                 connection.begin()
                 yield connection
                 if connection.in_transaction():
@@ -225,6 +232,20 @@ class Database:
         if refused or classify(error) is Fault.MISCONFIGURED:
             return StoreMisconfigured(f"{self.backend} at {where} does not let us in: {said}")
         return StoreUnavailable(f"{self.backend} at {where} cannot be reached: {said}")
+
+
+@contextmanager
+def _unreferred(connection: Connection, *, rebuilding: bool) -> Generator[None]:
+    """References are not enforced meanwhile; SQLite takes this word only outside of a transaction."""
+    if not rebuilding or connection.dialect.name != "sqlite":
+        yield
+        return
+    cursor: Any = connection.connection.cursor()
+    cursor.execute("PRAGMA foreign_keys = OFF")
+    try:
+        yield
+    finally:
+        cursor.execute("PRAGMA foreign_keys = ON")
 
 
 # psycopg gives no error code when a connection is refused at login.

@@ -69,6 +69,22 @@ def history(tx: Tx, kind: str, object_id: str) -> list[AuditEntry]:
     return [_to_entry(row) for row in records(tx, query.order_by(audit.c.seq).limit(10_000))]
 
 
+def events(tx: Tx, after: int, limit: int, settled: timedelta) -> list[AuditEntry]:
+    """Numbers are given out before they are committed, so a gap is waited for until it is old enough."""
+    found = records(tx, select(audit).where(audit.c.id > after).order_by(audit.c.id).limit(limit))
+    known: list[AuditEntry] = []
+    for entry in map(_to_entry, found):
+        if entry.id != after + 1 and tx.now() - entry.ts < settled:
+            break
+        known.append(entry)
+        after = entry.id
+    return known
+
+
+def last_event(tx: Tx) -> int:
+    return tx.execute(select(func.max(audit.c.id))).scalar_one() or 0
+
+
 def ahead_of(tx: Tx, job_id: JobId) -> int:
     """How many jobs of its pool would be claimed before a pending job."""
     mine = select(jobs.c.pool, jobs.c.place).where(jobs.c.job_id == job_id).subquery()
@@ -158,6 +174,7 @@ def _failure_class(row: Record) -> FailureClass | None:
 
 def _to_entry(row: Record) -> AuditEntry:
     return AuditEntry(
+        id=row["id"],
         ts=row["ts"],
         event_type=row["event_type"],
         kind=row["object_kind"],

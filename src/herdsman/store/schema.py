@@ -74,6 +74,7 @@ jobs = Table(
     Column("timeout_s", real()),
     Column("run_at", Instant(), nullable=False),
     Column("worker_id", name(128), ForeignKey("workers.id")),
+    Column("slot", Integer(), nullable=False, server_default=text("0")),
     Column("last_worker_id", name(128)),
     Column("claim_token", BigInteger(), nullable=False),
     Column("claim_expires_at", Instant()),
@@ -93,8 +94,8 @@ jobs = Table(
     Column("service_submitted_at", Instant()),
     Column("last_service_check", Instant()),
     Column("created_at", Instant(), nullable=False),
-    # One job per worker: a worker's name stands on the job that it holds and on no other.
-    UniqueConstraint("worker_id"),
+    # One job per slot: a worker that takes no batches has slot 0 alone, and so one job at a time.
+    UniqueConstraint("worker_id", "slot"),
     UniqueConstraint("agent", "idempotency_key"),
     CheckConstraint(f"({in_states(HELD)}) = (worker_id IS NOT NULL)", name="owned"),
     CheckConstraint(f"({in_states(HELD)}) = (claim_expires_at IS NOT NULL)", name="expires"),
@@ -140,6 +141,7 @@ job_attempts = Table(
     Column("reason", name(64)),
     Column("failure_class", name(32)),
     Column("error", long_text()),
+    Index("ix_job_attempts_worker_id_ended_at", "worker_id", "ended_at"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )

@@ -5,12 +5,13 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, exists, func, select
 
 from herdsman.core.fleet import HeldJob, SeenPool, SeenWorker
 from herdsman.core.instances import InstanceRef
 from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
+from herdsman.core.retry import FailureClass
 from herdsman.core.states import HELD, WORKER, JobState, WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row, one_of
@@ -64,21 +65,83 @@ HOLDING = Hot(
 )
 
 
-def see_workers(tx: Tx) -> tuple[SeenWorker, ...]:
-    """All that live, and some that have ended lately."""
-    held = {row[0]: _to_held(row) for row in tx.rows(HOLDING, {})}
+# The job itself is to blame for the other ends, or nobody is.
+_BLAMED = (
+    FailureClass.JOB_ERROR,
+    FailureClass.OUT_OF_MEMORY,
+    FailureClass.INFRASTRUCTURE,
+    FailureClass.TIMEOUT,
+)
+FAILED_LATELY = Hot(
+    select(job_attempts.c.worker_id, func.count())
+    .join(workers, workers.c.id == job_attempts.c.worker_id)
+    .where(
+        workers.c.status == WorkerState.ACTIVE.value,
+        job_attempts.c.ended_at > bindparam("b_since"),
+        one_of(job_attempts.c.failure_class, _BLAMED),
+    )
+    .group_by(job_attempts.c.worker_id)
+    .having(func.count() >= bindparam("b_least"))
+)
+_AFTER = job_attempts.alias("after_it")
+FAILED_IN_A_ROW = Hot(
+    select(func.count())
+    .select_from(job_attempts)
+    .where(
+        job_attempts.c.worker_id == bindparam("b_worker"),
+        job_attempts.c.ended_at > bindparam("b_since"),
+        one_of(job_attempts.c.failure_class, _BLAMED),
+        ~exists(
+            select(_AFTER.c.job_id).where(
+                _AFTER.c.worker_id == job_attempts.c.worker_id,
+                _AFTER.c.ended_at > job_attempts.c.ended_at,
+                _AFTER.c.outcome == JobState.DONE.value,
+            )
+        ),
+    )
+)
+
+
+def see_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[SeenWorker, ...]:
+    """All that live, and some that have ended lately; `policies` say which failures in a row are counted."""
+    held: dict[str, list[HeldJob]] = {}
+    for row in tx.rows(HOLDING, {}):
+        held.setdefault(row[0], []).append(_to_held(row))
+    failed = _failed_in_a_row(tx, list(policies) or [FleetPolicy()])
     found = [*tx.rows(LIVING, {}), *tx.rows(ENDED, {"b_since": tx.now() - REMEMBERED})]
-    return tuple(_to_worker(row, held) for row in found)
+    return tuple(_to_worker(row, held, failed) for row in found)
 
 
-def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy], window: timedelta) -> tuple[SeenPool, ...]:
+def _failed_in_a_row(tx: Tx, policies: Sequence[FleetPolicy]) -> Mapping[str, int]:
+    """Few workers have failed enough jobs to be worth the exact count."""
+    since = tx.now() - max(each.job_failure_window for each in policies)
+    least = min(each.max_failed_in_a_row for each in policies)
+    suspects = tx.rows(FAILED_LATELY, {"b_since": since, "b_least": least})
+    return {
+        worker: tx.rows(FAILED_IN_A_ROW, {"b_worker": worker, "b_since": since})[0][0]
+        for worker, _ in suspects
+    }
+
+
+def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool, ...]:
     queued = _count(tx, _queued())
-    since = tx.now() - window
-    failed = _count(tx, _workers_since(workers.c.failed_at, since))
-    promoted = _count(tx, _workers_since(workers.c.promoted_at, since))
     known = {row["pool"]: row for row in records(tx, select(fleets))}
+    windows = {policy.failure_window for policy in policies.values()}
+    failed = {
+        window: _count(tx, _workers_since(workers.c.failed_at, tx.now() - window)) for window in windows
+    }
+    promoted = {
+        window: _count(tx, _workers_since(workers.c.promoted_at, tx.now() - window)) for window in windows
+    }
     return tuple(
-        _to_pool(pool, policy, known.get(pool, {}), queued=queued, failed=failed, promoted=promoted)
+        _to_pool(
+            pool,
+            policy,
+            known.get(pool, {}),
+            queued=queued,
+            failed=failed[policy.failure_window],
+            promoted=promoted[policy.failure_window],
+        )
         for pool, policy in policies.items()
     )
 
@@ -130,12 +193,13 @@ def _to_held(row: Row) -> HeldJob:
     )
 
 
-def _to_worker(row: Row, held: Mapping[str, HeldJob]) -> SeenWorker:
+def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[str, int]) -> SeenWorker:
     """By position: there may be ten thousand of them."""
     (
         worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
         ready, gpu_seen, gpu_fault, vram_at, promoted_at, end_asked_at, absent_since, cost_per_hour, last_end,
     ) = row  # fmt: skip
+    mine = sorted(held.get(worker_id, ()), key=_moved)
     return SeenWorker(
         id=WorkerId(worker_id),
         pool=PoolId(pool),
@@ -149,13 +213,19 @@ def _to_worker(row: Row, held: Mapping[str, HeldJob]) -> SeenWorker:
         gpu_seen=None if gpu_seen is None else bool(gpu_seen),
         gpu_fault=gpu_fault,
         vram_at=vram_at,
-        job=held.get(worker_id),
+        job=mine[-1] if mine else None,
+        batch=tuple(mine[:-1]),
+        failed_in_a_row=failed.get(worker_id, 0),
         idle_since=_latest((last_end, promoted_at)),
         jobs_done=0 if last_end is None else 1,
         end_asked_at=end_asked_at,
         absent_since=absent_since,
         cost_per_hour=Decimal(str(cost_per_hour or 0)),
     )
+
+
+def _moved(job: HeldJob) -> datetime:
+    return job.since
 
 
 def _latest(instants: Iterable[datetime | None]) -> datetime | None:

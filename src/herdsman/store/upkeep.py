@@ -13,6 +13,7 @@ from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.reading import values
 from herdsman.store.schema import audit, cycles, job_attempts, job_tags, jobs, leases, retention, workers
+from herdsman.store.schema_api import checkpoints, logs
 
 BATCH = 500
 CYCLES_KEPT = timedelta(days=7)
@@ -55,7 +56,7 @@ def prune_jobs(tx: Tx, before: datetime) -> int:
     found = [JobId(job_id) for job_id in values(tx, query.limit(BATCH).with_for_update(skip_locked=True))]
     if not found:
         return 0
-    for table in (job_tags, job_attempts, jobs):
+    for table in (job_tags, job_attempts, logs, checkpoints, jobs):
         tx.execute(delete(table).where(table.c.job_id.in_(found)))
     tx.execute(delete(audit).where(audit.c.object_kind == JOB.kind, audit.c.object_id.in_(found)))
     return len(found)

@@ -31,6 +31,7 @@ MEMORY = Hot(
     .where(workers.c.id == bindparam("b_id"))
     .values(vram_at=bindparam("b_at"), metadata=bindparam("b_metadata"))
 )
+LOCK = Hot(select(workers.c.id).where(workers.c.id == bindparam("b_id")).with_for_update(key_share=True))
 STATE = Hot(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
 
 LONGEST_FAULT = 255
@@ -85,6 +86,11 @@ def move(tx: Tx, worker_id: WorkerId, to: WorkerState, reason: Reason, who: str)
     if changed == 0:
         state = get(tx, worker_id).state
         raise StaleWrite(f"worker {worker_id!r} is {state} and cannot become {to}")
+
+
+def lock(tx: Tx, worker_id: WorkerId) -> None:
+    """Who changes a worker's row and its jobs' in one transaction begins with the worker's."""
+    tx.rows(LOCK, {"b_id": worker_id})
 
 
 def lock_free(tx: Tx, worker_id: WorkerId) -> bool:

@@ -1,13 +1,14 @@
 """Give waiting workers the next jobs. One transaction serves all that ask at the same time."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import Claim, PoolId, WorkerId
 from herdsman.core.request import check_name
-from herdsman.store import claiming
+from herdsman.core.work import MOST_AT_ONCE, Ask
+from herdsman.store import claiming, claims
 from herdsman.store.database import Tx
 from herdsman.store.faults import Duplicate
 from herdsman.store.hot import MOST_LISTED
@@ -17,36 +18,73 @@ _TRIES = 5
 
 def claim_job(services: Services, worker_id: WorkerId, types: Sequence[str] = ()) -> Claim | None:
     """The next job of the worker's pool; nothing when it is not active or already has one."""
-    claims = claim_jobs(services, [worker_id], types)
-    return claims[0] if claims else None
+    found = claim_jobs(services, [worker_id], types)
+    return found[0] if found else None
 
 
 def claim_jobs(services: Services, worker_ids: Sequence[WorkerId], types: Sequence[str] = ()) -> list[Claim]:
-    """One job for each worker that is active and free, as far as there are jobs in its pool.
+    """One job for each worker that is active and free, as far as there are jobs in its pool."""
+    return claim_for(services, {worker_id: Ask(types=tuple(types)) for worker_id in worker_ids})
 
-    `types` are those that these workers can run: a job of a type that nobody knows waits, and is not failed (J1).
-    """
-    if len(worker_ids) > MOST_LISTED:
-        raise InvalidRequest(f"{len(worker_ids)} workers asked at once, the limit is {MOST_LISTED}")
-    if not worker_ids:
-        return []
-    for worker_id in worker_ids:
+
+def claim_for(services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
+    """What each worker asks for, as far as it is there. A job of a type that nobody knows waits (J1)."""
+    if len(asks) > MOST_LISTED:
+        raise InvalidRequest(f"{len(asks)} workers asked at once, the limit is {MOST_LISTED}")
+    for worker_id, ask in asks.items():
         check_name("worker_id", worker_id, 128)
-    if len(types) > MOST_LISTED:
-        raise InvalidRequest(f"{len(types)} types were named, the limit is {MOST_LISTED}")
-    for kind in types:
-        check_name("type", kind, 64)
+        check_ask(ask)
+    if not asks:
+        return []
     for _ in range(_TRIES):
         try:
-            return services.database.transact(lambda tx: _claim(tx, services, worker_ids, types))
+            return services.database.transact(lambda tx: give(tx, services, asks))
         except Duplicate:  # a second request of one of these workers got its job in this very moment
             continue
     return []
 
 
-def _claim(tx: Tx, services: Services, worker_ids: Sequence[WorkerId], types: Sequence[str]) -> list[Claim]:
-    free: defaultdict[PoolId, list[WorkerId]] = defaultdict(list)
-    for worker_id, pool in claiming.free_workers(tx, worker_ids):
-        free[pool].append(worker_id)
+def check_ask(ask: Ask) -> None:
+    if len(ask.types) > MOST_LISTED:
+        raise InvalidRequest(f"{len(ask.types)} types were named, the limit is {MOST_LISTED}")
+    for kind in ask.types:
+        check_name("type", kind, 64)
+    for kind, most in ask.most.items():
+        check_name("type", kind, 64)
+        if not 1 <= most <= MOST_AT_ONCE:
+            raise InvalidRequest(f"most of {kind} is {most}: it must be from 1 to {MOST_AT_ONCE}")
+
+
+def give(tx: Tx, services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
+    """The same, within a transaction that does more."""
+    lost = [worker_id for worker_id, ask in asks.items() if ask.resume]
+    given = claiming.held(tx, lost) if lost else []
+    waiting: defaultdict[tuple[PoolId, tuple[str, ...]], list[WorkerId]] = defaultdict(list)
+    for worker_id, pool in claiming.free_workers(tx, list(asks)):
+        waiting[pool, asks[worker_id].types].append(worker_id)
+    for (pool, types), workers in sorted(waiting.items()):
+        given += _take(tx, services, pool, types, {worker: asks[worker] for worker in workers})
+    return given
+
+
+def _take(
+    tx: Tx, services: Services, pool: PoolId, types: tuple[str, ...], asks: Mapping[WorkerId, Ask]
+) -> list[Claim]:
     ttl = services.policy.claim_ttl
-    return [claim for pool in sorted(free) for claim in claiming.take(tx, pool, free[pool], ttl, types)]
+    taken = claiming.take(tx, pool, list(asks), ttl, types)
+    for first in tuple(taken):
+        most = asks[first.worker_id].most.get(first.type, 1)
+        if most > 1:
+            taken += claiming.take_more(tx, pool, first, most, ttl)
+    _begin(tx, [claim for claim in taken if asks[claim.worker_id].begin])
+    return taken
+
+
+def _begin(tx: Tx, taken: Sequence[Claim]) -> None:
+    now = tx.now()
+    by_worker: defaultdict[WorkerId, list[Claim]] = defaultdict(list)
+    for claim in taken:
+        by_worker[claim.worker_id].append(claim)
+    for worker, mine in by_worker.items():
+        due = [(claim.key, now + claim.timeout if claim.timeout else None) for claim in mine]
+        claims.start(tx, due, f"worker:{worker}", worker)

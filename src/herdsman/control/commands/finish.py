@@ -8,7 +8,7 @@ from herdsman.control.services import Services
 from herdsman.core.body import clean, encode
 from herdsman.core.ending import end_of
 from herdsman.core.errors import HerdsmanError, InvalidRequest, StaleWrite
-from herdsman.core.model import ClaimKey, Failure
+from herdsman.core.model import ClaimKey, Failure, WorkerId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.store import claims
@@ -25,16 +25,27 @@ class Finish(StrEnum):
     """The job had been cancelled: the result was thrown away, and the worker is free."""
 
 
-def complete_job(services: Services, key: ClaimKey, result: object = None, *, who: str = "worker") -> Finish:
+def complete_job(
+    services: Services,
+    key: ClaimKey,
+    result: object = None,
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+) -> Finish:
     """Store the result. Sending it again is harmless; sending it on an old claim is `StaleWrite`."""
-    outcome = complete_jobs(services, {key: result}, who=who)[key]
+    outcome = complete_jobs(services, {key: result}, who=who, worker=worker)[key]
     if isinstance(outcome, HerdsmanError):
         raise outcome
     return outcome
 
 
 def complete_jobs(
-    services: Services, results: Mapping[ClaimKey, object], *, who: str = "worker"
+    services: Services,
+    results: Mapping[ClaimKey, object],
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
     """Store many results at once; one that is refused does not hold up the others."""
     limit = services.policy.max_result_bytes
@@ -47,42 +58,66 @@ def complete_jobs(
             refused[key] = error
     if not texts:
         return refused
-    return refused | services.database.transact(lambda tx: _complete(tx, services, texts, who))
+    return refused | services.database.transact(lambda tx: complete_all(tx, services, texts, who, worker))
 
 
-def fail_job(services: Services, key: ClaimKey, failure: Failure, *, who: str = "worker") -> JobState:
+def fail_job(
+    services: Services,
+    key: ClaimKey,
+    failure: Failure,
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+) -> JobState:
     """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
-    return services.database.transact(lambda tx: end_claim(tx, services, key, failure, who))
+    return services.database.transact(lambda tx: end_claim(tx, services, key, failure, who, worker))
 
 
-def release_job(services: Services, key: ClaimKey, why: str, *, who: str = "worker") -> JobState:
+def release_job(
+    services: Services, key: ClaimKey, why: str, *, who: str = "worker", worker: WorkerId | None = None
+) -> JobState:
     """Give the job back unharmed: it keeps its place, and the attempt does not count against it."""
-    return fail_job(services, key, Failure(kind=FailureClass.INTERRUPTED, error=why), who=who)
+    failure = Failure(kind=FailureClass.INTERRUPTED, error=why)
+    return fail_job(services, key, failure, who=who, worker=worker)
 
 
-def _complete(
-    tx: Tx, services: Services, texts: Sequence[tuple[ClaimKey, str]], who: str
+def complete_all(
+    tx: Tx,
+    services: Services,
+    texts: Sequence[tuple[ClaimKey, str]],
+    who: str,
+    worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
-    if claims.complete(tx, texts, who) == len(texts):
+    """Results that have been checked, within a transaction that does more."""
+    if claims.complete(tx, texts, who, worker) == len(texts):
         return dict.fromkeys((key for key, _ in texts), Finish.DONE)
-    return {key: _look(tx, services, key, who) for key, _ in texts}
+    return {key: _look(tx, services, key, who, worker) for key, _ in texts}
 
 
-def _look(tx: Tx, services: Services, key: ClaimKey, who: str) -> Finish | HerdsmanError:
+def _look(
+    tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId | None
+) -> Finish | HerdsmanError:
     now = claims.standing(tx, key.job_id)
-    if now is not None and now.token == key.token:
+    if now is not None and now.token == key.token and worker in (None, now.last_worker_id):
         if now.state is JobState.DONE:
             return Finish.DONE
-        if now.cancel_requested and claims.holding(tx, key):
+        if now.cancel_requested and claims.holding(tx, key, worker):
             failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
-            end_claim(tx, services, key, failure, who)
+            end_claim(tx, services, key, failure, who, worker)
             return Finish.CANCELLED
     return refusal(tx, key, "complete")
 
 
-def end_claim(tx: Tx, services: Services, key: ClaimKey, failure: Failure, who: str) -> JobState:
+def end_claim(
+    tx: Tx,
+    services: Services,
+    key: ClaimKey,
+    failure: Failure,
+    who: str,
+    worker: WorkerId | None = None,
+) -> JobState:
     """The end of a claim without a result, within a transaction that does more."""
-    held = claims.holding(tx, key)
+    held = claims.holding(tx, key, worker)
     if held is None:
         raise refusal(tx, key, "end")
     short = Failure(kind=failure.kind, error=clean(failure.error, LONGEST_ERROR))

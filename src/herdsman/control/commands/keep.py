@@ -1,65 +1,134 @@
-"""What a worker says while it holds a job: it has begun, it lives, it gets on."""
+"""What a worker says while it holds jobs: they have begun, it lives, they get on."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 from herdsman.control.commands.refusal import refusal
 from herdsman.control.services import Services
 from herdsman.core.body import clean
-from herdsman.core.errors import InvalidRequest
+from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import Beat, ClaimKey, WorkerId
-from herdsman.core.states import JobState, WorkerState
-from herdsman.store import claims, workers
+from herdsman.core.states import WorkerState
+from herdsman.core.work import MOST_AT_ONCE, Orders, Progress, Pulse
+from herdsman.store import claims, logs, workers
 from herdsman.store.database import Tx
 
 LONGEST_NOTE = 255
 
 
-def start_job(services: Services, key: ClaimKey, *, who: str = "worker") -> None:
-    services.database.transact(lambda tx: _start(tx, key, who))
+def start_job(
+    services: Services, key: ClaimKey, *, who: str = "worker", worker: WorkerId | None = None
+) -> None:
+    services.database.transact(lambda tx: _start(tx, key, who, worker))
+
+
+def start_jobs(
+    services: Services, keys: Sequence[ClaimKey], *, who: str = "worker", worker: WorkerId | None = None
+) -> Mapping[ClaimKey, str]:
+    """Those that may not start, and why; the others have."""
+    check_count(keys)
+    return services.database.transact(lambda tx: _start_many(tx, keys, who, worker))
 
 
 def beat(
     services: Services, worker_id: WorkerId, key: ClaimKey | None = None, report: GpuReport | None = None
 ) -> Beat:
-    """One word keeps the worker and its claim alive together, and brings back what it must do."""
-    return services.database.transact(lambda tx: _beat(tx, services, worker_id, key, report))
+    """The beat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
+    pulse = Pulse(keys=() if key is None else (key,), report=report)
+    return services.database.transact(lambda tx: _beat(tx, services, worker_id, pulse))
 
 
-def report_progress(services: Services, key: ClaimKey, done: float, note: str | None = None) -> None:
+def take_pulse(services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
+    """One word keeps the worker and its claims alive together, and brings back what it must do."""
+    check_count(pulse.keys)
+    for each in pulse.progress.values():
+        _check_progress(each.done)
+    return services.database.transact(lambda tx: _pulse(tx, services, worker_id, pulse))
+
+
+def report_progress(
+    services: Services,
+    key: ClaimKey,
+    done: float,
+    note: str | None = None,
+    *,
+    worker: WorkerId | None = None,
+) -> None:
     """`done` from 0 to 1. Progress is a sign of life, so it renews the claim as well."""
+    _check_progress(done)
+    progress = Progress(done=done, note=note)
+    services.database.transact(lambda tx: _progress(tx, services, key, progress, worker))
+
+
+def check_count(keys: Sequence[object]) -> None:
+    if len(keys) > MOST_AT_ONCE:
+        raise InvalidRequest(f"{len(keys)} claims were named, the limit is {MOST_AT_ONCE}")
+
+
+def _check_progress(done: float) -> None:
     if not (math.isfinite(done) and 0 <= done <= 1):
         raise InvalidRequest(f"progress is {done}: it must be from 0 to 1")
-    services.database.transact(
-        lambda tx: _progress(tx, services, key, done, note and clean(note, LONGEST_NOTE))
-    )
 
 
-def _start(tx: Tx, key: ClaimKey, who: str) -> None:
+def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None) -> None:
     standing = claims.standing(tx, key.job_id)
-    if standing is not None and (standing.token, standing.state) == (key.token, JobState.RUNNING):
+    if standing is not None and standing.runs(key, worker):
         return  # said before; the answer was lost
     deadline = tx.now() + standing.timeout if standing and standing.timeout else None
-    if not claims.start(tx, key, who, deadline):
+    if not claims.start(tx, [(key, deadline)], who, worker):
         raise refusal(tx, key, "start")
 
 
-def _beat(
-    tx: Tx, services: Services, worker_id: WorkerId, key: ClaimKey | None, report: GpuReport | None
-) -> Beat:
-    state = workers.beat(tx, worker_id, report)
-    expires_at = tx.now() + services.policy.claim_ttl
-    cancel = key is not None and _renew(tx, services, worker_id, key)
-    return Beat(expires_at=expires_at, cancel=cancel, drain=state is WorkerState.TERMINATING)
+def _start_many(
+    tx: Tx, keys: Sequence[ClaimKey], who: str, worker: WorkerId | None
+) -> Mapping[ClaimKey, str]:
+    refused: dict[ClaimKey, str] = {}
+    for key in keys:
+        try:
+            _start(tx, key, who, worker)
+        except (StaleWrite, NotFound) as error:
+            refused[key] = str(error)
+    return refused
 
 
-def _renew(tx: Tx, services: Services, worker_id: WorkerId, key: ClaimKey) -> bool:
-    if not claims.renew(tx, key, worker_id, tx.now() + services.policy.claim_ttl):
+def _beat(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Beat:
+    orders = _pulse(tx, services, worker_id, pulse)
+    for key in orders.lost:
         raise refusal(tx, key, "keep")
-    standing = claims.standing(tx, key.job_id)
-    return standing is not None and standing.cancel_requested
+    return Beat(expires_at=orders.expires_at, cancel=bool(orders.cancel), drain=orders.drain)
 
 
-def _progress(tx: Tx, services: Services, key: ClaimKey, done: float, note: str | None) -> None:
-    if not claims.progress(tx, key, done, note, tx.now() + services.policy.claim_ttl):
+def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
+    state = workers.beat(tx, worker_id, pulse.report)
+    expires_at = tx.now() + services.policy.claim_ttl
+    drain = state is WorkerState.TERMINATING
+    if not pulse.keys:
+        return Orders(expires_at=expires_at, drain=drain)
+    lost = _renew(tx, services, worker_id, pulse.keys)
+    kept = [key for key in pulse.keys if key not in lost]
+    for key in kept:
+        if (progress := pulse.progress.get(key)) is not None:
+            _progress(tx, services, key, progress, worker_id)
+        if (lines := pulse.logs.get(key)) is not None:
+            logs.append(tx, key, lines)
+    cancel = claims.cancelled(tx, kept) if kept else frozenset[ClaimKey]()
+    return Orders(expires_at=expires_at, drain=drain, cancel=cancel, lost=lost)
+
+
+def _renew(
+    tx: Tx, services: Services, worker_id: WorkerId, keys: Sequence[ClaimKey]
+) -> Mapping[ClaimKey, str]:
+    """Together, as they almost always hold; one by one when one of them does not."""
+    expires_at = tx.now() + services.policy.claim_ttl
+    if claims.renew(tx, keys, worker_id, expires_at) == len(keys):
+        return {}
+    gone = [key for key in keys if not claims.renew(tx, [key], worker_id, expires_at)]
+    return {key: str(refusal(tx, key, "keep")) for key in gone}
+
+
+def _progress(tx: Tx, services: Services, key: ClaimKey, progress: Progress, worker: WorkerId | None) -> None:
+    note = progress.note and clean(progress.note, LONGEST_NOTE)
+    expires_at = tx.now() + services.policy.claim_ttl
+    if not claims.progress(tx, key, progress.done, note, expires_at, worker):
         raise refusal(tx, key, "report on")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from herdsman.control.services import Services
 from herdsman.core.body import clean, encode
-from herdsman.core.errors import Conflict, InvalidRequest
+from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
@@ -43,3 +43,11 @@ def move_worker(
     services: Services, worker_id: WorkerId, to: WorkerState, reason: Reason, *, who: str = "leader"
 ) -> None:
     services.database.transact(lambda tx: workers.move(tx, worker_id, to, reason, who))
+
+
+def leave(services: Services, worker_id: WorkerId) -> None:
+    """An active worker drains. In any other state the control loop knows, or will see the silence."""
+    try:
+        move_worker(services, worker_id, WorkerState.TERMINATING, Reason.DRAINED, who=f"worker:{worker_id}")
+    except (StaleWrite, NotFound):
+        return

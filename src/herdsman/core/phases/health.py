@@ -20,12 +20,15 @@ def check_health(seen: Snapshot) -> Iterable[Action]:
 
 
 def warn(seen: Snapshot) -> Iterable[Action]:
-    """Old news about a GPU is worth a word, and nothing more."""
+    """Old news about a GPU is worth a word, and nothing more; so is a worker that lets jobs wait."""
     for pool in seen.pools:
         fresh = seen.now - pool.policy.vram_stale_after
+        idle = seen.now - pool.policy.not_claiming_timeout
         for worker in seen.of(pool.id, WorkerState.ACTIVE):
             if worker.vram_at is not None and worker.vram_at < fresh:
                 yield Note(worker.id, _stale_vram(worker.vram_at, pool, seen))
+            if pool.queued and worker.job is None and worker.idle_since and worker.idle_since < idle:
+                yield Note(worker.id, _not_claiming(worker.idle_since, pool, seen))
 
 
 def _suspects(pool: SeenPool, seen: Snapshot) -> list[SeenWorker]:
@@ -37,6 +40,7 @@ def _suspects(pool: SeenPool, seen: Snapshot) -> list[SeenWorker]:
         if (each.last_heartbeat or each.entered_state_at) < heard
         or (each.job is not None and each.job.since < moved)
         or each.gpu_fault is not None
+        or each.failed_in_a_row >= pool.policy.max_failed_in_a_row
     ]
 
 
@@ -72,7 +76,12 @@ def _late(age: timedelta, limit: timedelta, code: Code, text: str) -> Finding | 
 
 
 def _active(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
-    failure = _broken(worker) or _silent(worker, pool, seen) or _stuck(worker, pool, seen)
+    failure = (
+        _broken(worker)
+        or _silent(worker, pool, seen)
+        or _stuck(worker, pool, seen)
+        or _failing(worker, pool, seen)
+    )
     if failure is not None:
         yield FailWorker(worker.id, failure)
         return
@@ -116,6 +125,19 @@ def _stuck(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None
     return _late(seen.now - worker.job.since, limit, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
 
 
+def _failing(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+    """Where most workers fail their jobs, the jobs are to blame, and new workers would fail them too."""
+    limit = pool.policy.max_failed_in_a_row
+    if worker.job is not None or worker.failed_in_a_row < limit:
+        return None
+    active = list(seen.of(pool.id, WorkerState.ACTIVE))
+    failing = sum(1 for each in active if each.failed_in_a_row >= limit)
+    if 2 * failing > len(active):
+        return None
+    text = f"{worker.failed_in_a_row} jobs in a row failed here, and not on other workers"
+    return Finding(Code.FAILING_TASKS, text, {"failed": worker.failed_in_a_row, "limit": limit})
+
+
 def _left(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
     """A silent worker that nobody needs is no failure, but it must not be paid for ever."""
     if worker.job is not None:
@@ -129,6 +151,15 @@ def _left(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
     if silence > pool.policy.failsafe:
         return Finding(Code.FAILSAFE, "silent for too long, though nothing was waiting", numbers)
     return None
+
+
+def _not_claiming(since: datetime, pool: SeenPool, seen: Snapshot) -> Finding:
+    """No failure: the jobs may be of a type that it does not know (J1)."""
+    age, limit = (seen.now - since).total_seconds(), pool.policy.not_claiming_timeout.total_seconds()
+    text = f"Idle for {age:.0f}s while {pool.queued} jobs wait: can it run their types?"
+    return Finding(
+        Code.GPU_READY_NOT_CLAIMING, text, {"idle_s": age, "limit_s": limit, "queued": pool.queued}
+    )
 
 
 def _stale_vram(vram_at: datetime, pool: SeenPool, seen: Snapshot) -> Finding:

@@ -16,7 +16,8 @@ def reassign(seen: Snapshot) -> Iterable[Action]:
         for worker in seen.of(pool.id, *ENDING):
             if worker.job is not None and _lost(worker, pool, seen):
                 why = Finding(Code.WORKER_FAILED, f"worker {worker.id} is {worker.state}")
-                yield ReturnJob(worker.job.key, worker.id, why)
+                for job in (worker.job, *worker.batch):
+                    yield ReturnJob(job.key, worker.id, why)
 
 
 def _lost(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool:

@@ -1,0 +1,91 @@
+"""The end of a worker's jobs and the next ones, in one word and one transaction."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from herdsman.control.commands.claim import check_ask, give
+from herdsman.control.commands.finish import complete_all, end_claim
+from herdsman.control.commands.keep import check_count
+from herdsman.control.services import Services
+from herdsman.core.body import encode
+from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.core.model import ClaimKey, Failure, WorkerId
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState
+from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Told
+from herdsman.store import workers
+from herdsman.store.database import Tx
+from herdsman.store.faults import Duplicate
+
+
+def finish_jobs(
+    services: Services, worker_id: WorkerId, endings: Sequence[Ending], then: Ask | None = None
+) -> Exchange:
+    """One ending that is refused does not hold up the others; the next jobs come with the answer."""
+    check_count(endings)
+    if then is not None:
+        check_ask(then)
+    texts, refused = _encoded(services, endings)
+    reports = _Reports(worker_id, endings, texts, refused)
+    try:
+        return services.database.transact(lambda tx: _exchange(tx, services, reports, then))
+    except Duplicate:  # a second request of this worker got a job in this very moment: it has its work
+        return services.database.transact(lambda tx: _exchange(tx, services, reports, None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reports:
+    worker_id: WorkerId
+    endings: Sequence[Ending]
+    texts: Sequence[tuple[ClaimKey, str]]
+    refused: Mapping[ClaimKey, Told]
+
+
+def _encoded(
+    services: Services, endings: Sequence[Ending]
+) -> tuple[list[tuple[ClaimKey, str]], dict[ClaimKey, Told]]:
+    """Results as text, and those that cannot be stored: another word about these jobs may follow."""
+    texts: dict[ClaimKey, str] = {}
+    refused: dict[ClaimKey, Told] = {}
+    for ending in endings:
+        if isinstance(ending, Done):
+            try:
+                limit = services.policy.max_result_bytes
+                texts[ending.key] = encode(ending.result, what="result", limit=limit)
+            except InvalidRequest as error:
+                refused[ending.key] = Told(key=ending.key, refused=str(error))
+    return list(texts.items()), refused
+
+
+def _exchange(tx: Tx, services: Services, reports: _Reports, then: Ask | None) -> Exchange:
+    worker_id, endings = reports.worker_id, reports.endings
+    who = f"worker:{worker_id}"
+    if then is not None:
+        workers.lock(tx, worker_id)  # before its jobs, as a beat does: two that lock in turn cannot get stuck
+    told = dict(reports.refused)
+    if reports.texts:
+        for key, outcome in complete_all(tx, services, reports.texts, who, worker_id).items():
+            stale = isinstance(outcome, HerdsmanError)
+            told[key] = _stale(key, outcome) if stale else Told(key=key, state=JobState(outcome.value))
+    for ending in endings:
+        if isinstance(ending, Failed | GivenBack):
+            told[ending.key] = _end(tx, services, ending, who, worker_id)
+    claims = give(tx, services, {worker_id: then}) if then is not None else []
+    return Exchange(told=[told[ending.key] for ending in endings], claims=claims)
+
+
+def _end(tx: Tx, services: Services, ending: Failed | GivenBack, who: str, worker_id: WorkerId) -> Told:
+    failure = (
+        ending.failure
+        if isinstance(ending, Failed)
+        else Failure(kind=FailureClass.INTERRUPTED, error=ending.why)
+    )
+    try:
+        state = end_claim(tx, services, ending.key, failure, who, worker_id)
+    except (StaleWrite, NotFound) as error:
+        return _stale(ending.key, error)
+    return Told(key=ending.key, state=state)
+
+
+def _stale(key: ClaimKey, error: HerdsmanError) -> Told:
+    return Told(key=key, refused=str(error), stale=True)

@@ -1,0 +1,106 @@
+"""What passes between a worker and the queue: asked for, kept alive, and ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from herdsman.core.gpu import GpuReport
+from herdsman.core.model import Claim, ClaimKey, Failure
+from herdsman.core.states import JobState
+
+MOST_AT_ONCE = 100
+"""How many jobs one worker may hold: a GPU batch, not a hoard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A worker that holds nothing asks for work."""
+
+    types: tuple[str, ...] = ()
+    """The job types that it can run; empty means any."""
+    most: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many jobs of a type it takes at once, for the types where that is more than one."""
+    begin: bool = False
+    """The jobs are started with the claim: whoever asks will run them this moment."""
+    resume: bool = False
+    """An earlier answer was lost: what this worker already holds is given to it again (L1-17)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    done: float
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLines:
+    """A piece of what one attempt wrote; `first` counts its lines from 0, so that a piece may be sent twice."""
+
+    first: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """Everything a worker has to say with one beat."""
+
+    keys: tuple[ClaimKey, ...] = ()
+    report: GpuReport | None = None
+    progress: Mapping[ClaimKey, Progress] = field(default_factory=dict[ClaimKey, Progress])
+    logs: Mapping[ClaimKey, LogLines] = field(default_factory=dict[ClaimKey, LogLines])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What a beat brings back."""
+
+    expires_at: datetime
+    drain: bool = False
+    """Take no new job; finish what is at hand and leave."""
+    cancel: frozenset[ClaimKey] = frozenset()
+    """Stop these jobs and say so: somebody cancelled them."""
+    lost: Mapping[ClaimKey, str] = field(default_factory=dict[ClaimKey, str])
+    """Claims that are another's by now, and why: stop, there is nothing to report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    key: ClaimKey
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    key: ClaimKey
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """The job is unharmed and keeps its place; the attempt does not count against it."""
+
+    key: ClaimKey
+    why: str
+
+
+Ending = Done | Failed | GivenBack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What became of a job whose end was reported."""
+
+    key: ClaimKey
+    state: JobState | None = None
+    """None when the report was refused."""
+    refused: str | None = None
+    stale: bool = False
+    """The claim is another's by now; otherwise the report itself cannot be taken, and another one may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """The answer to endings, with new work where it was asked for in the same word."""
+
+    told: Sequence[Told]
+    claims: Sequence[Claim] = ()

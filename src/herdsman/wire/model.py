@@ -1,0 +1,21 @@
+"""The two kinds of bodies: what we are sent is checked strictly, what we send may grow."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Request(BaseModel):
+    """A word with a spelling mistake in it must not be taken for one that was left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+
+class Reply(BaseModel):
+    """An older client goes on when a newer server says more."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+Name = Annotated[str, Field(min_length=1, max_length=255)]
+Duration = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]

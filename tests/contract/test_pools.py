@@ -1,0 +1,64 @@
+"""Two pools under one loop: each with its own floor, ceiling and queue."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from herdsman.control.commands import claim_for, complete_job, fail_job, start_job
+from herdsman.control.services import Services
+from herdsman.core.model import DEFAULT_POOL, PoolId
+from herdsman.core.work import Ask
+from herdsman.store import sight
+from tests.builders import BROKEN, a_job, a_worker, claimed, scalar
+from tests.databases import MovingClock
+from tests.herd import POLICY, a_herd
+
+VIDEO = PoolId("video")
+
+
+def alive(services: Services, pool: str) -> int:
+    return scalar(
+        services.database,
+        "SELECT COUNT(*) FROM workers WHERE pool = :pool AND status <> 'terminated'",
+        pool=pool,
+    )
+
+
+def test_each_pool_has_its_own_size(services: Services, clock: MovingClock) -> None:
+    with a_herd(services, clock) as herd:
+        herd.policy = replace(POLICY, min_workers=1, max_workers=4)
+        herd.others = {VIDEO: replace(POLICY, min_workers=2, max_workers=3)}
+        replica = herd.replica()
+        herd.cycle(replica)
+        assert (alive(services, DEFAULT_POOL), alive(services, VIDEO)) == (1, 2)
+        for _ in range(50):
+            a_job(services, pool=VIDEO)
+        herd.cycle(replica)
+        assert (alive(services, DEFAULT_POOL), alive(services, VIDEO)) == (1, 3)
+
+
+def test_failures_in_a_row_are_counted_since_the_last_success(services: Services, clock: MovingClock) -> None:
+    """U1-04: only failures that may be the worker's, and only since it last did a job."""
+    worker = a_worker(services)
+    for done in (False, False, True, False, False, False):
+        a_job(services, max_attempts=1)
+        claim = claimed(services, worker)
+        start_job(services, claim.key)
+        complete_job(services, claim.key) if done else fail_job(services, claim.key, BROKEN)
+        clock.advance(timedelta(seconds=1))
+    (seen,) = services.database.read(lambda tx: sight.see_workers(tx, [POLICY]))
+    assert seen.failed_in_a_row == 3
+    clock.advance(POLICY.job_failure_window)
+    (later,) = services.database.read(lambda tx: sight.see_workers(tx, [POLICY]))
+    assert later.failed_in_a_row == 0
+
+
+@pytest.mark.parametrize("held", [1, 3])
+def test_a_batch_is_seen_whole(services: Services, held: int) -> None:
+    for _ in range(held):
+        a_job(services, type="embed")
+    claim_for(services, {a_worker(services): Ask(most={"embed": 10})})
+    (seen,) = services.database.read(sight.see_workers)
+    assert seen.job is not None
+    assert len({seen.job.key, *(each.key for each in seen.batch)}) == held

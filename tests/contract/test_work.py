@@ -1,0 +1,208 @@
+"""A worker's side of the queue in bulk: batches, endings with the next jobs, and what must not be possible."""
+
+from datetime import timedelta
+
+import pytest
+
+from herdsman.control.commands import (
+    cancel_job,
+    claim_for,
+    claim_job,
+    complete_job,
+    find_attempts,
+    find_job,
+    finish_jobs,
+    start_jobs,
+    take_pulse,
+)
+from herdsman.control.services import Services
+from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
+from herdsman.core.model import ClaimKey, JobId, WorkerId
+from herdsman.core.states import JobState
+from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Failed, GivenBack, Progress, Pulse
+from herdsman.store.faults import Duplicate
+from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
+
+BATCHES = Ask(types=("demo", "embed"), most={"embed": 4})
+
+
+def a_batch(services: Services, count: int = 4, worker: str = "w1", ask: Ask = BATCHES) -> list[ClaimKey]:
+    for _ in range(count):
+        a_job(services, type="embed")
+    return [claim.key for claim in claim_for(services, {a_worker(services, worker): ask})]
+
+
+def states(services: Services, keys: list[ClaimKey]) -> list[JobState]:
+    return [find_job(services, key.job_id).state for key in keys]
+
+
+def test_a_batch_is_of_one_type_and_no_larger_than_asked(services: Services) -> None:
+    others = [a_job(services, type="demo", priority=-1) for _ in range(2)]
+    keys = a_batch(services, 6)
+    assert len(keys) == 4
+    assert states(services, keys) == [JobState.CLAIMED] * 4
+    assert all(find_job(services, other).state is JobState.PENDING for other in others)
+
+
+def test_a_type_without_a_batch_comes_alone(services: Services) -> None:
+    for _ in range(3):
+        a_job(services)
+    assert len(claim_for(services, {a_worker(services): BATCHES})) == 1
+
+
+def test_a_worker_with_a_batch_gets_nothing_more(services: Services) -> None:
+    """S1-08: what it holds it must end first."""
+    a_batch(services, 6)
+    assert claim_for(services, {WorkerId("w1"): BATCHES}) == []
+
+
+def test_a_slot_holds_one_job_whatever_is_written(services: Services) -> None:
+    keys = a_batch(services, 2)
+    with pytest.raises(Duplicate):
+        sql(
+            services.database, "UPDATE orchestrator_jobs SET slot = 0 WHERE job_id = :job", job=keys[1].job_id
+        )
+
+
+def test_two_workers_with_different_wishes_are_served_together(services: Services) -> None:
+    a_job(services, type="demo")
+    for _ in range(3):
+        a_job(services, type="embed")
+    one, two = a_worker(services, "w1"), a_worker(services, "w2")
+    found = claim_for(services, {one: Ask(types=("demo",)), two: Ask(types=("embed",), most={"embed": 2})})
+    assert sorted((claim.worker_id, claim.type) for claim in found) == [
+        ("w1", "demo"),
+        ("w2", "embed"),
+        ("w2", "embed"),
+    ]
+
+
+def test_a_claim_may_begin_its_jobs(services: Services) -> None:
+    a_job(services, timeout=timedelta(minutes=1))
+    (claim,) = claim_for(services, {a_worker(services): Ask(begin=True)})
+    job = find_job(services, claim.key.job_id)
+    assert job.state is JobState.RUNNING
+    assert job.deadline_at is not None
+    assert find_attempts(services, claim.key.job_id)[0].started_at is not None
+    assert start_jobs(services, [claim.key], worker=claim.worker_id) == {}
+
+
+def test_a_lost_answer_is_given_again_and_only_to_who_asks_for_it(services: Services) -> None:
+    """L1-17: the claim is the same one, so that it costs neither an attempt nor the wait for its expiry."""
+    keys = a_batch(services)
+    worker = WorkerId("w1")
+    assert claim_for(services, {worker: BATCHES}) == []
+    again = claim_for(services, {worker: Ask(types=BATCHES.types, most=BATCHES.most, resume=True)})
+    assert [claim.key for claim in again] == keys
+    assert [claim.attempt for claim in again] == [1] * 4
+
+
+def test_a_cancelled_job_is_not_given_again(services: Services) -> None:
+    claim = a_claim(services)
+    cancel_job(services, claim.key.job_id)
+    assert claim_for(services, {claim.worker_id: Ask(resume=True)}) == []
+
+
+def test_endings_bring_the_next_jobs(services: Services) -> None:
+    keys = a_batch(services, 8)
+    worker = WorkerId("w1")
+    endings = [Done(keys[0], 1), Failed(keys[1], BROKEN), GivenBack(keys[2], "drained"), Done(keys[3], None)]
+    exchange = finish_jobs(services, worker, endings, BATCHES)
+    assert [told.state for told in exchange.told] == [
+        JobState.DONE,
+        JobState.FAILED,
+        JobState.PENDING,
+        JobState.DONE,
+    ]
+    assert len(exchange.claims) == 4
+    assert find_job(services, keys[0].job_id).result == 1
+
+
+def test_a_refused_ending_does_not_hold_up_the_others(services: Services) -> None:
+    keys = a_batch(services)
+    worker = WorkerId("w1")
+    finish_jobs(services, worker, [GivenBack(keys[0], "")])
+    unfit = Done(keys[1], float("nan"))
+    told = finish_jobs(services, worker, [Done(keys[0], 1), unfit, Done(keys[2], 3)]).told
+    assert [(each.state, each.stale) for each in told] == [
+        (None, True),
+        (None, False),
+        (JobState.DONE, False),
+    ]
+    assert find_job(services, keys[1].job_id).state is JobState.CLAIMED
+
+
+def test_endings_may_be_repeated(services: Services) -> None:
+    keys = a_batch(services, 2)
+    worker = WorkerId("w1")
+    for _ in range(2):
+        told = finish_jobs(services, worker, [Done(key, {"n": 1}) for key in keys]).told
+        assert [each.state for each in told] == [JobState.DONE, JobState.DONE]
+
+
+def test_a_cancelled_job_of_a_batch_is_never_done(services: Services) -> None:
+    keys = a_batch(services, 2)
+    worker = WorkerId("w1")
+    cancel_job(services, keys[0].job_id)
+    assert take_pulse(services, worker, Pulse(keys=tuple(keys))).cancel == {keys[0]}
+    told = finish_jobs(services, worker, [Done(key, 1) for key in keys]).told
+    assert [each.state for each in told] == [JobState.CANCELLED, JobState.DONE]
+
+
+def test_a_beat_names_the_claims_that_are_lost_and_keeps_the_rest(services: Services) -> None:
+    keys = a_batch(services, 3)
+    worker = WorkerId("w1")
+    finish_jobs(services, worker, [GivenBack(keys[1], "")])
+    orders = take_pulse(
+        services,
+        worker,
+        Pulse(keys=tuple(keys), progress={key: Progress(done=0.5, note="half") for key in keys}),
+    )
+    assert list(orders.lost) == [keys[1]]
+    assert [find_job(services, key.job_id).progress for key in keys] == [0.5, None, 0.5]
+
+
+def test_a_token_is_no_right_for_another_worker(services: Services) -> None:
+    """X7: tokens are small numbers; the claim must be the speaker's own."""
+    claim = a_claim(services)
+    thief = a_worker(services, "thief")
+    key = claim.key
+    told = finish_jobs(services, thief, [Done(key, "stolen")]).told
+    assert told[0].stale
+    assert finish_jobs(services, thief, [GivenBack(key, "")]).told[0].stale
+    assert list(start_jobs(services, [key], worker=thief)) == [key]
+    assert list(take_pulse(services, thief, Pulse(keys=(key,))).lost) == [key]
+    with pytest.raises(StaleWrite):
+        complete_job(services, key, "stolen", worker=thief)
+    assert find_job(services, key.job_id).state is JobState.CLAIMED
+    assert finish_jobs(services, claim.worker_id, [Done(key, "mine")]).told[0].state is JobState.DONE
+    assert finish_jobs(services, thief, [Done(key, "stolen")]).told[0].stale
+
+
+def test_an_unknown_worker_beats_in_vain(services: Services) -> None:
+    with pytest.raises(NotFound):
+        take_pulse(services, WorkerId("nobody"), Pulse())
+
+
+def test_what_cannot_be_right_is_refused(services: Services) -> None:
+    worker = a_worker(services)
+    many = tuple(ClaimKey(JobId(f"j{n}"), 1) for n in range(MOST_AT_ONCE + 1))
+    for wrong in (
+        lambda: claim_for(services, {worker: Ask(most={"embed": MOST_AT_ONCE + 1})}),
+        lambda: claim_for(services, {worker: Ask(types=("a b",))}),
+        lambda: take_pulse(services, worker, Pulse(keys=many)),
+        lambda: finish_jobs(services, worker, [Done(key, 1) for key in many]),
+        lambda: take_pulse(
+            services, worker, Pulse(keys=many[:1], progress={many[0]: Progress(done=float("nan"))})
+        ),
+    ):
+        with pytest.raises(InvalidRequest):
+            wrong()
+
+
+def test_one_at_a_time_still_means_one(services: Services) -> None:
+    a_job(services)
+    a_job(services)
+    worker = a_worker(services)
+    claimed(services, worker)
+    assert claim_job(services, worker) is None
