@@ -19,14 +19,14 @@ from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
 from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import DEFAULT_POOL, JobId, WorkerId
+from herdsman.core.model import JobId, WorkerId
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, chosen
 from herdsman.ports import Clock, Provider
 from herdsman.providers import registry
 from herdsman.providers.names import Naming
 from herdsman.settings import Settings
-from herdsman.settings.fleet import fleet_policy
+from herdsman.settings.fleet import fleet_policies
 from herdsman.settings.local import LOCAL, local_deployment, local_options
 from herdsman.settings.runpod import runpod_options
 from herdsman.store.database import Database
@@ -90,15 +90,15 @@ def open_control(settings: Settings, services: Services) -> Control:
     """Raises `InvalidSettings` when the provider or the scaling policy is not there, or lacks something."""
     database, provider = services.database, open_provider(settings)
     leadership = open_leadership(settings, database)
-    pools = {DEFAULT_POOL: fleet_policy(settings)}
+    pools = fleet_policies(settings)
     policies = installed_policies()
-    chosen(settings.scaling.scaling_policy, policies)
+    for pool in pools.values():
+        chosen(pool.scaling, policies)
     observer = Observer(
         database=database,
         provider=provider,
         leadership=leadership,
         pools=pools,
-        failure_window=timedelta(minutes=settings.breaker.failure_window_minutes),
         scaling=policies,
     )
     spawner = Spawner(

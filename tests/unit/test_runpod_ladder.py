@@ -1,6 +1,7 @@
 """Candidates are asked for one by one, and only a refusal leads to the next."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from herdsman.core.errors import (
     ProviderUnavailable,
     SpawnUnknown,
 )
+from herdsman.core.model import PoolId
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.provider import MOST_TRIES
 from herdsman.testing.runpod import ManualClock
@@ -174,3 +176,16 @@ def test_volumes_are_looked_up_once() -> None:
     for _ in range(3):
         provider.spawn(a_request())
     assert looked == ["GET", "POST", "POST", "POST"]
+
+
+def test_a_pool_may_ask_for_other_machines() -> None:
+    shop = Shop()
+    provider = RunpodProvider(
+        some_options(gpu_types=(L4,)),
+        shop.clock,
+        pools={"video": some_options(gpu_types=(H100,))},
+        transport=httpx.MockTransport(shop.answer),
+    )
+    provider.spawn(a_request())
+    provider.spawn(replace(a_request(), pool=PoolId("video")))
+    assert shop.gpus == [L4, H100]

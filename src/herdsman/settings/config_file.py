@@ -10,6 +10,7 @@ from herdsman.core.errors import InvalidSettings
 from herdsman.settings.catalogue import groups
 from herdsman.settings.model import Origin
 from herdsman.settings.names import ACCEPTED, hint
+from herdsman.settings.pools import read_pools
 from herdsman.settings.sources import Found, Source
 
 
@@ -21,14 +22,16 @@ class _Entry:
 
 
 def read_config_file(path: Path) -> Source:
-    entries = tuple(_entries(_parse(path)))
+    document = dict(_parse(path))
+    pools, wrong = read_pools(document.pop("pool", {}), path)
+    entries = tuple(_entries(document))
     found = {
         entry.key.upper(): Found(entry.value, Origin.FILE, entry.key, str(path))
         for entry in entries
         if entry.value != ""
     }
-    problems = tuple(_problems(entries, path))
-    return Source({} if problems else found, problems)
+    problems = (*_problems(entries, path), *wrong)
+    return Source({}, problems) if problems else Source(found, pools=pools)
 
 
 def _parse(path: Path) -> Mapping[str, object]:

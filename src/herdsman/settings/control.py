@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from herdsman.settings.group import Group
-from herdsman.settings.kinds import Kind, Positive, Seconds, SecondsOrZero, Switch, plain
-from herdsman.settings.texts import Level, OptionalText, Secret, Text, WebUrl, lower
+from herdsman.settings.kinds import Kind, Port, Positive, Seconds, SecondsOrZero, Switch, plain
+from herdsman.settings.texts import Level, OptionalText, Secret, Text, Texts, WebUrl, lower
 
 LogFormat = Annotated[
     Literal["auto", "json", "text"], BeforeValidator(lower), Kind("auto, json or text", plain)
@@ -48,6 +48,40 @@ class LeaseSettings(Group):
 class ApiSettings(Group):
     """How the control plane is reached and watched."""
 
+    api_host: Text = Field(default="127.0.0.1", description="Address that the API listens on.")
+    api_port: Port = Field(default=8765, description="Port that the API listens on; 0 takes any that is free.")
+    api_url: WebUrl = Field(
+        default=None,
+        description="Where workers and the command line find the API; without it, on this machine.",
+    )
+    api_token: Secret = Field(default=None, description="Token that the command line shows to the API.")
+    api_allowed_hosts: Texts = Field(
+        default=(), description="Names, besides those of this machine, by which the API may be called."
+    )
+    api_tls_certificate: OptionalText = Field(
+        default=None, description="File with the certificate, if the API speaks TLS itself."
+    )
+    api_tls_key: OptionalText = Field(default=None, description="File with the key of that certificate.")
+    api_behind_proxy: Switch = Field(
+        default=False,
+        description="Whether a proxy in front speaks TLS; without one, plain HTTP stays on this machine.",
+    )
+    api_proxies: Texts = Field(
+        default=(), description="Addresses of proxies whose word on the client's address is taken."
+    )
+    api_max_body_bytes: Positive = Field(
+        default=1_114_112, description="Largest body of a request; those about many jobs may have 16 MiB."
+    )
+    token_pepper: Secret = Field(
+        default=None,
+        description="Key that tokens are hashed with, the same for all replicas; without it, one in a file.",
+    )
+    worker_token_ttl_sec: Seconds = Field(
+        default=86_400, description="Life, in seconds, of a worker's token; its heartbeats renew it."
+    )
+    bootstrap_token_ttl_sec: Seconds = Field(
+        default=1800, description="Seconds within which a new machine must register its worker."
+    )
     admin_api_key: Secret = Field(default=None, description="Key that gives its bearer the role of an admin.")
     safe_mode: Switch = Field(
         default=False, description="Whether everything is refused that would change something."

@@ -1,14 +1,21 @@
 """The settings as the rules that the control loop lives by."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 
+from herdsman.core.model import DEFAULT_POOL, PoolId
 from herdsman.core.policy import FleetPolicy, Promotion
 from herdsman.settings.model import Settings
 
 
+def fleet_policies(settings: Settings) -> Mapping[PoolId, FleetPolicy]:
+    """The pool `default`, and those that the configuration file names."""
+    named = {PoolId(name): fleet_policy(pool) for name, pool in settings.by_pool.items()}
+    return {DEFAULT_POOL: fleet_policy(settings), **named}
+
+
 def fleet_policy(settings: Settings) -> FleetPolicy:
-    """The rules of the pool `default`."""
     scaling, health, providers, breaker = (
         settings.scaling,
         settings.health,
@@ -31,12 +38,16 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         boot_timeout=_span(providers.boot_timeout_sec),
         ready_timeout=_span(health.startup_grace_period_sec),
         gpu_timeout=_span(health.gpu_not_detected_timeout_sec),
+        not_claiming_timeout=_span(health.ready_not_claiming_timeout_sec),
         vram_stale_after=_span(health.gpu_health_check_timeout_sec),
         failsafe=_span(health.failsafe_stale_threshold_sec),
         shutdown_grace=_span(health.graceful_shutdown_timeout_sec),
         absence_window=_span(providers.absence_window_sec),
         max_failure_rate=breaker.max_worker_failure_rate,
         min_starts_to_judge=breaker.min_workers_for_rate_check,
+        failure_window=timedelta(minutes=breaker.failure_window_minutes),
+        max_failed_in_a_row=breaker.max_consecutive_task_failures,
+        job_failure_window=timedelta(minutes=breaker.task_failure_window_minutes),
         max_creates_per_hour=scaling.max_creates_per_hour,
         max_cost_per_hour=_money(scaling.max_cost_per_hour_usd),
         budget_per_hour=_money(scaling.budget_per_hour_usd),

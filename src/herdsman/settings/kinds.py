@@ -43,6 +43,7 @@ _NUMBER = BeforeValidator(_no_switch)
 
 Count = Annotated[int, _NUMBER, Field(ge=0, le=_MOST), Kind("a whole number from 0 to 1000000000", plain)]
 Positive = Annotated[int, _NUMBER, Field(ge=1, le=_MOST), Kind("a whole number from 1 to 1000000000", plain)]
+Port = Annotated[int, _NUMBER, Field(ge=0, le=65_535), Kind("a port from 0 to 65535", plain)]
 Ratio = Annotated[
     float,
     _NUMBER,

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.settings.build import build
@@ -13,7 +14,7 @@ from herdsman.settings.merge import merged
 from herdsman.settings.model import Origin, Settings
 from herdsman.settings.names import CONFIG_FILE
 from herdsman.settings.relations import broken
-from herdsman.settings.sources import Source, from_variables, read_dotenv
+from herdsman.settings.sources import Found, Source, from_variables, read_dotenv
 
 
 def load_settings(
@@ -30,13 +31,28 @@ def load_settings(
     """
     variables = {**(os.environ if env is None else env), **(given or {})}
     source = _read(variables, Path.cwd() if cwd is None else cwd)
-    built = {name: build(name, group, source.found) for name, group in groups().items()}
+    settings = _checked(source.found, source.problems)
+    pools = {name: _of_pool(name, {**source.found, **own}) for name, own in source.pools.items()}
+    return settings.model_copy(update={"by_pool": MappingProxyType(pools)})
+
+
+def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settings:
+    built = {name: build(name, group, found) for name, group in groups().items()}
     wrong = [problem for result in built.values() if not isinstance(result, Group) for problem in result]
-    _refuse([*source.problems, *wrong])
-    origins = {name: found.origin for name, found in source.found.items()}
+    _refuse([*problems, *wrong])
+    origins = {name: each.origin for name, each in found.items()}
     settings = Settings.model_validate({**built, "origins": origins})
     _refuse(broken(settings))
     return settings
+
+
+def _of_pool(name: str, found: Mapping[str, Found]) -> Settings:
+    """A pool lives by the rules of all, but for its own."""
+    try:
+        return _checked(found)
+    except InvalidSettings as error:
+        lines = (f"pool {name}: {line}" for line in str(error).splitlines())
+        raise InvalidSettings("\n".join(lines)) from error
 
 
 def _read(env: Mapping[str, str], cwd: Path) -> Source:

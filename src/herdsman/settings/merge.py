@@ -16,7 +16,8 @@ def merged(sources: Sequence[Source], cwd: Path) -> Source:
     found = {name: choice for name, choice in chosen.items() if isinstance(choice, Found)}
     problems = [problem for source in sources for problem in source.problems]
     problems += [choice for choice in chosen.values() if isinstance(choice, str)]
-    return Source(found, tuple(problems))
+    pools = {name: own for source in sources for name, own in source.pools.items()}
+    return Source(found, tuple(problems), pools)
 
 
 def _choose(setting: Setting, sources: Sequence[Source], cwd: Path) -> Found | str | None:

@@ -26,6 +26,10 @@ def _nowhere() -> Mapping[str, Origin]:
     return MappingProxyType({})
 
 
+def _no_pools() -> "Mapping[str, Settings]":
+    return MappingProxyType({})
+
+
 class Settings(BaseModel):
     """Every setting, by group. `load_settings` makes it, and has checked that the values fit together."""
 
@@ -52,6 +56,9 @@ class Settings(BaseModel):
 
     origins: Mapping[str, Origin] = Field(default_factory=_nowhere, repr=False)
     """By name, for the settings that somebody set."""
+
+    by_pool: "Mapping[str, Settings]" = Field(default_factory=_no_pools, repr=False)
+    """The settings of every pool beside `default`, whole: what is not its own is as it is here."""
 
     def origin(self, name: str) -> Origin:
         return self.origins.get(name, Origin.DEFAULT)

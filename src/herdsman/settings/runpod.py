@@ -7,7 +7,12 @@ from herdsman.settings.model import Settings
 
 
 def runpod_options(settings: Settings) -> dict[str, object]:
-    """What the provider is opened with; a missing variable is named, never its value."""
+    """What the provider is opened with, for every pool; a missing variable is named, never its value."""
+    pools = {name: _options(pool) for name, pool in settings.by_pool.items()}
+    return {**_options(settings), "pools": pools}
+
+
+def _options(settings: Settings) -> dict[str, object]:
     runpod, providers = settings.runpod, settings.providers
     for name, value in (
         ("RUNPOD_API_KEY", runpod.runpod_api_key),

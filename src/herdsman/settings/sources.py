@@ -1,7 +1,7 @@
 """What a place says about settings, before anyone judges the values; and the variables among the places."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic_settings import BaseSettings, DotEnvSettingsSource
@@ -30,6 +30,8 @@ class Source:
     found: Mapping[str, Found]
     """By accepted name, without the prefix."""
     problems: tuple[str, ...] = ()
+    pools: Mapping[str, Mapping[str, Found]] = field(default_factory=dict[str, Mapping[str, Found]])
+    """What only one pool lives by; only the configuration file knows pools."""
 
 
 def read_dotenv(path: Path) -> Mapping[str, str | None]:

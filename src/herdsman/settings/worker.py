@@ -6,7 +6,7 @@ from pydantic import Field
 
 from herdsman.settings.group import Group
 from herdsman.settings.kinds import DefaultText, Milliseconds, Seconds, SecondsOrZero, Switch
-from herdsman.settings.texts import OptionalText
+from herdsman.settings.texts import OptionalText, Secret
 
 
 def _half_the_threshold(given: dict[str, Any]) -> float:
@@ -26,6 +26,9 @@ class WorkerSettings(Group):
     )
     worker_id: OptionalText = Field(
         default=None, description="Id of the worker that this process is; the control loop sets it."
+    )
+    bootstrap_token: Secret = Field(
+        default=None, description="Token that a new worker registers with, once; the control loop sets it."
     )
     worker_start_command: OptionalText = Field(
         default=None, description="Command that starts the worker process on a machine, in place of ours."

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.actions import DrainWorker, FailWorker, Note
+from herdsman.core.actions import DrainWorker, FailWorker, Note, ReturnJob
 from herdsman.core.decide import decide
 from herdsman.core.fleet import SeenWorker
 from herdsman.core.instances import InstanceState
@@ -108,3 +108,29 @@ def test_a_creation_of_unknown_outcome_fails_only_after_the_absence_window() -> 
     )
     assert decide(a_snapshot(unknown, instances=())).actions == ()
     assert failure_of(lost) == "No Runpod ID"
+
+
+def test_a_worker_that_alone_fails_its_jobs_is_replaced() -> None:
+    """U1-04: where most of them fail, the jobs are to blame."""
+    bad, good = a_worker("bad", failed_in_a_row=3), a_worker("good")
+    (first,) = [each for each in decide(a_snapshot(bad, good)).actions if isinstance(each, FailWorker)]
+    assert (first.worker_id, first.why.code) == ("bad", "FAILING_TASKS")
+    worse = a_worker("worse", failed_in_a_row=9)
+    assert not [each for each in decide(a_snapshot(bad, worse, good)).actions if isinstance(each, FailWorker)]
+    at_work = a_worker("bad", failed_in_a_row=3, job=a_job())
+    assert failure_of(at_work) is None
+
+
+def test_a_worker_that_lets_jobs_wait_is_worth_a_word() -> None:
+    """J1: it may not know their types, so it is not ended for it."""
+    idle = a_worker(idle_since=NOW - minutes(11))
+    for queued, expected in ((1, ["GPU_READY_NOT_CLAIMING"]), (0, [])):
+        actions = decide(a_snapshot(idle, queued=queued)).actions
+        assert [each.why.code for each in actions if isinstance(each, Note)] == expected
+    assert failure_of(idle, queued=1) is None
+
+
+def test_all_jobs_of_a_batch_go_back() -> None:
+    broken = a_worker(gpu_fault="Xid 79", job=a_job("j1"), batch=(a_job("j2"), a_job("j3")))
+    returned = [each.key.job_id for each in decide(a_snapshot(broken)).actions if isinstance(each, ReturnJob)]
+    assert returned == ["j1", "j2", "j3"]

@@ -13,9 +13,12 @@ __all__ = ["RunpodOptions", "RunpodProvider", "open_provider", "render_startup"]
 
 
 def open_provider(options: Mapping[str, Any], clock: Clock) -> Provider:
-    """The entry point: `options` holds the fields of `RunpodOptions`."""
+    """The entry point: `options` holds the fields of `RunpodOptions`, and under `pools` those of pools that differ."""
+    of_all = {name: value for name, value in options.items() if name != "pools"}
+    pools: Mapping[str, Mapping[str, Any]] = options.get("pools", {})
     try:
-        chosen = RunpodOptions(**options)
+        chosen = RunpodOptions(**of_all)
+        others = {name: RunpodOptions(**own) for name, own in pools.items()}
     except TypeError as error:
         raise InvalidSettings(f"the options of Runpod do not fit: {error}") from error
-    return RunpodProvider(chosen, clock)
+    return RunpodProvider(chosen, clock, pools=others)

@@ -42,10 +42,12 @@ class RunpodProvider:
         options: RunpodOptions,
         clock: Clock,
         *,
+        pools: Mapping[str, RunpodOptions] | None = None,
         log_silence: timedelta = LOG_SILENCE,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._options = options
+        self._pools = pools or {}
         self._naming = options.naming
         self._stock = Stock(clock)
         self._volumes: tuple[Volume, ...] | None = None
@@ -69,12 +71,13 @@ class RunpodProvider:
         """Candidates are tried in turn; only a refusal of one, which started nothing, leads to the next."""
         if not self._naming.owns(request.name):
             raise ProviderRejected(f"{request.name!r} is not a name that this deployment would know again")
-        environment = pod_environment(request.environment, self._options.environment, self._options.api_key)
-        ladder = self._stock.in_order(candidates(self._options, self._known_volumes()))[:MOST_TRIES]
+        options = self._pools.get(request.pool, self._options)
+        environment = pod_environment(request.environment, options.environment, options.api_key)
+        ladder = self._stock.in_order(candidates(options, self._known_volumes(options)))[:MOST_TRIES]
         refusals: list[CapacityUnavailable | NotAllowed] = []
         for candidate in ladder:
             try:
-                return self._create(request.name, candidate, environment)
+                return self._create(options, request.name, candidate, environment)
             except (CapacityUnavailable, NotAllowed) as refused:
                 self._skip(candidate, refused)
                 refusals.append(refused)
@@ -94,15 +97,19 @@ class RunpodProvider:
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
         return self._api.tail_logs(ref, lines)
 
-    def _known_volumes(self) -> tuple[Volume, ...]:
+    def _known_volumes(self, options: RunpodOptions) -> tuple[Volume, ...]:
         """Asked for once: the id and the place of a volume never change."""
-        if self._volumes is None:
-            wanted = self._options.volumes
-            self._volumes = chosen(wanted, self._api.list_volumes()) if wanted else ()
-        return self._volumes
+        if not options.volumes:
+            return ()
+        there = self._volumes if self._volumes is not None else self._api.list_volumes()
+        found = chosen(options.volumes, there)
+        self._volumes = there  # kept only when it had all: what is missing may be made meanwhile
+        return found
 
-    def _create(self, name: str, candidate: Candidate, environment: Mapping[str, str]) -> Instance:
-        body = create_body(self._options, candidate, name=name, environment=environment)
+    def _create(
+        self, options: RunpodOptions, name: str, candidate: Candidate, environment: Mapping[str, str]
+    ) -> Instance:
+        body = create_body(options, candidate, name=name, environment=environment)
         pod = self._api.create_pod(body, secrets=tuple(environment.values()))
         if pod.name != name:
             raise SpawnUnknown(f"runpod was asked for {name} and started pod {pod.id} under another name")
