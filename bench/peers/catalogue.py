@@ -1,0 +1,58 @@
+"""The peers that are measured, as they come and, where that holds them back, as somebody would tune them."""
+
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+from bench.peers.peer import Peer, Program
+from herdsman.testing.servers.postgres import PostgresServer
+from herdsman.testing.servers.redis import RedisServer
+
+_REDIS_AS_IT_COMES = ("--appendonly", "no", "--save", "3600 1 300 100 60 10000")
+
+
+@contextmanager
+def redis() -> Generator[str]:
+    """With its own defaults: a snapshot now and then, so that a crash may lose a minute of jobs."""
+    with RedisServer(options=_REDIS_AS_IT_COMES) as server:
+        yield server.url()
+
+
+@contextmanager
+def postgres() -> Generator[str]:
+    """With its own defaults: every commit is on the disk before the answer."""
+    with PostgresServer(durable=True) as server:
+        server.create_database("bench")
+        yield server.url("bench").replace("+psycopg", "")
+
+
+def peers(*, arq_python: str = sys.executable) -> Mapping[str, Peer]:
+    """By name. arq wants an older redis than the others, hence a Python of its own: see the group bench-arq."""
+    return {program.name: program for program in (*_on_redis(arq_python), *_on_postgres())}
+
+
+def _on_redis(arq_python: str) -> Generator[Program]:
+    yield Program(name="celery", package="celery", side="on_celery", start=redis)
+    arq = partial(Program, package="arq", side="on_arq", start=redis, python=arq_python)
+    yield arq(name="arq")
+    yield arq(name="arq, polling every ms", options={"poll_s": 0.001})
+    yield Program(name="taskiq, lists", package="taskiq", side="on_taskiq", start=redis)
+    yield Program(name="taskiq, streams", package="taskiq", side="on_taskiq_streams", start=redis)
+    dramatiq = partial(Program, package="dramatiq", side="on_dramatiq", start=redis)
+    yield dramatiq(name="dramatiq")
+    tuned = {"dramatiq_worker_timeout": "1", "dramatiq_queue_prefetch": "100"}
+    yield dramatiq(name="dramatiq, polling every ms, prefetch 100", environment=tuned)
+
+
+def _on_postgres() -> Generator[Program]:
+    yield Program(name="procrastinate", package="procrastinate", side="on_procrastinate", start=postgres)
+    pgqueuer = partial(
+        Program,
+        package="pgqueuer",
+        side="on_pgqueuer",
+        start=postgres,
+        unfinished="SELECT count(*) FROM pgqueuer",
+    )
+    yield pgqueuer(name="pgqueuer")
+    yield pgqueuer(name="pgqueuer, batch 100", options={"batch_size": 100})
