@@ -10,7 +10,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
-from herdsman.store import triggers, views
+from herdsman.store import task_face, triggers, views
 from herdsman.store.database import Database
 from herdsman.store.server import inspect_server
 
@@ -21,19 +21,29 @@ _LONGEST_WAIT_S = 60
 
 
 def upgrade(database: Database) -> str:
-    """Migrate and put guards and views in place; harmless to repeat, and safe when two do it at once."""
+    """Migrate and put guards, views and the tasks face in place; harmless to repeat, and safe when two do it at once."""
     inspect_server(database)
-    with database.alone() as connection, _locked(connection):
+    with database.alone(rebuilding=True) as connection, _locked(connection):
         _refuse_newer(connection)
-        config = _config()
+        config = alembic_config()
         config.attributes["connection"] = connection
         if MigrationContext.configure(connection).get_current_revision() != latest():
             views.drop(connection)
+            task_face.drop(connection)
         command.upgrade(config, "head")
+        _check_references(connection)
         triggers.install(connection)
         views.install(connection)
+        task_face.install(connection)
         connection.commit()
     return latest()
+
+
+def _check_references(connection: Connection) -> None:
+    """SQLite did not look while tables were replaced."""
+    if connection.dialect.name == "sqlite":
+        broken = connection.execute(text("PRAGMA foreign_key_check")).all()
+        assert not broken, f"the upgrade left {len(broken)} rows that refer to nothing"
 
 
 def require_current(database: Database) -> None:
@@ -54,8 +64,9 @@ def schema_fault(database: Database) -> str | None:
             return _newer(found)
         if found != latest():
             return f"the database has schema {found}, we need {latest()}: run herdsman db upgrade"
-        for what, gone in (("guards", triggers.missing(connection)), ("views", views.missing(connection))):
-            if gone:
+        parts = {"guards": triggers, "views": views, "tasks face:": task_face}
+        for what, part in parts.items():
+            if gone := part.missing(connection):
                 return f"the database lacks the {what} {', '.join(gone)}: run herdsman db upgrade"
         return None
 
@@ -71,16 +82,16 @@ def _newer(found: str) -> str:
 
 
 def latest() -> str:
-    head = ScriptDirectory.from_config(_config()).get_current_head()
+    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
     assert head is not None
     return head
 
 
 def _known() -> set[str]:
-    return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    return {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
 
 
-def _config() -> Config:
+def alembic_config() -> Config:
     config = Config()
     config.set_main_option("script_location", "herdsman.store:migrations")
     return config

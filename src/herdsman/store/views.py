@@ -21,7 +21,15 @@ def install(connection: Connection) -> None:
         drop(connection)
     for name, columns, source in _all_views(phrases):
         chosen = ", ".join(f"{value} AS {column}" for column, value in columns.items())
-        connection.exec_driver_sql(f"{phrases.create} {name} AS SELECT {chosen} {source}")
+        connection.exec_driver_sql(f"{creation(connection, name)} AS SELECT {chosen} {source}")
+
+
+def creation(connection: Connection, name: str) -> str:
+    """With the rights of whoever asks, where PostgreSQL can: else a view would show what a policy hides."""
+    words = f"{PHRASES[connection.dialect.name].create} {name}"
+    version = connection.dialect.server_version_info or ()
+    postgres = connection.dialect.name == "postgresql"
+    return f"{words} WITH (security_invoker = true)" if postgres and version >= (15,) else words
 
 
 def drop(connection: Connection) -> None:

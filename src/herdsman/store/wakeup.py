@@ -1,0 +1,123 @@
+"""How replicas tell each other that jobs were queued: PostgreSQL's LISTEN and NOTIFY. A hint, and never more.
+
+The word is sent after the commit and by itself, not in the transaction that queued the job: commits that notify wait
+for each other, and one word is enough for a thousand jobs. One that is lost costs what polling costs.
+"""
+
+import os
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from threading import Thread
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from herdsman.core.errors import HerdsmanError
+from herdsman.store import patience
+from herdsman.store.database import Database
+
+log = structlog.get_logger()
+
+CHANNEL = "herdsman_work"
+_PATIENCE = timedelta(seconds=10)
+_AGAIN_S = 1.0
+_LOOK_S = 30.0
+"""A connection that brings nothing may be dead: so often it is asked."""
+# What a crash of the server takes with it was a hint: it need not wait for the disk. The setting is for this
+# statement alone, since a pooler would hand it to others.
+_SAY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"
+
+
+def open_wakeup(database: Database, on_wake: Callable[[], None]) -> "Wakeup | None":
+    """None where the database has no such thing: there the others find the jobs by polling."""
+    return Wakeup(database, on_wake) if database.engine.dialect.name == "postgresql" else None
+
+
+class Wakeup:
+    """One connection and one thread. `ring` never waits for the database."""
+
+    def __init__(self, database: Database, on_wake: Callable[[], None]) -> None:
+        self._database = database
+        self._on_wake = on_wake
+        self._rung = False
+        self._stopping = False
+        self._ears, self._mouth = os.pipe()
+        os.set_blocking(self._ears, False)
+        os.set_blocking(self._mouth, False)
+        self._thread = Thread(target=self._run, name="wakeup", daemon=True)
+        self.listening = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ring(self) -> None:
+        """Wake the other replicas soon; many calls at once are one word."""
+        if not self._rung:
+            self._rung = True
+            self._nudge()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._nudge()
+        self._thread.join()
+        os.close(self._ears)
+        os.close(self._mouth)
+
+    def _nudge(self) -> None:
+        with suppress(BlockingIOError):  # full: it has been nudged
+            os.write(self._mouth, b"!")
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._listen()
+            except (SQLAlchemyError, HerdsmanError, self._driver_error) as error:
+                log.warning("wakeup.broken", reason=type(error).__name__)
+                self._pause()
+
+    @property
+    def _driver_error(self) -> type[Exception]:
+        return self._database.engine.dialect.loaded_dbapi.Error
+
+    def _listen(self) -> None:
+        connection, driver = self._open()
+        try:
+            driver.execute(f"LISTEN {CHANNEL}")
+            self.listening = True
+            self._on_wake()  # for what was said while nobody listened
+            while not self._stopping:
+                self._turn(driver)
+        finally:
+            self.listening = False
+            with suppress(SQLAlchemyError):
+                connection.close()
+
+    def _turn(self, driver: Any) -> None:
+        heard, _, _ = select.select([driver.fileno(), self._ears], [], [], _LOOK_S)
+        if not heard:
+            driver.execute("SELECT 1")
+        if self._ears in heard:
+            os.read(self._ears, 4096)
+        if self._rung:
+            self._rung = False
+            driver.execute(_SAY)
+        mine = driver.info.backend_pid
+        said = [each.pid for each in driver.notifies(timeout=0)]
+        if any(pid != mine for pid in said):
+            self._on_wake()
+
+    def _open(self) -> tuple[Connection, Any]:
+        """The driver's own connection is asked for first: one that has left the pool no longer shows it."""
+        connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        driver = patience.limit(connection, _PATIENCE)
+        connection.detach()
+        return connection, driver
+
+    def _pause(self) -> None:
+        select.select([self._ears], [], [], _AGAIN_S)
+        with suppress(BlockingIOError):
+            os.read(self._ears, 4096)
