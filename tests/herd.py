@@ -13,6 +13,7 @@ from herdsman.control.observe import Observer
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
+from herdsman.control.worker_access import by_name_only
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy, Promotion
 from herdsman.core.scaling.registry import OURS
@@ -51,7 +52,7 @@ class Herd:
             leadership=leadership,
             new_worker_id=lambda: WorkerId(f"gpu-{next(self._workers)}"),
             name_of=NAMING.name,
-            environment_of=lambda worker_id: {"HERDSMAN_WORKER_ID": worker_id},
+            environment_of=by_name_only,
         )
         hands = Hands(
             services=self.services, provider=provider, leadership=leadership, spawner=spawner, pools=pools

@@ -1,16 +1,17 @@
 """Builds every object, once."""
 
 import os
-import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import entry_points
+from pathlib import Path
 from uuid import uuid4
 
 from herdsman.control.act import Hands
+from herdsman.control.keyring import Keyring, load_pepper, require_same_pepper
 from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.control.observe import Observer
 from herdsman.control.reconciler import Reconciler
@@ -18,8 +19,10 @@ from herdsman.control.service import Service
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
+from herdsman.control.whereabouts import Whereabouts
+from herdsman.control.worker_access import WorkerAccess, by_name_only
 from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import JobId, WorkerId
+from herdsman.core.model import WorkerId
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, chosen
 from herdsman.ports import Clock, Provider
@@ -29,8 +32,19 @@ from herdsman.settings import Settings
 from herdsman.settings.fleet import fleet_policies
 from herdsman.settings.local import LOCAL, local_deployment, local_options
 from herdsman.settings.runpod import runpod_options
+from herdsman.settings.urls import hide_password
 from herdsman.store.database import Database
 from herdsman.store.session_lock import open_session_lock
+from herdsman.wire.ids import new_job_id
+
+
+def whereabouts(settings: Settings) -> Whereabouts:
+    return Whereabouts(Path(settings.local.local_state_dir).expanduser().absolute())
+
+
+def shown_database(settings: Settings) -> str:
+    """The database without its password: enough to know it again."""
+    return hide_password(settings.database.database_url.get_secret_value())
 
 
 class SystemClock:
@@ -64,8 +78,11 @@ def open_services(settings: Settings) -> Services:
     return Services(open_database(settings), settings.jobs.policy(), new_job_id)
 
 
-def open_sweeper(settings: Settings, services: Services) -> Sweeper:
-    return Sweeper(services, SystemClock(), timedelta(seconds=settings.jobs.sweep_interval_sec))
+def open_sweeper(
+    settings: Settings, services: Services, on_queued: Callable[[], None] = lambda: None
+) -> Sweeper:
+    interval = timedelta(seconds=settings.jobs.sweep_interval_sec)
+    return Sweeper(services, SystemClock(), interval, on_queued)
 
 
 def open_leadership(settings: Settings, database: Database) -> Leadership:
@@ -78,17 +95,52 @@ def open_leadership(settings: Settings, database: Database) -> Leadership:
     return Leadership(database, SystemClock(), f"{socket.gethostname()}:{os.getpid()}", policy, lock)
 
 
-def open_provider(settings: Settings) -> Provider:
-    """The one that PROVIDER names. A plugin of others is opened without options, and reads its own settings."""
+def sql_poll(settings: Settings) -> timedelta:
+    return timedelta(seconds=settings.database.sql_poll_sec)
+
+
+def open_provider(settings: Settings, *, direct: bool = True) -> Provider:
+    """The one that PROVIDER names. A plugin of others is opened without options, and reads its own settings.
+
+    `direct` workers of this machine may speak to the database itself.
+    """
     name = settings.providers.provider
     opening = registry.find(name)
-    options = {"local": local_options, "runpod": runpod_options}.get(name)
-    return opening({} if options is None else options(settings), SystemClock())
+    match name:
+        case "local":
+            options = local_options(settings, direct=direct)
+        case "runpod":
+            options = runpod_options(settings)
+        case _:
+            options = {}
+    return opening(options, SystemClock())
 
 
-def open_control(settings: Settings, services: Services) -> Control:
+def open_keyring(settings: Settings, services: Services) -> Keyring:
+    """What tokens are made and checked with; refused when it is not that of the other replicas."""
+    api = settings.api
+    given = None if api.token_pepper is None else api.token_pepper.get_secret_value()
+    keyring = Keyring(
+        pepper=load_pepper(given, whereabouts(settings).pepper),
+        worker_life=timedelta(seconds=api.worker_token_ttl_sec),
+        bootstrap_life=timedelta(seconds=api.bootstrap_token_ttl_sec),
+    )
+    require_same_pepper(services.database, keyring)
+    return keyring
+
+
+def open_access(settings: Settings, services: Services) -> WorkerAccess | None:
+    """How new workers reach the API that API_URL names; None when they do not."""
+    url = settings.api.api_url
+    if url is None:
+        return None
+    return WorkerAccess(services=services, keyring=open_keyring(settings, services), url=lambda: url)
+
+
+def open_control(settings: Settings, services: Services, access: WorkerAccess | None = None) -> Control:
     """Raises `InvalidSettings` when the provider or the scaling policy is not there, or lacks something."""
-    database, provider = services.database, open_provider(settings)
+    access = access or open_access(settings, services)
+    database, provider = services.database, open_provider(settings, direct=access is None)
     leadership = open_leadership(settings, database)
     pools = fleet_policies(settings)
     policies = installed_policies()
@@ -107,7 +159,7 @@ def open_control(settings: Settings, services: Services) -> Control:
         leadership=leadership,
         new_worker_id=new_worker_id,
         name_of=_naming(settings).name,
-        environment_of=lambda worker_id: {"HERDSMAN_WORKER_ID": worker_id},
+        environment_of=by_name_only if access is None else access.environment,
     )
     hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner, pools=pools)
     clock = SystemClock()
@@ -118,9 +170,16 @@ def open_control(settings: Settings, services: Services) -> Control:
     )
 
 
-def open_service(settings: Settings, services: Services, control: Control, *, poll: timedelta) -> Service:
+def open_service(
+    settings: Settings,
+    services: Services,
+    control: Control,
+    *,
+    poll: timedelta,
+    on_queued: Callable[[], None] = lambda: None,
+) -> Service:
     return Service(
-        sweeper=open_sweeper(settings, services),
+        sweeper=open_sweeper(settings, services, on_queued),
         leadership=control.leadership,
         reconciler=control.reconciler,
         poll=poll,
@@ -130,11 +189,6 @@ def open_service(settings: Settings, services: Services, control: Control, *, po
 def installed_policies() -> Mapping[str, ScalingPolicy]:
     """Ours and those of plugins, by their names."""
     return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}
-
-
-def new_job_id() -> JobId:
-    """Rises with time, so that new jobs lie together in every index."""
-    return JobId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}")
 
 
 def new_worker_id() -> WorkerId:

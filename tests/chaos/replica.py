@@ -13,13 +13,15 @@ from herdsman.control.observe import Observer
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
+from herdsman.control.worker_access import by_name_only
 from herdsman.core.model import DEFAULT_POOL, JobPolicy
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.registry import OURS
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.store.database import Database
 from herdsman.store.session_lock import open_session_lock
-from herdsman.wiring import SystemClock, new_job_id, new_worker_id
+from herdsman.wire.ids import new_job_id
+from herdsman.wiring import SystemClock, new_worker_id
 from tests.runpod import NAMING, some_options
 
 LOCK = "gpu_orchestrator_leader"
@@ -69,7 +71,7 @@ def a_reconciler(database: Database, orders: Orders, holder: str) -> Reconciler:
         leadership=leadership,
         new_worker_id=new_worker_id,
         name_of=NAMING.name,
-        environment_of=lambda worker_id: {"HERDSMAN_WORKER_ID": worker_id},
+        environment_of=by_name_only,
     )
     services = Services(database, JobPolicy(), new_job_id)
     hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner, pools=pools)

@@ -21,7 +21,7 @@ from herdsman.store.ledger import Stay
 from herdsman.store.schema import cycles
 from herdsman.testing.runpod import FakeRunpod, Fault
 from herdsman.testing.runpod.ledger import Life
-from herdsman.wiring import new_job_id
+from herdsman.wire.ids import new_job_id
 from tests.builders import scalar
 from tests.chaos.children import Children, children
 from tests.chaos.effort import effort

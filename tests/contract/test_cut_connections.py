@@ -9,7 +9,7 @@ from herdsman.core.errors import OutcomeUnknown
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.states import WORKER
 from herdsman.store.database import Database, Tx
-from herdsman.wiring import new_job_id
+from herdsman.wire.ids import new_job_id
 from tests.builders import a_claim, a_job, scalar
 from tests.databases import ServerDatabases, opened
 from tests.rows import add_row

@@ -2,6 +2,7 @@
 
 from herdsman.core.errors import (
     Conflict,
+    Forbidden,
     HerdsmanError,
     InvalidRequest,
     NotFound,
@@ -10,6 +11,9 @@ from herdsman.core.errors import (
     StaleWrite,
     StoreMisconfigured,
     StoreUnavailable,
+    TooMany,
+    Unauthenticated,
+    Unreachable,
 )
 
 EXIT_CODES: tuple[tuple[type[HerdsmanError], int], ...] = (
@@ -17,10 +21,14 @@ EXIT_CODES: tuple[tuple[type[HerdsmanError], int], ...] = (
     (NotFound, 3),
     (Conflict, 4),
     (StaleWrite, 4),
+    (TooMany, 5),
+    (Unreachable, 5),
     (StoreUnavailable, 5),
     (ProviderUnavailable, 5),
     (StoreMisconfigured, 6),
     (ProviderRejected, 6),
+    (Unauthenticated, 8),
+    (Forbidden, 8),
 )
 
 

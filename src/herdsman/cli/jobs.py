@@ -1,50 +1,63 @@
 """Commands about jobs: submit, list, look at one, cancel, run again."""
 
 import json
-from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
-from herdsman.cli.job_pages import job_document, print_job, print_jobs
-from herdsman.cli.opening import services_here
+from herdsman.cli.job_pages import print_job, print_jobs
+from herdsman.cli.opening import door_here
 from herdsman.cli.shown import Output, print_json
-from herdsman.control import commands
 from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import DEFAULT_POOL, JobFilter, JobId, NewJob, PoolId
+from herdsman.core.model import DEFAULT_POOL, JobFilter
 from herdsman.core.states import JOB, JobState
+from herdsman.wire.jobs import JobIn, RetryIn
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+Type = Annotated[str, typer.Argument(help="What kind of job it is.")]
+Payload = Annotated[str, typer.Option(help="The job's input, as JSON.")]
+JobIdOption = Annotated[str | None, typer.Option(help="Its id; sending it twice is one job.")]
+PoolOption = Annotated[str, typer.Option(help="The pool whose workers may run it.")]
+Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]
+Tag = Annotated[list[str] | None, typer.Option(help="A tag to find it by; may be repeated.")]
+Timeout = Annotated[float | None, typer.Option(help="Seconds that it may run.")]
+Attempts = Annotated[int | None, typer.Option(help="Attempts it has.")]
 
 
 def submit(
-    type: Annotated[str, typer.Argument(help="What kind of job it is.")],  # noqa: A002  (the users' word)
-    payload: Annotated[str, typer.Option(help="The job's input, as JSON.")] = "{}",
+    type: Type,  # noqa: A002  (the users' word)
+    payload: Payload = "{}",
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many of it.")] = 1,
-    job_id: Annotated[str | None, typer.Option(help="Its id; sending it twice is one job.")] = None,
-    pool: Annotated[str, typer.Option(help="The pool whose workers may run it.")] = DEFAULT_POOL,
-    priority: Annotated[int, typer.Option(help="-100 to 100; higher goes first.")] = 0,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag to find it by; may be repeated.")] = None,
+    job_id: JobIdOption = None,
+    pool: PoolOption = DEFAULT_POOL,
+    priority: Priority = 0,
+    tag: Tag = None,
     delay: Annotated[float | None, typer.Option(help="Seconds to wait before it may run.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds that it may run.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="Attempts it has.")] = None,
+    timeout: Timeout = None,
+    max_attempts: Attempts = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Submit a job, or several of the same kind."""
     if count > 1 and job_id is not None:
         raise InvalidRequest("--job-id names one job: leave out --count")
-    new = NewJob(
+    new = job_in(
         type=type,
-        payload=_parse(payload),
-        job_id=JobId(job_id) if job_id else None,
-        pool=PoolId(pool),
+        payload=parse(payload),
+        job_id=job_id,
+        pool=pool,
         priority=priority,
         tags=tuple(tag or ()),
-        delay=_seconds(delay),
-        timeout=_seconds(timeout),
+        delay_seconds=delay,
+        timeout_seconds=timeout,
         max_attempts=max_attempts,
     )
-    for submitted in commands.submit_jobs(services_here(), [new] * count):
+    done = door_here().submit([new] * count)
+    if output is Output.JSON:
+        print_json({"jobs": [each.model_dump() for each in done]})
+        return
+    for submitted in done:
         typer.echo(submitted.job_id if submitted.created else f"{submitted.job_id} (was submitted before)")
 
 
@@ -60,9 +73,9 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     wanted = JobFilter(states=tuple(state or ()), type=type, tag=tag)
-    page = commands.list_jobs(services_here(), wanted, after=after, limit=limit)
+    page = door_here().page(wanted, after, limit)
     if output is Output.JSON:
-        print_json({"jobs": [job_document(found) for found in page.jobs], "next": page.next})
+        print_json(page.model_dump(mode="json"))
         return
     if not page.jobs:
         typer.echo(
@@ -78,20 +91,25 @@ def jobs(
 
 def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
     """Show one job: where it stands, its attempts, and every step it took."""
-    services = services_here()
-    found = commands.find_job(services, JobId(job_id))
-    attempts = commands.find_attempts(services, found.job_id)
-    steps = commands.find_history(services, found.job_id)
+    door = door_here()
+    found, result = door.look(job_id), door.result(job_id)
+    document = found.model_dump(mode="json") | {"result": None if result is None else result.result}
+    attempts, steps = door.attempts(job_id).attempts, door.history(job_id).events
     if output is Output.JSON:
-        print_json(job_document(found) | {"attempt_history": attempts, "history": steps})
+        lists = {"attempt_history": attempts, "history": steps}
+        print_json(
+            document | {name: [each.model_dump(mode="json") for each in many] for name, many in lists.items()}
+        )
     else:
-        print_job(found, attempts, steps)
+        print_job(document, attempts, steps)
 
 
-def cancel(job_id: JobName) -> None:
+def cancel(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
     """Stop a job: a waiting one at once, a running one as soon as its worker has let go."""
-    state = commands.cancel_job(services_here(), JobId(job_id))
-    if state is JobState.CANCELLED:
+    state = door_here().cancel(job_id)
+    if output is Output.JSON:
+        print_json({"job_id": job_id, "status": state})
+    elif state == JobState.CANCELLED:
         typer.echo(f"{job_id} is cancelled")
     elif state in JOB.terminal:
         typer.echo(f"{job_id} had ended before: {state}")
@@ -99,27 +117,31 @@ def cancel(job_id: JobName) -> None:
         typer.echo(f"{job_id} is {state}; its worker is told to stop")
 
 
-def requeue(
+def retry(
     job_id: JobName,
     payload: Annotated[str | None, typer.Option(help="Another input, as JSON.")] = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Run a job that has ended once more."""
-    if payload is None:
-        commands.requeue_job(services_here(), JobId(job_id))
+    door_here().retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
+    if output is Output.JSON:
+        print_json({"job_id": job_id, "status": JobState.PENDING})
     else:
-        commands.requeue_edited_job(services_here(), JobId(job_id), _parse(payload))
-    typer.echo(f"{job_id} is pending again")
+        typer.echo(f"{job_id} is pending again")
 
 
-def _parse(text: str) -> object:
+def job_in(**asked: Any) -> JobIn:
+    """What the server would refuse is refused here, in the words of the option."""
+    try:
+        return JobIn(**asked)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = str(first["loc"][0]).removesuffix("_seconds").replace("_", "-")
+        raise InvalidRequest(f"--{field} is {asked[str(first['loc'][0])]!r}: {first['msg']}") from error
+
+
+def parse(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"--payload is not JSON: {error}") from error
-
-
-def _seconds(value: float | None) -> timedelta | None:
-    try:
-        return None if value is None else timedelta(seconds=value)
-    except (OverflowError, ValueError) as error:
-        raise InvalidRequest(f"{value} seconds is no time that a job could take") from error

@@ -13,11 +13,13 @@ from herdsman.cli.cost import cost
 from herdsman.cli.database import database
 from herdsman.cli.exits import exit_code
 from herdsman.cli.fake import fake_runpod
-from herdsman.cli.jobs import cancel, job, jobs, requeue, submit
+from herdsman.cli.jobs import cancel, job, jobs, retry, submit
 from herdsman.cli.plan import plan
+from herdsman.cli.run import logs, run
 from herdsman.cli.smoke import spawn_gpu, terminate_gpu
 from herdsman.cli.startup import render_startup_command
-from herdsman.cli.up import up
+from herdsman.cli.token import token
+from herdsman.cli.up import serve, up
 from herdsman.cli.why import why
 from herdsman.cli.worker import worker
 from herdsman.core.errors import HerdsmanError
@@ -31,11 +33,14 @@ app = typer.Typer(
 )
 for command in (
     up,
+    serve,
     submit,
+    run,
     jobs,
     job,
+    logs,
     cancel,
-    requeue,
+    retry,
     workers,
     leader,
     plan,
@@ -46,6 +51,7 @@ for command in (
     config,
 ):
     app.command()(command)
+app.command("requeue", hidden=True)(retry)  # the name that it had at first
 for command in (spawn_gpu, terminate_gpu):
     app.command()(command)
     app.command(command.__name__, hidden=True)(command)  # the name that older scripts use
@@ -53,6 +59,7 @@ app.command("render-startup")(render_startup_command)
 app.command()(fake_runpod)
 app.add_typer(why, name="why")
 app.add_typer(database, name="db")
+app.add_typer(token, name="token")
 
 
 def _version(asked: bool) -> None:

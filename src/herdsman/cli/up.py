@@ -1,4 +1,4 @@
-"""`herdsman up`: everything on this machine, until Ctrl-C."""
+"""`herdsman up`: everything on this machine, until Ctrl-C. `herdsman serve`: one replica of the control plane."""
 
 import signal
 from datetime import timedelta
@@ -7,36 +7,91 @@ from typing import Annotated
 
 import typer
 
+from herdsman.api.opening import Api, open_api
+from herdsman.cli.greeting import greet
 from herdsman.cli.opening import settings_here
-from herdsman.control.commands import count_jobs
+from herdsman.control.first_token import first_admin_token
 from herdsman.control.services import Services
-from herdsman.providers.local.gpus import count_gpus
+from herdsman.control.worker_access import WorkerAccess
 from herdsman.settings import Origin, Settings
-from herdsman.store.server import inspect_server
-from herdsman.store.upgrade import upgrade
-from herdsman.wiring import Control, open_control, open_service, open_services
+from herdsman.store.upgrade import require_current, upgrade
+from herdsman.wiring import (
+    Control,
+    open_control,
+    open_keyring,
+    open_service,
+    open_services,
+    shown_database,
+    whereabouts,
+)
 
-LOOK_OFTEN = timedelta(seconds=2)
+LOOK_OFTEN = timedelta(seconds=1)
+_GLANCE_S = 0.2
+
+
+class Stopping(Event):
+    """Set by the first Ctrl-C; the next ones are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, _number: int, _frame: object) -> None:
+        self.asked += 1
+        self.set()
 
 
 def up(
     fake_gpus: Annotated[
         int | None, typer.Option(min=1, help="Pretend that this machine has so many GPUs.")
     ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port of the API; 0 takes any that is free.")
+    ] = None,
 ) -> None:
-    """Prepare the database, keep the jobs moving and the fleet in shape, until Ctrl-C."""
-    settings = settings_here({} if fake_gpus is None else {"FAKE_GPUS": str(fake_gpus)})
+    """Prepare the database and run everything on this machine, until Ctrl-C: API, control loop, workers."""
+    given = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
+    settings = settings_here({name: str(value) for name, value in given.items() if value is not None})
     services = open_services(settings)
-    revision = upgrade(services.database)
-    control = open_control(settings, services)
-    _greet(services, settings, revision)
-    stopping = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: stopping.set())
-    open_service(settings, services, control, poll=_poll(settings)).run(stopping)
-    _send_home(control)
-    services.database.close()
+    upgrade(services.database)
+    _run(settings, services)
     typer.echo("stopped; every job is kept in the database")
+
+
+def serve() -> None:
+    """Run one replica of the control plane, for production: API and control loop, until SIGTERM."""
+    settings = settings_here()
+    services = open_services(settings)
+    require_current(services.database)
+    _run(settings, services)
+    typer.echo("stopped; rented machines are left to the next leader")
+
+
+def _run(settings: Settings, services: Services) -> None:
+    keyring, where = open_keyring(settings, services), whereabouts(settings)
+    url = settings.api.api_url
+    access = WorkerAccess(services=services, keyring=keyring, url=lambda: url or api.server.url)
+    control = open_control(settings, services, access)
+    api = open_api(settings, services, keyring, control)
+    api.start()
+    secret = first_admin_token(services, keyring, where.admin_token)
+    where.announce(api.server.url, shown_database(settings))
+    greet(services, settings, url=api.server.url, token=secret, token_file=where.admin_token)
+    stopping = Stopping()
+    try:
+        _serve(settings, services, control, api, stopping)
+    finally:
+        _send_home(control, stopping)
+        where.withdraw()
+        api.stop()
+        services.database.close()
+
+
+def _serve(settings: Settings, services: Services, control: Control, api: Api, stopping: Event) -> None:
+    service = open_service(settings, services, control, poll=_poll(settings), on_queued=api.dispatcher.ring)
+    service.run(stopping)
 
 
 def _poll(settings: Settings) -> timedelta:
@@ -46,31 +101,18 @@ def _poll(settings: Settings) -> timedelta:
     return min(chosen, LOOK_OFTEN) if usual and settings.providers.provider == "local" else chosen
 
 
-def _send_home(control: Control) -> None:
+def _send_home(control: Control, stopping: Stopping) -> None:
     """Workers of this machine finish the job they hold and leave; rented machines are left to the next leader."""
-    provider = control.provider
+    provider, told = control.provider, 0
     if provider.name != "local":
         return
-    workers = provider.list_instances()
-    for worker in workers:
-        provider.terminate(worker.ref)
-    if workers:
-        typer.echo(f"{len(workers)} workers of this machine finish their jobs and leave")
-
-
-def _greet(services: Services, settings: Settings, revision: str) -> None:
-    server = inspect_server(services.database)
-    counts = {state: count for state, count in count_jobs(services).items() if count}
-    held = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none yet"
-    typer.echo(f"database  {server}, schema {revision}")
-    typer.echo(f"          {services.database.engine.url.render_as_string(hide_password=True)}")
-    for warning in server.warnings:
-        typer.echo(f"warning   {warning}")
-    scaling = settings.scaling
-    size = f"{scaling.min_active_gpus} to {scaling.max_active_gpus} workers"
-    typer.echo(f"fleet     {settings.providers.provider}, {size}, policy {scaling.scaling_policy}")
-    if settings.providers.provider == "local" and not settings.local.fake_gpus and count_gpus() == 0:
-        typer.echo("warning   this machine has no GPU; herdsman up --fake-gpus 2 pretends that it has two")
-    typer.echo(f"jobs      {held}")
-    typer.echo("next      in another terminal: herdsman submit demo --payload '{\"seconds\": 2}'")
-    typer.echo("          then: herdsman jobs, herdsman workers        stop with Ctrl-C")
+    while workers := provider.list_instances():
+        if told != stopping.asked or not told:
+            told = stopping.asked or 1
+            for worker in workers:
+                provider.terminate(worker.ref)
+            what = "finish their jobs and leave" if told == 1 else "give their jobs back and leave"
+            typer.echo(f"{len(workers)} workers of this machine {what}; Ctrl-C again does not wait for them")
+        if told > 2:
+            return
+        Event().wait(_GLANCE_S)

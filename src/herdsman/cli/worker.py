@@ -1,26 +1,35 @@
 """`herdsman worker`: the process that runs jobs on this machine."""
 
 import signal
-from datetime import timedelta
+from pathlib import Path
+from secrets import token_hex
 from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import settings_here
+from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.working import Choices, a_supervisor, watched
+from herdsman.client.queue import register
 from herdsman.control.direct_queue import DirectQueue
+from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.ports import WorkQueue
 from herdsman.settings import Settings
-from herdsman.settings.surroundings import harmless_environment, visible_gpus
-from herdsman.store.upgrade import require_current
-from herdsman.wiring import SystemClock, new_worker_id, open_services
-from herdsman.worker import handlers
-from herdsman.worker.child import HandlerChild
-from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, unseen_gpus
-from herdsman.worker.keeper import Keeper
-from herdsman.worker.supervisor import Supervisor
-from herdsman.worker.watch import Limits
+from herdsman.wiring import SystemClock, new_worker_id, sql_poll, whereabouts
+from herdsman.worker.orphans import adopt_orphans
+from herdsman.worker.supervisor import Parting
 
-_DISMISSED = 4
+Names = Annotated[
+    list[str] | None, typer.Option("--handler", help="A handler as MODULE:FUNCTION; may be repeated.")
+]
+Modules = Annotated[
+    list[str] | None,
+    typer.Option("--module", "-m", help="A module whose decorated functions are handlers; may be repeated."),
+]
+Commands = Annotated[
+    list[str] | None,
+    typer.Option("--exec", help="A command that runs jobs, as TYPE=COMMAND; may be repeated."),
+]
 
 
 def worker(
@@ -28,50 +37,58 @@ def worker(
         str | None, typer.Option("--id", help="Its id; without one, HERDSMAN_WORKER_ID or a new one.")
     ] = None,
     pool: Annotated[str, typer.Option(help="The pool whose jobs it runs, where it is new.")] = DEFAULT_POOL,
+    handler: Names = None,
+    module: Modules = None,
+    exec_: Commands = None,
+    isolate: Annotated[bool, typer.Option(help="A fresh process for each job.")] = False,
     fake: Annotated[
         int | None, typer.Option("--fake-gpus", min=0, help="GPUs to pretend that it has.")
     ] = None,
 ) -> None:
     """Run jobs on this machine until told to stop."""
     settings = settings_here()
-    services = open_services(settings)
-    require_current(services.database)
-    queue = DirectQueue(services, WorkerId(worker_id or settings.worker.worker_id or new_worker_id()))
-    new = queue.enlist(PoolId(pool))
-    typer.echo(f"Worker {queue.worker_id} {'registered' if new else 'reports for duty'}")
-    supervisor = _supervisor(settings, queue, fake if fake is not None else settings.local.fake_gpus)
+    adopt_orphans()
+    queue, named = _queue(settings, worker_id or settings.worker.worker_id, pool)
+    choices = Choices(
+        functions=tuple(handler or ()),
+        modules=tuple(module or ()),
+        commands=tuple(exec_ or ()),
+        isolate=isolate,
+        fake_gpus=settings.local.fake_gpus if fake is None else fake,
+        directory=Path.cwd(),
+    )
+    supervisor = a_supervisor(settings, queue, choices)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: supervisor.drain())
-    dismissed = supervisor.run()
-    if dismissed is not None:
-        typer.echo(f"Worker {queue.worker_id} is not wanted any more: {dismissed}")
-        raise typer.Exit(_DISMISSED)
-    typer.echo(f"Worker {queue.worker_id} shutting down gracefully")
-    services.database.close()
+    with watched(settings, supervisor):
+        parted = supervisor.run()
+    if parted.how is Parting.DRAINED:
+        typer.echo(f"Worker {named} shutting down gracefully")
+        return
+    typer.echo(f"Worker {named} ends: {parted.why}", err=True)
+    raise typer.Exit(parted.how.value)
 
 
-def _supervisor(settings: Settings, queue: DirectQueue, fake: int) -> Supervisor:
-    clock, interval = SystemClock(), timedelta(seconds=settings.worker.heartbeat_interval_sec)
-    sampler = Sampler(_look(settings, fake), clock, interval)
-    sampler.start()
-    environment = harmless_environment()
-    return Supervisor(
-        queue=queue,
-        keeper=Keeper(queue, clock, interval, sampler.latest, typer.echo),
-        clock=clock,
-        limits=Limits(
-            self_fence=timedelta(seconds=settings.worker.self_fence_sec),
-            drain_grace=timedelta(seconds=settings.health.graceful_shutdown_timeout_sec),
-            stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
-        ),
-        poll=timedelta(seconds=settings.database.sql_poll_sec),
-        types=handlers.installed(),
-        launch=lambda claim: HandlerChild(claim, environment),
-        say=typer.echo,
+def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQueue, str]:
+    """Over HTTP where there is an API and a token for it, else straight to the database of this machine."""
+    url, given = settings.api.api_url, settings.worker.bootstrap_token or settings.api.api_token
+    if url is None:
+        return _direct(settings, WorkerId(worker_id or new_worker_id()), pool)
+    secret = given.get_secret_value() if given is not None else whereabouts(settings).token()
+    if secret is None:
+        raise InvalidSettings(
+            "API_URL is set but neither BOOTSTRAP_TOKEN nor API_TOKEN: give the worker a token to register with"
+        )
+    named = None if worker_id is None else WorkerId(worker_id)
+    queue, registered = register(url, secret, named, incarnation=token_hex(16), pool=pool)
+    typer.echo(f"Worker {registered.worker_id} reports for duty at {url}")
+    return queue, registered.worker_id
+
+
+def _direct(settings: Settings, worker_id: WorkerId, pool: str) -> tuple[WorkQueue, str]:
+    queue = DirectQueue(
+        services=services_here(settings), worker_id=worker_id, clock=SystemClock(), poll=sql_poll(settings)
     )
-
-
-def _look(settings: Settings, fake: int) -> Look:
-    if fake:
-        return fake_gpus(fake)
-    return Nvml(visible_gpus()) if settings.worker.enable_nvml else unseen_gpus
+    new = queue.enlist(PoolId(pool))
+    typer.echo(f"Worker {worker_id} {'registered' if new else 'reports for duty'}")
+    return queue, worker_id

@@ -15,6 +15,8 @@ from herdsman.core.actions import Note
 
 log = structlog.get_logger()
 
+_FOLLOWS_S = 0.2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
@@ -44,9 +46,11 @@ class Service:
             raise failed[0]
 
     def _reconcile(self, stopping: Event) -> None:
+        """Who is elected begins at once, and need not wait for its turn."""
         while not stopping.is_set():
+            led = self.leadership.term is not None
             _say(self.reconciler.tick())
-            stopping.wait(self.poll.total_seconds())
+            stopping.wait(self.poll.total_seconds() if led else min(_FOLLOWS_S, self.poll.total_seconds()))
 
 
 def _guarded(loop: Callable[[Event], None], stopping: Event, failed: list[BaseException]) -> None:

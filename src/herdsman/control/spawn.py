@@ -25,7 +25,7 @@ class Spawner:
     leadership: Leadership
     new_worker_id: Callable[[], WorkerId]
     name_of: Callable[[WorkerId], str]
-    environment_of: Callable[[WorkerId], Mapping[str, str]]
+    environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]]
 
     def spawn(self, pool: PoolId, policy: FleetPolicy, epoch: int) -> str:
         """Intent, effect, record; each is safe to repeat, and a lost answer is found again by the name."""
@@ -59,7 +59,7 @@ class Spawner:
             name=intent.instance_name,
             worker_id=intent.worker_id,
             pool=intent.pool,
-            environment=self.environment_of(intent.worker_id),
+            environment=self.environment_of(intent.worker_id, intent.pool),
         )
         # Who was stopped here may wake when the place has long been given to another.
         self.leadership.require_sure(epoch)

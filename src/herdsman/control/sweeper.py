@@ -1,5 +1,6 @@
 """The part of the control loop that needs no fleet: it moves jobs whose time has come."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from threading import Event
@@ -34,6 +35,8 @@ class Sweeper:
     services: Services
     clock: Clock
     sweep_interval: timedelta
+    on_queued: Callable[[], None] = lambda: None
+    """Told when jobs were queued: somebody may be waiting for them."""
     _last: dict[str, float] = field(default_factory=dict[str, float])
 
     def run(self, stopping: Event) -> None:
@@ -44,6 +47,8 @@ class Sweeper:
             except StoreUnavailable as error:
                 log.warning("sweep.postponed", reason=str(error))
             else:
+                if swept.queued or swept.taken_back:
+                    self.on_queued()
                 if swept:
                     log.info(
                         "sweep.done", queued=swept.queued, taken_back=swept.taken_back, removed=swept.removed

@@ -14,12 +14,14 @@ MOST_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A worker that holds nothing asks for work."""
+    """A worker asks for work. It holds nothing, or a batch that is not full."""
 
     types: tuple[str, ...] = ()
     """The job types that it can run; empty means any."""
     most: Mapping[str, int] = field(default_factory=dict[str, int])
     """How many jobs of a type it takes at once, for the types where that is more than one."""
+    beside: int = 0
+    """How many it holds already, all of the one type it asks for: the new ones join their batch."""
     begin: bool = False
     """The jobs are started with the claim: whoever asks will run them this moment."""
     resume: bool = False

@@ -49,7 +49,9 @@ class ApiSettings(Group):
     """How the control plane is reached and watched."""
 
     api_host: Text = Field(default="127.0.0.1", description="Address that the API listens on.")
-    api_port: Port = Field(default=8765, description="Port that the API listens on; 0 takes any that is free.")
+    api_port: Port = Field(
+        default=8765, description="Port that the API listens on; 0 takes any that is free."
+    )
     api_url: WebUrl = Field(
         default=None,
         description="Where workers and the command line find the API; without it, on this machine.",

@@ -1,6 +1,7 @@
 """The settings as options of the local provider."""
 
 import shlex
+from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
@@ -14,34 +15,42 @@ from herdsman.settings.surroundings import harmless_environment
 LOCAL = "local"
 
 # What a worker makes of its own; the others would only surprise it.
-_NOT_PASSED_ON = frozenset({"FAKE_GPUS", "WORKER_ID", "WORKER_START_COMMAND"})
+_NOT_PASSED_ON = frozenset({"API_URL", "FAKE_GPUS", "WORKER_ID", "WORKER_START_COMMAND"})
 
 
 def local_deployment(settings: Settings) -> str:
     return settings.providers.deployment_id or LOCAL
 
 
-def local_options(settings: Settings) -> dict[str, object]:
+def local_options(settings: Settings, *, direct: bool = True) -> dict[str, object]:
+    """`direct` workers get the way to the database; the others speak to the API, and know nothing of it."""
     command = settings.worker.worker_start_command
     return {
         "deployment": local_deployment(settings),
         "name_prefix": settings.runpod.runpod_name_prefix,
         "state_dir": Path(settings.local.local_state_dir).expanduser().absolute(),
         "fake_gpus": settings.local.fake_gpus,
-        "environment": worker_environment(settings),
+        "kill_after": _patience(settings),
+        "environment": worker_environment(settings, direct=direct),
         **({"command": tuple(shlex.split(command))} if command else {}),
     }
 
 
-def worker_environment(settings: Settings) -> dict[str, SecretStr]:
-    """A worker beside us gets the settings that we have, but of the secrets only the way to the database."""
+def _patience(settings: Settings) -> timedelta:
+    """A worker that ends finishes its job, or stops it; only one that does neither is killed."""
+    grace = settings.health.graceful_shutdown_timeout_sec + settings.jobs.cancel_grace_sec
+    return timedelta(seconds=grace + 30)
+
+
+def worker_environment(settings: Settings, *, direct: bool) -> dict[str, SecretStr]:
+    """A worker beside us gets the settings that we have, but of the secrets at most the way to the database."""
     given = {name: SecretStr(value) for name, value in harmless_environment().items()}
     for setting in CATALOGUE.values():
         if settings.origin(setting.name) is Origin.DEFAULT or setting.name in _NOT_PASSED_ON:
             continue
         if not setting.kind.secret:
             given[f"{PREFIX}{setting.name}"] = SecretStr(_typed(setting.value(settings)))
-    return {**given, f"{PREFIX}DATABASE_URL": settings.database.database_url}
+    return {**given, f"{PREFIX}DATABASE_URL": settings.database.database_url} if direct else given
 
 
 def _typed(value: object) -> str:

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from herdsman.settings.group import Group
-from herdsman.settings.kinds import DefaultText, Milliseconds, Seconds, SecondsOrZero, Switch
-from herdsman.settings.texts import OptionalText, Secret
+from herdsman.settings.kinds import Count, DefaultText, Milliseconds, Port, Seconds, SecondsOrZero, Switch
+from herdsman.settings.texts import OptionalText, Secret, Text, Texts
 
 
 def _half_the_threshold(given: dict[str, Any]) -> float:
@@ -32,6 +32,37 @@ class WorkerSettings(Group):
     )
     worker_start_command: OptionalText = Field(
         default=None, description="Command that starts the worker process on a machine, in place of ours."
+    )
+    worker_modules: Texts = Field(
+        default=(), description="Python modules whose decorated functions are handlers."
+    )
+    worker_handlers: Texts = Field(
+        default=(), description="Handlers as MODULE:FUNCTION; each runs the jobs of its own type."
+    )
+    worker_exec: OptionalText = Field(
+        default=None, description="Commands that run jobs, one TYPE=COMMAND on each line."
+    )
+    worker_max_jobs: Count = Field(
+        default=0, description="Jobs after which a handler's process is replaced; 1 isolates each, 0 never."
+    )
+    worker_unowned_sec: SecondsOrZero = Field(
+        default=900,
+        description="Seconds without an accepted heartbeat after which a worker ends itself; 0 never.",
+    )
+    worker_max_lifetime_sec: SecondsOrZero = Field(
+        default=0, description="Longest life, in seconds, of a worker; 0 for no limit."
+    )
+    worker_min_free_disk_mb: Count = Field(
+        default=0, description="Free disk, in MB, without which a worker takes no jobs."
+    )
+    worker_min_free_memory_mb: Count = Field(
+        default=0, description="Free memory, in MB, without which a worker takes no jobs."
+    )
+    worker_health_port: Port = Field(
+        default=0, description="Port of the worker's health endpoints and metrics; 0 for none."
+    )
+    worker_health_host: Text = Field(
+        default="127.0.0.1", description="Address that the worker's health endpoints listen on."
     )
     enable_nvml: Switch = Field(default=True, description="Whether a worker asks its GPUs how they are.")
 

@@ -28,6 +28,12 @@ FREE_WORKERS = Hot(
     )
 )
 
+ACTIVE_WORKER = Hot(
+    select(workers.c.pool)
+    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerState.ACTIVE.value)
+    .with_for_update(key_share=True)
+)
+
 _SevenColumns = Select[Any, Any, Any, Any, Any, Any, Any]
 
 _WAITING = select(
@@ -105,9 +111,17 @@ def take(
     return _take(tx, pool, [(worker, 0) for worker in takers], ttl, types)
 
 
-def take_more(tx: Tx, pool: PoolId, first: Claim, most: int, ttl: timedelta) -> list[Claim]:
-    """The rest of a batch: more jobs of the first one's type, for the same worker, each in a slot of its own."""
-    return _take(tx, pool, [(first.worker_id, slot) for slot in range(1, most)], ttl, [first.type])
+def take_slots(
+    tx: Tx, pool: PoolId, worker: WorkerId, slots: Sequence[int], ttl: timedelta, kind: str
+) -> list[Claim]:
+    """The rest of a batch: more jobs of one type for the same worker, each in a slot of its own."""
+    return _take(tx, pool, [(worker, slot) for slot in slots], ttl, [kind])
+
+
+def pool_of_active(tx: Tx, worker: WorkerId) -> PoolId | None:
+    """None when it may not have jobs; its row stays locked until the end."""
+    found = tx.rows(ACTIVE_WORKER, {"b_worker": worker})
+    return PoolId(found[0][0]) if found else None
 
 
 def held(tx: Tx, asking: Sequence[WorkerId]) -> list[Claim]:

@@ -70,6 +70,7 @@ class JobOut(Reply):
     status: str
     reason: str
     attempts: int
+    interruptions: int = Field(description="Attempts that were cut short through no fault of the job.")
     max_attempts: int
     worker_id: str | None
     progress: float | None
@@ -112,6 +113,16 @@ class ResultOut(Reply):
     result: Any = None
     failure_class: str | None = None
     last_error: str | None = None
+
+    @staticmethod
+    def of(job: Job) -> "ResultOut":
+        return ResultOut(
+            job_id=job.job_id,
+            status=job.state,
+            result=job.result,
+            failure_class=job.failure_class,
+            last_error=job.last_error,
+        )
 
 
 class AttemptOut(Reply):
@@ -223,6 +234,7 @@ def _shared(job: Job) -> dict[str, Any]:
         "status": job.state,
         "reason": job.reason,
         "attempts": job.attempts,
+        "interruptions": job.interruptions,
         "max_attempts": job.max_attempts,
         "worker_id": job.worker_id,
         "progress": job.progress,

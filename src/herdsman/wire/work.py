@@ -53,6 +53,7 @@ class RegisteredOut(Reply):
 class AskIn(Request):
     types: tuple[str, ...] = Field(default=(), max_length=1000)
     most: dict[str, Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
+    beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
     begin: bool = False
     resume: bool = False
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
@@ -62,13 +63,14 @@ class AskIn(Request):
         return AskIn(
             types=ask.types,
             most=dict(ask.most),
+            beside=ask.beside,
             begin=ask.begin,
             resume=ask.resume,
             wait_seconds=min(wait.total_seconds(), LONGEST_POLL),
         )
 
     def ask(self) -> Ask:
-        return Ask(types=self.types, most=self.most, begin=self.begin, resume=self.resume)
+        return Ask(types=self.types, most=self.most, beside=self.beside, begin=self.begin, resume=self.resume)
 
 
 class ClaimOut(Reply):

@@ -1,125 +1,207 @@
-"""The supervisor's side of a handler's process: started, listened to, and ended with all that it started."""
+"""The supervisor's side of a handler's process: started, spoken to, and ended with all that it started."""
 
 import json
 import os
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Protocol
 
-from herdsman.core.model import Claim
-
-LONGEST_ANSWER = 16 * 1024 * 1024
-_CHUNK = 1024 * 1024
+from herdsman.worker.line import Line
+from herdsman.worker.memory import group_memory_mb, kernel_kills
+from herdsman.worker.orphans import MARK, Orphans
+from herdsman.worker.output import Output, Sink
+from herdsman.worker.registry import Sources
 
 Answer = Mapping[str, Any]
 
+MOST_IDLE_LINES = 1_000
+_ENDING_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a handler's process ended."""
+
+    status: int
+    out_of_memory: bool = False
+    """The kernel killed it for want of memory."""
+
+    def __str__(self) -> str:
+        if self.status >= 0:
+            return f"exited with status {self.status}"
+        try:
+            return f"was ended by signal {-self.status} ({signal.Signals(-self.status).name})"
+        except ValueError:  # a real-time signal has no name
+            return f"was ended by signal {-self.status}"
+
 
 class Child(Protocol):
-    """A job at work."""
+    """A process that runs jobs, one order after the other."""
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
-        """Answers that have come, after at most `wait_s` seconds."""
+        """Answers that have come, after at most `wait_s` seconds; at once when it has ended."""
         ...
+
+    def send(self, word: Mapping[str, object]) -> None:
+        """Never waits; a process that is gone hears nothing. From any thread."""
+        ...
+
+    def print_to(self, sink: Sink | None) -> None:
+        """Whose log gets what it prints from now on."""
+        ...
+
+    def workspace(self, name: str) -> str: ...
+
+    def tidy(self) -> None:
+        """After an order: its workspaces and its orphans are gone."""
+        ...
+
+    def memory_mb(self) -> int: ...
 
     def ended(self) -> bool: ...
 
-    def ask_to_stop(self) -> None: ...
-
     def kill(self) -> None: ...
 
-    def close(self) -> str:
-        """To be called once it has ended: nothing of it is left afterwards. How it ended, in words."""
+    def close(self, grace_s: float = 0) -> Exit:
+        """Nothing of it is left afterwards. It has `grace_s` seconds to go by itself."""
         ...
 
 
 class HandlerChild:
-    """One job in a process group of its own."""
+    """One process in a group of its own, with a socket for words and a pipe for what it prints."""
 
-    def __init__(self, claim: Claim, environment: Mapping[str, str]) -> None:
-        with tempfile.TemporaryFile() as order:  # a file, because a pipe that nobody reads would hold us up
-            order.write(_order(claim))
-            order.seek(0)
-            self._popen = subprocess.Popen(  # noqa: S603  our own module, with no word from the job
-                [sys.executable, "-P", "-m", "herdsman.worker.handler_process", str(os.getpid())],
-                stdin=order,
-                stdout=subprocess.PIPE,
-                env=dict(environment),
-                process_group=0,
-            )
-        assert self._popen.stdout is not None
-        self._pipe = self._popen.stdout.fileno()
-        os.set_blocking(self._pipe, False)
+    def __init__(
+        self,
+        sources: Sources,
+        environment: Mapping[str, str],
+        *,
+        say: Callable[[str], None] = lambda _: None,
+        sole: bool = False,
+    ) -> None:
+        mark = token_hex(16)
+        self._orphans = Orphans(mark=mark, sole=sole)
+        self._kills = kernel_kills()
+        ours, theirs = socket.socketpair()
+        self._home = Path(tempfile.mkdtemp(prefix="herdsman-"))
+        reading, writing = os.pipe()
+        try:
+            self._popen = _start(sources, {**environment, MARK: mark}, theirs, writing)
+        except BaseException:
+            ours.close()
+            os.close(reading)
+            self._home.rmdir()
+            raise
+        finally:
+            theirs.close()
+            os.close(writing)
+        self._line = Line(ours)
+        self._say, self._idle_lines = say, 0
+        self._output = Output(reading, self._print_idle)
+        self._pidfd = os.pidfd_open(self.pid)
         self._poll = select.poll()
-        self._poll.register(self._pipe, select.POLLIN)
-        self._unread = b""
-        self._open = True
+        self._poll.register(ours, select.POLLIN)
+        self._poll.register(self._pidfd, select.POLLIN)
+        self._killed = False
+        self._deaf = False
 
     @property
     def pid(self) -> int:
         return self._popen.pid
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
-        if not self._open:
-            select.select([], [], [], wait_s)
-            return ()
+        wanted = select.POLLIN | (select.POLLOUT if self._line.waiting else 0)
+        if self._line.open:
+            self._poll.modify(self._line.fileno, wanted)
         self._poll.poll(wait_s * 1000)
-        return self._answers()
+        self._line.write()
+        answers = self._line.read()
+        if not self._line.open and not self._deaf:
+            self._deaf = True
+            self._poll.unregister(self._line.fileno)
+            self._end_the_deaf()
+        return answers
+
+    def send(self, word: Mapping[str, object]) -> None:
+        self._line.send(json.dumps(word).encode())
+
+    def print_to(self, sink: Sink | None) -> None:
+        self._output.turn_to(sink)
+
+    def workspace(self, name: str) -> str:
+        return str(self._home / name)
+
+    def tidy(self) -> None:
+        for left in os.scandir(self._home):
+            if left.is_dir(follow_symlinks=False):
+                shutil.rmtree(left.path, ignore_errors=True)
+            else:
+                Path(left.path).unlink(missing_ok=True)
+        if (count := self._orphans.end(keep=(self.pid,))) > 0:
+            self._say(f"{count} processes that a handler had left behind were ended")
+
+    def memory_mb(self) -> int:
+        return group_memory_mb(self.pid)
 
     def ended(self) -> bool:
         """Not reaped yet: until `close` its process id, and so the id of its group, belongs to nobody else."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
-    def ask_to_stop(self) -> None:
-        self._signal(signal.SIGTERM)
-
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
+        self._killed = True
+        self._kill_group()
+        select.select([self._pidfd], [], [], _ENDING_S)
 
-    def close(self) -> str:
-        self.kill()  # what the handler started ends with it
+    def close(self, grace_s: float = 0) -> Exit:
+        self._line.hang_up()
+        if grace_s:
+            select.select([self._pidfd], [], [], grace_s)
+        by_itself = self.ended()
+        self._kill_group()  # what the handler started ends with it
         status = self._popen.wait()
-        assert self._popen.stdout is not None
-        self._popen.stdout.close()
-        return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+        self._orphans.end()
+        os.close(self._pidfd)
+        self._line.close()
+        self._output.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+        starved = status == -signal.SIGKILL and by_itself and not self._killed
+        return Exit(status, out_of_memory=starved and kernel_kills() > self._kills)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _end_the_deaf(self) -> None:
+        """A process that ends closes its line a moment before; one that lives on without it is no use."""
+        if not select.select([self._pidfd], [], [], _ENDING_S)[0]:
+            self._say("a handler closed the line to its supervisor: its process is ended")
+            self.kill()
+
+    def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+            os.killpg(self.pid, signal.SIGKILL)
 
-    def _answers(self) -> list[Answer]:
-        try:
-            got = os.read(self._pipe, _CHUNK)
-        except BlockingIOError:
-            return []
-        if not got:
-            self._open = False
-        *lines, self._unread = (self._unread + got).split(b"\n")
-        if len(self._unread) > LONGEST_ANSWER:
-            self._unread, self._open = b"", False
-            return [{"failure": "user_error", "error": f"one answer had more than {LONGEST_ANSWER:,} bytes"}]
-        return [answer for line in lines if (answer := _parse(line)) is not None]
+    def _print_idle(self, lines: Sequence[str]) -> None:
+        for line in lines[: MOST_IDLE_LINES - self._idle_lines]:
+            self._say(f"handler: {line}")
+        self._idle_lines = min(MOST_IDLE_LINES, self._idle_lines + len(lines))
 
 
-def _order(claim: Claim) -> bytes:
-    return json.dumps(
-        {
-            "job_id": claim.key.job_id,
-            "type": claim.type,
-            "payload": claim.payload,
-            "attempt": claim.attempt,
-        }
-    ).encode()
-
-
-def _parse(line: bytes) -> Answer | None:
-    """A handler's process is not trusted: a line that is no answer is none."""
-    try:
-        answer = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return cast("Answer", answer) if isinstance(answer, dict) else None
+def _start(
+    sources: Sources, environment: Mapping[str, str], line: socket.socket, output: int
+) -> "subprocess.Popen[bytes]":
+    words = [str(os.getpid()), str(line.fileno()), json.dumps(asdict(sources))]
+    return subprocess.Popen(  # noqa: S603  our own module, with no word from a job
+        [sys.executable, "-P", "-m", "herdsman.worker.handler_process", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=dict(environment),
+        pass_fds=[line.fileno()],
+        process_group=0,
+    )

@@ -5,20 +5,41 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 
-from herdsman.core.gpu import GpuReport
+from herdsman.core.gpu import GpuDevice, GpuReport
 from herdsman.ports import Clock
 
 FAKE_MEMORY_MB = 24_576
+MOST_PROCESSES = 100
 _MB = 1024 * 1024
+
+T = TypeVar("T")
 
 Look = Callable[[], GpuReport]
 
 
 def fake_gpus(count: int) -> Look:
     """For a machine without GPUs: they are there, empty and well."""
-    return lambda: GpuReport(ready=True, seen=count > 0, vram_total_mb=count * FAKE_MEMORY_MB, vram_used_mb=0)
+    devices = tuple(
+        GpuDevice(
+            index=index,
+            uuid=f"FAKE-GPU-{index}",
+            name="Fake GPU",
+            total_mb=FAKE_MEMORY_MB,
+            used_mb=0,
+            utilisation=0,
+        )
+        for index in range(count)
+    )
+    report = GpuReport(
+        ready=True,
+        seen=count > 0,
+        vram_total_mb=count * FAKE_MEMORY_MB,
+        vram_used_mb=0,
+        devices=devices,
+    )
+    return lambda: report
 
 
 def unseen_gpus() -> GpuReport:
@@ -49,11 +70,16 @@ class Nvml:
             nvml.nvmlShutdown()
 
     def _measure(self, nvml: Any) -> GpuReport:
-        memory = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in self._handles(nvml)]
-        if not memory:
+        devices = tuple(_device(nvml, handle) for handle in self._handles(nvml))
+        if not devices:
             return GpuReport(ready=False, seen=False)
-        total, used = sum(each.total for each in memory), sum(each.used for each in memory)
-        return GpuReport(ready=True, seen=True, vram_total_mb=total // _MB, vram_used_mb=used // _MB)
+        return GpuReport(
+            ready=True,
+            seen=True,
+            vram_total_mb=sum(each.total_mb for each in devices),
+            vram_used_mb=sum(each.used_mb for each in devices),
+            devices=devices,
+        )
 
     def _handles(self, nvml: Any) -> list[Any]:
         if self.visible is None:
@@ -64,6 +90,40 @@ class Nvml:
             else nvml.nvmlDeviceGetHandleByUUID(each)
             for each in self.visible
         ]
+
+
+def _device(nvml: Any, handle: Any) -> GpuDevice:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return GpuDevice(
+        index=nvml.nvmlDeviceGetIndex(handle),
+        uuid=_words(nvml.nvmlDeviceGetUUID(handle)),
+        name=_words(nvml.nvmlDeviceGetName(handle)),
+        total_mb=memory.total // _MB,
+        used_mb=memory.used // _MB,
+        utilisation=_or_none(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+        processes=_or_none(nvml, lambda: _processes(nvml, handle)) or (),
+    )
+
+
+def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int | None], ...]:
+    """Inside a container the driver may hide others, or their memory."""
+    found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)[:MOST_PROCESSES]
+    return tuple(
+        (each.pid, None if each.usedGpuMemory is None else each.usedGpuMemory // _MB) for each in found
+    )
+
+
+def _or_none(nvml: Any, look: Callable[[], T]) -> T | None:
+    """Some cards, and some drivers, do not say everything."""
+    try:
+        return look()
+    except nvml.NVMLError:
+        return None
+
+
+def _words(text: str | bytes) -> str:
+    """Older bindings give bytes."""
+    return text.decode(errors="replace") if isinstance(text, bytes) else text
 
 
 class Sampler:

@@ -1,30 +1,44 @@
-"""The process that runs one job: an order comes in as JSON on standard input, answers leave as lines of JSON.
+"""The process that runs jobs, one order after the other: an order is one job, or a batch of one type.
 
-It is started in a process group of its own and dies with its supervisor. What the handler prints goes to the
-supervisor's log: standard output is put away first, for answers alone.
+It is started in a process group of its own and dies with its supervisor. What handlers print is read by the
+supervisor through a pipe; the socket is for words alone.
 """
 
 import ctypes
+import gc
 import json
-import math
 import os
 import signal
+import socket
 import sys
-import traceback
-from typing import Any, TextIO
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, cast
 
-from herdsman.worker import handlers
-from herdsman.worker.handlers import RunningJob, UserError
+from herdsman.core.model import Failure
+from herdsman.worker import failures
+from herdsman.worker.channel import Channel
+from herdsman.worker.context import JobContext
+from herdsman.worker.memory import limited_to
+from herdsman.worker.registry import Handler, Sources, load
 
-LONGEST_ERROR = 8000
 _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     die_with(int(sys.argv[1]))
-    order = json.load(sys.stdin)
-    answers = _take_stdout()
-    _send(answers, _run(order, answers))
+    _print_by_the_line()
+    channel = Channel(_connection(int(sys.argv[2])))
+    handlers = _loaded(channel, json.loads(sys.argv[3]))
+    _keep_what_is_loaded()
+    channel.send({"ready": [asdict(each.spec) for each in handlers.values()]})
+    while (order := channel.next_order()) is not None:
+        serve(channel, handlers, order)
+    sys.exit()
 
 
 def die_with(parent: int) -> None:
@@ -34,51 +48,106 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _take_stdout() -> TextIO:
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return answers
+def _print_by_the_line() -> None:
+    """So that a job that is killed has its last lines in its log."""
+    for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, TextIOWrapper)
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
-def _run(order: dict[str, Any], answers: TextIO) -> dict[str, object]:
-    job = RunningJob(
-        job_id=order["job_id"],
-        type=order["type"],
-        payload=order["payload"],
-        attempt=order["attempt"],
-        progress=lambda done, note=None: _send(answers, _progress(done, note)),
-    )
+def _connection(number: int) -> socket.socket:
+    """What a handler starts has no business on this line."""
+    connection = socket.socket(fileno=number)
+    connection.set_inheritable(False)
+    return connection
+
+
+def _loaded(channel: Channel, given: dict[str, Any]) -> dict[str, Handler]:
+    lists: dict[str, Any] = {
+        name: tuple(cast("list[str]", value)) for name, value in given.items() if name != "installed"
+    }
+    sources = Sources(**lists, installed=given["installed"])
+    sys.path[:0] = sources.paths
     try:
-        result = handlers.load(job.type)(job)
-        json.dumps(result, allow_nan=False)
+        return load(sources)
+    except BaseException as error:
+        with suppress(OSError):
+            channel.send({"broken": str(error)[: failures.LONGEST_ERROR]})
+        raise
+
+
+def _keep_what_is_loaded() -> None:
+    """Modules and models live as long as the process: the collector need not look at them after each job."""
+    gc.collect()
+    gc.freeze()
+
+
+def serve(channel: Channel, handlers: dict[str, Handler], order: dict[str, Any]) -> None:
+    """Runs one order and answers for each of its jobs."""
+    handler = handlers[order["type"]]
+    jobs = [_context(channel, order, given) for given in order["jobs"]]
+    try:
+        with limited_to(handler.spec.memory_limit_mb):
+            results = _results(handler, jobs)
     except Exception as error:  # noqa: BLE001  a handler may raise anything; it is told, not swallowed
-        return {"failure": _kind(error), "error": _text(error)}
-    return {"result": result}
+        results = [error] * len(jobs)
+    except SystemExit as error:  # threads of the handler may keep a polite exit from ever ending
+        _flush()
+        os._exit(error.code if isinstance(error.code, int) else error.code is not None)
+    _flush()
+    for job, result in zip(jobs, results, strict=True):
+        _answer(channel, job, result)
 
 
-def _progress(done: float, note: str | None) -> dict[str, object]:
-    if not math.isfinite(done):
-        raise ValueError(f"progress is {done}: it must be from 0 to 1")
-    return {"progress": min(1.0, max(0.0, float(done))), "note": note}
+def _context(channel: Channel, order: dict[str, Any], given: dict[str, Any]) -> JobContext:
+    seconds = given["seconds"]
+    return JobContext(
+        job_id=given["job_id"],
+        type=order["type"],
+        payload=given["payload"],
+        attempt=given["attempt"],
+        deadline=None if seconds is None else time.monotonic() + seconds,
+        place=Path(given["workspace"]),
+        link=channel,
+    )
 
 
-def _kind(error: Exception) -> str:
-    """PyTorch and its like have errors of their own for a full GPU; the name is all we can go by."""
-    if isinstance(error, UserError):
-        return "user_error"
-    full = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
-    return "out_of_memory" if full or "CUDA out of memory" in str(error) else "job_error"
+def _results(handler: Handler, jobs: list[JobContext]) -> Sequence[object]:
+    if handler.spec.batch == 1:
+        return [handler.run(jobs[0])]
+    results = handler.run(jobs)
+    if not isinstance(results, list | tuple):
+        raise TypeError(f"a batch handler returned a {type(results).__name__}: it must return a list")
+    found = cast("Sequence[object]", results)
+    if len(found) != len(jobs):
+        raise ValueError(f"a batch handler returned {len(found)} results for {len(jobs)} jobs")
+    return found
 
 
-def _text(error: Exception) -> str:
-    if isinstance(error, UserError):
-        return str(error)[:LONGEST_ERROR]
-    return "".join(traceback.format_exception(error))[-LONGEST_ERROR:]
+def _answer(channel: Channel, job: JobContext, result: object) -> None:
+    try:
+        channel.answer(job.job_id, _word(result))
+    except (OSError, SystemExit):
+        raise
+    except Exception as error:  # noqa: BLE001  a result that is no JSON is the handler's fault, and is told
+        channel.answer(job.job_id, failures.told(error))
 
 
-def _send(answers: TextIO, answer: dict[str, object]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
+def _word(result: object) -> dict[str, object]:
+    match result:
+        case BaseException():
+            return failures.told(result)
+        case Failure():
+            return {"failure": result.kind.value, "error": result.error[: failures.LONGEST_ERROR]}
+        case _:
+            return {"result": result}
+
+
+def _flush() -> None:
+    """Before the answer, so that the last lines still belong to this job."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
 
 
 if __name__ == "__main__":

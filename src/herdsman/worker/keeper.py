@@ -1,29 +1,20 @@
-"""Keeps a worker and its claim alive: one beat after the other, from a thread that does nothing else."""
+"""Keeps a worker and its claims alive: one beat after the other, from a thread that does nothing else."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from threading import Event, Lock, Thread
 
-from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey
+from herdsman.core.work import LogLines, Orders, Progress, Pulse
 from herdsman.ports import Clock, WorkQueue
+from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
+from herdsman.worker.watch import Heard
 
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What the beats have brought back so far."""
-
-    accepted_at: float
-    """When the last beat that was accepted was sent, on the monotonic clock."""
-    cancel: bool = False
-    lost: str | None = None
-    """Why the claim is no longer ours."""
-    drain: bool = False
-    dismissed: str | None = None
-    """Why this worker is no longer wanted at all."""
+_MOST_FLUSHES = 100
 
 
 class Keeper:
@@ -41,32 +32,51 @@ class Keeper:
         self._report = report
         self._say = say
         self._lock = Lock()
+        self._one_at_a_time = Lock()
         self._stopping = Event()
-        self._key: ClaimKey | None = None
-        self._progress: tuple[float, str | None] | None = None
-        self._heard = Heard(clock.monotonic())
+        self._news = Event()
+        self._books: dict[ClaimKey, LogBook] = {}
+        self._progress: dict[ClaimKey, Progress] = {}
+        self._heard = Heard(accepted_at=clock.monotonic())
         self._silent = False
+        self.alive: Callable[[], None] = lambda: None
+        """Called after each beat."""
 
     @property
     def heard(self) -> Heard:
         with self._lock:
             return self._heard
 
-    def hold(self, key: ClaimKey, claimed_at: float) -> None:
-        """From here on the beats keep this claim too; `claimed_at` is from before it was asked for."""
+    def hold(self, books: Mapping[ClaimKey, LogBook], claimed_at: float) -> None:
+        """From here on the beats keep these claims too; `claimed_at` is from before they were asked for."""
         with self._lock:
-            self._key, self._progress = key, None
-            self._heard = replace(self._heard, accepted_at=claimed_at, cancel=False, lost=None)
+            self._heard = replace(
+                self._heard,
+                # The oldest of them decides when all are given up.
+                accepted_at=min(claimed_at, self._heard.accepted_at) if self._books else claimed_at,
+            )
+            self._books |= books
 
-    def let_go(self) -> None:
+    def let_go(self, keys: Iterable[ClaimKey]) -> None:
         with self._lock:
-            self._key, self._progress = None, None
-            self._heard = replace(self._heard, cancel=False, lost=None)
+            for key in keys:
+                self._books.pop(key, None)
+                self._progress.pop(key, None)
+            self._heard = replace(
+                self._heard,
+                cancel=self._heard.cancel & self._books.keys(),
+                lost={key: why for key, why in self._heard.lost.items() if key in self._books},
+            )
 
-    def note_progress(self, done: float, note: str | None) -> None:
+    def note_progress(self, key: ClaimKey, progress: Progress) -> None:
         """Goes out with the next beat: a job that reports often must not write as often."""
         with self._lock:
-            self._progress = (done, note)
+            if key in self._books:
+                self._progress[key] = progress
+
+    def dismiss(self, why: str) -> None:
+        with self._lock:
+            self._heard = replace(self._heard, dismissed=self._heard.dismissed or why)
 
     @contextmanager
     def beating(self) -> Generator[None]:
@@ -76,65 +86,95 @@ class Keeper:
             yield
         finally:
             self._stopping.set()
+            self._news.set()
             thread.join(self._interval.total_seconds())
 
-    def beat(self) -> None:
+    def flush(self, keys: Iterable[ClaimKey]) -> None:
+        """Beats until the log lines of these jobs have arrived; those that cannot be told now are lost."""
+        books = {key: self._books[key] for key in keys}
+        for _ in range(_MOST_FLUSHES):
+            unsent = [key for key, book in books.items() if book.piece() is not None]
+            if all(key in self.heard.lost for key in unsent) or not self.beat():
+                return
+
+    def beat(self) -> bool:
         """One beat, and what it brings back. One that is not accepted changes nothing: time tells."""
-        with self._lock:
-            key = None if self._heard.lost is not None else self._key
-            progress, self._progress = self._progress, None
-        sent = self._clock.monotonic()
-        try:
-            answer = self._queue.beat(key, self._report())
-            if key is not None and progress is not None:
-                self._send_progress(key, progress)
-        except (StaleWrite, NotFound) as error:
-            self._refused(key, str(error))
-        except HerdsmanError as error:
-            self._unheard(error)
-        else:
-            self._accepted(key, sent, cancel=answer.cancel, drain=answer.drain)
+        with self._one_at_a_time:
+            pulse = self._pulse()
+            sent = self._clock.monotonic()
+            try:
+                orders = self._queue.beat(pulse)
+            except (StaleWrite, NotFound) as error:
+                self.dismiss(str(error))
+                return False
+            except HerdsmanError as error:
+                self._unheard(error)
+                return False
+            self._accepted(pulse, sent, orders)
+            return True
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
                 self.beat()
-                self._stopping.wait(self._interval.total_seconds())
+                self.alive()
+                self._news.wait(self._interval.total_seconds())
+                self._news.clear()
         except BaseException as error:
-            with self._lock:  # without beats this worker is no use: let the supervisor stop everything
-                self._heard = replace(
-                    self._heard, lost="the heartbeat broke", dismissed=f"the heartbeat broke: {error!r}"
-                )
+            # Without beats this worker is no use: let the supervisor stop everything.
+            self.dismiss(f"the heartbeat broke: {error!r}")
             raise
 
-    def _send_progress(self, key: ClaimKey, progress: tuple[float, str | None]) -> None:
-        try:
-            self._queue.progress(key, *progress)
-        except InvalidRequest as error:
-            self._say(f"progress was not taken: {error}")
+    def hurry(self) -> None:
+        """There is something to tell that somebody waits for: the next beat need not be waited for."""
+        self._news.set()
 
-    def _accepted(self, key: ClaimKey | None, sent: float, *, cancel: bool, drain: bool) -> None:
+    def _pulse(self) -> Pulse:
+        with self._lock:
+            keys = tuple(key for key in self._books if key not in self._heard.lost)
+            progress = {key: self._progress[key] for key in keys if key in self._progress}
+            books = {key: self._books[key] for key in keys}
+        return Pulse(keys=keys, report=self._report(), progress=progress, logs=_pieces(books))
+
+    def _accepted(self, pulse: Pulse, sent: float, orders: Orders) -> None:
         with self._lock:
             recovered, self._silent = self._silent, False
-            # The answer to a beat for an earlier claim says nothing about this one.
-            still = key == self._key
+            for key, piece in pulse.logs.items():
+                if key in self._books:
+                    self._books[key].taken(piece)
+            for key, progress in pulse.progress.items():
+                if self._progress.get(key) is progress:
+                    del self._progress[key]
+            held = self._books.keys()
+            # A beat that left out a claim has not kept it.
+            all_kept = held - self._heard.lost.keys() <= set(pulse.keys)
             self._heard = replace(
                 self._heard,
-                accepted_at=max(sent, self._heard.accepted_at) if still else self._heard.accepted_at,
-                cancel=cancel if still else self._heard.cancel,
-                drain=self._heard.drain or drain,
+                accepted_at=max(sent, self._heard.accepted_at) if all_kept else self._heard.accepted_at,
+                cancel=(self._heard.cancel | orders.cancel) & held,
+                lost={
+                    **self._heard.lost,
+                    **{key: why for key, why in orders.lost.items() if key in held},
+                },
+                drain=self._heard.drain or orders.drain,
             )
         if recovered:
             self._say("heartbeats are accepted again")
-
-    def _refused(self, key: ClaimKey | None, why: str) -> None:
-        with self._lock:
-            if key is None:
-                self._heard = replace(self._heard, dismissed=why)
-            elif key == self._key:
-                self._heard = replace(self._heard, lost=why)
 
     def _unheard(self, error: HerdsmanError) -> None:
         first, self._silent = not self._silent, True
         if first:
             self._say(f"a heartbeat was not accepted: {error}")
+
+
+def _pieces(books: Mapping[ClaimKey, LogBook]) -> dict[ClaimKey, LogLines]:
+    """Together no more than one request may carry."""
+    lines, size = PIECE_LINES, PIECE_BYTES
+    found: dict[ClaimKey, LogLines] = {}
+    for key, book in books.items():
+        piece = book.piece(lines, size)
+        if piece is not None:
+            found[key] = piece
+            lines -= len(piece.lines)
+            size -= sum(len(line.encode(errors="replace")) for line in piece.lines)
+    return found

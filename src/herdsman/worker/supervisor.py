@@ -1,42 +1,44 @@
-"""Claims one job at a time, has it run in a process of its own, and says what became of it.
+"""Claims jobs, has them run in a process of their own, and says what became of them.
 
 The supervisor never runs user code, so it can always beat, stop and report.
 """
 
-import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum
 
-from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import Claim, ClaimKey, Failure
-from herdsman.core.retry import FailureClass
+from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
+from herdsman.core.model import Claim
+from herdsman.core.work import Ask, Ending, GivenBack
 from herdsman.ports import Clock, WorkQueue
-from herdsman.worker.child import Answer, Child
+from herdsman.worker.attend import TICK, Abandoned, Attendant
+from herdsman.worker.errands import Errands
 from herdsman.worker.keeper import Keeper
-from herdsman.worker.watch import Leaving, Limits, Stop, must_stop
+from herdsman.worker.logs import LogBook
+from herdsman.worker.registry import HandlerSpec
+from herdsman.worker.telling import Teller
+from herdsman.worker.warm import Warm
+from herdsman.worker.watch import DeadMan, Leaving, Limits
 
-TICK = timedelta(milliseconds=100)
+_INSTANT_S = 0.001
+
+
+class Parting(Enum):
+    """How a worker came to its end; the value is the exit status of its process."""
+
+    DRAINED = 0
+    UNOWNED = 3
+    """The dead-man switch fell."""
+    DISMISSED = 4
+    BROKEN = 6
+    """Its handlers cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    result: object
-
-
-@dataclass(frozen=True, slots=True)
-class GivenBack:
+class Parted:
+    how: Parting
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Abandoned:
-    """The claim is another's by now: there is nobody to tell."""
-
-    why: str
-
-
-Ending = Done | Failure | GivenBack | Abandoned
 
 
 @dataclass(kw_only=True)
@@ -45,157 +47,189 @@ class Supervisor:
     keeper: Keeper
     clock: Clock
     limits: Limits
-    poll: timedelta
-    """How long to wait before asking for a job again."""
-    types: Collection[str]
-    launch: Callable[[Claim], Child]
+    warm: Warm
     say: Callable[[str], None]
+    wait: timedelta = timedelta(seconds=5)
+    """How long one call waits for a job. A drain while nothing runs may take as long."""
+    pause: timedelta = timedelta(seconds=1)
+    """How long to wait before asking again, where the queue answered at once that there is nothing."""
+    deadman: DeadMan = field(default_factory=DeadMan)
+    end_instance: Callable[[], None] | None = None
+    """Asks the provider to end this very machine."""
+    alive: Callable[[], None] = lambda: None
+    """Called again and again while this loop turns."""
     _asked: int = 0
     _leaving_since: float | None = None
-    _told: set[str] = field(default_factory=set[str])
+    _unsure: bool = False
+    _troubled: bool = False
+
+    def __post_init__(self) -> None:
+        self._began = self.clock.monotonic()
+        self._errands = Errands(self.queue, self.clock)
+        self._attendant = Attendant(
+            keeper=self.keeper,
+            clock=self.clock,
+            limits=self.limits,
+            leaving=self._leaving,
+            errands=self._errands,
+            say=self.say,
+        )
+        self._teller = Teller(
+            queue=self.queue, keeper=self.keeper, clock=self.clock, limits=self.limits, say=self.say
+        )
 
     def drain(self) -> None:
         """Finish the job at hand and leave; asked again, give it back and leave. Safe in a signal handler."""
         self._asked += 1
 
-    def run(self) -> str | None:
-        """Until drained; or the reason why this worker is not wanted any more."""
+    def run(self) -> Parted:
+        """Until drained, or until there is a reason to end."""
         with self.keeper.beating():
-            while self._leaving().since is None and self.keeper.heard.dismissed is None:
-                claim = self._claim()
-                if claim is None:
-                    self._wait(self.poll)
-                else:
-                    self.work(*claim)
-            dismissed = self.keeper.heard.dismissed
-            if dismissed is None:
+            try:
+                parted = self._serve()
+            finally:
+                self.warm.close()
+                self._errands.close()
+            if parted.how is Parting.BROKEN:
+                self.keeper.beat()  # so that whoever started the machine learns why
+            if parted.how is not Parting.DISMISSED:
                 self._leave()
-        return dismissed
+        if parted.how is Parting.UNOWNED:
+            self._end_instance()
+        return parted
+
+    def _serve(self) -> Parted:
+        while (parted := self._parting()) is None:
+            was_ready = self.warm.ready
+            if not self.warm.get_ready(TICK):
+                continue
+            if not was_ready:
+                self.keeper.hurry()  # jobs may come from now on
+            claims, asked_at = self.claim()
+            while claims:
+                claims, asked_at = self.work(claims, asked_at)
+        return parted
+
+    def _parting(self) -> Parted | None:
+        if (dismissed := self.keeper.heard.dismissed) is not None:
+            return Parted(Parting.DISMISSED, dismissed)
+        if self.warm.fault is not None:
+            return Parted(Parting.BROKEN, self.warm.fault)
+        if (fallen := self._fallen()) is not None:
+            return Parted(Parting.UNOWNED, fallen)
+        return None if self._leaving().since is None else Parted(Parting.DRAINED, "drained")
+
+    def _fallen(self) -> str | None:
+        accepted_at = self.keeper.heard.accepted_at
+        return self.deadman.falls(now=self.clock.monotonic(), began=self._began, accepted_at=accepted_at)
 
     def _leaving(self) -> Leaving:
+        self.alive()
         ordered = self.keeper.heard.drain
         if self._leaving_since is None and (ordered or self._asked):
             self._leaving_since = self.clock.monotonic()
             self.say("draining: no more jobs are taken")
-        return Leaving(since=self._leaving_since, at_once=self._asked + ordered > 1)
+        return Leaving(
+            since=self._leaving_since, at_once=self._asked + ordered > 1, unowned=self._fallen() is not None
+        )
 
-    def _claim(self) -> tuple[Claim, float] | None:
-        asked_at = self.clock.monotonic()
+    def _ask(self) -> Ask:
+        """Only while the process is warm: the jobs begin with the claim."""
+        specs = self.warm.specs
+        return Ask(
+            types=tuple(sorted(specs)),
+            most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
+            begin=True,
+            resume=self._unsure,
+        )
+
+    def claim(self) -> tuple[Sequence[Claim], float]:
+        """Jobs to work on, if there are any, and when they were asked for."""
+        ask, asked_at = self._ask(), self.clock.monotonic()
         try:
-            claim = self.queue.claim(tuple(self.types))
-        except HerdsmanError as error:
-            self._say_once("claim", f"no job could be asked for: {error}")
-            return None
-        self._told.discard("claim")
-        return None if claim is None else (claim, asked_at)
-
-    def _wait(self, duration: timedelta) -> None:
-        """In short steps: a signal must not wait for the end of a long one."""
-        until = self.clock.monotonic() + duration.total_seconds()
-        while (left := until - self.clock.monotonic()) > 0 and self._leaving().since is None:
-            self.clock.sleep(min(TICK, timedelta(seconds=left)))
-
-    def work(self, claim: Claim, claimed_at: float) -> None:
-        """One job from its claim to its end; `claimed_at` is from before it was asked for."""
-        job_id = claim.key.job_id
-        self.say(f"job {job_id} claimed: {claim.type}, attempt {claim.attempt}")
-        self.keeper.hold(claim.key, claimed_at)
-        try:
-            ending = self._run_job(claim)
-            self.say(f"job {job_id} {self._report(claim.key, ending)}")
-        finally:
-            self.keeper.let_go()
-
-    def _run_job(self, claim: Claim) -> Ending:
-        if claim.type not in self.types:
-            known = ", ".join(sorted(self.types))
-            return GivenBack(f"no handler for type {claim.type!r}; here are: {known}")
-        try:
-            self.queue.start(claim.key)
+            claims = self.queue.claim(ask, self.wait)
         except (StaleWrite, NotFound) as error:
-            return Abandoned(str(error))
+            self.keeper.dismiss(str(error))
+            return (), asked_at
         except HerdsmanError as error:
-            return GivenBack(f"its start could not be reported: {error}")
+            self._unsure = True
+            self._complain(f"no job could be asked for: {error}")
+            self._sleep(self.pause)
+            return (), asked_at
+        self._unsure = self._troubled = False
+        if not claims and self.clock.monotonic() - asked_at <= self.wait.total_seconds() / 2:
+            self._sleep(self.pause)
+        return (self._resumed(claims, asked_at) if ask.resume else claims), asked_at
+
+    def _resumed(self, claims: Sequence[Claim], asked_at: float) -> Sequence[Claim]:
+        """Claims of an unknown age: one beat says which are still ours, and gives them their full time."""
+        if not claims:
+            return claims
+        keys = [claim.key for claim in claims]
+        self.keeper.hold({key: LogBook() for key in keys}, asked_at)
+        self.keeper.beat()
+        lost = self.keeper.heard.lost
+        self.keeper.let_go(keys)
+        return [claim for claim in claims if claim.key not in lost]
+
+    def work(self, claims: Sequence[Claim], asked_at: float) -> tuple[Sequence[Claim], float]:
+        """Runs them to their ends; then the claims that came back with the telling of the last."""
+        claims = self._fill_up(claims)
+        news: tuple[Sequence[Claim], float] = (), asked_at
+        groups = list(_groups(claims, self.warm.specs))
+        if len(groups) > 1:  # the later ones wait for the first, and are kept alive meanwhile
+            self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
+        for number, group in enumerate(groups, start=1):
+            endings = self._run(group, asked_at)
+            news = self._tell(endings, last=number == len(groups))
+        return news
+
+    def _fill_up(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+        """A batch that is not full waits a moment for the rest."""
+        spec = self.warm.specs.get(claims[0].type)
+        if spec is None or not spec.linger_ms or len(claims) >= spec.batch:
+            return claims
+        more = Ask(
+            types=(spec.type,), most={spec.type: spec.batch - len(claims)}, beside=len(claims), begin=True
+        )
         try:
-            child = self.launch(claim)
-        except OSError as error:
-            return _failed(FailureClass.INFRASTRUCTURE, f"no process could be started for the job: {error}")
-        return self._attend(claim, child)
+            return [*claims, *self.queue.claim(more, timedelta(milliseconds=spec.linger_ms))]
+        except HerdsmanError as error:
+            self._unsure = True
+            self._complain(f"a batch could not be filled up: {error}")
+            return claims
 
-    def _attend(self, claim: Claim, child: Child) -> Ending:
-        """Listen until the process is gone, and stop it when it must not go on."""
-        started = self.clock.monotonic()
-        deadline = None if claim.timeout is None else started + claim.timeout.total_seconds()
-        answer: Answer | None = None
-        stop: Stop | None = None
-        kill_at = math.inf
-        while not child.ended():
-            answer = self._listen(child, TICK) or answer
-            now = self.clock.monotonic()
-            verdict = must_stop(
-                now=now,
-                heard=self.keeper.heard,
-                leaving=self._leaving(),
-                limits=self.limits,
-                deadline=deadline,
-            )
-            if verdict is not None and (stop is None or (verdict.at_once and not stop.at_once)):
-                stop = verdict
-                self.say(f"job {claim.key.job_id} is stopped: {stop.value}")
-                child.ask_to_stop()
-                kill_at = now if stop.at_once else now + self.limits.stop_grace.total_seconds()
-            elif answer is not None and kill_at == math.inf:
-                kill_at = now + self.limits.stop_grace.total_seconds()  # it has said its last word
-            if now >= kill_at:
-                child.kill()
-        answer = self._listen(child, timedelta(0)) or answer
-        return _ending(answer, stop, child.close())
+    def _run(self, claims: Sequence[Claim], asked_at: float) -> list[Ending | Abandoned]:
+        spec = self.warm.specs.get(claims[0].type)
+        for claim in claims:
+            self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
+        if spec is None:
+            self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
+            known = ", ".join(sorted(self.warm.specs))
+            why = f"no handler for type {claims[0].type!r}; here are: {known}"
+            return [GivenBack(claim.key, why) for claim in claims]
+        return self._attendant.work(claims, spec, self.warm, asked_at)
 
-    def _listen(self, child: Child, wait: timedelta) -> Answer | None:
-        """The answer that ends the job, if it came."""
-        last: Answer | None = None
-        for answer in child.listen(wait.total_seconds()):
-            if "progress" in answer:
-                self._note_progress(answer)
-            elif "result" in answer or "failure" in answer:
-                last = answer
-        return last
-
-    def _note_progress(self, answer: Answer) -> None:
-        done, note = answer["progress"], answer.get("note")
-        if isinstance(done, int | float) and math.isfinite(done) and 0 <= done <= 1:
-            self.keeper.note_progress(float(done), str(note).replace("\0", "") if note is not None else None)
-
-    def _report(self, key: ClaimKey, ending: Ending) -> str:
-        match ending:
-            case Done(result):
-                return self._deliver(lambda: f"is {self._complete(key, result)}")
-            case Failure():
-                return self._deliver(lambda: _told(self.queue.fail(key, ending), ending))
-            case GivenBack(why):
-                return self._deliver(lambda: f"was given back ({why}): {self.queue.release(key, why)}")
-            case Abandoned(why):
-                return f"was abandoned: {why}"
-
-    def _complete(self, key: ClaimKey, result: object) -> str:
+    def _tell(self, endings: Sequence[Ending | Abandoned], *, last: bool) -> tuple[Sequence[Claim], float]:
+        keys = [ending.key for ending in endings]
+        ours = [ending for ending in endings if not isinstance(ending, Abandoned)]
+        for ending in endings:
+            if isinstance(ending, Abandoned):
+                self.say(f"job {ending.key.job_id} was abandoned: {ending.why}")
         try:
-            return self.queue.complete(key, result)
-        except InvalidRequest as error:
-            failure = Failure(kind=FailureClass.USER_ERROR, error=f"its result was refused: {error}")
-            return _told(self.queue.fail(key, failure), failure)
+            return self._tell_ours(ours, last=last)
+        finally:
+            self.keeper.let_go(keys)
 
-    def _deliver(self, word: Callable[[], str]) -> str:
-        """Say it until it is heard, as long as the claim is ours: the beats go on meanwhile."""
-        while True:
-            try:
-                return word()
-            except (StaleWrite, NotFound) as error:
-                return f"was taken away before its end could be told: {error}"
-            except HerdsmanError as error:
-                silence = self.clock.monotonic() - self.keeper.heard.accepted_at
-                if silence >= self.limits.self_fence.total_seconds():
-                    return f"has an end that could not be told: {error}"
-            self.clock.sleep(TICK)
+    def _tell_ours(self, endings: Sequence[Ending], *, last: bool) -> tuple[Sequence[Claim], float]:
+        if not endings:
+            return (), 0.0
+        self.keeper.flush([ending.key for ending in endings])
+        more = last and self.warm.ready and self._parting() is None
+        news = self._teller.tell(endings, self._ask() if more else None)
+        self._unsure = news.unsure or (self._unsure and not more)
+        claims = self._resumed(news.claims, news.asked_at) if news.resumed else news.claims
+        return claims, news.asked_at
 
     def _leave(self) -> None:
         try:
@@ -203,37 +237,30 @@ class Supervisor:
         except HerdsmanError as error:
             self.say(f"nobody could be told of the leave: {error}")
 
-    def _say_once(self, what: str, text: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+    def _end_instance(self) -> None:
+        if self.end_instance is None:
+            return
+        try:
+            self.end_instance()
+        except (HerdsmanError, OSError) as error:
+            self.say(f"the provider could not be asked to end this machine: {error}")
+
+    def _sleep(self, duration: timedelta) -> None:
+        """In short steps: a signal must not wait for the end of a long one."""
+        until = self.clock.monotonic() + duration.total_seconds()
+        while (left := until - self.clock.monotonic()) > _INSTANT_S and self._leaving().since is None:
+            self.clock.sleep(min(TICK, timedelta(seconds=left)))
+
+    def _complain(self, text: str) -> None:
+        if not self._troubled:
+            self._troubled = True
             self.say(text)
 
 
-def _ending(answer: Answer | None, stop: Stop | None, how: str) -> Ending:
-    if stop is Stop.LOST:
-        return Abandoned(stop.value)
-    if answer is not None and "result" in answer:
-        return Done(answer["result"])  # it was finished; whether that still counts is decided at the queue
-    if stop is Stop.TIMEOUT:
-        return _failed(FailureClass.TIMEOUT, "the job did not end within its timeout")
-    if stop is not None:
-        return GivenBack(stop.value)
-    if answer is not None:
-        return _reported(answer)
-    return _failed(FailureClass.JOB_ERROR, f"the handler's process {how} without a word")
-
-
-def _reported(answer: Mapping[str, object]) -> Failure:
-    """The handler says which class its failure is of, but only the three that it can know about."""
-    said = str(answer["failure"])
-    known = {each.value: each for each in (FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY)}
-    return Failure(kind=known.get(said, FailureClass.JOB_ERROR), error=str(answer.get("error", "")))
-
-
-def _failed(kind: FailureClass, error: str) -> Failure:
-    return Failure(kind=kind, error=error)
-
-
-def _told(state: str, failure: Failure) -> str:
-    last = failure.error.strip().splitlines()[-1:] or [""]
-    return f"is {state} ({failure.kind}): {last[0][:200]}"
+def _groups(claims: Sequence[Claim], specs: Mapping[str, HandlerSpec]) -> Iterator[Sequence[Claim]]:
+    """What can be run in one order; after a lost answer they may be of several types."""
+    for kind in dict.fromkeys(claim.type for claim in claims):
+        same = [claim for claim in claims if claim.type == kind]
+        size = specs[kind].batch if kind in specs else len(same)
+        for start in range(0, len(same), size):
+            yield same[start : start + size]

@@ -1,24 +1,43 @@
-"""When a job at work must be stopped: a pure look at the clock and at what was heard."""
+"""When a job at work must be stopped, and when the worker itself: pure looks at the clock and at what was heard."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 
-from herdsman.worker.keeper import Heard
+from herdsman.core.model import ClaimKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What the beats have brought back so far."""
+
+    accepted_at: float
+    """When the last beat that was accepted was sent, on the monotonic clock."""
+    cancel: frozenset[ClaimKey] = frozenset()
+    lost: Mapping[ClaimKey, str] = field(default_factory=dict[ClaimKey, str])
+    """Claims that are no longer ours, and why."""
+    drain: bool = False
+    dismissed: str | None = None
+    """Why this worker is no longer wanted at all."""
 
 
 class Stop(Enum):
-    """Why a job is stopped; the later ones leave no time to be polite."""
+    """Why a job is stopped."""
 
     CANCELLED = "it was cancelled"
-    TIMEOUT = "its time is up"
+    TIMEOUT = "the job did not end within its timeout"
+    STALLED = "the job showed no progress for too long"
     DRAINED = "the worker drains"
+    MEMORY = "the job used more memory than it may"
+    UNOWNED = "the worker ends itself"
     FENCED = "no heartbeat was accepted for too long"
     LOST = "its claim is no longer ours"
 
     @property
     def at_once(self) -> bool:
-        return self in (Stop.FENCED, Stop.LOST)
+        """There is no time to be polite."""
+        return self in (Stop.MEMORY, Stop.UNOWNED, Stop.FENCED, Stop.LOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +55,53 @@ class Leaving:
     since: float | None = None
     at_once: bool = False
     """Somebody asked a second time."""
+    unowned: bool = False
+    """The dead-man switch fell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadMan:
+    """A machine that nobody owns any more must not be paid for ever (P6)."""
+
+    unowned_after: timedelta | None = None
+    max_lifetime: timedelta | None = None
+
+    def falls(self, *, now: float, began: float, accepted_at: float) -> str | None:
+        """Why the worker must end itself, and its machine; None while it may go on."""
+        if _past(self.unowned_after, now - accepted_at):
+            return f"no heartbeat was accepted for {now - accepted_at:.0f} seconds"
+        if _past(self.max_lifetime, now - began):
+            return f"the worker has lived for {now - began:.0f} seconds, its longest life"
+        return None
 
 
 def must_stop(
-    *, now: float, heard: Heard, leaving: Leaving, limits: Limits, deadline: float | None
+    key: ClaimKey,
+    *,
+    now: float,
+    heard: Heard,
+    leaving: Leaving,
+    limits: Limits,
+    deadline: float | None,
+    stalls_at: float | None = None,
 ) -> Stop | None:
-    if heard.lost is not None or heard.dismissed is not None:
+    if key in heard.lost or heard.dismissed is not None:
         return Stop.LOST
     if now - heard.accepted_at >= limits.self_fence.total_seconds():
         return Stop.FENCED
-    if heard.cancel:
+    if leaving.unowned:
+        return Stop.UNOWNED
+    if key in heard.cancel:
         return Stop.CANCELLED
     if deadline is not None and now >= deadline:
         return Stop.TIMEOUT
+    if stalls_at is not None and now >= stalls_at:
+        return Stop.STALLED
     if leaving.at_once:
         return Stop.DRAINED
     drained = leaving.since is not None and now - leaving.since >= limits.drain_grace.total_seconds()
     return Stop.DRAINED if drained else None
+
+
+def _past(limit: timedelta | None, seconds: float) -> bool:
+    return limit is not None and seconds >= limit.total_seconds()

@@ -49,9 +49,11 @@ def check_ask(ask: Ask) -> None:
         raise InvalidRequest(f"{len(ask.types)} types were named, the limit is {MOST_LISTED}")
     for kind in ask.types:
         check_name("type", kind, 64)
+    if ask.beside and len(ask.types) != 1:
+        raise InvalidRequest(f"{len(ask.types)} types were named: a batch is filled up with jobs of one")
     for kind, most in ask.most.items():
         check_name("type", kind, 64)
-        if not 1 <= most <= MOST_AT_ONCE:
+        if not 1 <= most + ask.beside <= MOST_AT_ONCE:
             raise InvalidRequest(f"most of {kind} is {most}: it must be from 1 to {MOST_AT_ONCE}")
 
 
@@ -60,11 +62,26 @@ def give(tx: Tx, services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim
     lost = [worker_id for worker_id, ask in asks.items() if ask.resume]
     given = claiming.held(tx, lost) if lost else []
     waiting: defaultdict[tuple[PoolId, tuple[str, ...]], list[WorkerId]] = defaultdict(list)
-    for worker_id, pool in claiming.free_workers(tx, list(asks)):
+    empty = [worker_id for worker_id, ask in asks.items() if not ask.beside]
+    for worker_id, pool in claiming.free_workers(tx, empty) if empty else ():
         waiting[pool, asks[worker_id].types].append(worker_id)
     for (pool, types), workers in sorted(waiting.items()):
         given += _take(tx, services, pool, types, {worker: asks[worker] for worker in workers})
+    for worker_id, ask in asks.items():
+        if ask.beside:
+            given += _fill_up(tx, services, worker_id, ask)
     return given
+
+
+def _fill_up(tx: Tx, services: Services, worker_id: WorkerId, ask: Ask) -> list[Claim]:
+    """The slots behind those that it says to hold; one that is taken after all undoes everything (`Duplicate`)."""
+    pool = claiming.pool_of_active(tx, worker_id)
+    if pool is None:
+        return []
+    slots = range(ask.beside, ask.beside + ask.most.get(ask.types[0], 1))
+    taken = claiming.take_slots(tx, pool, worker_id, slots, services.policy.claim_ttl, ask.types[0])
+    _begin(tx, taken if ask.begin else [])
+    return taken
 
 
 def _take(
@@ -75,7 +92,7 @@ def _take(
     for first in tuple(taken):
         most = asks[first.worker_id].most.get(first.type, 1)
         if most > 1:
-            taken += claiming.take_more(tx, pool, first, most, ttl)
+            taken += claiming.take_slots(tx, pool, first.worker_id, range(1, most), ttl, first.type)
     _begin(tx, [claim for claim in taken if asks[claim.worker_id].begin])
     return taken
 

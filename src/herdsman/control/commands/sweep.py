@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+from herdsman.control.commands.tokens import prune_tokens
 from herdsman.control.services import Services
 from herdsman.core.ending import end_of, overdue_failure
 from herdsman.core.states import JOB, JobState
@@ -31,9 +32,9 @@ def stage_due_jobs(services: Services) -> int:
 
 
 def prune(services: Services) -> int:
-    """Remove what is older than its retention: ended jobs with their records, old audit rows, old cycles."""
+    """Remove what is older than its retention: ended jobs with their records, old audit rows, cycles and tokens."""
     policy, database = services.policy, services.database
-    removed = _drain(
+    removed = _drain(lambda: prune_tokens(services)) + _drain(
         lambda: database.transact(lambda tx: upkeep.prune_cycles(tx, tx.now() - upkeep.CYCLES_KEPT))
     )
     if (keep := policy.job_retention) is not None:

@@ -56,13 +56,14 @@ class LocalProvider:
         return None if seen is None else _instance(seen)
 
     def terminate(self, ref: InstanceRef) -> None:
-        """Asked now, killed by a later call of any kind if it does not obey in time."""
+        """Asked now, killed by a later call of any kind if it does not obey in time. Asked again, it may not tarry."""
         with self.state.locked():
             record = self.state.find(ref)
             seen = None if record is None else self._check(record)
-            if seen is None or seen.process is None or seen.end_asked is not None:
+            if seen is None or seen.process is None:
                 return
-            self.state.write(replace(seen, end_asked=self._clock.monotonic()))
+            if seen.end_asked is None:
+                self.state.write(replace(seen, end_asked=self._clock.monotonic()))
             processes.ask_to_end(seen.process)
 
     def list_instances(self) -> Sequence[Instance]:

@@ -1,0 +1,84 @@
+"""Who may call what: one line for each route. What is not here is refused."""
+
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+
+from herdsman.core.access import Caller, Role
+from herdsman.core.errors import Forbidden
+
+Line = tuple[str, str]
+"""A method and the path template of a route."""
+
+_ADMIN = frozenset({Role.ADMIN})
+_OPERATORS = frozenset({Role.ADMIN, Role.OPERATOR})
+_SUBMITTERS = frozenset({Role.ADMIN, Role.OPERATOR, Role.SUBMITTER})
+_VIEWERS = frozenset({Role.ADMIN, Role.OPERATOR, Role.VIEWER})
+_PEOPLE = _SUBMITTERS | _VIEWERS
+_WATCHERS = _VIEWERS | {Role.METRICS}
+_WORKERS = frozenset({Role.WORKER})
+
+OPEN: frozenset[Line] = frozenset({("GET", "/health/live")})
+"""Needs no token, and says nothing but that the process runs (X1)."""
+
+MATRIX: dict[Line, frozenset[Role]] = {
+    ("POST", "/jobs/submit"): _SUBMITTERS,
+    ("POST", "/jobs/submit/batch"): _SUBMITTERS,
+    ("GET", "/jobs"): _PEOPLE,
+    ("GET", "/jobs/{job_id}"): _PEOPLE,
+    ("GET", "/jobs/{job_id}/result"): _PEOPLE,
+    ("GET", "/jobs/{job_id}/attempts"): _PEOPLE,
+    ("GET", "/jobs/{job_id}/events"): _PEOPLE,
+    ("GET", "/jobs/{job_id}/logs"): _PEOPLE,
+    ("POST", "/jobs/{job_id}/cancel"): _SUBMITTERS,
+    ("POST", "/jobs/{job_id}/retry"): _SUBMITTERS,
+    ("GET", "/workers"): _VIEWERS,
+    ("GET", "/workers/{worker_id}"): _VIEWERS,
+    ("GET", "/events"): _VIEWERS,
+    ("POST", "/workers/register"): _OPERATORS | {Role.BOOTSTRAP, Role.WORKER},
+    ("POST", "/workers/{worker_id}/heartbeat"): _WORKERS,
+    ("POST", "/workers/{worker_id}/leave"): _WORKERS,
+    ("POST", "/jobs/claim"): _WORKERS,
+    ("POST", "/jobs/start"): _WORKERS,
+    ("POST", "/jobs/finish"): _WORKERS,
+    ("POST", "/jobs/{job_id}/start"): _WORKERS,
+    ("POST", "/jobs/{job_id}/progress"): _WORKERS,
+    ("POST", "/jobs/{job_id}/complete"): _WORKERS,
+    ("POST", "/jobs/{job_id}/fail"): _WORKERS,
+    ("POST", "/jobs/{job_id}/release"): _WORKERS,
+    ("GET", "/jobs/{job_id}/checkpoint"): _WORKERS,
+    ("PUT", "/jobs/{job_id}/checkpoint"): _WORKERS,
+    ("POST", "/control/reconcile"): _OPERATORS,
+    ("POST", "/control/cycle"): _OPERATORS,
+    ("GET", "/leader"): _VIEWERS,
+    ("GET", "/health"): _WATCHERS,
+    ("GET", "/health/live"): frozenset(Role),
+    ("GET", "/health/ready"): _WATCHERS,
+    ("GET", "/metrics"): _WATCHERS,
+    ("GET", "/tokens"): _ADMIN,
+    ("POST", "/tokens"): _ADMIN,
+    ("DELETE", "/tokens/{token_id}"): _ADMIN,
+    ("GET", "/openapi.json"): _VIEWERS,
+}
+
+
+def authorise(caller: Caller, line: Line) -> None:
+    allowed: frozenset[Role] = MATRIX.get(line, frozenset())
+    if caller.role not in allowed:
+        raise Forbidden(f"a token with the role {caller.role} may not {line[0]} {line[1]}")
+
+
+def served(app: FastAPI) -> set[Line]:
+    """Every route of the app; what has no methods, such as a mounted app, is a line that no table has."""
+    return {
+        (method, context.path or "?")
+        for context in iter_route_contexts(app.routes)
+        for method in context.methods or {"?"}
+    }
+
+
+def check_complete(app: FastAPI) -> None:
+    """A program with a hole in its table must not start."""
+    routes = served(app)
+    unlisted, unserved = routes - MATRIX.keys(), MATRIX.keys() - routes
+    assert not unlisted, f"routes that the table of rights lacks: {sorted(unlisted)}"
+    assert not unserved, f"lines of the table of rights without a route: {sorted(unserved)}"

@@ -1,0 +1,66 @@
+"""The app: its routes, what stands before them, and how errors leave it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.routing import APIRoute
+
+from herdsman import __version__
+from herdsman.api import errors
+from herdsman.api.access import check_complete
+from herdsman.api.auth import Gate, guard
+from herdsman.api.body import Bodies
+from herdsman.api.context import ApiContext
+from herdsman.api.limits import Heads
+from herdsman.api.routes import ROUTERS
+
+DESCRIPTION = "Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."
+
+
+def create_app(context: ApiContext, *, routers: Sequence[APIRouter] = ROUTERS) -> FastAPI:
+    """Fails when a route has no line in the table of rights, or a line no route."""
+    app = described(routers)
+    app.state.context = context
+    errors.install(app)
+    # The last one added is the first to see a request.
+    app.add_middleware(Bodies, limits=context.limits)
+    app.add_middleware(Gate, context=context)
+    app.add_middleware(errors.Net)
+    app.add_middleware(Heads, limits=context.limits)
+    check_complete(app)
+    return app
+
+
+def described(routers: Sequence[APIRouter] = ROUTERS) -> FastAPI:
+    """The routes alone: enough to describe them, with nothing behind them."""
+    app = FastAPI(
+        title="Herdsman",
+        version=__version__,
+        description=DESCRIPTION,
+        # Their pages load scripts from elsewhere; the description itself is a route of ours, with a token.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        dependencies=[Depends(guard)],
+        generate_unique_id_function=_operation,
+    )
+    for router in (*routers, _about):
+        app.include_router(router)
+    return app
+
+
+def _operation(route: APIRoute) -> str:
+    """The function's own name: short in generated clients, and the same on every machine."""
+    return route.name
+
+
+_about = APIRouter(tags=["about"])
+
+
+@_about.get("/openapi.json")
+async def openapi(request: Request) -> dict[str, Any]:
+    """This description."""
+    found: dict[str, Any] = request.app.openapi()
+    return found

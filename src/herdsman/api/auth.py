@@ -1,0 +1,96 @@
+"""Every request says who it is from before anything else of it is read; then the table of rights decides."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from herdsman.api.access import OPEN, authorise
+from herdsman.api.context import ApiContext
+from herdsman.api.errors import refuse
+from herdsman.core.access import Caller
+from herdsman.core.errors import Forbidden, HerdsmanError, Unauthenticated
+from herdsman.core.model import WorkerId
+
+_SCHEME = "bearer"
+LONGEST_TOKEN = 512
+_STATE = "caller"
+
+
+class Gate:
+    """Nothing passes without a good token but what is open to all; not even the news that a path is unknown."""
+
+    def __init__(self, app: ASGIApp, context: ApiContext) -> None:
+        self._app = app
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (scope["method"], scope["path"]) not in OPEN:
+            try:
+                scope.setdefault("state", {})[_STATE] = await self._caller(scope)
+            except HerdsmanError as error:
+                await refuse(error, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _caller(self, scope: Scope) -> Caller:
+        secret = _bearer(Headers(scope=scope))
+        known = self._context.authenticator.known(secret)
+        return known or await run_in_threadpool(self._verify, secret, _address(scope))
+
+    def _verify(self, secret: str, address: str) -> Caller:
+        """Who guesses too often is not even looked up; a token that was good before is never taken for a guess."""
+        authenticator, failures = self._context.authenticator, self._context.failures
+        if not authenticator.met(secret):
+            failures.check(address)
+        try:
+            return authenticator.verify(secret)
+        except Unauthenticated:
+            failures.note(address)
+            raise
+
+
+async def guard(request: Request) -> Caller | None:
+    """A dependency of the whole app. None only where the route is open to all."""
+    route = request.scope.get("route")
+    assert isinstance(route, APIRoute), "only plain routes can be authorised"
+    line = (request.method, route.path)
+    if line in OPEN:
+        return None
+    caller: Caller = getattr(request.state, _STATE)
+    authorise(caller, line)
+    return caller
+
+
+async def caller(found: Annotated[Caller | None, Depends(guard)]) -> Caller:
+    if found is None:
+        raise Unauthenticated("this route has no caller")
+    return found
+
+
+Who = Annotated[Caller, Depends(caller)]
+
+
+def own_worker(who: Caller, worker_id: str | None = None) -> WorkerId:
+    """The worker that calls; `Forbidden` when the path names another (X2)."""
+    if who.worker_id is None or worker_id not in (None, who.worker_id):
+        raise Forbidden(f"the token is not that of worker {worker_id!r}")
+    return who.worker_id
+
+
+def _bearer(headers: Headers) -> str:
+    given = headers.getlist("authorization")
+    if len(given) != 1:
+        raise Unauthenticated("no token came: send the header Authorization: Bearer TOKEN")
+    scheme, _, secret = given[0].partition(" ")
+    if scheme.lower() != _SCHEME or not secret or len(secret) > LONGEST_TOKEN:
+        raise Unauthenticated("no token came: send the header Authorization: Bearer TOKEN")
+    return secret.strip()
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else "?"

@@ -1,0 +1,35 @@
+"""What every route may ask for."""
+
+import threading
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from herdsman.api.failures import Failures
+from herdsman.api.limits import Limits
+from herdsman.control.authenticator import Authenticator
+from herdsman.control.keyring import Keyring
+from herdsman.control.services import Services
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiContext:
+    services: Services
+    authenticator: Authenticator
+    keyring: Keyring
+    dispatcher: Any = None
+    control: Any | None = None
+    """The control loop of this replica, with `leadership`, `reconciler` and `provider`."""
+    failures: Failures
+    limits: Limits = field(default_factory=Limits)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when the process ends: whoever waits for a client answers at once."""
+
+
+def context(request: Request) -> ApiContext:
+    found: ApiContext = request.app.state.context
+    return found
+
+
+Context = Annotated[ApiContext, Depends(context)]

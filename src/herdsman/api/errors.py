@@ -1,0 +1,154 @@
+"""Errors become answers here and nowhere else; each is a problem in JSON."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from herdsman.core.errors import HerdsmanError, Unauthenticated
+from herdsman.wire.problems import MEDIA_TYPE, Problem, problem, problem_of
+
+log = structlog.get_logger()
+
+MOST_DISCARDED = 65_536
+_PATIENCE = timedelta(seconds=2)
+_MOST_FIELDS = 20
+LONGEST_STEP = 64
+"""Of a field's name, which may be the caller's own invention."""
+
+
+class Refused(Exception):
+    """A request that HTTP itself has a word for, and none of our commands."""
+
+    def __init__(self, status: HTTPStatus, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.problem = problem(status, code, detail)
+
+
+def install(app: FastAPI) -> None:
+    handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
+        HerdsmanError: _ours,
+        Refused: _ours,
+        RequestValidationError: _invalid,
+        HTTPException: _http,
+        UnicodeEncodeError: _no_text,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+
+
+class Net:
+    """Catches what nobody expected, inside the place where every answer gets its headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+        except Exception:  # the outermost place: it is written down, and the client is told
+            log.exception("api.unexpected", method=scope.get("method"), path=_template(scope))
+            if begun:  # half an answer cannot be taken back; the line is cut
+                raise
+            await _answer(_UNEXPECTED)(scope, receive, send)
+
+
+async def refuse(error: HerdsmanError | Refused, scope: Scope, receive: Receive, send: Send) -> None:
+    """Before the app has seen the request. Its body is thrown away, or the line is closed after the answer."""
+    answer = answer_to(error)
+    if not await _discard(receive):
+        answer.headers["connection"] = "close"
+    await answer(scope, receive, send)
+
+
+def answer_to(error: HerdsmanError | Refused) -> Response:
+    if isinstance(error, Refused):
+        return _answer(error.problem)
+    answer = _answer(problem_of(error))
+    wait: timedelta | None = getattr(error, "retry_after", None)
+    if wait is not None:
+        answer.headers["retry-after"] = str(max(1, round(wait.total_seconds())))
+    if isinstance(error, Unauthenticated):
+        answer.headers["www-authenticate"] = "Bearer"
+    return answer
+
+
+def _answer(found: Problem) -> Response:
+    return Response(found.model_dump_json(), status_code=found.status, media_type=MEDIA_TYPE)
+
+
+async def _ours(_request: Request, error: HerdsmanError | Refused) -> Response:
+    answer = answer_to(error)
+    if answer.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise error  # one that should not come this far: its words are for the log
+    return answer
+
+
+async def _invalid(_request: Request, error: RequestValidationError) -> Response:
+    """Where and why, never what: a value may be a secret."""
+    found = error.errors()[:_MOST_FIELDS]
+    fields = tuple({"field": _path(each["loc"]), "message": str(each["msg"])} for each in found)
+    said = "; ".join(f"{each['field']}: {each['message']}" for each in fields)
+    told = problem(422, "invalid-request", f"the request is not as it must be: {said}")
+    return _answer(told.model_copy(update={"errors": fields}))
+
+
+async def _http(_request: Request, error: HTTPException) -> Response:
+    """Those of the framework: no such path, no such method, a body that is no JSON."""
+    status = HTTPStatus(error.status_code)
+    code = status.phrase.lower().replace(" ", "-")
+    answer = _answer(problem(status, code, _DETAILS.get(status, str(error.detail))))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+_DETAILS = {
+    HTTPStatus.NOT_FOUND: "there is nothing at this path",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this path does not take this method",
+}
+
+
+async def _no_text(_request: Request, _error: UnicodeEncodeError) -> Response:
+    said = "a text contains half of a surrogate pair, which is not valid text"
+    return _answer(problem(422, "invalid-request", said))
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    return ".".join(str(step)[:LONGEST_STEP] for step in loc)
+
+
+def _template(scope: Scope) -> str:
+    return getattr(scope.get("route"), "path", "?")
+
+
+_UNEXPECTED = problem(500, "internal", "something went wrong here; the log of the server says what")
+
+
+async def _discard(receive: Receive) -> bool:
+    """Whether all of the body could be thrown away: a client that still writes would not read our answer."""
+    size = 0
+    try:
+        async with asyncio.timeout(_PATIENCE.total_seconds()):
+            while size <= MOST_DISCARDED:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return True
+    except TimeoutError:
+        return False
+    return False

@@ -1,0 +1,59 @@
+"""Wrong tokens cost patience: how many each address may try, counted in this process."""
+
+import math
+import threading
+from collections import OrderedDict
+from datetime import timedelta
+from ipaddress import IPv6Address, ip_address
+
+from herdsman.core.errors import TooMany
+from herdsman.ports import Clock
+
+
+class Failures:
+    """A bucket of tries for each address, which fills up again with time. Safe to be used by many threads."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        burst: int = 20,
+        every: timedelta = timedelta(seconds=3),
+        most_addresses: int = 10_000,
+    ) -> None:
+        self._clock = clock
+        self._burst = burst
+        self._every = every.total_seconds()
+        self._most = most_addresses
+        # The moment at which the bucket will be full again says all there is to know about it.
+        self._full_at: OrderedDict[str, float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def check(self, address: str) -> None:
+        """Raises `TooMany` while there is no try left."""
+        with self._lock:
+            missing = self._full_at.get(_network(address), 0.0) - self._clock.monotonic()
+        wait = missing - (self._burst - 1) * self._every
+        if wait > 0:
+            after = timedelta(seconds=math.ceil(wait))
+            raise TooMany("too many wrong tokens came from this address: wait", retry_after=after)
+
+    def note(self, address: str) -> None:
+        key, now = _network(address), self._clock.monotonic()
+        with self._lock:
+            self._full_at[key] = max(self._full_at.pop(key, now), now) + self._every
+            while len(self._full_at) > self._most:
+                self._full_at.popitem(last=False)
+
+
+def _network(address: str) -> str:
+    """One customer has a whole IPv6 network of 64 bits, and may take any address of it."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return f"{int(parsed) >> 64:x}::/64"
+    return address

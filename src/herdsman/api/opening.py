@@ -1,0 +1,85 @@
+"""The API as the settings want it: server, dispatcher and the ear for other replicas, started and stopped together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.api.failures import Failures
+from herdsman.api.limits import Limits
+from herdsman.api.server import ApiServer, Listening, Tls
+from herdsman.control.authenticator import Authenticator
+from herdsman.control.dispatcher import Dispatcher
+from herdsman.control.keyring import Keyring
+from herdsman.control.services import Services
+from herdsman.core.errors import InvalidSettings
+from herdsman.settings import Settings
+from herdsman.store.wakeup import Wakeup, open_wakeup
+from herdsman.wiring import Control, SystemClock
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    server: ApiServer
+    dispatcher: Dispatcher
+    wakeup: Wakeup | None
+
+    def start(self) -> None:
+        self.server.start()
+        if self.wakeup is not None:
+            self.wakeup.start()
+
+    def stop(self) -> None:
+        self.server.stop()
+        if self.wakeup is not None:
+            self.wakeup.stop()
+
+
+def open_api(settings: Settings, services: Services, keyring: Keyring, control: Control | None) -> Api:
+    """Nothing listens before `start`."""
+    clock, stopping = SystemClock(), Event()
+    dispatcher = Dispatcher(services, clock)
+    wakeup = open_wakeup(services.database, dispatcher.wake)
+    if wakeup is not None:
+        dispatcher.tell_others = wakeup.ring
+    admin = settings.api.admin_api_key
+    context = ApiContext(
+        services=services,
+        authenticator=Authenticator(
+            services, clock, keyring, admin_key=None if admin is None else admin.get_secret_value()
+        ),
+        keyring=keyring,
+        dispatcher=dispatcher,
+        control=control,
+        failures=Failures(clock),
+        limits=Limits(
+            hosts=frozenset(settings.api.api_allowed_hosts), body_bytes=settings.api.api_max_body_bytes
+        ),
+        stopping=stopping,
+    )
+
+    def end_waiting() -> None:
+        stopping.set()
+        dispatcher.stop()
+
+    return Api(ApiServer(create_app(context), listening(settings), on_stop=end_waiting), dispatcher, wakeup)
+
+
+def listening(settings: Settings) -> Listening:
+    api = settings.api
+    return Listening(
+        host=api.api_host,
+        port=api.api_port,
+        tls=_tls(api.api_tls_certificate, api.api_tls_key),
+        behind_proxy=api.api_behind_proxy,
+        proxies=api.api_proxies,
+    )
+
+
+def _tls(certificate: str | None, key: str | None) -> Tls | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise InvalidSettings("API_TLS_CERTIFICATE and API_TLS_KEY belong together: set both, or none")
+    return Tls(certificate=Path(certificate), key=Path(key))

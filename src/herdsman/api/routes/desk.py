@@ -1,0 +1,90 @@
+"""What the routes of one process share: submissions that are gathered, streams, metrics. Made at the first request."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+
+from herdsman.api.context import ApiContext
+from herdsman.api.routes.look import Look
+from herdsman.api.routes.ready import Readiness
+from herdsman.api.streams import Streams
+from herdsman.control.commands import submit_job, submit_jobs
+from herdsman.control.gather import Gatherer
+from herdsman.control.services import Services
+from herdsman.core.errors import Conflict, HerdsmanError, InvalidRequest
+from herdsman.core.model import NewJob, PoolId, Submitted, WorkerId
+from herdsman.store import workers
+from herdsman.telemetry.metrics import Metrics
+
+MOST_POOLS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    services: Services
+    submits: Gatherer[NewJob, Submitted]
+    streams: Streams
+    metrics: Metrics
+    readiness: Readiness
+    cycling: Lock = field(default_factory=Lock)
+    """A cycle that was asked for waits for another one."""
+    _pools: OrderedDict[WorkerId, PoolId] = field(default_factory=OrderedDict[WorkerId, PoolId])
+
+    async def pool_of(self, worker_id: WorkerId) -> PoolId:
+        """It never changes, so it is asked for once. `NotFound` tells a worker that it is not wanted (W2)."""
+        if worker_id not in self._pools:
+            found = await run_in_threadpool(
+                self.services.database.read, lambda tx: workers.get(tx, worker_id).pool
+            )
+            self._pools[worker_id] = found
+            while len(self._pools) > MOST_POOLS:
+                self._pools.popitem(last=False)
+        return self._pools[worker_id]
+
+
+def submit_together(services: Services, news: Sequence[NewJob]) -> list[Submitted | Exception]:
+    """In one transaction. When one of them spoils it, each for itself: nobody is refused for another's job."""
+    try:
+        return [*submit_jobs(services, news)]
+    except (InvalidRequest, Conflict) as error:
+        if len(news) == 1:
+            return [error]
+    return [_submit_alone(services, new) for new in news]
+
+
+def _submit_alone(services: Services, new: NewJob) -> Submitted | Exception:
+    try:
+        return submit_job(services, new)
+    except HerdsmanError as error:
+        return error
+
+
+def _open(context: ApiContext) -> Desk:
+    services, metrics = context.services, Metrics()
+    metrics.add(Look(services, context.control))
+    streams = Streams(services, context.stopping)
+    metrics.waiting.set_function(lambda: context.dispatcher.waiting)
+    metrics.streams.set_function(lambda: streams.count)
+    context.dispatcher.on_round = metrics.dispatched
+    submits = Gatherer[NewJob, Submitted](lambda news: submit_together(services, news), name="submit")
+    return Desk(services, submits, streams, metrics, Readiness(services.database, context.stopping))
+
+
+def desk_of(request: Request) -> Desk:
+    """To be called on the event loop, where no two calls meet."""
+    state: Any = request.app.state
+    if not hasattr(state, "desk"):
+        state.desk = _open(state.context)
+    return state.desk
+
+
+async def _desk(request: Request) -> Desk:  # async, so that it runs on the event loop
+    return desk_of(request)
+
+
+AtDesk = Annotated[Desk, Depends(_desk)]

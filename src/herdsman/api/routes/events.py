@@ -1,0 +1,52 @@
+"""Everything that happens, as it happens."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, Query
+from fastapi.responses import StreamingResponse
+
+from herdsman.api.auth import Who
+from herdsman.api.context import Context
+from herdsman.api.routes.desk import AtDesk
+from herdsman.api.routes.measured import Measured
+from herdsman.api.sse import told
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.model import AuditEntry
+from herdsman.core.states import JOB
+
+router = APIRouter(route_class=Measured, tags=["events"])
+
+Kind = Literal["job", "worker", "pool", "lease"]
+_LAST = 2**63 - 1
+
+
+@router.get(
+    "/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "Server-sent events."}},
+)
+async def events(
+    _who: Who,
+    context: Context,
+    desk: AtDesk,
+    since: Annotated[int | None, Query(ge=0, le=_LAST)] = None,
+    kind: Kind | None = None,
+    job_id: Annotated[str | None, Query(max_length=128)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=20)] = None,
+) -> StreamingResponse:
+    """From `Last-Event-ID` or `since` on; without either, from now on."""
+    start = since if last_event_id is None else _number(last_event_id)
+
+    def wanted(entry: AuditEntry) -> bool:
+        if job_id is not None and (entry.kind, entry.object_id) != (JOB.kind, job_id):
+            return False
+        return kind in (None, entry.kind)
+
+    text = told(context.services, desk.streams, wanted, start)
+    return StreamingResponse(text, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+def _number(said: str) -> int:
+    if not (said.isascii() and said.isdecimal() and int(said) <= _LAST):
+        raise InvalidRequest(f"Last-Event-ID is {said!r}: it must be the id of an event")
+    return int(said)

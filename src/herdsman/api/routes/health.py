@@ -1,0 +1,74 @@
+"""Is it alive, can it work, and how is it: for probes and for people."""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+import herdsman
+from herdsman.api.auth import Who
+from herdsman.api.context import ApiContext, Context
+from herdsman.api.routes.desk import AtDesk, Desk
+from herdsman.api.routes.measured import Measured
+from herdsman.api.routes.ready import FINE
+from herdsman.control.commands import count_jobs
+from herdsman.core.errors import HerdsmanError
+from herdsman.wire.model import Reply
+
+router = APIRouter(route_class=Measured, tags=["health"])
+
+HEALTHY, UNHEALTHY = "healthy", "unhealthy"
+
+
+class LiveOut(Reply):
+    status: str
+
+
+class ReadyOut(LiveOut):
+    checks: dict[str, str]
+
+
+class HealthOut(ReadyOut):
+    version: str
+    database: str
+    leads: bool
+    jobs: dict[str, int]
+
+
+@router.get("/health/live")
+async def live() -> LiveOut:
+    """The process answers. Nothing is asked of anybody, so that a slow database kills no process."""
+    return LiveOut(status=HEALTHY)
+
+
+@router.get("/health/ready", responses={503: {"model": ReadyOut}})
+def ready(response: Response, _who: Who, desk: AtDesk) -> ReadyOut:
+    """Whether it can take requests: the database answers, with the right schema, and every loop runs."""
+    found = _ready(desk, response)
+    return ReadyOut(**found)
+
+
+@router.get("/health", responses={503: {"model": HealthOut}})
+def health(response: Response, _who: Who, context: Context, desk: AtDesk) -> HealthOut:
+    found = _ready(desk, response)
+    control = context.control
+    return HealthOut(
+        **found,
+        version=herdsman.__version__,
+        database=context.services.database.backend,
+        leads=control is not None and control.leadership.term is not None,
+        jobs=_counts(context) if found["status"] == HEALTHY else {},
+    )
+
+
+def _ready(desk: Desk, response: Response) -> dict[str, Any]:
+    checks = dict(desk.readiness.checks())
+    fine = all(said == FINE for said in checks.values())
+    response.status_code = 200 if fine else 503
+    return {"status": HEALTHY if fine else UNHEALTHY, "checks": checks}
+
+
+def _counts(context: ApiContext) -> dict[str, int]:
+    try:
+        return {state: count for state, count in count_jobs(context.services).items() if count}
+    except HerdsmanError:  # it went away this moment; the next look will say so
+        return {}

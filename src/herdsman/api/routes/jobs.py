@@ -1,0 +1,175 @@
+"""Jobs, for people and their programs."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+from starlette.concurrency import run_in_threadpool
+
+from herdsman.api.auth import Who
+from herdsman.api.context import ApiContext, Context
+from herdsman.api.routes.answers import location, refused, visible
+from herdsman.api.routes.desk import AtDesk
+from herdsman.api.routes.measured import Measured
+from herdsman.control import commands
+from herdsman.core.access import Caller
+from herdsman.core.faces import states_of
+from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JOB, JobState
+from herdsman.store.jobs import LARGEST_PAGE
+from herdsman.wire.jobs import (
+    CancelOut,
+    JobDetail,
+    JobIn,
+    JobOut,
+    JobsIn,
+    JobsOut,
+    ResultOut,
+    RetryIn,
+    SubmittedManyOut,
+    SubmittedOut,
+)
+
+router = APIRouter(route_class=Measured, tags=["jobs"])
+
+Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE)]
+Text = Annotated[str | None, Query(max_length=255)]
+
+
+@router.post("/jobs/submit", status_code=201, responses={200: {"model": SubmittedOut}})
+async def submit(job: JobIn, response: Response, who: Who, context: Context, desk: AtDesk) -> SubmittedOut:
+    """Stored before the answer. 200 says that the same job had been submitted before."""
+    done = await desk.submits.call(_new(job, who))
+    if done.created:
+        context.dispatcher.ring()
+    else:
+        response.status_code = 200
+    response.headers.update(location(done.job_id))
+    return SubmittedOut(job_id=done.job_id, created=done.created)
+
+
+@router.post("/jobs/submit/batch", status_code=201, responses={200: {"model": SubmittedManyOut}})
+def submit_many(batch: JobsIn, response: Response, who: Who, context: Context) -> SubmittedManyOut:
+    """All of them or, when one is refused, none."""
+    done = commands.submit_jobs(context.services, [_new(job, who) for job in batch.jobs])
+    if any(each.created for each in done):
+        context.dispatcher.ring()
+    else:
+        response.status_code = 200
+    return SubmittedManyOut(
+        jobs=tuple(SubmittedOut(job_id=each.job_id, created=each.created) for each in done)
+    )
+
+
+@router.get("/jobs")
+def list_jobs(
+    who: Who,
+    context: Context,
+    state: Annotated[list[str] | None, Query(max_length=20)] = None,
+    type: Text = None,  # noqa: A002  (the name that the query has)
+    agent: Text = None,
+    pool: Text = None,
+    tag: Text = None,
+    failure_class: FailureClass | None = None,
+    after: Annotated[str | None, Query(max_length=512)] = None,
+    limit: Limit = 50,
+) -> JobsOut:
+    """Newest first. `state` takes the names of jobs and those of tasks, and may be repeated."""
+    wanted = JobFilter(
+        states=_states(state or []),
+        type=type,
+        agent=who.only_agent or agent,
+        pool=None if pool is None else PoolId(pool),
+        tag=tag,
+        failure_class=failure_class,
+    )
+    page = commands.list_jobs(context.services, wanted, after=after, limit=limit)
+    return JobsOut(jobs=tuple(JobOut.of(job) for job in page.jobs), next=page.next)
+
+
+@router.get(
+    "/jobs/{job_id}", response_model=JobDetail, responses={304: {"description": "It is as you know it."}}
+)
+def find_job(
+    job_id: str,
+    response: Response,
+    who: Who,
+    context: Context,
+    if_none_match: Annotated[str | None, Header(max_length=1000)] = None,
+) -> JobDetail | Response:
+    job = _job(context, job_id, who)
+    tag = _tag(job)
+    if if_none_match is not None and tag in [each.strip() for each in if_none_match.split(",")]:
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return JobDetail.of(job)
+
+
+@router.get(
+    "/jobs/{job_id}/result", response_model=ResultOut, responses={409: {"description": "It has not ended."}}
+)
+def find_result(job_id: str, who: Who, context: Context) -> ResultOut | Response:
+    """200 once the job has ended, however it ended: `status` says whether there is a result."""
+    job = _job(context, job_id, who)
+    if job.state not in JOB.terminal:
+        return refused(409, "not-finished", f"job {job_id!r} is {job.state}: ask again when it has ended")
+    return ResultOut(
+        job_id=job.job_id,
+        status=job.state,
+        result=job.result,
+        failure_class=job.failure_class,
+        last_error=job.last_error,
+    )
+
+
+@router.post("/jobs/{job_id}/cancel", status_code=202)
+def cancel(job_id: str, who: Who, context: Context) -> CancelOut:
+    """From here on the job is never done. One that is held is `cancelled` once its worker has let go."""
+    _check_visible(context, job_id, who)
+    state = commands.cancel_job(context.services, JobId(job_id), who=who.who)
+    return CancelOut(job_id=job_id, status=state)
+
+
+@router.post("/jobs/{job_id}/retry")
+async def retry(job_id: str, who: Who, context: Context, wanted: RetryIn | None = None) -> JobOut:
+    """A job that has ended runs once more."""
+    return await run_in_threadpool(_retry, job_id, who, context, wanted or RetryIn())
+
+
+def _retry(job_id: str, who: Caller, context: ApiContext, wanted: RetryIn) -> JobOut:
+    _check_visible(context, job_id, who)
+    services, named = context.services, JobId(job_id)
+    if wanted.edit:
+        commands.requeue_edited_job(services, named, wanted.payload, who=who.who)
+    else:
+        commands.requeue_job(services, named, who=who.who)
+    context.dispatcher.ring()
+    return JobOut.of(commands.find_job(services, named))
+
+
+def _new(job: JobIn, who: Caller) -> NewJob:
+    """A submitter's jobs are its own agent's, whatever the body says (X2)."""
+    new = job.new_job(who.agent)
+    return new if who.only_agent is None else replace(new, agent=who.only_agent)
+
+
+def _states(names: list[str]) -> tuple[JobState, ...]:
+    known = {str(state) for state in JobState}
+    found = [(JobState(name),) if name in known else states_of(name) for name in names]
+    return tuple(dict.fromkeys(state for states in found for state in states))
+
+
+def _job(context: ApiContext, job_id: str, who: Caller) -> Job:
+    return visible(commands.find_job(context.services, JobId(job_id)), who)
+
+
+def _check_visible(context: ApiContext, job_id: str, who: Caller) -> None:
+    if who.only_agent is not None:
+        _job(context, job_id, who)
+
+
+def _tag(job: Job) -> str:
+    """Progress is no change of version, but it is news."""
+    at = 0 if job.progress_at is None else round(job.progress_at.timestamp() * 1_000_000)
+    return f'"{job.version}.{at}"'

@@ -1,0 +1,133 @@
+"""Work, for workers. The token says which worker it is; a job is touched only with the token of its claim."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from herdsman.api.auth import Who, own_worker
+from herdsman.api.context import ApiContext, Context
+from herdsman.api.routes.desk import AtDesk
+from herdsman.api.routes.measured import Measured
+from herdsman.control import commands
+from herdsman.core.model import ClaimKey, Failure, JobId
+from herdsman.core.states import JobState
+from herdsman.wire.work import (
+    AskIn,
+    CheckpointIn,
+    CheckpointOut,
+    ClaimOut,
+    ClaimsOut,
+    CompleteIn,
+    EndedOut,
+    FailIn,
+    FinishedOut,
+    FinishIn,
+    ProgressIn,
+    RefusedOut,
+    ReleaseIn,
+    StartedOut,
+    StartIn,
+    StartManyIn,
+)
+
+router = APIRouter(route_class=Measured, tags=["work"])
+
+
+@router.post("/jobs/claim")
+async def claim(ask: AskIn, request: Request, who: Who, context: Context, desk: AtDesk) -> ClaimsOut:
+    """The next jobs for this worker, or none after `wait_seconds`. A worker waits once: the newest call counts."""
+    me = own_worker(who)
+    pool = who.pool or await desk.pool_of(me)
+    claims = await context.dispatcher.wait(
+        me, ask.ask(), timedelta(seconds=ask.wait_seconds), lambda: _gone(request), pool=pool
+    )
+    return ClaimsOut(claims=tuple(ClaimOut.of(each) for each in claims))
+
+
+async def _gone(request: Request) -> None:
+    """Until the caller has hung up. The body has been read, so nothing else can come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+@router.post("/jobs/start")
+def start_many(wanted: StartManyIn, who: Who, context: Context) -> StartedOut:
+    """The jobs run from now on, but for those that are refused: their claims are another's by now."""
+    me, keys = own_worker(who), [each.key() for each in wanted.claims]
+    found = commands.start_jobs(context.services, keys, who=who.who, worker=me)
+    return StartedOut(
+        refused=tuple(RefusedOut(job_id=key.job_id, token=key.token, why=why) for key, why in found.items())
+    )
+
+
+@router.post("/jobs/finish")
+def finish(wanted: FinishIn, who: Who, context: Context) -> FinishedOut:
+    """How jobs ended, each answered by itself; with `then`, the next ones come in the same word."""
+    then = None if wanted.then is None else wanted.then.ask()
+    done = commands.finish_jobs(
+        context.services, own_worker(who), [each.ending() for each in wanted.endings], then
+    )
+    if any(each.state is JobState.PENDING for each in done.told):
+        context.dispatcher.ring()
+    return FinishedOut.of(done)
+
+
+@router.post("/jobs/{job_id}/start", status_code=204)
+def start(job_id: str, wanted: StartIn, who: Who, context: Context) -> None:
+    commands.start_job(context.services, _key(job_id, wanted.token), who=who.who, worker=own_worker(who))
+
+
+@router.post("/jobs/{job_id}/progress", status_code=204)
+def progress(job_id: str, wanted: ProgressIn, who: Who, context: Context) -> None:
+    """A sign of life as well: it renews the claim."""
+    key = _key(job_id, wanted.token)
+    commands.report_progress(context.services, key, wanted.done, wanted.note, worker=own_worker(who))
+
+
+@router.post("/jobs/{job_id}/complete")
+def complete(job_id: str, wanted: CompleteIn, who: Who, context: Context) -> EndedOut:
+    """`cancelled` says that the result was thrown away: somebody had cancelled the job."""
+    key = _key(job_id, wanted.token)
+    done = commands.complete_job(context.services, key, wanted.result, who=who.who, worker=own_worker(who))
+    return EndedOut(job_id=job_id, status=done)
+
+
+@router.post("/jobs/{job_id}/fail")
+def fail(job_id: str, wanted: FailIn, who: Who, context: Context) -> EndedOut:
+    failure = Failure(kind=wanted.kind, error=wanted.error)
+    key = _key(job_id, wanted.token)
+    state = commands.fail_job(context.services, key, failure, who=who.who, worker=own_worker(who))
+    return _ended(job_id, state, context)
+
+
+@router.post("/jobs/{job_id}/release")
+def release(job_id: str, wanted: ReleaseIn, who: Who, context: Context) -> EndedOut:
+    """The job is unharmed and keeps its place; the attempt does not count against it."""
+    key = _key(job_id, wanted.token)
+    state = commands.release_job(context.services, key, wanted.why, who=who.who, worker=own_worker(who))
+    return _ended(job_id, state, context)
+
+
+@router.get("/jobs/{job_id}/checkpoint")
+def get_checkpoint(
+    job_id: str, token: Annotated[int, Query(ge=0, lt=2**63)], who: Who, context: Context
+) -> CheckpointOut:
+    key = _key(job_id, token)
+    return CheckpointOut(value=commands.get_checkpoint(context.services, key, worker=own_worker(who)))
+
+
+@router.put("/jobs/{job_id}/checkpoint", status_code=204)
+def put_checkpoint(job_id: str, wanted: CheckpointIn, who: Who, context: Context) -> None:
+    key = _key(job_id, wanted.token)
+    commands.put_checkpoint(context.services, key, wanted.value, worker=own_worker(who))
+
+
+def _key(job_id: str, token: int) -> ClaimKey:
+    return ClaimKey(JobId(job_id), token)
+
+
+def _ended(job_id: str, state: JobState, context: ApiContext) -> EndedOut:
+    if state is JobState.PENDING:
+        context.dispatcher.ring()
+    return EndedOut(job_id=job_id, status=state)

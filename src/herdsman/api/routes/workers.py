@@ -1,0 +1,122 @@
+"""Workers: they register, beat and leave; people look at them."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from herdsman.api.auth import Who, own_worker
+from herdsman.api.context import ApiContext, Context
+from herdsman.api.routes.measured import Measured
+from herdsman.control import commands
+from herdsman.control.commands.tokens import admit_worker, renew_worker_token
+from herdsman.control.services import Services
+from herdsman.core.access import Caller, Role
+from herdsman.core.errors import Conflict
+from herdsman.core.model import PoolId, Worker, WorkerId
+from herdsman.store import workers
+from herdsman.store.jobs import LARGEST_PAGE
+from herdsman.wire.model import Reply
+from herdsman.wire.work import OrdersOut, PulseIn, RegisteredOut, RegisterIn
+from herdsman.wiring import new_worker_id
+
+router = APIRouter(route_class=Measured, tags=["workers"])
+
+BEATS_PER_CLAIM = 6
+"""So many beats may be lost before a claim is."""
+
+
+class WorkerOut(Reply):
+    worker_id: str
+    pool: str
+    status: str
+    reason: str
+    instance_type: str | None
+    created_at: datetime
+    entered_status_at: datetime
+    last_heartbeat: datetime | None
+    error: str | None
+    cost_per_hour: float | None
+    metadata: dict[str, Any]
+
+    @staticmethod
+    def of(worker: Worker) -> "WorkerOut":
+        return WorkerOut(
+            worker_id=worker.id,
+            pool=worker.pool,
+            status=worker.state,
+            reason=worker.reason,
+            instance_type=worker.instance_type,
+            created_at=worker.created_at,
+            entered_status_at=worker.entered_state_at,
+            last_heartbeat=worker.last_heartbeat,
+            error=worker.error,
+            cost_per_hour=worker.cost_per_hour,
+            metadata=dict(worker.metadata),
+        )
+
+
+class WorkersOut(Reply):
+    workers: tuple[WorkerOut, ...]
+
+
+@router.get("/workers")
+def list_workers(
+    _who: Who, context: Context, limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50
+) -> WorkersOut:
+    """Newest first."""
+    found = context.services.database.read(lambda tx: workers.page(tx, limit))
+    return WorkersOut(workers=tuple(WorkerOut.of(each) for each in found))
+
+
+@router.get("/workers/{worker_id}")
+def find_worker(worker_id: str, _who: Who, context: Context) -> WorkerOut:
+    return WorkerOut.of(context.services.database.read(lambda tx: workers.get(tx, WorkerId(worker_id))))
+
+
+@router.post("/workers/register", status_code=201)
+def register(wanted: RegisterIn, who: Who, context: Context) -> RegisteredOut:
+    """The token of a worker: for the machine that was started as one, or for one that a person adds by hand."""
+    named = wanted.worker_id or who.worker_id or new_worker_id()
+    worker_id = WorkerId(named)
+    if who.role in (Role.ADMIN, Role.OPERATOR):
+        _enlist(context.services, worker_id, wanted)
+    issued = admit_worker(context.services, context.keyring, who, worker_id, wanted.incarnation)
+    assert issued.token.expires_at is not None
+    ttl = context.services.policy.claim_ttl.total_seconds()
+    return RegisteredOut(
+        worker_id=worker_id,
+        token=issued.secret,
+        expires_at=issued.token.expires_at,
+        heartbeat_seconds=ttl / BEATS_PER_CLAIM,
+        claim_ttl_seconds=ttl,
+    )
+
+
+@router.post("/workers/{worker_id}/heartbeat")
+def heartbeat(worker_id: str, beat: PulseIn, who: Who, context: Context) -> OrdersOut:
+    """Keeps the worker and its claims alive together, and brings back what it must do."""
+    me = own_worker(who, worker_id)
+    orders = OrdersOut.of(commands.take_pulse(context.services, me, beat.pulse()))
+    return _renewed(orders, who, context)
+
+
+@router.post("/workers/{worker_id}/leave", status_code=204)
+def leave(worker_id: str, who: Who, context: Context) -> None:
+    commands.leave(context.services, own_worker(who, worker_id))
+
+
+def _enlist(services: Services, worker_id: WorkerId, wanted: RegisterIn) -> None:
+    try:
+        commands.register_worker(
+            services, worker_id, pool=PoolId(wanted.pool), instance_type=wanted.instance_type
+        )
+    except Conflict:  # sent again, or a worker that the control loop has made
+        return
+
+
+def _renewed(orders: OrdersOut, who: Caller, context: ApiContext) -> OrdersOut:
+    issued = renew_worker_token(context.services, context.keyring, who)
+    if issued is None:
+        return orders
+    return orders.model_copy(update={"token": issued.secret, "token_expires_at": issued.token.expires_at})

@@ -1,0 +1,147 @@
+"""The app on a port of this machine, in a thread of this process."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from herdsman.api.connections import protocol
+from herdsman.core.errors import InvalidSettings
+
+BACKLOG = 2048
+_STARTED_WITHIN = timedelta(seconds=30)
+_POLL = timedelta(milliseconds=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where, and how many."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0 takes any that is free."""
+    tls: Tls | None = None
+    behind_proxy: bool = False
+    """A proxy in front of us speaks TLS; without one, plain HTTP stays on this machine."""
+    proxies: Sequence[str] = ()
+    """The addresses of proxies whose word on the client's address is taken."""
+    head_deadline: timedelta = timedelta(seconds=15)
+    keep_alive: timedelta = timedelta(seconds=75)
+    connections: int = 10_000
+    grace: timedelta = timedelta(seconds=5)
+    """How long requests that are being served may take to end when the server stops."""
+
+
+class ApiServer:
+    def __init__(self, app: FastAPI, listening: Listening, *, on_stop: Callable[[], None]) -> None:
+        """`on_stop` ends whatever waits for a client: long polls and streams."""
+        _check(listening)
+        self._listening = listening
+        self._on_stop = on_stop
+        self._server = uvicorn.Server(_config(app, listening))
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        self._socket: socket.socket | None = None
+        self._died: BaseException | None = None
+
+    @property
+    def url(self) -> str:
+        assert self._socket is not None, "the server has not been started"
+        host, port = self._socket.getsockname()[:2]
+        scheme = "http" if self._listening.tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive() and self._server.started
+
+    def start(self) -> None:
+        """Returns when requests are taken."""
+        self._socket = _bound(self._listening)
+        self._thread.start()
+        left = _STARTED_WITHIN / _POLL
+        while not self._server.started and self._thread.is_alive() and left > 0:
+            self._thread.join(_POLL.total_seconds())
+            left -= 1
+        if not self._server.started:
+            self._server.should_exit = True
+            self._socket.close()
+            raise InvalidSettings(f"the API did not start: {self._died or 'it took too long'}")
+
+    def stop(self) -> None:
+        """What waits is answered at once; what works may finish within its grace."""
+        self._on_stop()
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join((self._listening.grace * 3).total_seconds())
+
+    def _run(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket] if self._socket else None)
+        except BaseException as error:  # noqa: BLE001  a thread has nobody else to tell
+            self._died = error
+
+
+def _check(listening: Listening) -> None:
+    if listening.tls is not None or listening.behind_proxy or _loopback(listening.host):
+        return
+    raise InvalidSettings(
+        f"API_HOST is {listening.host}: plain HTTP would carry tokens over the network;"
+        " give a certificate and a key, or say that a proxy in front speaks TLS"
+    )
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bound(listening: Listening) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((listening.host, listening.port))
+    except OSError as error:
+        bound.close()
+        raise InvalidSettings(
+            f"port {listening.port} of {listening.host} cannot be taken: {error.strerror}; set another API_PORT"
+        ) from error
+    return bound
+
+
+def _config(app: FastAPI, listening: Listening) -> uvicorn.Config:
+    tls = listening.tls
+    return uvicorn.Config(
+        app,
+        http=protocol(head_deadline=listening.head_deadline, most=listening.connections),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(listening.proxies),
+        forwarded_allow_ips=list(listening.proxies),
+        backlog=BACKLOG,
+        timeout_keep_alive=round(listening.keep_alive.total_seconds()),
+        timeout_graceful_shutdown=max(1, round(listening.grace.total_seconds())),
+        h11_max_incomplete_event_size=32_768,
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else tls.key,
+        ssl_version=ssl.PROTOCOL_TLS_SERVER,
+    )

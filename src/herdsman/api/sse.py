@@ -1,0 +1,85 @@
+"""Server-sent events: how a stream is written, resumed and kept alive."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from starlette.concurrency import run_in_threadpool
+
+from herdsman.api.streams import LOOK_S, Stream, Streams, Wanted
+from herdsman.control.commands import read_events
+from herdsman.control.services import Services
+from herdsman.core.errors import StoreUnavailable
+from herdsman.core.model import AuditEntry
+from herdsman.wire.jobs import EventOut
+
+KEEP_ALIVE_S = 15.0
+PAGE = 500
+CUT_OFF = ": too slow, events were left out; connect again with Last-Event-ID\n\n"
+AWAY = ": the database is away; connect again with Last-Event-ID\n\n"
+STOPPING = ": the server stops; connect again with Last-Event-ID\n\n"
+
+
+async def told(services: Services, streams: Streams, wanted: Wanted, since: int | None) -> AsyncIterator[str]:
+    """What happened after `since`, then what happens; without `since` only the latter."""
+    yield "retry: 1000\n\n"
+    past, stream = _Past(services, wanted, since), None
+    try:
+        async for text in past.told():
+            yield text
+        stream = await run_in_threadpool(streams.open, wanted, asyncio.get_running_loop())
+        async for text in past.told(until=stream.since):  # what came before the opening
+            yield text
+        async for text in live(stream):
+            yield text
+    except StoreUnavailable:  # the head of the answer is out, so this is the only way left to say it
+        yield AWAY
+    finally:
+        if stream is not None:
+            streams.close(stream)
+
+
+@dataclass
+class _Past:
+    """Read a page at a time, as fast as the client takes it."""
+
+    services: Services
+    wanted: Wanted
+    since: int | None
+
+    async def told(self, until: int | None = None) -> AsyncIterator[str]:
+        """Up to `until`, or as far as there is something."""
+        while self.since is not None and (until is None or self.since < until):
+            page = await run_in_threadpool(read_events, self.services, self.since, limit=PAGE)
+            events = [each for each in page if until is None or each.id <= until]
+            if events:
+                self.since = events[-1].id
+                # The number comes along even when nothing was wanted, so that it need not be read again.
+                yield "".join(_event(each) for each in events if self.wanted(each)) + f"id: {self.since}\n\n"
+            elif until is None:
+                return
+            else:  # the next one is still being written
+                await asyncio.sleep(LOOK_S)
+
+
+async def live(stream: Stream) -> AsyncIterator[str]:
+    """What happens from now on, until the server stops or the client has fallen behind."""
+    while not stream.ended:
+        while stream.events:
+            yield _event(stream.events.popleft())
+        if stream.cut_off:
+            yield CUT_OFF
+            return
+        stream.news.clear()
+        if stream.events or stream.cut_off or stream.ended:
+            continue
+        try:
+            await asyncio.wait_for(stream.news.wait(), KEEP_ALIVE_S)
+        except TimeoutError:
+            yield ": still here\n\n"
+    yield STOPPING
+
+
+def _event(entry: AuditEntry) -> str:
+    body = EventOut.of(entry).model_dump_json()
+    return f"id: {entry.id}\nevent: {entry.event_type}\ndata: {body}\n\n"

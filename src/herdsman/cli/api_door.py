@@ -1,0 +1,92 @@
+"""Jobs over HTTP."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from herdsman.client import calls
+from herdsman.client.answers import nothing
+from herdsman.client.call import Call, get
+from herdsman.client.connection import Blocking
+from herdsman.client.driving import run
+from herdsman.client.retries import Patience
+from herdsman.client.transport import Transport
+from herdsman.core.model import JobFilter
+from herdsman.ports import Clock
+from herdsman.wire.jobs import (
+    AttemptsOut,
+    EventsOut,
+    JobDetail,
+    JobIn,
+    JobsOut,
+    LogsOut,
+    ResultOut,
+    RetryIn,
+    SubmittedOut,
+)
+
+T = TypeVar("T")
+
+TIMEOUT = timedelta(seconds=30)
+
+
+class ApiDoor:
+    def __init__(self, url: str, token: str | None, clock: Clock, patience: timedelta) -> None:
+        self._clock = clock
+        self._transport = Transport(
+            Blocking(clock, None), url=url, token=token, timeout=TIMEOUT, patience=Patience(most=patience)
+        )
+
+    def alive(self) -> None:
+        self._ask(get("/health/live", nothing))
+
+    def submit(self, jobs: Sequence[JobIn]) -> Sequence[SubmittedOut]:
+        if len(jobs) == 1:
+            return [self._ask(calls.submit(jobs[0]))]
+        return self._ask(calls.submit_many(jobs)).jobs
+
+    def page(self, wanted: JobFilter, after: str | None, limit: int) -> JobsOut:
+        return self._ask(
+            calls.jobs(
+                states=wanted.states,
+                kind=wanted.type,
+                agent=wanted.agent,
+                pool=wanted.pool,
+                tag=wanted.tag,
+                failure_class=wanted.failure_class,
+                after=after,
+                limit=limit,
+            )
+        )
+
+    def look(self, job_id: str) -> JobDetail:
+        seen = self._ask(calls.look(job_id))
+        assert seen is not None, "no mark was sent, so nothing can be unchanged"
+        return seen.job
+
+    def attempts(self, job_id: str) -> AttemptsOut:
+        return self._ask(calls.attempts(job_id))
+
+    def history(self, job_id: str) -> EventsOut:
+        return self._ask(calls.history(job_id, None))
+
+    def result(self, job_id: str) -> ResultOut | None:
+        return self._ask(calls.result(job_id))
+
+    def logs(self, job_id: str, since: str | None) -> LogsOut:
+        return self._ask(calls.logs(job_id, since))
+
+    def cancel(self, job_id: str) -> str:
+        return self._ask(calls.cancel(job_id)).status
+
+    def retry(self, job_id: str, wanted: RetryIn) -> None:
+        self._ask(calls.retry(job_id, wanted))
+
+    def pause(self, duration: timedelta) -> None:
+        self._clock.sleep(duration)
+
+    def close(self) -> None:
+        run(self._transport.close())
+
+    def _ask(self, call: Call[T]) -> T:
+        return run(self._transport.send(call))

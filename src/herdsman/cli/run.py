@@ -1,0 +1,153 @@
+"""`herdsman run` and `herdsman logs`: a job as it happens, on the screen."""
+
+import json
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from herdsman.cli.door import Door
+from herdsman.cli.jobs import (
+    Attempts,
+    JobIdOption,
+    JobName,
+    OutputOption,
+    Payload,
+    PoolOption,
+    Priority,
+    Tag,
+    Timeout,
+    Type,
+    job_in,
+    parse,
+)
+from herdsman.cli.opening import door_here
+from herdsman.cli.shown import Output, print_json
+from herdsman.core.model import DEFAULT_POOL
+from herdsman.core.states import JOB, JobState
+from herdsman.wire.jobs import JobDetail, LogsOut, ResultOut
+
+LOOK = timedelta(milliseconds=200)
+FAILED, CANCELLED = 1, 7
+
+
+def run(
+    type: Type,  # noqa: A002  (the users' word)
+    payload: Payload = "{}",
+    job_id: JobIdOption = None,
+    pool: PoolOption = DEFAULT_POOL,
+    priority: Priority = 0,
+    tag: Tag = None,
+    timeout: Timeout = None,
+    max_attempts: Attempts = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Submit a job, show what it writes and how far it is, and end as it ends."""
+    new = job_in(
+        type=type,
+        payload=parse(payload),
+        job_id=job_id,
+        pool=pool,
+        priority=priority,
+        tags=tuple(tag or ()),
+        timeout_seconds=timeout,
+        max_attempts=max_attempts,
+    )
+    door = door_here()
+    (submitted,) = door.submit([new])
+    try:
+        result = _follow(door, submitted.job_id, quiet=output is Output.JSON)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"{submitted.job_id} goes on; see herdsman job {submitted.job_id}, or herdsman cancel it",
+            err=True,
+        )
+        raise typer.Exit(130) from None
+    if output is Output.JSON:
+        print_json(result.model_dump(mode="json"))
+    else:
+        _print_end(result)
+    raise typer.Exit(_status(result))
+
+
+def logs(
+    job_id: JobName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print what a job wrote, attempt after attempt."""
+    door = door_here()
+    for page in _pages(door, job_id, follow=follow):
+        for piece in page.pieces:
+            if output is Output.JSON:
+                typer.echo(piece.model_dump_json())
+            else:
+                typer.echo("\n".join(piece.lines))
+
+
+def _pages(door: Door, job_id: str, *, follow: bool) -> Iterator[LogsOut]:
+    since: str | None = None
+    while True:
+        page = door.logs(job_id, since)
+        yield page
+        since = page.next
+        if page.ended or not (follow or page.pieces):
+            return
+        if not page.pieces:
+            door.pause(LOOK)
+
+
+def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
+    console = Console(stderr=True, quiet=quiet)
+    with _bar(console) as bar:
+        task = bar.add_task(job_id, total=1.0, note="")
+        since: str | None = None
+        while True:
+            job = door.look(job_id)  # before its log, so that nothing it wrote at last is missed
+            page = door.logs(job_id, since)
+            since = page.next
+            for line in (line for piece in page.pieces for line in piece.lines):
+                console.print(line, markup=False, highlight=False)
+            _show(bar, task, job)
+            if job.status in JOB.terminal and not page.pieces:
+                break
+            if not page.pieces:
+                door.pause(LOOK)
+    result = door.result(job_id)
+    assert result is not None, "a job that has ended goes on"
+    return result
+
+
+def _bar(console: Console) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _show(bar: Progress, task: TaskID, job: JobDetail) -> None:
+    note = job.progress_note or (f"on {job.worker_id}" if job.worker_id else f"{job.status}: {job.reason}")
+    bar.update(task, completed=1.0 if job.status == JobState.DONE else job.progress or 0.0, note=note)
+
+
+def _print_end(result: ResultOut) -> None:
+    if result.status == JobState.DONE:
+        typer.echo(json.dumps(result.result, indent=2, ensure_ascii=False))
+        return
+    why = f" ({result.failure_class}): {result.last_error}" if result.last_error else ""
+    typer.echo(f"{result.job_id} is {result.status}{why}", err=True)
+    sys.stdout.flush()
+
+
+def _status(result: ResultOut) -> int:
+    if result.status == JobState.DONE:
+        return 0
+    return CANCELLED if result.status == JobState.CANCELLED else FAILED

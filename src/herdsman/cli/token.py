@@ -1,0 +1,87 @@
+"""`herdsman token`: who may call the API. Works on the database itself, so it needs no token."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.shown import Output, age, print_json
+from herdsman.control.commands import tokens as commands
+from herdsman.core.access import Role, Token
+from herdsman.core.errors import InvalidRequest
+from herdsman.wiring import open_keyring
+
+token = typer.Typer(no_args_is_help=True, help="Make, list and revoke the tokens of the API.")
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+
+
+@token.command()
+def create(
+    name: Annotated[str, typer.Argument(help="Whose it is, or what for.")],
+    role: Annotated[Role, typer.Option(help="What its bearer may do.")] = Role.VIEWER,
+    agent: Annotated[str | None, typer.Option(help="Of a submitter: whose jobs; without it, NAME.")] = None,
+    days: Annotated[
+        float | None, typer.Option(help="Days that it is good for; without it, for ever.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make a token and print it, this once."""
+    settings = settings_here()
+    services = services_here(settings)
+    try:
+        life = None if days is None else timedelta(days=days)
+    except (OverflowError, ValueError) as error:
+        raise InvalidRequest(f"--days is {days}: no token lives so long") from error
+    issued = commands.create_token(
+        services, open_keyring(settings, services), role=role, name=name, agent=agent, expires_in=life
+    )
+    if output is Output.JSON:
+        print_json({"token": issued.secret, **_document(issued.token)})
+    else:
+        typer.echo(issued.secret)
+
+
+@token.command("list")
+def list_tokens(
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 100,
+    after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List tokens; their secrets are kept nowhere."""
+    found = commands.list_tokens(services_here(), after=after, limit=limit)
+    if output is Output.JSON:
+        print_json({"tokens": [_document(each) for each in found]})
+    elif not found:
+        typer.echo("no tokens; make one with: herdsman token create NAME")
+    else:
+        _print(found)
+
+
+@token.command()
+def revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")]) -> None:
+    """End a token; every replica refuses it within 5 seconds."""
+    revoked = commands.revoke_token(services_here(), token_id)
+    typer.echo(f"{revoked.id} ({revoked.role} {revoked.name}) is revoked")
+
+
+def _document(token: Token) -> dict[str, object]:
+    return {field: getattr(token, field) for field in Token.__dataclass_fields__}
+
+
+def _print(found: list[Token]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("ID", "ROLE", "NAME", "STATE", "AGE"):
+        table.add_column(heading, no_wrap=heading == "ID")
+    for each in found:
+        table.add_row(each.id, each.role, each.name, _state(each), age(each.created_at))
+    Console(width=None if Console().is_terminal else 140).print(table)
+
+
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "for ever" if token.expires_at is None else f"until {token.expires_at:%Y-%m-%d %H:%M}"

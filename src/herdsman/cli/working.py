@@ -1,0 +1,105 @@
+"""A worker put together as the settings want it."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import typer
+
+from herdsman.ports import WorkQueue
+from herdsman.settings import Settings
+from herdsman.settings.surroundings import harmless_environment, visible_gpus
+from herdsman.wiring import SystemClock, whereabouts
+from herdsman.worker.child import HandlerChild
+from herdsman.worker.fitness import Fitness, Needs
+from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, unseen_gpus
+from herdsman.worker.keeper import Keeper
+from herdsman.worker.registry import Sources
+from herdsman.worker.supervisor import Supervisor
+from herdsman.worker.vital_signs import VitalSigns
+from herdsman.worker.warm import Warm
+from herdsman.worker.watch import DeadMan, Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What was said on the command line."""
+
+    functions: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    isolate: bool = False
+    fake_gpus: int = 0
+    directory: Path
+    """Where it was said: modules are looked for here first."""
+
+
+def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
+    clock, chosen = SystemClock(), settings.worker
+    interval = timedelta(seconds=chosen.heartbeat_interval_sec)
+    sampler = Sampler(_look(settings, choices.fake_gpus), clock, interval)
+    sampler.start()
+    environment, sources = harmless_environment(), _sources(settings, choices)
+    warm = Warm(
+        launch=lambda: HandlerChild(sources, environment, say=typer.echo, sole=True),
+        clock=clock,
+        say=typer.echo,
+        max_jobs=1 if choices.isolate else chosen.worker_max_jobs or None,
+    )
+    needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
+    fitness = Fitness(gpus=sampler.latest, warm=warm, needs=needs)
+    return Supervisor(
+        queue=queue,
+        keeper=Keeper(queue, clock, interval, fitness.report, typer.echo),
+        clock=clock,
+        limits=Limits(
+            self_fence=timedelta(seconds=chosen.self_fence_sec),
+            drain_grace=timedelta(seconds=settings.health.graceful_shutdown_timeout_sec),
+            stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
+        ),
+        warm=warm,
+        say=typer.echo,
+        deadman=DeadMan(
+            unowned_after=_span(chosen.worker_unowned_sec), max_lifetime=_span(chosen.worker_max_lifetime_sec)
+        ),
+    )
+
+
+@contextmanager
+def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
+    """A supervisor that stands still is ended: its job's process dies with it, and another worker gets the job."""
+    chosen = settings.worker
+    signs = VitalSigns(
+        threshold=settings.watchdog.watchdog_threshold_sec,
+        interval=settings.watchdog.watchdog_interval_sec,
+        readiness=settings.watchdog.readiness_threshold_sec,
+        crash_dir=whereabouts(settings).directory / "crashes",
+        address=(chosen.worker_health_host, chosen.worker_health_port) if chosen.worker_health_port else None,
+        say=typer.echo,
+    )
+    supervisor.alive, supervisor.keeper.alive = signs.supervisor.beat, signs.keeper.beat
+    with signs.shown(lambda: supervisor.warm.ready):
+        yield
+
+
+def _sources(settings: Settings, choices: Choices) -> Sources:
+    chosen = settings.worker
+    written = tuple(line.strip() for line in (chosen.worker_exec or "").splitlines() if line.strip())
+    return Sources(
+        functions=(*chosen.worker_handlers, *choices.functions),
+        modules=(*chosen.worker_modules, *choices.modules),
+        commands=(*written, *choices.commands),
+        paths=(str(choices.directory),),
+    )
+
+
+def _span(seconds: float) -> timedelta | None:
+    return timedelta(seconds=seconds) if seconds else None
+
+
+def _look(settings: Settings, fake: int) -> Look:
+    if fake:
+        return fake_gpus(fake)
+    return Nvml(visible_gpus()) if settings.worker.enable_nvml else unseen_gpus

@@ -1,0 +1,132 @@
+"""The server, for programs with an event loop."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, Self, Unpack
+
+import httpx
+
+from herdsman.client import calls
+from herdsman.client.async_handle import AsyncJobHandle
+from herdsman.client.client import PATIENCE, TIMEOUT, WINDOW
+from herdsman.client.connection import Waiting
+from herdsman.client.handle import KEEP
+from herdsman.client.listing import Listing
+from herdsman.client.options import SharedOptions, SubmitOptions
+from herdsman.client.retries import Patience
+from herdsman.client.submitting import Submitting
+from herdsman.client.transport import Transport
+from herdsman.client.waiting import Seconds, span
+from herdsman.client.watching import LogLine
+from herdsman.client.workers import WorkerOut
+from herdsman.ports import Clock
+from herdsman.wire.ids import new_job_id
+from herdsman.wire.jobs import EventOut, JobOut
+
+
+class AsyncClient:
+    """The twin of `Client`; its methods do the same, and are explained there."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: Seconds = TIMEOUT,
+        patience: Seconds = PATIENCE,
+        agent: str | None = None,
+        on_version: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._transport = Transport(
+            Waiting(clock, transport),
+            url=url,
+            token=token,
+            timeout=span(timeout),
+            patience=Patience(most=span(patience)),
+            on_version=on_version,
+        )
+        self._submitting = Submitting(self._transport, agent=agent, new_job_id=new_job_id)
+        self._listing = Listing(self._transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def submit(
+        self,
+        type: str,  # noqa: A002
+        payload: object = None,
+        **options: Unpack[SubmitOptions],
+    ) -> AsyncJobHandle:
+        done = await self._submitting.submit(type, payload, options)
+        return AsyncJobHandle(self._transport, done.job_id, created=done.created)
+
+    async def submit_many(
+        self,
+        type: str,  # noqa: A002
+        payloads: Iterable[object],
+        **options: Unpack[SharedOptions],
+    ) -> list[AsyncJobHandle]:
+        done = await self._submitting.submit_many(type, payloads, options)
+        return [AsyncJobHandle(self._transport, each.job_id, created=each.created) for each in done]
+
+    def map(
+        self,
+        type: str,  # noqa: A002
+        payloads: Iterable[object],
+        *,
+        window: int = WINDOW,
+        patience: Seconds | None = None,
+        return_exceptions: bool = False,
+        **options: Unpack[SharedOptions],
+    ) -> AsyncIterator[Any]:
+        return self._submitting.map(
+            type, payloads, options, window=window, patience=patience, keep_errors=return_exceptions
+        )
+
+    def job(self, job_id: str) -> AsyncJobHandle:
+        return AsyncJobHandle(self._transport, job_id)
+
+    def jobs(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        type: str | None = None,  # noqa: A002
+        agent: str | None = None,
+        pool: str | None = None,
+        tag: str | None = None,
+        failure_class: str | None = None,
+    ) -> AsyncIterator[JobOut]:
+        return self._listing.jobs(
+            states=(state,) if isinstance(state, str) else tuple(state),
+            kind=type,
+            agent=agent,
+            pool=pool,
+            tag=tag,
+            failure_class=failure_class,
+        )
+
+    async def cancel(self, job_id: str) -> str:
+        return await self.job(job_id).cancel()
+
+    async def retry(self, job_id: str, payload: object = KEEP) -> AsyncJobHandle:
+        handle = self.job(job_id)
+        await handle.retry(payload)
+        return handle
+
+    def logs(self, job_id: str, *, follow: bool = False) -> AsyncIterator[LogLine]:
+        return self.job(job_id).logs(follow=follow)
+
+    async def workers(self) -> tuple[WorkerOut, ...]:
+        return await self._transport.send(calls.workers())
+
+    def events(
+        self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None
+    ) -> AsyncIterator[EventOut]:
+        return self._listing.events(since=since, kind=kind, job_id=job_id)

@@ -1,0 +1,135 @@
+"""What people and their programs ask of the server, one function for each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from herdsman.client.answers import Answer, body_of, nothing, refusal
+from herdsman.client.call import Call, built, get, named, post
+from herdsman.client.workers import WorkerOut, WorkersOut
+from herdsman.wire.jobs import (
+    AttemptsOut,
+    CancelOut,
+    EventsOut,
+    JobDetail,
+    JobIn,
+    JobsIn,
+    JobsOut,
+    LogsOut,
+    ResultOut,
+    RetryIn,
+    SubmittedManyOut,
+    SubmittedOut,
+)
+
+MOST_WORKERS = 200
+NOT_FINISHED = "urn:herdsman:not-finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A job as it was seen, and the mark by which the server tells whether it has changed since."""
+
+    job: JobDetail
+    mark: str | None
+
+
+def submit(job: JobIn) -> Call[SubmittedOut]:
+    return post("/jobs/submit", body_of(SubmittedOut), job)
+
+
+def submit_many(jobs: Sequence[JobIn]) -> Call[SubmittedManyOut]:
+    return post("/jobs/submit/batch", body_of(SubmittedManyOut), built(lambda: JobsIn(jobs=tuple(jobs))))
+
+
+def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
+    """None when the job is as it was when `mark` was given."""
+    return Call(
+        method="GET",
+        path=f"/jobs/{named('job_id', job_id)}",
+        read=_looked,
+        headers={} if mark is None else {"If-None-Match": mark},
+        also=frozenset({304}) if mark is not None else frozenset(),
+    )
+
+
+def result(job_id: str) -> Call[ResultOut | None]:
+    """None while the job has not ended."""
+    return get(f"/jobs/{named('job_id', job_id)}/result", _result, also=frozenset({409}))
+
+
+def jobs(
+    *,
+    states: Sequence[str],
+    kind: str | None,
+    agent: str | None,
+    pool: str | None,
+    tag: str | None,
+    failure_class: str | None,
+    after: str | None,
+    limit: int,
+) -> Call[JobsOut]:
+    asked = {
+        "state": tuple(states),
+        "type": kind,
+        "agent": agent,
+        "pool": pool,
+        "tag": tag,
+        "failure_class": failure_class,
+        "after": after,
+        "limit": limit,
+    }
+    return get("/jobs", body_of(JobsOut), asked)
+
+
+def attempts(job_id: str) -> Call[AttemptsOut]:
+    return get(f"/jobs/{named('job_id', job_id)}/attempts", body_of(AttemptsOut))
+
+
+def history(job_id: str, since: str | None) -> Call[EventsOut]:
+    return get(f"/jobs/{named('job_id', job_id)}/events", body_of(EventsOut), {"since": since})
+
+
+def logs(job_id: str, since: str | None) -> Call[LogsOut]:
+    return get(f"/jobs/{named('job_id', job_id)}/logs", body_of(LogsOut), {"since": since})
+
+
+def cancel(job_id: str) -> Call[CancelOut]:
+    return post(f"/jobs/{named('job_id', job_id)}/cancel", body_of(CancelOut))
+
+
+def retry(job_id: str, body: RetryIn) -> Call[None]:
+    return post(f"/jobs/{named('job_id', job_id)}/retry", nothing, body)
+
+
+def workers() -> Call[tuple[WorkerOut, ...]]:
+    return get("/workers", lambda answer: body_of(WorkersOut)(answer).workers, {"limit": MOST_WORKERS})
+
+
+def events(*, since: int | None, last: str | None, kind: str | None, job_id: str | None) -> Call[object]:
+    """`last` is the id of the last event that arrived; the server goes on behind it."""
+    return Call(
+        method="GET",
+        path="/events",
+        read=lambda _: None,
+        params=tuple(
+            (name, str(value))
+            for name, value in {"since": since, "kind": kind, "job_id": job_id}.items()
+            if value is not None
+        ),
+        headers={} if last is None else {"Last-Event-ID": last},
+    )
+
+
+def _looked(answer: Answer) -> Look | None:
+    if answer.status == 304:
+        return None
+    return Look(body_of(JobDetail)(answer), answer.headers.get("etag"))
+
+
+def _result(answer: Answer) -> ResultOut | None:
+    if answer.status == 409:
+        found = answer.problem()
+        if found is not None and found.type == NOT_FINISHED:
+            return None
+        raise refusal(answer)
+    return body_of(ResultOut)(answer)

@@ -1,0 +1,150 @@
+"""The server, for programs that block: hand in jobs, wait for results, look and intervene."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Self, Unpack
+
+import httpx
+
+from herdsman.client import calls
+from herdsman.client.connection import Blocking
+from herdsman.client.driving import iterate, run
+from herdsman.client.handle import KEEP, JobHandle
+from herdsman.client.listing import Listing
+from herdsman.client.options import SharedOptions, SubmitOptions
+from herdsman.client.retries import Patience
+from herdsman.client.submitting import Submitting
+from herdsman.client.transport import Transport
+from herdsman.client.waiting import Seconds, span
+from herdsman.client.watching import LogLine
+from herdsman.client.workers import WorkerOut
+from herdsman.ports import Clock
+from herdsman.wire.ids import new_job_id
+from herdsman.wire.jobs import EventOut, JobOut
+
+TIMEOUT = timedelta(seconds=30)
+PATIENCE = Patience().most
+WINDOW = 100
+
+
+class Client:
+    """Safe to share between threads.
+
+    `timeout` limits every single request, `patience` how long one is repeated while the server cannot be
+    reached. `agent` is for whom jobs run that name nobody else.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: Seconds = TIMEOUT,
+        patience: Seconds = PATIENCE,
+        agent: str | None = None,
+        on_version: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._transport = Transport(
+            Blocking(clock, transport),
+            url=url,
+            token=token,
+            timeout=span(timeout),
+            patience=Patience(most=span(patience)),
+            on_version=on_version,
+        )
+        self._submitting = Submitting(self._transport, agent=agent, new_job_id=new_job_id)
+        self._listing = Listing(self._transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        run(self._transport.close())
+
+    def submit(self, type: str, payload: object = None, **options: Unpack[SubmitOptions]) -> JobHandle:  # noqa: A002
+        """Once it returns, the job is stored. No payload means an empty object."""
+        done = run(self._submitting.submit(type, payload, options))
+        return JobHandle(self._transport, done.job_id, created=done.created)
+
+    def submit_many(
+        self,
+        type: str,  # noqa: A002
+        payloads: Iterable[object],
+        **options: Unpack[SharedOptions],
+    ) -> list[JobHandle]:
+        """One job for each payload, in their order, many in one request."""
+        done = run(self._submitting.submit_many(type, payloads, options))
+        return [JobHandle(self._transport, each.job_id, created=each.created) for each in done]
+
+    def map(
+        self,
+        type: str,  # noqa: A002
+        payloads: Iterable[object],
+        *,
+        window: int = WINDOW,
+        patience: Seconds | None = None,
+        return_exceptions: bool = False,
+        **options: Unpack[SharedOptions],
+    ) -> Iterator[Any]:
+        """Results in the order of the payloads, as they come; at most `window` jobs are handed in ahead.
+
+        `patience` limits the wait for each result. A failed job raises, or is returned as its error; jobs that
+        were handed in already go on in either case.
+        """
+        return iterate(
+            self._submitting.map(
+                type, payloads, options, window=window, patience=patience, keep_errors=return_exceptions
+            )
+        )
+
+    def job(self, job_id: str) -> JobHandle:
+        """A handle for a job that was submitted elsewhere; nothing is asked yet."""
+        return JobHandle(self._transport, job_id)
+
+    def jobs(
+        self,
+        *,
+        state: str | Sequence[str] = (),
+        type: str | None = None,  # noqa: A002
+        agent: str | None = None,
+        pool: str | None = None,
+        tag: str | None = None,
+        failure_class: str | None = None,
+    ) -> Iterator[JobOut]:
+        """All that match, newest first, fetched page by page."""
+        return iterate(
+            self._listing.jobs(
+                states=(state,) if isinstance(state, str) else tuple(state),
+                kind=type,
+                agent=agent,
+                pool=pool,
+                tag=tag,
+                failure_class=failure_class,
+            )
+        )
+
+    def cancel(self, job_id: str) -> str:
+        return self.job(job_id).cancel()
+
+    def retry(self, job_id: str, payload: object = KEEP) -> JobHandle:
+        handle = self.job(job_id)
+        handle.retry(payload)
+        return handle
+
+    def logs(self, job_id: str, *, follow: bool = False) -> Iterator[LogLine]:
+        return self.job(job_id).logs(follow=follow)
+
+    def workers(self) -> tuple[WorkerOut, ...]:
+        """The newest 200, with what each said of itself last."""
+        return run(self._transport.send(calls.workers()))
+
+    def events(
+        self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None
+    ) -> Iterator[EventOut]:
+        """All that happens from now on, or from behind the event `since`; it ends when you stop asking."""
+        return iterate(self._listing.events(since=since, kind=kind, job_id=job_id))

@@ -1,0 +1,129 @@
+"""Who holds this token? Asked of the database at most every few seconds for each, and remembered in between."""
+
+import hmac
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import timedelta
+
+from herdsman.control.keyring import Keyring
+from herdsman.control.services import Services
+from herdsman.core.access import Caller, Role, Token
+from herdsman.core.errors import Unauthenticated
+from herdsman.core.states import SERVING, WorkerState
+from herdsman.core.token_text import token_id
+from herdsman.ports import Clock
+from herdsman.store import tokens
+from herdsman.store.database import Tx
+
+REMEMBERED = timedelta(seconds=3)
+MOST_REMEMBERED = 20_000
+ADMIN_KEY = "admin-api-key"
+_NOBODYS = "0" * 64
+_REFUSED = "the token is not known, has expired or was revoked: ask an admin for a new one"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    caller: Caller
+    good_until: float
+
+
+class Authenticator:
+    """Safe to be used by many threads."""
+
+    def __init__(
+        self,
+        services: Services,
+        clock: Clock,
+        keyring: Keyring,
+        *,
+        admin_key: str | None = None,
+        remembered: timedelta = REMEMBERED,
+        most: int = MOST_REMEMBERED,
+    ) -> None:
+        self._services = services
+        self._clock = clock
+        self._keyring = keyring
+        self._admin = None if admin_key is None else keyring.hash(admin_key)
+        self._remembered = remembered
+        self._most = most
+        # By their hashes: not even the memory of this process holds a token longer than its request.
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def known(self, secret: str) -> Caller | None:
+        """Who it was a moment ago; asks nobody."""
+        found = self._recall(self._keyring.hash(secret))
+        return found.caller if found and self._clock.monotonic() < found.good_until else None
+
+    def met(self, secret: str) -> bool:
+        """Whether it was good once, however long ago: its bearer is not guessing."""
+        return self._recall(self._keyring.hash(secret)) is not None
+
+    def verify(self, secret: str) -> Caller:
+        """Raises `Unauthenticated`, with the same words whatever is wrong with it."""
+        hashed = self._keyring.hash(secret)
+        if self._admin is not None and hmac.compare_digest(hashed, self._admin):
+            return Caller(token_id=ADMIN_KEY, role=Role.ADMIN, name=ADMIN_KEY)
+        named = token_id(secret)
+        if named is None:
+            raise Unauthenticated(_REFUSED)
+        asked_at = self._clock.monotonic()
+        found = self._services.database.read(lambda tx: _look(tx, named, hashed))
+        if found is None:
+            self._forget(hashed)
+            raise Unauthenticated(_REFUSED)
+        caller, left = found
+        life = self._remembered if left is None else min(self._remembered, left)
+        self._remember(hashed, _Known(caller, asked_at + life.total_seconds()))
+        return caller
+
+    def forget(self, token_id: str) -> None:
+        """It was revoked here: this process need not wait for its memory to fade."""
+        with self._lock:
+            for hashed in [each for each, known in self._known.items() if known.caller.token_id == token_id]:
+                del self._known[hashed]
+
+    def _recall(self, hashed: str) -> _Known | None:
+        with self._lock:
+            return self._known.get(hashed)
+
+    def _remember(self, hashed: str, known: _Known) -> None:
+        with self._lock:
+            self._known[hashed] = known
+            self._known.move_to_end(hashed)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+
+    def _forget(self, hashed: str) -> None:
+        with self._lock:
+            self._known.pop(hashed, None)
+
+
+def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None] | None:
+    """One query and one comparison whatever is wrong, so that the time it takes tells nothing."""
+    found = tokens.find(tx, named)
+    same = hmac.compare_digest(hashed, found[1] if found else _NOBODYS)
+    if found is None or not same or not found[0].live(tx.now()) or not _serves(found[0], found[2]):
+        return None
+    token = found[0]
+    return _caller(token, tx), None if token.expires_at is None else token.expires_at - tx.now()
+
+
+def _serves(token: Token, state: WorkerState | None) -> bool:
+    """The token of a worker dies with it."""
+    return token.worker_id is None or state in SERVING
+
+
+def _caller(token: Token, tx: Tx) -> Caller:
+    return Caller(
+        token_id=token.id,
+        role=token.role,
+        name=token.name,
+        agent=token.agent,
+        worker_id=token.worker_id,
+        incarnation=token.incarnation,
+        pool=token.pool,
+        ageing=token.ageing(tx.now()),
+    )

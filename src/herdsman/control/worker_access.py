@@ -1,0 +1,30 @@
+"""What a new machine is given so that its worker finds us: the address, its name, and a token that is good once."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from herdsman.control.commands.tokens import create_bootstrap
+from herdsman.control.keyring import Keyring
+from herdsman.control.services import Services
+from herdsman.core.model import PoolId, WorkerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAccess:
+    services: Services
+    keyring: Keyring
+    url: Callable[[], str]
+    """Where a worker reaches the API; known once it listens."""
+
+    def environment(self, worker_id: WorkerId, pool: PoolId) -> Mapping[str, str]:
+        issued = create_bootstrap(self.services, self.keyring, worker_id, pool)
+        return {
+            "HERDSMAN_WORKER_ID": worker_id,
+            "HERDSMAN_API_URL": self.url(),
+            "HERDSMAN_BOOTSTRAP_TOKEN": issued.secret,
+        }
+
+
+def by_name_only(worker_id: WorkerId, _pool: PoolId) -> Mapping[str, str]:
+    """For workers that find their way themselves: beside the database, or started by a command of the user's."""
+    return {"HERDSMAN_WORKER_ID": worker_id}

@@ -1,0 +1,227 @@
+"""Attends to one order: the jobs that a handler's process works on at the moment, until each has its end."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from herdsman.core.model import Claim, ClaimKey, Failure
+from herdsman.core.retry import FailureClass
+from herdsman.core.work import Done, Ending, Failed, GivenBack, Progress
+from herdsman.ports import Clock
+from herdsman.worker.child import Child, Exit
+from herdsman.worker.errands import Errands
+from herdsman.worker.failures import CANCELLED
+from herdsman.worker.keeper import Keeper
+from herdsman.worker.logs import MOST_BYTES, MOST_LINES, LogBook, split_lines
+from herdsman.worker.registry import HandlerSpec
+from herdsman.worker.warm import Warm
+from herdsman.worker.watch import Leaving, Limits, Stop, must_stop
+
+TICK = timedelta(milliseconds=100)
+_MEMORY_LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The claim is another's by now: there is nobody to tell."""
+
+    key: ClaimKey
+    why: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Task:
+    """One job at work."""
+
+    claim: Claim
+    deadline: float | None
+    book: LogBook
+    word: Mapping[str, Any] | None = None
+    """Its last one: a result or a failure."""
+    stop: Stop | None = None
+    kill_at: float = math.inf
+
+
+@dataclass(kw_only=True)
+class Attendant:
+    keeper: Keeper
+    clock: Clock
+    limits: Limits
+    leaving: Callable[[], Leaving]
+    errands: Errands
+    say: Callable[[str], None]
+    _runs: int = field(default=0)
+    _spoke_at: float = field(default=0.0)
+    _look_at: float = field(default=0.0)
+
+    def work(
+        self, claims: Sequence[Claim], spec: HandlerSpec, warm: Warm, claimed_at: float
+    ) -> list[Ending | Abandoned]:
+        """How each of them ended. The claims stay held until they are let go."""
+        tasks = self._tasks(claims)
+        self.keeper.hold({key: task.book for key, task in tasks.items()}, claimed_at)
+        if not warm.check() or (child := warm.child) is None:
+            return [GivenBack(key, "the handler's process had ended before the job began") for key in tasks]
+        self._begin(tasks, spec, child)
+        culprit = self._attend(tasks, spec, child)
+        child.print_to(None)
+        how = None
+        if child.ended():
+            how = warm.bury()
+        else:
+            child.tidy()
+        warm.served(len(tasks))
+        return [_ending(task, how, culprit) for task in tasks.values()]
+
+    def _tasks(self, claims: Sequence[Claim]) -> dict[ClaimKey, Task]:
+        now, share = self.clock.monotonic(), len(claims)
+        return {
+            claim.key: Task(
+                claim=claim,
+                deadline=None if claim.timeout is None else now + claim.timeout.total_seconds(),
+                book=LogBook(lines=MOST_LINES // share, size=MOST_BYTES // share),
+            )
+            for claim in claims
+        }
+
+    def _begin(self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child) -> None:
+        self._runs += 1
+        self._spoke_at = self.clock.monotonic()
+        books = [task.book for task in tasks.values()]
+
+        def write(lines: Sequence[str]) -> None:  # what a batch prints is of all its jobs
+            self._spoke_at = self.clock.monotonic()
+            for book in books:
+                book.add(lines)
+
+        child.print_to(write)
+        jobs = [_job(task, child.workspace(f"{self._runs}-{n}")) for n, task in enumerate(tasks.values())]
+        child.send({"run": self._runs, "type": spec.type, "jobs": jobs})
+
+    def _attend(self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child) -> Stop | None:
+        """Until each has said its last word, or the process is gone; why it was killed, if it was."""
+        by_id = {str(task.claim.key.job_id): task for task in tasks.values()}
+        killed: Stop | None = None
+        while not child.ended():
+            self._hear(child, by_id, TICK.total_seconds())
+            at_work = [task for task in tasks.values() if task.word is None]
+            if not at_work:
+                return None
+            killed = killed or self._judge_all(at_work, spec, child)
+        self._hear(child, by_id, 0)  # what it had said before it ended still counts
+        return killed
+
+    def _judge_all(self, at_work: Sequence[Task], spec: HandlerSpec, child: Child) -> Stop | None:
+        now = self.clock.monotonic()
+        for task in at_work:
+            self._judge(task, spec, child, now)
+        over = next((task.stop for task in at_work if now >= task.kill_at), None)
+        if over is None and self._too_big(spec, child, now):
+            over = Stop.MEMORY
+        if over is not None:
+            child.kill()
+        return over
+
+    def _too_big(self, spec: HandlerSpec, child: Child, now: float) -> bool:
+        if spec.memory_limit_mb is None or now < self._look_at:
+            return False
+        self._look_at = now + _MEMORY_LOOK_S
+        return child.memory_mb() > spec.memory_limit_mb
+
+    def _judge(self, task: Task, spec: HandlerSpec, child: Child, now: float) -> None:
+        stop = must_stop(
+            task.claim.key,
+            now=now,
+            heard=self.keeper.heard,
+            leaving=self.leaving(),
+            limits=self.limits,
+            deadline=task.deadline,
+            stalls_at=None if spec.stall_seconds is None else self._spoke_at + spec.stall_seconds,
+        )
+        if stop is None or (task.stop is not None and (task.stop.at_once or not stop.at_once)):
+            return
+        task.stop = stop
+        task.kill_at = now if stop.at_once else now + self.limits.stop_grace.total_seconds()
+        self.say(f"job {task.claim.key.job_id} is stopped: {stop.value}")
+        child.send({"run": self._runs, "cancel": task.claim.key.job_id})
+
+    def _hear(self, child: Child, by_id: Mapping[str, Task], wait_s: float) -> None:
+        for answer in child.listen(wait_s):
+            if "nonsense" in answer:
+                for task in by_id.values():
+                    task.word = task.word or {"failure": "user_error", "error": answer["nonsense"]}
+                child.kill()
+                continue
+            job_id = answer.get("job")
+            task = by_id.get(job_id) if isinstance(job_id, str) else None
+            if task is not None and task.word is None and answer.get("run") == self._runs:
+                self._spoke_at = self.clock.monotonic()
+                self._take(task, answer, child)
+
+    def _take(self, task: Task, answer: Mapping[str, Any], child: Child) -> None:
+        if "result" in answer or "failure" in answer:
+            task.word = answer
+        elif "progress" in answer:
+            self._note_progress(task.claim.key, answer)
+        elif "log" in answer:
+            task.book.add([piece for line in str(answer["log"]).splitlines() for piece in split_lines(line)])
+        elif answer.get("checkpoint") in ("get", "put"):
+            self.errands.run(task.claim.key, answer, child.send)
+
+    def _note_progress(self, key: ClaimKey, answer: Mapping[str, Any]) -> None:
+        done, note = answer["progress"], answer.get("note")
+        if isinstance(done, int | float) and math.isfinite(done) and 0 <= done <= 1:
+            text = None if note is None else str(note).replace("\0", "")[:1000]
+            self.keeper.note_progress(key, Progress(done=float(done), note=text))
+
+
+def _job(task: Task, workspace: str) -> dict[str, object]:
+    claim = task.claim
+    return {
+        "job_id": claim.key.job_id,
+        "payload": claim.payload,
+        "attempt": claim.attempt,
+        "seconds": None if claim.timeout is None else claim.timeout.total_seconds(),
+        "workspace": workspace,
+    }
+
+
+def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Abandoned:
+    """`culprit` is why the process was stopped, where it was: for this job, or for another one of its batch."""
+    key, stop, word = task.claim.key, task.stop, task.word
+    if stop is Stop.LOST:
+        return Abandoned(key, stop.value)
+    if word is not None and "result" in word:
+        return Done(key, word["result"])  # it was finished; whether that still counts is decided at the queue
+    if stop in (Stop.TIMEOUT, Stop.STALLED):
+        return _failed(key, FailureClass.TIMEOUT, stop.value)
+    if stop is not None:
+        return GivenBack(key, stop.value)
+    if word is not None:
+        return Failed(key, _reported(word))
+    if culprit is Stop.MEMORY:
+        return _failed(key, FailureClass.OUT_OF_MEMORY, culprit.value)
+    if culprit is not None:
+        return GivenBack(key, f"another job of its batch had to be stopped: {culprit.value}")
+    starved = how is not None and how.out_of_memory
+    kind = FailureClass.OUT_OF_MEMORY if starved else FailureClass.JOB_ERROR
+    return _failed(key, kind, f"the handler's process {how} without a word")
+
+
+def _reported(word: Mapping[str, object]) -> Failure:
+    """The handler says which class its failure is of, but only those that it can know about."""
+    said = str(word["failure"])
+    error = str(word.get("error", ""))
+    if said == CANCELLED:
+        return Failure(
+            kind=FailureClass.JOB_ERROR, error=f"the handler stopped, and nobody had asked: {error}"
+        )
+    known = (FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY, FailureClass.INFRASTRUCTURE)
+    kind = next((each for each in known if each.value == said), FailureClass.JOB_ERROR)
+    return Failure(kind=kind, error=error)
+
+
+def _failed(key: ClaimKey, kind: FailureClass, error: str) -> Failed:
+    return Failed(key, Failure(kind=kind, error=error))

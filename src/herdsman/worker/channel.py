@@ -1,0 +1,111 @@
+"""The handler's side of the line to its supervisor: JSON, one word per line, over a socket."""
+
+import json
+import os
+import select
+import socket
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any
+
+from herdsman.worker.context import Cancelled, TryAgain, UserError
+
+LONGEST_WORD = 16 * 1024 * 1024
+_CHUNK = 1024 * 1024
+
+
+class Channel:
+    """Nothing reads in the background: whoever wants to know looks, so no thread of ours lives beside a handler."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._owner = os.getpid()
+        self._sending = Lock()
+        self._reading = Lock()
+        self._unread = bytearray()
+        self._orders: list[Any] = []
+        self._replies: dict[int, Any] = {}
+        self._cancelled: set[str] = set()
+        self._asked = 0
+        self._run = 0
+
+    def next_order(self) -> Any:
+        """Waits for the next jobs; None when the supervisor has hung up."""
+        self._leave_forks()
+        with self._reading:
+            while not self._orders:
+                if not self._read():
+                    return None
+            order = self._orders.pop(0)
+        self._run, self._cancelled = order["run"], set()
+        return order
+
+    def send(self, word: Mapping[str, object]) -> None:
+        line = json.dumps({"run": self._run, **word}, allow_nan=False).encode() + b"\n"
+        if len(line) > LONGEST_WORD:
+            raise UserError(f"one answer has {len(line):,} bytes, the limit is {LONGEST_WORD:,}")
+        with self._sending:
+            self._connection.sendall(line)
+
+    def answer(self, job_id: str, word: Mapping[str, object]) -> None:
+        self._leave_forks()
+        self.send({"job": job_id, **word})
+
+    def tell(self, job_id: str, word: Mapping[str, object]) -> None:
+        self.send({"job": job_id, **word})
+
+    def ask(self, job_id: str, word: Mapping[str, object]) -> Any:
+        with self._reading:
+            self._asked += 1
+            number = self._asked
+            self.send({"job": job_id, "ask": number, **word})
+            while number not in self._replies:
+                if not self._read():
+                    raise Cancelled("the supervisor has gone")
+            return _value(self._replies.pop(number))
+
+    def cancelled(self, job_id: str) -> bool:
+        """One that waits for an answer reads for all of us."""
+        if self._reading.acquire(blocking=False):
+            try:
+                while select.select([self._connection], [], [], 0)[0]:
+                    if not self._read():
+                        return True
+            finally:
+                self._reading.release()
+        return job_id in self._cancelled
+
+    def _read(self) -> bool:
+        got = self._connection.recv(_CHUNK)
+        self._unread += got
+        if b"\n" in got:  # an order may be large, and is looked through once
+            *lines, self._unread = self._unread.split(b"\n")
+            for line in lines:
+                self._take(json.loads(line))
+        return bool(got)
+
+    def _take(self, word: Any) -> None:
+        if "cancel" in word:
+            if word["run"] == self._run:
+                self._cancelled.add(word["cancel"])
+        elif "reply" in word:
+            self._replies[word["reply"]] = word
+        else:
+            self._orders.append(word)
+
+    def _leave_forks(self) -> None:
+        """A fork of the handler that comes back here would run our jobs a second time."""
+        if os.getpid() != self._owner:
+            os._exit(0)
+
+
+def _value(reply: Any) -> Any:
+    match reply.get("error"):
+        case None:
+            return reply.get("value")
+        case {"kind": "refused", "said": said}:
+            raise ValueError(said)
+        case {"said": said}:
+            raise TryAgain(f"the checkpoint could not be reached: {said}")
+        case _:
+            raise TryAgain("the checkpoint could not be reached")

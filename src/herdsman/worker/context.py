@@ -1,0 +1,108 @@
+"""What a handler is given: its job, and the words that it may say about it."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, Protocol
+from weakref import finalize
+
+
+class UserError(Exception):
+    """The job can never succeed as it is: it is not tried again."""
+
+
+class TryAgain(Exception):
+    """The machine or a service failed, and not the job: it is tried again later."""
+
+
+class Cancelled(Exception):
+    """The job was asked to stop, and does."""
+
+
+class Link(Protocol):
+    """The way from a job to its supervisor."""
+
+    def tell(self, job_id: str, word: Mapping[str, object]) -> None: ...
+
+    def ask(self, job_id: str, word: Mapping[str, object]) -> Any: ...
+
+    def cancelled(self, job_id: str) -> bool: ...
+
+
+@dataclass(slots=True)
+class Alone:
+    """Without a supervisor, as in the tests of a handler: what is said is kept here."""
+
+    said: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
+    saved: Any = None
+    stop: bool = False
+
+    def tell(self, job_id: str, word: Mapping[str, object]) -> None:  # noqa: ARG002  there is only one job
+        self.said.append(word)
+
+    def ask(self, job_id: str, word: Mapping[str, object]) -> Any:  # noqa: ARG002
+        if word["checkpoint"] == "put":
+            self.saved = word["value"]
+        return self.saved
+
+    def cancelled(self, job_id: str) -> bool:  # noqa: ARG002
+        return self.stop
+
+
+@dataclass(slots=True, kw_only=True, weakref_slot=True, eq=False)
+class JobContext:
+    """One attempt at one job. Its words may be said from any thread of the handler."""
+
+    type: str
+    payload: Any = field(default_factory=dict[str, Any])
+    job_id: str = "job"
+    attempt: int = 1
+    deadline: float | None = None
+    """When its time is up, on `time.monotonic()`; None when it has no timeout."""
+    place: Path | None = None
+    link: Link = field(default_factory=Alone)
+
+    @property
+    def workspace(self) -> Path:
+        """A directory for this attempt alone; it is deleted when the attempt ends."""
+        if self.place is None:
+            self.place = Path(mkdtemp(prefix="herdsman-job-"))
+            finalize(self, rmtree, self.place, ignore_errors=True)
+        self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self.place
+
+    def remaining(self) -> float | None:
+        """Seconds until its time is up, never below 0; None when it has no timeout."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def progress(self, done: float, note: str | None = None) -> None:
+        """How far it has come, from 0 to 1, and a word about it. It goes out with the next heartbeat."""
+        if not math.isfinite(done):
+            raise ValueError(f"progress is {done}: it must be from 0 to 1")
+        share = min(1.0, max(0.0, float(done)))
+        self.link.tell(self.job_id, {"progress": share, "note": None if note is None else str(note)})
+
+    def log(self, text: str) -> None:
+        """A line for the log of this attempt; what the handler prints goes there too."""
+        self.link.tell(self.job_id, {"log": str(text)})
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the job should stop now: cancelled, out of time, or its worker leaves."""
+        return self.link.cancelled(self.job_id)
+
+    def raise_if_cancelled(self) -> None:
+        if self.cancelled:
+            raise Cancelled(f"job {self.job_id} was asked to stop")
+
+    def checkpoint(self) -> Any:
+        """What an earlier attempt of this job saved; None when there is nothing."""
+        return self.link.ask(self.job_id, {"checkpoint": "get"})
+
+    def save_checkpoint(self, value: object) -> None:
+        """JSON for the next attempt, should this one not come to its end; it replaces what was there."""
+        self.link.ask(self.job_id, {"checkpoint": "put", "value": value})

@@ -1,0 +1,60 @@
+"""Checkpoints are fetched and brought by a thread of their own, so that a slow queue never delays a stop."""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import BoundedSemaphore
+from typing import Any
+
+from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.core.model import ClaimKey
+from herdsman.ports import Clock, WorkQueue
+
+MOST_AT_ONCE = 16
+_TRIES = 5
+_PAUSE = timedelta(seconds=1)
+
+Reply = Callable[[Mapping[str, object]], None]
+
+
+class Errands:
+    def __init__(self, queue: WorkQueue, clock: Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="errands")
+        self._room = BoundedSemaphore(MOST_AT_ONCE)
+
+    def run(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:
+        number = answer.get("ask")
+        if not self._room.acquire(blocking=False):
+            reply({"reply": number, "error": {"said": f"more than {MOST_AT_ONCE} were asked for at once"}})
+            return
+        self._thread.submit(self._go, key, answer, reply)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _go(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:
+        try:
+            reply({"reply": answer.get("ask"), **self._outcome(key, answer)})
+        finally:
+            self._room.release()
+
+    def _outcome(self, key: ClaimKey, answer: Mapping[str, Any]) -> Mapping[str, object]:
+        last = ""
+        for _ in range(_TRIES):
+            try:
+                return {"value": self._once(key, answer)}
+            except InvalidRequest as error:
+                return {"error": {"kind": "refused", "said": str(error)}}
+            except (StaleWrite, NotFound) as error:
+                return {"error": {"said": str(error)}}
+            except HerdsmanError as error:
+                last = str(error)
+                self._clock.sleep(_PAUSE)
+        return {"error": {"said": last}}
+
+    def _once(self, key: ClaimKey, answer: Mapping[str, Any]) -> object:
+        if answer["checkpoint"] == "put":
+            return self._queue.put_checkpoint(key, answer.get("value"))
+        return self._queue.get_checkpoint(key)

@@ -1,0 +1,170 @@
+"""The jobs of a work queue as the messages of a mailbox."""
+
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.core.model import Claim, ClaimKey, Failure, JobId
+from herdsman.core.retry import FailureClass
+from herdsman.core.work import Ask, Done, Ending, Failed, GivenBack, Told
+from herdsman.ports import WorkQueue
+from herdsman.worker.loops.heartbeat import Ticks
+from herdsman.worker.loops.held_claims import HeldClaims
+from herdsman.worker.loops.mailbox import Message
+from herdsman.worker.loops.requests import MainLoopRequest
+
+logger = logging.getLogger(__name__)
+
+Body = MainLoopRequest[object]
+
+LONGEST_WAIT = 5.0
+LONGEST_ERROR = 8000
+TRIES = 5
+
+
+class WorkQueueMailbox:
+    """Receive is a claim, ack the end with its result, nack a failure or a return, extend keeps the claim.
+
+    When a message fails, the queue's own rules say when it runs again; the visibility timeout of a nack has no say.
+    """
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        types: Sequence[str] = (),
+        *,
+        batch: int = 1,
+        beat_interval: float = 5.0,
+        fence: float = 25.0,
+        retry_delay: float = 0.5,
+        clock: Ticks = time,
+    ) -> None:
+        self._queue = queue
+        self._ask = Ask(types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True)
+        self._clock = clock
+        self._retry_delay = retry_delay
+        self._held = HeldClaims(queue, clock, interval=beat_interval, fence=fence)
+        self._woken = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        """The queue wants no more of this worker."""
+        return self._held.drain
+
+    def close(self) -> None:
+        """Stop beating and say that this worker leaves; give back its messages before."""
+        self._held.close()
+        self._queue.leave()
+
+    def send(self, body: Body) -> str:
+        raise InvalidRequest(f"{body.request!r} cannot be sent through a worker: submit it as a job")
+
+    def receive(
+        self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30
+    ) -> list[Message[Body]]:
+        """Asks in short steps, so that a wake is heard."""
+        self._held.start()
+        self._woken.clear()
+        until = self._clock.monotonic() + wait_time_seconds
+        while not self.closed:
+            begun = self._clock.monotonic()
+            claims = self._claim(timedelta(seconds=max(0.0, min(LONGEST_WAIT, until - begun))))
+            if claims:
+                return [self._message(claim, visibility_timeout, begun) for claim in claims]
+            if self._woken.is_set() or self._clock.monotonic() >= until:
+                break
+        return []
+
+    def ack(self, message: Message[Body], output: object = None) -> None:
+        key = _key(message)
+        told = self._finish(Done(key, output))
+        if told.refused is not None:  # such a result is never taken, and neither would the next one be
+            self._finish(Failed(key, Failure(kind=FailureClass.USER_ERROR, error=told.refused)))
+
+    def nack(
+        self,
+        message: Message[Body],
+        *,
+        visibility_timeout: float = 0,  # noqa: ARG002  the queue's own rules decide
+        error: BaseException | None = None,
+    ) -> None:
+        key = _key(message)
+        self._finish(
+            GivenBack(key, "its loop gave it back") if error is None else Failed(key, _failure(error))
+        )
+
+    def bury(self, message: Message[Body], error: BaseException) -> None:
+        self._finish(Failed(_key(message), Failure(kind=FailureClass.USER_ERROR, error=_text(error))))
+
+    def extend(self, message: Message[Body], visibility_timeout: float) -> None:
+        key = _key(message)
+        if not self._held.extend(key, visibility_timeout):
+            self._finish(GivenBack(key, "it was cancelled"))
+            raise StaleWrite(f"job {key.job_id} was cancelled: stop working on it")
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def _claim(self, wait: timedelta) -> Sequence[Claim]:
+        try:
+            claims = self._queue.claim(self._ask, wait)
+        except (StaleWrite, NotFound) as error:
+            self._held.dismiss(str(error))
+            return ()
+        except HerdsmanError as error:
+            logger.warning("no job could be asked for: %s; the next try follows", error)
+            self._ask = replace(self._ask, resume=True)  # the answer may have been lost, and not the claim
+            self._woken.wait(self._retry_delay)
+            return ()
+        self._ask = replace(self._ask, resume=False)
+        return claims
+
+    def _message(self, claim: Claim, visibility_timeout: float, claimed_at: float) -> Message[Body]:
+        self._held.hold(claim.key, visibility_timeout, claimed_at)
+        return Message(
+            id=claim.key.job_id,
+            body=MainLoopRequest(request=claim.payload),
+            receipt_handle=str(claim.key.token),
+            delivery_count=claim.attempt,
+            sent_at=None,
+            mailbox=self,
+        )
+
+    def _finish(self, ending: Ending) -> Told:
+        told = self._tell(ending)
+        if told.refused is None or told.stale:
+            self._held.let_go(ending.key)
+        if told.stale:
+            raise StaleWrite(f"job {ending.key.job_id} is another's by now: {told.refused}")
+        return told
+
+    def _tell(self, ending: Ending) -> Told:
+        """An end may be told twice; one that is never told costs the work that was done."""
+        for tried in range(1, TRIES + 1):
+            try:
+                return self._queue.finish([ending]).told[0]
+            except (StaleWrite, NotFound) as error:
+                raise StaleWrite(f"job {ending.key.job_id} is no longer ours: {error}") from error
+            except HerdsmanError:
+                if tried == TRIES:
+                    raise
+                time.sleep(self._retry_delay * tried)
+        raise AssertionError("the last try returns or raises")
+
+
+def _key(message: Message[Body]) -> ClaimKey:
+    return ClaimKey(JobId(message.id), int(message.receipt_handle))
+
+
+def _failure(error: BaseException) -> Failure:
+    kind = FailureClass.OUT_OF_MEMORY if isinstance(error, MemoryError) else FailureClass.JOB_ERROR
+    return Failure(kind=kind, error=_text(error))
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-LONGEST_ERROR:]

@@ -1,0 +1,169 @@
+"""What jobs may run: an allow-list by type. A payload is data, and never says which code is loaded.
+
+A package names its handlers in its own metadata, as a function or as a module of decorated ones:
+
+    [project.entry-points."herdsman.handlers"]
+    render = "mypackage.jobs:render"
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any, TypeVar
+
+from herdsman.worker.demo import demo
+from herdsman.worker.exec_handler import command_handler
+
+GROUP = "herdsman.handlers"
+LARGEST_BATCH = 100
+LONGEST_LINGER_MS = 10_000
+LONGEST_TYPE = 64
+_MARK = "__herdsman_handler__"
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+class UnusableHandler(Exception):
+    """A handler cannot be loaded; the sentence says which, why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSpec:
+    """What the supervisor knows of a handler, without its code."""
+
+    type: str
+    batch: int = 1
+    linger_ms: int = 0
+    stall_seconds: float | None = None
+    memory_limit_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    spec: HandlerSpec
+    run: Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where handlers come from. Nothing is imported until a handler's process loads them."""
+
+    functions: tuple[str, ...] = ()
+    """As `module:function`."""
+    modules: tuple[str, ...] = ()
+    """All decorated functions of each."""
+    commands: tuple[str, ...] = ()
+    """As `type=command {payload.field}`."""
+    paths: tuple[str, ...] = ()
+    """Directories in which Python looks for modules first."""
+    installed: bool = field(default=True)
+    """Whether the handlers of installed packages, and the demo, count."""
+
+
+def handler(
+    type: str,  # noqa: A002  it is the type of jobs, in the word used everywhere
+    *,
+    batch: int = 1,
+    linger_ms: int = 0,
+    stall_seconds: float | None = None,
+    memory_limit_mb: int | None = None,
+) -> Callable[[Function], Function]:
+    """Marks a function as the handler of a type of jobs.
+
+    With `batch` above 1 it gets a list of up to so many `JobContext`s and returns a list of results in their
+    order. Nothing is registered by the mark alone: a worker is told which modules to load.
+    """
+    spec = HandlerSpec(
+        type=type,
+        batch=batch,
+        linger_ms=linger_ms,
+        stall_seconds=stall_seconds,
+        memory_limit_mb=memory_limit_mb,
+    )
+    check_spec(spec)
+
+    def mark(function: Function) -> Function:
+        setattr(function, _MARK, spec)
+        return function
+
+    return mark
+
+
+def check_spec(spec: HandlerSpec) -> None:
+    if not 0 < len(spec.type) <= LONGEST_TYPE:
+        raise ValueError(f"type is {spec.type!r}: it must have 1 to {LONGEST_TYPE} characters")
+    if not 1 <= spec.batch <= LARGEST_BATCH:
+        raise ValueError(f"batch is {spec.batch}: it must be from 1 to {LARGEST_BATCH}")
+    if not 0 <= spec.linger_ms <= LONGEST_LINGER_MS:
+        raise ValueError(f"linger_ms is {spec.linger_ms}: it must be from 0 to {LONGEST_LINGER_MS}")
+    if spec.stall_seconds is not None and not spec.stall_seconds > 0:
+        raise ValueError(f"stall_seconds is {spec.stall_seconds}: it must be over 0")
+    if spec.memory_limit_mb is not None and spec.memory_limit_mb < 1:
+        raise ValueError(f"memory_limit_mb is {spec.memory_limit_mb}: it must be at least 1")
+
+
+def load(sources: Sources) -> dict[str, Handler]:
+    """Every handler by its type. Only for the handler's own process: this imports user code."""
+    found: dict[str, Handler] = {}
+    for origin, each in _all(sources):
+        if each.spec.type in found:
+            raise UnusableHandler(
+                f"{origin} is a second handler for jobs of type {each.spec.type!r}: keep one"
+            )
+        found[each.spec.type] = each
+    if not found:
+        raise UnusableHandler("there is no handler: name a module, a function or a command")
+    return found
+
+
+def _all(sources: Sources) -> Iterator[tuple[str, Handler]]:
+    if sources.installed:
+        yield "the demo", Handler(spec=HandlerSpec(type="demo"), run=demo)
+        for plugin in entry_points(group=GROUP):
+            yield from _named(plugin.value, _imported(plugin), plugin.name)
+    for name in sources.functions:
+        where, _, what = name.partition(":")
+        if not where or not what:
+            raise UnusableHandler(f"the handler {name!r} is not written as module:function")
+        yield from _named(name, _imported(EntryPoint(what, name, GROUP)), what)
+    for name in sources.modules:
+        yield from _named(name, _imported(EntryPoint(name, name, GROUP)), name)
+    for text in sources.commands:
+        yield from _command(text)
+
+
+def _imported(point: EntryPoint) -> object:
+    importlib.invalidate_caches()
+    try:
+        return point.load()
+    except Exception as error:
+        raise UnusableHandler(f"the handler {point.value!r} cannot be imported: {error!r}") from error
+
+
+def _named(origin: str, thing: object, name: str) -> Iterator[tuple[str, Handler]]:
+    """A module stands for its decorated functions; a plain function takes the name it was given."""
+    if isinstance(thing, ModuleType):
+        marked = [each for each in vars(thing).values() if isinstance(_spec(each), HandlerSpec)]
+        if not marked:
+            raise UnusableHandler(f"the module {origin!r} has no function with @handler: add it to one")
+        for each in marked:
+            yield origin, Handler(spec=_spec(each), run=each)
+    elif callable(thing):
+        yield origin, Handler(spec=_spec(thing) or HandlerSpec(type=name), run=thing)
+    else:
+        raise UnusableHandler(f"{origin!r} is a {type(thing).__name__}: a handler is a function")
+
+
+def _spec(thing: object) -> Any:
+    found = getattr(thing, _MARK, None)
+    return found if isinstance(found, HandlerSpec) else None
+
+
+def _command(text: str) -> Iterator[tuple[str, Handler]]:
+    kind, _, template = text.partition("=")
+    try:
+        yield f"the command for {kind}", Handler(spec=HandlerSpec(type=kind), run=command_handler(template))
+    except ValueError as error:
+        raise UnusableHandler(f"the command {text!r} cannot be used: {error}") from error

@@ -1,0 +1,98 @@
+"""The whole app over SQLite, called as a client would, and a token for each role."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from fastapi import FastAPI
+
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.api.failures import Failures
+from herdsman.control.authenticator import Authenticator
+from herdsman.control.commands.tokens import Issued, admit_worker, create_bootstrap, create_token
+from herdsman.control.dispatcher import Dispatcher
+from herdsman.control.keyring import Keyring
+from herdsman.control.services import Services
+from herdsman.core.access import Caller, Role
+from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.testing.runpod import ManualClock
+from herdsman.wiring import SystemClock
+from tests.api.calling import Client
+from tests.builders import a_worker
+from tests.databases import Backend
+
+BY_HAND = Caller(token_id="test", role=Role.ADMIN)
+
+
+@pytest.fixture
+def url(sqlite: Backend) -> Iterator[str]:
+    """What HTTP adds is the same on every database; what the databases do, their contract tests show."""
+    fresh = sqlite.fresh()
+    yield fresh
+    sqlite.drop(fresh)
+
+
+@pytest.fixture
+def hands() -> ManualClock:
+    """The clock of the process."""
+    return ManualClock()
+
+
+@pytest.fixture
+def keyring() -> Keyring:
+    return Keyring(pepper=b"p" * 32)
+
+
+@pytest.fixture
+def context(services: Services, hands: ManualClock, keyring: Keyring) -> Iterator[ApiContext]:
+    opened = ApiContext(
+        services=services,
+        authenticator=Authenticator(services, hands, keyring, admin_key="the-admin-key"),
+        keyring=keyring,
+        dispatcher=Dispatcher(services, SystemClock()),
+        failures=Failures(hands),
+    )
+    yield opened
+    opened.stopping.set()
+    opened.dispatcher.stop()
+
+
+@pytest.fixture
+def app(context: ApiContext) -> FastAPI:
+    return create_app(context)
+
+
+@pytest.fixture
+def client(app: FastAPI) -> Iterator[Client]:
+    with Client(app) as client:
+        yield client
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    services: Services
+    keyring: Keyring
+
+    def of(self, role: Role, name: str = "ann") -> Issued:
+        match role:
+            case Role.WORKER:
+                worker = a_worker(self.services, name)
+                return admit_worker(self.services, self.keyring, BY_HAND, worker, "first-life")
+            case Role.BOOTSTRAP:
+                a_worker(self.services, name)
+                return create_bootstrap(self.services, self.keyring, WorkerId(name), DEFAULT_POOL)
+            case _:
+                return create_token(self.services, self.keyring, role=role, name=name)
+
+    def header(self, role: Role, name: str = "ann") -> dict[str, str]:
+        return bearer(self.of(role, name).secret)
+
+
+@pytest.fixture
+def tokens(services: Services, keyring: Keyring) -> Tokens:
+    return Tokens(services, keyring)
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}

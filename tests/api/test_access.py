@@ -1,0 +1,80 @@
+"""X1, X2: every route has its line, every line its route, and each role gets exactly what the line says."""
+
+import pytest
+from fastapi import APIRouter, FastAPI
+
+from herdsman.api.access import MATRIX, OPEN, check_complete, served
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.api.routes import ROUTERS
+from herdsman.core.access import Role
+from tests.api.calling import Client
+from tests.api.conftest import Tokens
+
+LINES = sorted(MATRIX)
+FILLED = {"job_id": "j1", "worker_id": "ann", "token_id": "0123456789abcdef"}
+
+
+def path_of(template: str) -> str:
+    return template.format(**FILLED)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_x1_each_role_gets_what_its_lines_say_and_nothing_else(
+    client: Client, tokens: Tokens, role: Role
+) -> None:
+    header = tokens.header(role)
+    for method, template in LINES:
+        if method == "GET" and template == "/events":
+            continue  # a stream that does not end; its own test calls it
+        answer = client.request(method, path_of(template), headers=header)
+        refused = answer.status_code == 403 and "with the role" in answer.json()["detail"]
+        assert refused is (role not in MATRIX[method, template]), f"{role} {method} {template}"
+
+
+def test_a_stream_is_closed_to_those_without_the_right(client: Client, tokens: Tokens) -> None:
+    for role in set(Role) - MATRIX["GET", "/events"]:
+        assert client.get("/events", headers=tokens.header(role, f"a-{role}")).status_code == 403
+
+
+@pytest.mark.parametrize(("method", "template"), LINES)
+def test_x1_nothing_but_liveness_is_open(client: Client, method: str, template: str) -> None:
+    answer = client.request(method, path_of(template))
+    assert (answer.status_code == 401) is ((method, template) not in OPEN)
+
+
+def test_without_a_token_nobody_learns_which_paths_exist(client: Client) -> None:
+    assert client.get("/no/such/path").status_code == 401
+    assert client.get("/docs").status_code == 401
+
+
+def test_liveness_is_the_only_open_line() -> None:
+    assert {("GET", "/health/live")} == OPEN
+
+
+def test_a_route_without_a_line_keeps_the_app_from_starting(context: ApiContext) -> None:
+    more = APIRouter()
+    more.add_api_route("/forgotten", lambda: None, methods=["GET"])
+    with pytest.raises(AssertionError, match="/forgotten"):
+        create_app(context, routers=(*ROUTERS, more))
+
+
+def test_a_mounted_app_keeps_the_app_from_starting(app: FastAPI) -> None:
+    app.mount("/other", FastAPI())
+    with pytest.raises(AssertionError, match="rights lacks"):
+        check_complete(app)
+
+
+def test_a_line_without_a_route_keeps_the_app_from_starting(context: ApiContext) -> None:
+    with pytest.raises(AssertionError, match="without a route"):
+        create_app(context, routers=())
+
+
+def test_what_is_served_is_what_is_listed(app: FastAPI) -> None:
+    assert served(app) == MATRIX.keys()
+
+
+def test_the_role_of_a_caller_cannot_be_typed(client: Client, tokens: Tokens) -> None:
+    """X2: a token with another role written on it is another token."""
+    secret = tokens.of(Role.VIEWER).secret.replace("_viewer_", "_admin_")
+    assert client.get("/tokens", headers={"authorization": f"Bearer {secret}"}).status_code == 401

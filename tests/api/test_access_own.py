@@ -1,0 +1,70 @@
+"""X2, X7: a submitter has its own jobs, a worker its own name and claims; what a body says changes nothing."""
+
+from starlette.status import HTTP_403_FORBIDDEN, HTTP_404_NOT_FOUND
+
+from herdsman.control.services import Services
+from herdsman.core.access import Role
+from tests.api.calling import Client
+from tests.api.conftest import Tokens
+from tests.builders import a_job, claimed
+
+
+def test_a_submitter_does_not_see_the_jobs_of_another(
+    client: Client, services: Services, tokens: Tokens
+) -> None:
+    bobs, anns = a_job(services, agent="bob"), a_job(services, agent="ann")
+    ann = tokens.header(Role.SUBMITTER, "ann")
+    for end in ("", "/result", "/attempts", "/events", "/logs"):
+        assert client.get(f"/jobs/{bobs}{end}", headers=ann).status_code == HTTP_404_NOT_FOUND, end
+    for verb in ("cancel", "retry"):
+        answer = client.post(f"/jobs/{bobs}/{verb}", headers=ann, json={})
+        assert answer.status_code == HTTP_404_NOT_FOUND, verb
+    assert client.get(f"/jobs/{anns}", headers=ann).status_code == 200
+    listed = client.get("/jobs", headers=ann).json()["jobs"]
+    assert [each["job_id"] for each in listed] == [anns]
+    assert client.get("/jobs?agent=bob", headers=ann).json().get("jobs", []) in ([], listed)
+
+
+def test_the_jobs_of_a_submitter_are_its_own_whatever_it_says(client: Client, tokens: Tokens) -> None:
+    ann = tokens.header(Role.SUBMITTER, "ann")
+    answer = client.post("/jobs/submit", json={"type": "demo", "agent": "bob"}, headers=ann)
+    if answer.status_code != HTTP_403_FORBIDDEN:
+        job = client.get(f"/jobs/{answer.json()['job_id']}", headers=ann).json()
+        assert job["agent"] == "ann"
+
+
+def test_a_worker_cannot_speak_for_another(client: Client, services: Services, tokens: Tokens) -> None:
+    a_job(services)
+    good, bad = tokens.of(Role.WORKER, "good"), tokens.header(Role.WORKER, "bad")
+    assert good.token.worker_id is not None
+    claim = claimed(services, good.token.worker_id)
+    job, token = claim.key.job_id, claim.key.token
+    assert client.post("/workers/good/heartbeat", json={}, headers=bad).status_code == HTTP_403_FORBIDDEN
+    assert client.post("/workers/good/leave", headers=bad).status_code == HTTP_403_FORBIDDEN
+    for verb, said in (
+        ("start", {}),
+        ("progress", {"done": 0.5}),
+        ("complete", {"result": 1}),
+        ("fail", {}),
+        ("release", {}),
+    ):
+        answer = client.post(f"/jobs/{job}/{verb}", json={"token": token, **said}, headers=bad)
+        assert answer.status_code in (403, 404, 409), verb
+    answer = client.put(f"/jobs/{job}/checkpoint", json={"token": token, "value": 1}, headers=bad)
+    assert answer.status_code in (403, 404, 409)
+    good_one = {"authorization": f"Bearer {good.secret}"}
+    answer = client.post(f"/jobs/{job}/complete", json={"token": token, "result": 1}, headers=good_one)
+    assert answer.json()["status"] == "done"
+
+
+def test_a_bootstrap_token_makes_only_its_own_worker(client: Client, tokens: Tokens) -> None:
+    tokens.of(Role.WORKER, "other")
+    mine = tokens.header(Role.BOOTSTRAP, "mine")
+    asked = {"worker_id": "other", "incarnation": "12345678"}
+    assert client.post("/workers/register", json=asked, headers=mine).status_code == HTTP_403_FORBIDDEN
+    made = client.post("/workers/register", json={"incarnation": "12345678"}, headers=mine)
+    assert made.json()["worker_id"] == "mine"
+    worker = {"authorization": f"Bearer {made.json()['token']}"}
+    assert client.post("/workers/mine/heartbeat", json={}, headers=worker).status_code == 200
+    again = client.post("/workers/register", json={"incarnation": "another-life"}, headers=mine)
+    assert again.status_code == HTTP_403_FORBIDDEN

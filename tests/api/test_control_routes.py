@@ -1,0 +1,172 @@
+"""The control loop and the health of a replica, over HTTP."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+import herdsman
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.api.routes import ready
+from herdsman.control.commands import submit_job
+from herdsman.control.leadership import Leadership
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.services import Services
+from herdsman.core.access import Role
+from herdsman.core.errors import StoreUnavailable
+from herdsman.core.model import NewJob
+from herdsman.store.database import Database
+from tests.api.calling import Client
+from tests.api.conftest import Tokens
+from tests.builders import a_job
+from tests.databases import MovingClock
+from tests.herd import a_herd
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    reconciler: Reconciler
+
+    @property
+    def leadership(self) -> Leadership:
+        return self.reconciler.leadership
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    client: Client
+    control: Control
+
+
+@pytest.fixture
+def replicas(
+    context: ApiContext, services: Services, clock: MovingClock
+) -> Iterator[tuple[Replica, Replica]]:
+    """One that leads, and one that follows."""
+    with a_herd(services, clock) as herd:
+        controls = [Control(herd.replica(name)) for name in ("one", "two")]
+        for control in controls:
+            control.leadership.campaign()
+        apps = [create_app(replace(context, control=control)) for control in controls]
+        with Client(apps[0]) as one, Client(apps[1]) as two:
+            yield Replica(one, controls[0]), Replica(two, controls[1])
+
+
+@pytest.fixture
+def operator(tokens: Tokens) -> dict[str, str]:
+    return tokens.header(Role.OPERATOR)
+
+
+@pytest.mark.parametrize("path", ["/control/reconcile", "/control/cycle"])
+def test_the_leader_acts_now_and_says_what_it_did(
+    replicas: tuple[Replica, Replica], operator: dict[str, str], services: Services, path: str
+) -> None:
+    """S2-23."""
+    a_job(services)
+    answer = replicas[0].client.post(path, headers=operator)
+    assert answer.status_code == 200
+    told = answer.json()
+    assert told["complete"] is True
+    assert told["actions"]["workers_spawned"] >= 1
+    assert any(step["action"] == "SpawnWorker" for step in told["steps"])
+
+
+@pytest.mark.parametrize("path", ["/control/reconcile", "/control/cycle"])
+def test_a_follower_does_nothing_and_names_the_leader(
+    replicas: tuple[Replica, Replica], operator: dict[str, str], services: Services, path: str
+) -> None:
+    """S2-23."""
+    a_job(services)
+    answer = replicas[1].client.post(path, headers=operator)
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:herdsman:not-leader")
+    assert "one" in answer.json()["detail"]
+    assert services.database.read(lambda tx: tx.scalar("SELECT COUNT(*) FROM workers")) == 0
+
+
+def test_a_replica_without_a_control_loop_says_so(client: Client, operator: dict[str, str]) -> None:
+    answer = client.post("/control/cycle", headers=operator)
+    assert answer.status_code == 409
+    assert "nobody leads" in answer.json()["detail"]
+
+
+def test_everybody_knows_who_leads(replicas: tuple[Replica, Replica], operator: dict[str, str]) -> None:
+    """S2-22."""
+    seen = [replica.client.get("/leader", headers=operator).json() for replica in replicas]
+    assert [each["mine"] for each in seen] == [True, False]
+    assert {(each["holder"], each["epoch"], each["leads"]) for each in seen} == {("one", 1, True)}
+    replicas[0].control.leadership.resign()
+    assert replicas[1].client.get("/leader", headers=operator).json()["leads"] is False
+
+
+def test_before_the_first_leader_there_is_none(client: Client, operator: dict[str, str]) -> None:
+    assert client.get("/leader", headers=operator).json()["holder"] is None
+
+
+def test_liveness_is_open_and_constant(client: Client) -> None:
+    """S4-01."""
+    answer = client.get("/health/live")
+    assert (answer.status_code, answer.json()) == (200, {"status": "healthy"})
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_replica_that_can_work_is_ready(client: Client, operator: dict[str, str]) -> None:
+    """S4-02."""
+    answer = client.get("/health/ready", headers=operator)
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "healthy", "checks": {"loops": "ok", "database": "ok"}}
+
+
+def unready(client: Client, who: dict[str, str]) -> dict[str, str]:
+    answer = client.get("/health/ready", headers=who)
+    assert (answer.status_code, answer.json()["status"]) == (503, "unhealthy")
+    return answer.json()["checks"]
+
+
+def test_a_replica_whose_loops_end_is_not_ready(
+    client: Client, operator: dict[str, str], context: ApiContext
+) -> None:
+    context.stopping.set()
+    assert unready(client, operator)["loops"] == "the server stops"
+    assert client.get("/health/live").status_code == 200
+
+
+def test_without_its_database_a_replica_is_not_ready(
+    client: Client, operator: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.get("/jobs", headers=operator)  # the token is known from here on
+
+    def away(_self: Database, _work: Any) -> Any:
+        raise StoreUnavailable("it is away")
+
+    monkeypatch.setattr(Database, "read", away)
+    assert unready(client, operator)["database"] == "it is away"
+
+
+def test_a_database_that_does_not_answer_is_not_waited_for(
+    client: Client, operator: dict[str, str], monkeypatch: pytest.MonkeyPatch, services: Services
+) -> None:
+    monkeypatch.setattr(ready, "PATIENCE_S", 0.05)
+    with services.database.alone():  # on SQLite nobody else gets to look at the schema meanwhile
+        assert "did not answer" in unready(client, operator)["database"]
+
+
+def test_a_schema_that_is_not_ours_is_not_ready(
+    client: Client, operator: dict[str, str], services: Services
+) -> None:
+    services.database.transact(lambda tx: tx.connection.exec_driver_sql("DROP VIEW orchestrator_status"))
+    assert "herdsman db upgrade" in unready(client, operator)["database"]
+
+
+def test_the_health_page_has_the_numbers(
+    client: Client, operator: dict[str, str], services: Services
+) -> None:
+    submit_job(services, NewJob(type="demo"))
+    found = client.get("/health", headers=operator).json()
+    assert (found["status"], found["version"], found["database"]) == (
+        "healthy",
+        herdsman.__version__,
+        "SQLite",
+    )
+    assert (found["jobs"], found["leads"]) == ({"pending": 1}, False)

@@ -1,0 +1,312 @@
+"""Events as they happen: all of them, in order, resumed where a client left off, and no slow client in the way."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from herdsman.api import sse, streams
+from herdsman.api.context import ApiContext
+from herdsman.api.sse import told
+from herdsman.api.streams import Streams
+from herdsman.control.commands import cancel_job, last_event
+from herdsman.control.services import Services
+from herdsman.core.access import Role
+from herdsman.core.errors import StoreUnavailable
+from herdsman.core.model import AuditEntry
+from tests.api.calling import Client
+from tests.api.conftest import Tokens
+from tests.builders import a_job, a_worker
+
+PATIENCE = 30
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LOOK_S", 0.02)
+
+
+@pytest.fixture
+def hub(services: Services, context: ApiContext) -> Streams:
+    return Streams(services, context.stopping)
+
+
+def everything(_entry: AuditEntry) -> bool:
+    return True
+
+
+async def soon(told: AsyncIterator[str], *, wanted: str = "data:") -> str:
+    """The next piece that says this."""
+    async with asyncio.timeout(PATIENCE):
+        async for text in told:
+            if wanted in text:
+                return text
+    raise AssertionError(f"it ended without {wanted!r}")
+
+
+def objects(text: str) -> list[str]:
+    lines = [line for line in text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line.removeprefix("data: "))["object_id"] for line in lines]
+
+
+async def closed(stream: AsyncIterator[str]) -> None:
+    await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+def in_thread(work: Callable[[], object]) -> Coroutine[Any, Any, object]:
+    return asyncio.to_thread(work)
+
+
+def test_what_happens_is_told(services: Services, hub: Streams) -> None:
+    async def scene() -> None:
+        stream = told(services, hub, everything, None)
+        assert (await anext(stream)).startswith("retry:")
+        first = asyncio.create_task(soon(stream))
+        while hub.count == 0:  # noqa: ASYNC110  (it is opened in a thread)
+            await asyncio.sleep(0.005)
+        await in_thread(lambda: a_job(services, job_id="new"))
+        assert objects(await first) == ["new"]
+        await closed(stream)
+        assert hub.count == 0
+
+    a_job(services, job_id="old")
+    asyncio.run(scene())
+
+
+def test_a_client_that_comes_back_misses_nothing_and_hears_nothing_twice(
+    services: Services, hub: Streams
+) -> None:
+    async def scene() -> None:
+        stream = told(services, hub, everything, 1)
+        heard = objects(await soon(stream))
+        await in_thread(lambda: a_job(services, job_id="j4"))
+        while len(heard) < 3:
+            heard += objects(await soon(stream))
+        assert heard == ["j2", "j3", "j4"]
+        await closed(stream)
+
+    for name in ("j1", "j2", "j3"):
+        a_job(services, job_id=name)
+    asyncio.run(scene())
+
+
+def test_what_happens_between_the_past_and_the_present_is_told_once(
+    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = hub.open
+
+    def late(*asked: Any) -> Any:
+        a_job(services, job_id="between")
+        return plain(*asked)
+
+    monkeypatch.setattr(hub, "open", late)
+
+    async def scene() -> None:
+        stream = told(services, hub, everything, 0)
+        heard = objects(await soon(stream)) + objects(await soon(stream))
+        await in_thread(lambda: a_job(services, job_id="after"))
+        assert heard + objects(await soon(stream)) == ["before", "between", "after"]
+        await closed(stream)
+
+    a_job(services, job_id="before")
+    asyncio.run(scene())
+
+
+def test_a_long_past_is_told_in_pages(
+    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse, "PAGE", 3)
+
+    async def scene() -> None:
+        stream = told(services, hub, everything, 0)
+        heard: list[str] = []
+        while len(heard) < 10:
+            heard += objects(await soon(stream))
+        assert heard == names
+        await closed(stream)
+
+    names = [a_job(services, job_id=f"j{number}") for number in range(10)]
+    asyncio.run(scene())
+
+
+def test_only_what_is_wanted_is_told_but_the_number_goes_on(services: Services, hub: Streams) -> None:
+    async def scene() -> None:
+        stream = told(services, hub, lambda entry: entry.kind == "worker", 0)
+        text = await soon(stream)
+        assert objects(text) == ["w1", "w1"], "registered, then active"
+        assert text.endswith(f"id: {last_event(services)}\n\n")
+        await closed(stream)
+
+    a_worker(services, "w1")
+    a_job(services)
+    asyncio.run(scene())
+
+
+def test_a_client_that_falls_behind_is_cut_off_and_told_to_come_back(
+    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "ROOM", 3)
+
+    async def scene() -> None:
+        slow, other = (hub.open(everything, asyncio.get_running_loop()) for _ in range(2))
+        heard = 0
+        async with asyncio.timeout(PATIENCE):
+            for _ in range(5):
+                await in_thread(lambda: a_job(services))
+                await other.news.wait()
+                other.news.clear()
+                heard += len(other.events)
+                other.events.clear()
+        assert (heard, other.cut_off, slow.cut_off) == (5, False, True)
+        assert len(slow.events) == 3, "what it could still take"
+        assert [text async for text in sse.live(slow)][-1] == sse.CUT_OFF
+        for each in (slow, other):
+            hub.close(each)
+
+    asyncio.run(scene())
+
+
+def test_a_silent_stream_is_kept_alive(
+    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse, "KEEP_ALIVE_S", 0.01)
+
+    async def scene() -> None:
+        stream = told(services, hub, everything, None)
+        assert await soon(stream, wanted="still here")
+        await closed(stream)
+
+    asyncio.run(scene())
+
+
+def test_streams_end_when_the_server_stops(services: Services, hub: Streams, context: ApiContext) -> None:
+    async def scene() -> None:
+        stream = told(services, hub, everything, None)
+        await anext(stream)
+        rest = asyncio.create_task(soon(stream, wanted=sse.STOPPING))
+        while hub.count == 0:  # noqa: ASYNC110  (it is opened in a thread)
+            await asyncio.sleep(0.005)
+        context.stopping.set()
+        await rest
+        assert [text async for text in stream] == []
+
+    asyncio.run(scene())
+
+
+def test_one_look_serves_all_streams_and_none_is_taken_when_nobody_listens(
+    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    plain = streams.read_events
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        looks.append(threading.current_thread().name)
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(streams, "read_events", counted)
+
+    async def scene() -> None:
+        opened = [hub.open(everything, asyncio.get_running_loop()) for _ in range(50)]
+        await in_thread(lambda: a_job(services, job_id="new"))
+        async with asyncio.timeout(PATIENCE):
+            for each in opened:
+                await each.news.wait()
+        assert all([event.object_id for event in each.events] == ["new"] for each in opened)
+        for each in opened:
+            hub.close(each)
+        async with asyncio.timeout(PATIENCE):
+            while hub.looking:  # noqa: ASYNC110  (the thread does it)
+                await asyncio.sleep(0.005)
+
+    asyncio.run(scene())
+    assert set(looks) == {"events"}
+
+
+def test_a_database_that_is_away_is_waited_for(
+    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, failures = streams.read_events, [StoreUnavailable("away")] * 3
+
+    def sometimes(*arguments: Any, **named: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(streams, "read_events", sometimes)
+
+    async def scene() -> None:
+        opened = hub.open(everything, asyncio.get_running_loop())
+        await in_thread(lambda: a_job(services))
+        async with asyncio.timeout(PATIENCE):
+            await opened.news.wait()
+        hub.close(opened)
+
+    asyncio.run(scene())
+    assert not failures
+
+
+def test_a_client_that_comes_while_the_database_is_away_is_told_to_come_back(
+    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_arguments: Any, **_named: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(sse, "read_events", away)
+    monkeypatch.setattr(streams, "last_event", away)
+
+    async def scene(since: int | None) -> list[str]:
+        return [text async for text in told(services, hub, everything, since)]
+
+    for since in (0, None):
+        assert asyncio.run(scene(since))[-1] == sse.AWAY
+    assert hub.count == 0
+
+
+async def listened(app: FastAPI, query: str, headers: dict[str, str], enough: Callable[[str], bool]) -> str:
+    """What a client hears over HTTP until it has heard enough and hangs up."""
+    body, heard, hung_up = bytearray(), asyncio.Event(), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        if not heard.is_set():
+            heard.set()
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            assert message["status"] == 200
+        body.extend(message.get("body", b""))
+        if enough(body.decode()):
+            hung_up.set()
+
+    raw = [(name.encode(), value.encode()) for name, value in {**headers, "host": "localhost"}.items()]
+    scope = {"type": "http", "method": "GET", "path": "/events", "query_string": query.encode()}
+    about = {"headers": raw, "client": ("127.0.0.1", 1), "http_version": "1.1", "asgi": {"version": "3.0"}}
+    async with asyncio.timeout(PATIENCE):
+        await app({**scope, **about}, receive, send)  # type: ignore[arg-type]
+    return body.decode()
+
+
+def test_over_http_a_job_is_followed_from_an_event_on(
+    app: FastAPI, tokens: Tokens, services: Services
+) -> None:
+    one, two = a_job(services), a_job(services)
+    cancel_job(services, one)
+    viewer = {**tokens.header(Role.VIEWER), "last-event-id": "1"}
+    text = asyncio.run(listened(app, f"job_id={one}&kind=job", viewer, lambda text: "data:" in text))
+    assert objects(text) == [one]
+    assert '"to_status":"cancelled"' in text
+    assert two not in text
+    assert app.state.desk.streams.count == 0
+
+
+@pytest.mark.parametrize("said", ["-1", "x", "99999999999999999999", "1.5"])
+def test_a_place_that_is_none_is_422(client: Client, tokens: Tokens, said: str) -> None:
+    viewer = tokens.header(Role.VIEWER)
+    assert client.get("/events", headers={**viewer, "last-event-id": said}).status_code == 422
+    assert client.get("/events", params={"since": said}, headers=viewer).status_code == 422

@@ -1,0 +1,47 @@
+"""The page on HTTP says what the code does."""
+
+from fastapi import FastAPI
+from prometheus_client.parser import text_string_to_metric_families
+
+from herdsman.api.access import served
+from herdsman.api.routes.look import OFTEN_S
+from herdsman.core.access import Role
+from herdsman.core.states import MACHINES
+from herdsman.store.jobs import LARGEST_PAGE
+from herdsman.store.submissions import LARGEST_BATCH
+from herdsman.wire.problems import TABLE
+from herdsman.wire.work import LONGEST_POLL
+from tests.api.calling import Client
+from tests.api.conftest import Tokens
+from tests.docs.pages import page, table
+
+PAGE = page("docs/reference/http.md")
+WORDS = " ".join(PAGE.text.split())
+
+
+def test_every_route_has_its_line(app: FastAPI) -> None:
+    rows = [(row[0], row[1]) for row in table(PAGE.section("Routes"))]
+    assert sorted(rows) == sorted(served(app))
+
+
+def test_the_errors_are_those_of_the_code() -> None:
+    known = {(str(status), f"urn:herdsman:{code}") for _, status, code in TABLE}
+    ours = {("409", "urn:herdsman:not-finished"), ("409", "urn:herdsman:not-leader")}
+    rows = {(row[0], row[1]) for row in table(PAGE.section("Errors"))}
+    assert rows - known == ours
+
+
+def test_every_metric_is_explained(client: Client, tokens: Tokens) -> None:
+    text = client.get("/metrics", headers=tokens.header(Role.METRICS)).text
+    shown = {family.name for family in text_string_to_metric_families(text)}
+    shown = {name for name in shown if not name.endswith("_created")}
+    assert {row[0] for row in table(PAGE.section("Metrics"))} == shown
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    assert f"up to {LARGEST_BATCH} jobs" in WORDS
+    assert f"`limit` (1 to {LARGEST_PAGE})" in WORDS
+    assert f"`wait_seconds` (0 to {LONGEST_POLL:g})" in WORDS
+    assert f"at most every {OFTEN_S:g} seconds" in WORDS
+    kinds = ", ".join(f"`{machine.kind}`" for machine in MACHINES)
+    assert f"`kind` ({kinds})" in WORDS

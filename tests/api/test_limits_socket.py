@@ -1,0 +1,173 @@
+"""X9 on a real socket: what comes too slowly is cut off, and stopping waits for nobody who waits."""
+
+import socket
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from herdsman.api.context import ApiContext
+from herdsman.api.server import ApiServer, Listening, Tls
+from herdsman.core.access import Role
+from herdsman.core.errors import InvalidSettings
+from tests.api.conftest import Tokens
+
+PATIENCE = 20.0
+SHORT = Listening(head_deadline=timedelta(milliseconds=300), connections=5, grace=timedelta(seconds=2))
+
+
+@contextmanager
+def serving(app: FastAPI, context: ApiContext, listening: Listening = SHORT) -> Generator[ApiServer]:
+    def stop() -> None:
+        context.stopping.set()
+        context.dispatcher.stop()
+
+    server = ApiServer(app, listening, on_stop=stop)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def connected(server: ApiServer) -> Generator[socket.socket]:
+    url = httpx.URL(server.url)
+    assert url.port is not None
+    with closing(socket.create_connection((url.host, url.port), timeout=PATIENCE)) as line:
+        yield line
+
+
+def ended(line: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    parts = [b""]
+    try:
+        while part := line.recv(65_536):
+            parts.append(part)
+    except ConnectionResetError:
+        return b"".join(parts)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\nx: "])
+def test_a_head_that_does_not_come_is_cut_off(app: FastAPI, context: ApiContext, begun: bytes) -> None:
+    with serving(app, context) as server, connected(server) as line:
+        line.sendall(begun)
+        assert ended(line) == b""
+
+
+def test_a_head_that_trickles_is_cut_off(app: FastAPI, context: ApiContext) -> None:
+    with serving(app, context) as server, connected(server) as line, pytest.raises(OSError):
+        for _ in range(400):
+            line.sendall(b"x")
+            time.sleep(0.05)
+
+
+def test_the_second_request_of_a_line_has_its_deadline_too(app: FastAPI, context: ApiContext) -> None:
+    with serving(app, context) as server, connected(server) as line:
+        line.sendall(b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        assert line.recv(65_536).startswith(b"HTTP/1.1 200")
+        line.sendall(b"GET /health/live HT")
+        assert b"200" not in ended(line)
+
+
+def test_a_whole_request_is_not_cut_off_while_it_is_served(
+    app: FastAPI, context: ApiContext, tokens: Tokens
+) -> None:
+    """A long poll lasts longer than a head may take."""
+    header = tokens.header(Role.WORKER, "w1")
+    with serving(app, context) as server:
+        began = time.monotonic()
+        answer = httpx.post(
+            f"{server.url}/jobs/claim", json={"wait_seconds": 1}, headers=header, timeout=PATIENCE
+        )
+        assert answer.json() == {"claims": []}
+        assert time.monotonic() - began > SHORT.head_deadline.total_seconds()
+
+
+def test_more_lines_than_allowed_are_turned_away(app: FastAPI, context: ApiContext) -> None:
+    many = Listening(connections=2)
+    with (
+        serving(app, context, many) as server,
+        connected(server),
+        connected(server),
+        connected(server) as third,
+    ):
+        third.sendall(b"GET /health/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        assert ended(third).startswith(b"HTTP/1.1 503") or ended(third) == b""
+
+
+def test_stopping_ends_long_polls_at_once(app: FastAPI, context: ApiContext, tokens: Tokens) -> None:
+    header = tokens.header(Role.WORKER, "w1")
+    answers: list[httpx.Response] = []
+    with serving(app, context) as server:
+        url = f"{server.url}/jobs/claim"
+        poll = Thread(
+            target=lambda: answers.append(
+                httpx.post(url, json={"wait_seconds": 60}, headers=header, timeout=PATIENCE)
+            )
+        )
+        poll.start()
+        while context.dispatcher.waiting == 0:
+            time.sleep(0.01)
+    poll.join(PATIENCE)
+    assert [answer.json() for answer in answers] == [{"claims": []}]
+    assert not server.alive
+
+
+def test_a_100_mb_body_on_a_socket_is_answered_or_cut_off(
+    app: FastAPI, context: ApiContext, tokens: Tokens
+) -> None:
+    header = {**tokens.header(Role.SUBMITTER), "content-type": "application/json"}
+
+    def streamed() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" " * 1_048_576
+
+    with serving(app, context) as server:
+        try:
+            answer = httpx.post(
+                f"{server.url}/jobs/submit", content=streamed(), headers=header, timeout=PATIENCE
+            )
+        except httpx.TransportError:
+            pass
+        else:
+            assert answer.status_code == 413
+        assert httpx.get(f"{server.url}/health/live", timeout=PATIENCE).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["GET /health/live HTTP/1.1\r\n\r\n", "GET /health/live HTTP/1.1\r\nx\r\n\r\n", "\x00\x01\r\n\r\n"],
+)
+def test_no_host_or_no_http_is_a_400(app: FastAPI, context: ApiContext, head: str) -> None:
+    with serving(app, context) as server, connected(server) as line:
+        line.sendall(head.encode())
+        assert line.recv(65_536)[9:12] in (b"400", b"421")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "herd.example", "::"])
+def test_x1_plain_http_does_not_leave_the_machine(app: FastAPI, host: str) -> None:
+    with pytest.raises(InvalidSettings, match="API_HOST"):
+        ApiServer(app, Listening(host=host), on_stop=lambda: None)
+    ApiServer(app, Listening(host=host, behind_proxy=True), on_stop=lambda: None)
+
+
+def test_a_port_that_is_taken_is_named(app: FastAPI, context: ApiContext) -> None:
+    with serving(app, context) as server:
+        port = httpx.URL(server.url).port
+        assert port is not None
+        with pytest.raises(InvalidSettings, match=str(port)):
+            ApiServer(app, Listening(port=port), on_stop=lambda: None).start()
+
+
+def test_a_certificate_that_is_not_there_is_named(app: FastAPI, tmp_path: Path) -> None:
+    missing = Tls(certificate=tmp_path / "no.pem", key=tmp_path / "no.key")
+    with pytest.raises(InvalidSettings, match="did not start"):
+        ApiServer(app, Listening(tls=missing), on_stop=lambda: None).start()

@@ -1,0 +1,52 @@
+"""A main loop on Herdsman's own queue: each database, real claims, real ends."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from herdsman.control.commands import find_job
+from herdsman.control.direct_queue import DirectQueue
+from herdsman.control.services import Services
+from herdsman.core.states import JobState
+from herdsman.wiring import SystemClock
+from herdsman.worker.loops import LoopGroup, MainLoop, WorkQueueMailbox
+from tests.builders import a_job, a_worker
+
+
+class Halving(MainLoop[Any, float]):
+    def perform(self, request: Any, beat: Callable[[], None]) -> float:
+        beat()
+        return 10 / request["by"]
+
+
+def opened(services: Services) -> WorkQueueMailbox:
+    worker_id = a_worker(services)
+    queue = DirectQueue(
+        services=services, worker_id=worker_id, clock=SystemClock(), poll=timedelta(milliseconds=10)
+    )
+    return WorkQueueMailbox(queue, ["halve"])
+
+
+def test_jobs_run_through_a_loop(services: Services) -> None:
+    good, bad = (a_job(services, type="halve", payload={"by": by}) for by in (2, 0))
+    mailbox = opened(services)
+    LoopGroup([Halving(mailbox, name="halving")]).run(max_iterations=2, wait_time_seconds=20)
+    assert (find_job(services, good).state, find_job(services, good).result) == (JobState.DONE, 5.0)
+    failed = find_job(services, bad)
+    assert failed.state is JobState.FAILED
+    assert "ZeroDivisionError" in (failed.last_error or "")
+    mailbox.close()
+
+
+def test_a_job_that_was_not_begun_goes_back_unharmed(services: Services) -> None:
+    job_id = a_job(services, type="halve", payload={"by": 2})
+    mailbox = opened(services)
+    (message,) = mailbox.receive(wait_time_seconds=20)
+    assert find_job(services, job_id).state is JobState.RUNNING
+    message.nack(visibility_timeout=0)
+    assert find_job(services, job_id).state is JobState.PENDING
+    (again,) = mailbox.receive(wait_time_seconds=20)
+    assert again.receipt_handle != message.receipt_handle
+    again.ack(5)
+    assert find_job(services, job_id).result == 5
+    mailbox.close()

@@ -1,0 +1,152 @@
+"""A supervisor with jobs in memory, a clock that the test moves, and a handler's process that the test plays."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from herdsman.core.model import JobId, JobPolicy, NewJob
+from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
+from herdsman.testing.queue import MemoryQueue
+from herdsman.testing.runpod.clocks import ManualClock
+from herdsman.worker.child import Answer, Exit
+from herdsman.worker.keeper import Keeper
+from herdsman.worker.output import Sink
+from herdsman.worker.supervisor import Supervisor
+from herdsman.worker.warm import Warm
+from herdsman.worker.watch import DeadMan, Limits
+
+LIMITS = Limits(
+    self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30)
+)
+READY: Answer = {
+    "ready": [{"type": "demo"}, {"type": "many", "batch": 4}, {"type": "slow", "stall_seconds": 5.0}]
+}
+
+Play = Callable[["FakeChild", Mapping[str, Any]], None]
+
+
+class FakeChild:
+    """Does with each order what the test says; time passes while it is listened to."""
+
+    def __init__(self, clock: ManualClock, play: Play, first: Answer = READY) -> None:
+        self.clock = clock
+        self.play = play
+        self.answers: list[Answer] = [first]
+        self.sent: list[Mapping[str, Any]] = []
+        self.each_tick: Callable[[], object] = lambda: None
+        self.print: Sink | None = None
+        self.killed_at: float | None = None
+        self.exit: Exit | None = None
+        self.closed = False
+        self.memory = 0
+
+    def listen(self, wait_s: float) -> Sequence[Answer]:
+        if not self.answers:
+            self.clock.advance(timedelta(seconds=wait_s))
+            self.each_tick()
+        said, self.answers = self.answers, []
+        return said
+
+    def send(self, word: Mapping[str, object]) -> None:
+        self.sent.append(word)
+        if "jobs" in word:
+            self.play(self, word)
+
+    def print_to(self, sink: Sink | None) -> None:
+        self.print = sink
+
+    def workspace(self, name: str) -> str:
+        return f"/nowhere/{name}"
+
+    def tidy(self) -> None: ...
+
+    def memory_mb(self) -> int:
+        return self.memory
+
+    def ended(self) -> bool:
+        assert not self.closed, "a process that is buried is not asked again"
+        return self.exit is not None
+
+    def kill(self) -> None:
+        self.killed_at = self.clock.monotonic()
+        self.exit = Exit(-9)
+
+    def close(self, grace_s: float = 0) -> Exit:
+        del grace_s
+        self.closed = True
+        return self.exit or Exit(-9)
+
+    def answer(self, order: Mapping[str, Any], word: Mapping[str, object]) -> None:
+        for job in order["jobs"]:
+            self.answers.append({"run": order["run"], "job": job["job_id"], **word})
+
+
+def done(child: FakeChild, order: Mapping[str, Any]) -> None:
+    child.answer(order, {"result": "ok"})
+
+
+def silent(child: FakeChild, order: Mapping[str, Any]) -> None:
+    del child, order
+
+
+class Bench:
+    """Its keeper beats when the test says so, not from a thread."""
+
+    def __init__(
+        self, play: Play = done, *, max_jobs: int | None = None, deadman: DeadMan | None = None
+    ) -> None:
+        self.clock = ManualClock()
+        self.jobs = MemoryJobs(self.clock, JobPolicy())
+        self.queue = MemoryQueue(self.jobs)
+        self.said: list[str] = []
+        self.children: list[FakeChild] = []
+        self.play = play
+        self.first = READY
+        self.each_tick: Callable[[], object] = self.beat
+        self.ended_instance = 0
+        self.keeper = Keeper(self.queue, self.clock, timedelta(seconds=5), lambda: None, self.said.append)
+        self.warm = Warm(launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=max_jobs)
+        self.supervisor = Supervisor(
+            queue=self.queue,
+            keeper=self.keeper,
+            clock=self.clock,
+            limits=LIMITS,
+            warm=self.warm,
+            say=self.said.append,
+            wait=timedelta(0),
+            deadman=deadman or DeadMan(),
+            end_instance=self._end_instance,
+        )
+
+    def beat(self) -> bool:
+        return self.keeper.beat()
+
+    def submit(self, kind: str = "demo", **wanted: Any) -> JobId:
+        return self.jobs.submit(NewJob(type=kind, **wanted))
+
+    def job(self, job_id: JobId) -> MemoryJob:
+        return self.jobs.job(job_id)
+
+    def work(self) -> None:
+        """One turn: what can be claimed now, and what comes back with its end."""
+        while not self.warm.get_ready(timedelta(0)):
+            assert self.warm.fault is None
+        claims, asked_at = self.supervisor.claim()
+        while claims:
+            claims, asked_at = self.supervisor.work(claims, asked_at)
+
+    @property
+    def child(self) -> FakeChild:
+        return self.children[-1]
+
+    def _launch(self) -> FakeChild:
+        child = FakeChild(self.clock, self.play, self.first)
+        child.each_tick = self._tick
+        self.children.append(child)
+        return child
+
+    def _tick(self) -> None:
+        self.each_tick()  # as it is by then: a test may change it
+
+    def _end_instance(self) -> None:
+        self.ended_instance += 1

@@ -1,0 +1,61 @@
+"""Checkpoints on their way between a handler and the queue."""
+
+from collections.abc import Mapping
+from queue import SimpleQueue
+from typing import Any
+
+from herdsman.core.errors import StoreUnavailable
+from herdsman.core.model import ClaimKey, JobId, NewJob
+from herdsman.core.work import Ask
+from herdsman.testing.memory_jobs import MemoryJobs
+from herdsman.testing.queue import MemoryQueue
+from herdsman.testing.runpod.clocks import ManualClock
+from herdsman.worker.errands import Errands
+
+PATIENCE_S = 10
+
+
+class Desk:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.queue = MemoryQueue(MemoryJobs(self.clock))
+        self.queue.jobs.submit(NewJob(type="demo"))
+        self.key = self.queue.claim(Ask())[0].key
+        self.errands = Errands(self.queue, self.clock)
+        self.replies: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
+
+    def ask(self, key: ClaimKey | None = None, **word: object) -> Mapping[str, Any]:
+        self.errands.run(key or self.key, {"ask": 5, **word}, self.replies.put)
+        return self.replies.get(timeout=PATIENCE_S)
+
+
+def test_a_checkpoint_is_brought_and_fetched() -> None:
+    desk = Desk()
+    assert desk.ask(checkpoint="get") == {"reply": 5, "value": None}
+    desk.ask(checkpoint="put", value=[1])
+    assert desk.ask(checkpoint="get") == {"reply": 5, "value": [1]}
+
+
+def test_a_checkpoint_that_cannot_be_stored_is_refused_by_name() -> None:
+    error = Desk().ask(checkpoint="put", value=float("nan"))["error"]
+    assert error["kind"] == "refused"
+    assert "checkpoint is nan" in error["said"]
+
+
+def test_an_outage_is_waited_for_but_not_for_ever() -> None:
+    desk = Desk()
+    outage = iter([True] * 2 + [False] + [True] * 5)
+
+    def fail(word: str) -> None:
+        if "checkpoint" in word and next(outage):
+            raise StoreUnavailable("restarting")
+
+    desk.queue.before = fail
+    assert "value" in desk.ask(checkpoint="get")
+    assert desk.ask(checkpoint="get")["error"] == {"said": "restarting"}
+
+
+def test_an_old_claim_has_no_checkpoint() -> None:
+    desk = Desk()
+    old = ClaimKey(JobId(desk.key.job_id), desk.key.token - 1)
+    assert "another's by now" in desk.ask(old, checkpoint="put", value=1)["error"]["said"]

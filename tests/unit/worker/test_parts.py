@@ -1,0 +1,299 @@
+"""The small parts of a worker, each on plain values."""
+
+import gc
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from herdsman.core.gpu import GpuReport
+from herdsman.core.model import ClaimKey, JobId
+from herdsman.worker.child import Exit
+from herdsman.worker.context import Alone, Cancelled, JobContext, UserError
+from herdsman.worker.failures import kind
+from herdsman.worker.fitness import Free, Needs, judge
+from herdsman.worker.gpu import Nvml, fake_gpus
+from herdsman.worker.logs import LONGEST_LINE, LogBook, split_lines
+from herdsman.worker.memory import kernel_kills
+from herdsman.worker.registry import Sources, UnusableHandler, handler, load
+from herdsman.worker.template import fill, split
+from herdsman.worker.watch import DeadMan, Heard, Leaving, Limits, Stop, must_stop
+
+KEY = ClaimKey(JobId("j1"), 1)
+LIMITS = Limits(
+    self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30)
+)
+
+
+@pytest.mark.parametrize(
+    ("heard", "leaving", "deadline", "expected"),
+    [
+        (Heard(accepted_at=99), Leaving(), None, None),
+        (Heard(accepted_at=99, lost={KEY: "taken"}, cancel=frozenset({KEY})), Leaving(), None, Stop.LOST),
+        (Heard(accepted_at=99, lost={ClaimKey(JobId("j2"), 1): "taken"}), Leaving(), None, None),
+        (Heard(accepted_at=99, dismissed="gone"), Leaving(), None, Stop.LOST),
+        (Heard(accepted_at=75), Leaving(), None, Stop.FENCED),
+        (Heard(accepted_at=75.1), Leaving(), None, None),
+        (Heard(accepted_at=99, cancel=frozenset({KEY})), Leaving(), None, Stop.CANCELLED),
+        (Heard(accepted_at=99, cancel=frozenset({ClaimKey(JobId("j1"), 2)})), Leaving(), None, None),
+        (Heard(accepted_at=99), Leaving(), 100, Stop.TIMEOUT),
+        (Heard(accepted_at=99), Leaving(since=99), None, None),
+        (Heard(accepted_at=99), Leaving(since=99, at_once=True), None, Stop.DRAINED),
+        (Heard(accepted_at=99), Leaving(since=-500), None, Stop.DRAINED),
+        (Heard(accepted_at=99), Leaving(unowned=True), None, Stop.UNOWNED),
+    ],
+)
+def test_when_a_job_must_stop(
+    heard: Heard, leaving: Leaving, deadline: float | None, expected: Stop | None
+) -> None:
+    stop = must_stop(KEY, now=100, heard=heard, leaving=leaving, limits=LIMITS, deadline=deadline)
+    assert stop is expected
+
+
+def test_the_dead_man_switch_falls_only_when_nobody_owns_the_worker_or_its_life_is_over() -> None:
+    """P6"""
+    switch = DeadMan(unowned_after=timedelta(seconds=60), max_lifetime=timedelta(seconds=1000))
+    assert switch.falls(now=100, began=0, accepted_at=41) is None
+    assert switch.falls(now=100, began=0, accepted_at=40) == "no heartbeat was accepted for 60 seconds"
+    assert switch.falls(now=1000, began=0, accepted_at=999) is not None
+    assert DeadMan().falls(now=1e9, began=0, accepted_at=0) is None
+
+
+def test_log_lines_are_numbered_and_kept_until_they_were_taken() -> None:
+    book = LogBook()
+    book.add(["a", "b", "c"])
+    first = book.piece(lines=2)
+    assert first is not None
+    assert (first.first, first.lines) == (0, ("a", "b"))
+    assert book.piece(lines=2) == first, "a piece that did not arrive is sent again"
+    book.taken(first)
+    book.taken(first)
+    rest = book.piece()
+    assert rest is not None
+    assert (rest.first, rest.lines) == (2, ("c",))
+    book.taken(rest)
+    assert book.piece() is None
+
+
+@pytest.mark.parametrize("limits", [{"lines": 4}, {"size": 7}])
+def test_a_log_is_cut_with_a_notice(limits: dict[str, int]) -> None:
+    book = LogBook(**limits)
+    book.add(["a"] * 10)
+    piece = book.piece()
+    assert piece is not None
+    assert piece.lines == ("a", "a", "a", "log truncated after 3 lines: the rest was not kept")
+
+
+def test_long_lines_are_broken_and_progress_bars_show_their_last_state() -> None:
+    assert split_lines("x" * (LONGEST_LINE + 1)) == ["x" * LONGEST_LINE, "x"]
+    assert split_lines(" 1%\r 2%\r 3%\r") == [" 3%"]
+    assert split_lines("") == [""]
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"memory.events": "low 0\noom 3\noom_kill 2\n"}, 2),
+        ({"memory/job/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"}, 5),
+        ({}, 0),
+    ],
+)
+def test_the_kernel_counts_its_kills(tmp_path: Path, files: dict[str, str], expected: int) -> None:
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("0::/\n9:memory:/job\n")
+    for name, text in files.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(text)
+    assert kernel_kills(tmp_path / "proc", tmp_path / "cgroup") == expected
+
+
+class OutOfMemoryError(RuntimeError):
+    """As PyTorch and CuPy call theirs."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), "out_of_memory"),
+        (OutOfMemoryError("x"), "out_of_memory"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "out_of_memory"),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes."), "out_of_memory"),
+        (RuntimeError("shape mismatch"), "job_error"),
+        (UserError("CUDA out of memory is what I want to draw"), "user_error"),
+        (Cancelled("x"), "cancelled"),
+    ],
+)
+def test_exceptions_have_their_class(error: Exception, expected: str) -> None:
+    assert kind(error) == expected
+
+
+def test_an_error_that_wraps_a_full_gpu_is_one() -> None:
+    error = ValueError("the step failed")
+    error.__cause__ = RuntimeError("CUDA out of memory")
+    assert kind(error) == "out_of_memory"
+
+
+def test_templates_are_split_before_they_are_filled() -> None:
+    words = split("render '{payload.a b}' --n={payload.n} {payload.deep.x} {{}}")
+    values = {"payload": {"a b": "one two; three", "n": [1], "deep": {"x": None}}}
+    assert fill(words, values) == ["render", "one two; three", "--n=[1]", "null", "{}"]
+
+
+@pytest.mark.parametrize("template", ["", "run {secret}", "run 'open", "run {payload_x}"])
+def test_templates_that_cannot_be_used_are_refused_before_any_job(template: str) -> None:
+    with pytest.raises(UnusableHandler):
+        load(Sources(commands=(f"c={template}",)))
+
+
+@pytest.mark.parametrize("payload", [{}, {"a": "nul\0"}, "text", None])
+def test_a_job_that_does_not_fit_its_command_is_wrong(payload: object) -> None:
+    with pytest.raises(UserError):
+        fill(split("run {payload.a}"), {"payload": payload})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"type": ""},
+        {"type": "t", "batch": 0},
+        {"type": "t", "batch": 101},
+        {"type": "t", "linger_ms": -1},
+        {"type": "t", "stall_seconds": 0},
+        {"type": "t", "memory_limit_mb": 0},
+    ],
+)
+def test_a_handler_with_impossible_wishes_is_refused_where_it_is_written(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        handler(**wrong)
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        Sources(functions=("json",)),
+        Sources(functions=("json:nothing",)),
+        Sources(functions=("json:__doc__",)),
+        Sources(modules=("json",)),
+        Sources(commands=("demo=echo",)),
+        Sources(installed=False),
+    ],
+)
+def test_handlers_that_cannot_be_used_are_named(sources: Sources) -> None:
+    with pytest.raises(UnusableHandler):
+        load(sources)
+
+
+def test_a_plain_function_takes_its_own_name_as_its_type() -> None:
+    assert load(Sources(functions=("json:dumps",), installed=False)).keys() == {"dumps"}
+
+
+def test_a_handler_can_be_tried_without_a_worker() -> None:
+    alone = Alone()
+    job = JobContext(type="t", payload={"n": 1}, link=alone)
+    job.progress(2, "over")
+    job.save_checkpoint([1])
+    assert job.checkpoint() == [1]
+    assert alone.said == [{"progress": 1.0, "note": "over"}]
+    assert job.remaining() is None
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        job.progress(float("nan"))
+    place = job.workspace
+    assert place.is_dir()
+    alone.stop = True
+    with pytest.raises(Cancelled):
+        job.raise_if_cancelled()
+    del job
+    gc.collect()
+    assert not place.exists()
+
+
+SEEN = GpuReport(ready=True, seen=True)
+ENOUGH = Free(disk_mb=10, memory_mb=10)
+
+
+@pytest.mark.parametrize(
+    ("seen", "needs", "fault", "loaded", "ready", "words"),
+    [
+        (SEEN, Needs(), None, True, True, None),
+        (SEEN, Needs(), None, False, False, None),
+        (SEEN, Needs(disk_mb=11), None, True, False, "only 10 MB of disk are free"),
+        (SEEN, Needs(memory_mb=11), None, True, False, "only 10 MB of memory are free"),
+        (SEEN, Needs(), "cannot be imported", True, False, "cannot be imported"),
+        (GpuReport(ready=False, seen=True, fault="NVML: lost"), Needs(), None, True, False, "NVML: lost"),
+    ],
+)
+def test_only_a_fit_machine_is_ready(
+    seen: GpuReport, needs: Needs, fault: str | None, loaded: bool, ready: bool, words: str | None
+) -> None:
+    """S0-18"""
+    report = judge(seen, ENOUGH, needs, fault=fault, loaded=loaded)
+    assert report.ready is ready
+    assert (report.fault is None) if words is None else words in (report.fault or "")
+
+
+def test_fake_gpus_have_names_of_their_own() -> None:
+    report = fake_gpus(2)()
+    assert [each.uuid for each in report.devices] == ["FAKE-GPU-0", "FAKE-GPU-1"]
+    assert report.vram_total_mb == sum(each.total_mb for each in report.devices)
+
+
+class FakeNvml:
+    """Two GPUs; the driver does not say how busy they are."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlInit(self) -> None: ...  # noqa: N802
+
+    def nvmlShutdown(self) -> None: ...  # noqa: N802
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetIndex(self, handle: int) -> int:  # noqa: N802
+        return handle
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+        return f"GPU-{handle}"
+
+    def nvmlDeviceGetName(self, _handle: int) -> bytes:  # noqa: N802
+        return b"H200"
+
+    def nvmlDeviceGetMemoryInfo(self, _handle: int) -> object:  # noqa: N802
+        return SimpleNamespace(total=8 << 30, used=1 << 30)
+
+    def nvmlDeviceGetUtilizationRates(self, _handle: int) -> object:  # noqa: N802
+        raise self.NVMLError("Not Supported")
+
+    def nvmlDeviceGetComputeRunningProcesses(self, _handle: int) -> list[object]:  # noqa: N802
+        return [SimpleNamespace(pid=7, usedGpuMemory=None)]
+
+
+def test_each_gpu_is_described_and_what_a_driver_does_not_say_is_left_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """S1-48"""
+    monkeypatch.setitem(sys.modules, "pynvml", cast("ModuleType", FakeNvml()))
+    report = Nvml()()
+    assert (report.ready, report.vram_total_mb, report.vram_used_mb) == (True, 16384, 2048)
+    first = report.devices[0]
+    assert (first.uuid, first.name, first.utilisation, first.processes) == (
+        "GPU-0",
+        "H200",
+        None,
+        ((7, None),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(-11, "was ended by signal 11 (SIGSEGV)"), (3, "exited with status 3"), (-40, "was ended by signal 40")],
+)
+def test_how_a_process_ended_in_words(status: int, words: str) -> None:
+    assert str(Exit(status)) == words

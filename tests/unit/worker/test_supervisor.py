@@ -1,0 +1,389 @@
+"""The supervisor: stops, ends, lost answers, drains and partings, on a clock that the test moves."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from herdsman.core.errors import OutcomeUnknown, StaleWrite, StoreUnavailable, TooLarge
+from herdsman.core.model import ClaimKey, JobId
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState
+from herdsman.worker.child import Answer, Exit
+from herdsman.worker.logs import LogBook
+from herdsman.worker.supervisor import Parting
+from herdsman.worker.watch import DeadMan
+from tests.unit.worker.bench import Bench, FakeChild, done, silent
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def test_a_result_is_delivered_and_progress_goes_out_with_the_beat() -> None:
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        child.answer(order, {"progress": 0.5, "note": "half"})
+        child.answer(order, {"nonsense of a kind": 1})
+        bench.each_tick = lambda: bench.beat() and done(child, order)
+
+    bench = Bench(play)
+    job_id = bench.submit()
+    bench.work()
+    job = bench.job(job_id)
+    assert (job.state, job.result) == (JobState.DONE, "ok")
+    assert job.progress is not None
+    assert (job.progress.done, job.progress.note) == (0.5, "half")
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ({"failure": "user_error", "error": "no such model"}, FailureClass.USER_ERROR),
+        ({"failure": "out_of_memory", "error": "full"}, FailureClass.OUT_OF_MEMORY),
+        ({"failure": "infrastructure", "error": "away"}, FailureClass.INFRASTRUCTURE),
+        ({"failure": "worker_lost", "error": "a lie"}, FailureClass.JOB_ERROR),
+        ({"failure": "cancelled", "error": "nobody asked"}, FailureClass.JOB_ERROR),
+    ],
+)
+def test_a_failure_has_the_class_that_a_handler_can_know_about(word: Answer, kind: FailureClass) -> None:
+    bench = Bench(lambda child, order: child.answer(order, word))
+    job_id = bench.submit()
+    bench.work()
+    failure = bench.job(job_id).failure
+    assert failure is not None
+    assert failure.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [(Exit(-11), FailureClass.JOB_ERROR), (Exit(-9, out_of_memory=True), FailureClass.OUT_OF_MEMORY)],
+)
+def test_a_process_that_ends_without_a_word_is_replaced(how: Exit, kind: FailureClass) -> None:
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        del order
+        child.exit = how
+
+    bench = Bench(play)
+    job_id = bench.submit()
+    bench.work()
+    failure = bench.job(job_id).failure
+    assert failure is not None
+    assert failure.kind is kind
+    bench.play = done
+    other = bench.submit("demo")
+    bench.work()
+    assert bench.job(other).state is JobState.DONE
+    assert len(bench.children) == 2
+
+
+def test_a_word_of_an_earlier_order_says_nothing_about_this_one() -> None:
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        child.answers.append({"run": order["run"] - 1, "job": order["jobs"][0]["job_id"], "result": "old"})
+        child.answer(order, {"result": "new"})
+
+    bench = Bench(play)
+    job_id = bench.submit()
+    bench.work()
+    assert bench.job(job_id).result == "new"
+
+
+def test_a_cancelled_job_is_told_then_killed_then_cancelled() -> None:
+    bench = Bench(silent)
+    job_id = bench.submit()
+    bench.each_tick = lambda: (bench.jobs.cancel(job_id), bench.beat())
+    bench.work()
+    assert {"run": 1, "cancel": job_id} in bench.child.sent
+    assert bench.child.killed_at == pytest.approx(30, abs=0.5)
+    assert bench.job(job_id).state is JobState.CANCELLED
+
+
+def test_a_job_past_its_timeout_fails_as_such() -> None:
+    bench = Bench(silent)
+    job_id = bench.submit(timeout=seconds(10))
+    bench.work()
+    failure = bench.job(job_id).failure
+    assert failure is not None
+    assert failure.kind is FailureClass.TIMEOUT
+    assert bench.child.killed_at == pytest.approx(40, abs=0.5)
+
+
+def test_a_job_that_shows_no_progress_is_stopped_and_one_that_does_is_not() -> None:
+    bench = Bench(silent)
+    job_id = bench.submit("slow")
+    bench.work()
+    failure = bench.job(job_id).failure
+    assert failure is not None
+    assert (failure.kind, failure.error) == (FailureClass.TIMEOUT, "the job showed no progress for too long")
+
+    def lively(child: FakeChild, order: Mapping[str, Any]) -> None:
+        def tick() -> None:
+            bench.beat()
+            child.answer(order, {"result": 1} if bench.clock.monotonic() > began + 60 else {"log": "on it"})
+
+        bench.each_tick = tick
+
+    began, bench.play = bench.clock.monotonic(), lively
+    other = bench.submit("slow", job_id=JobId("lively"))
+    bench.work()
+    assert bench.job(other).state is JobState.DONE
+
+
+def test_without_an_accepted_beat_the_job_is_killed_before_its_claim_runs_out() -> None:
+    """W5"""
+    bench = Bench(silent)
+    job_id = bench.submit()
+
+    def cut_off(_word: str) -> None:
+        raise StoreUnavailable("no route")
+
+    def tick() -> None:
+        bench.queue.before = cut_off
+        bench.beat()
+
+    bench.each_tick = tick
+    bench.work()
+    assert bench.child.killed_at == pytest.approx(25, abs=0.5)
+    assert "has an end that could not be told" in bench.said[-1]
+    assert bench.job(job_id).state is JobState.RUNNING
+
+
+def test_a_claim_that_went_to_another_is_killed_at_once_and_nobody_is_told() -> None:
+    """J3"""
+    bench = Bench(silent)
+    job_id = bench.submit()
+
+    def taken() -> None:
+        bench.jobs.job(job_id).token = 7
+        bench.beat()
+
+    bench.each_tick = taken
+    bench.work()
+    assert bench.child.killed_at == pytest.approx(0.1, abs=0.05)
+    assert "finish" not in bench.queue.words
+
+
+def test_memory_over_the_limit_kills_at_once() -> None:
+    bench = Bench(silent)
+    bench.first = {"ready": [{"type": "demo", "memory_limit_mb": 100}]}
+    job_id = bench.submit()
+
+    def grow() -> None:
+        bench.child.memory = 101
+        bench.beat()
+
+    bench.each_tick = grow
+    bench.work()
+    failure = bench.job(job_id).failure
+    assert failure is not None
+    assert failure.kind is FailureClass.OUT_OF_MEMORY
+
+
+def test_a_job_of_an_unknown_type_is_given_back_without_an_order() -> None:
+    """J1: it waits for somebody who knows it."""
+    bench = Bench()
+    bench.warm.get_ready(timedelta(0))
+    bench.warm.get_ready(timedelta(0))
+    job_id = bench.submit()
+    claims, asked_at = bench.supervisor.claim()
+    bench.warm.specs = {kind: spec for kind, spec in bench.warm.specs.items() if kind != "demo"}
+    bench.supervisor.work(claims, asked_at)
+    assert bench.job(job_id).state is JobState.PENDING
+    assert any("no handler for type 'demo'; here are: many, slow" in each for each in bench.said)
+
+
+def test_a_process_that_died_while_it_waited_harms_no_job() -> None:
+    bench = Bench()
+    bench.warm.get_ready(timedelta(0))
+    bench.warm.get_ready(timedelta(0))
+    job_id = bench.submit()
+    claims, asked_at = bench.supervisor.claim()
+    bench.child.exit = Exit(-9)
+    bench.supervisor.work(claims, asked_at)
+    assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0)
+    bench.work()
+    assert bench.job(job_id).state is JobState.DONE
+
+
+def test_a_result_that_is_refused_is_the_job_s_own_fault() -> None:
+    bench = Bench(lambda child, order: child.answer(order, {"result": float("nan")}))
+    job_id = bench.submit()
+    bench.work()
+    assert bench.job(job_id).state is JobState.DEAD_LETTER
+    assert bench.job(job_id).failure is not None
+
+
+def test_a_batch_whose_endings_are_too_large_together_is_told_in_parts() -> None:
+    bench = Bench()
+    ids = [bench.submit("many") for _ in range(4)]
+    whole = bench.queue.finish
+
+    def narrow(endings: Any, then: Any = None) -> Any:
+        if len(endings) > 1:
+            raise TooLarge("the request is 2 bytes over its limit")
+        return whole(endings, then)
+
+    bench.queue.finish = narrow  # type: ignore[method-assign]
+    bench.work()
+    assert all(bench.job(each).state is JobState.DONE for each in ids)
+
+
+def test_the_end_of_a_job_is_told_again_until_the_database_is_back() -> None:
+    bench = Bench()
+    outage = iter(["finish"] * 3)
+
+    def fail(word: str) -> None:
+        if word == "finish" and next(outage, None):
+            raise StoreUnavailable("restarting")
+
+    bench.queue.before = fail
+    job_id = bench.submit()
+    bench.work()
+    assert bench.job(job_id).state is JobState.DONE
+
+
+@pytest.mark.parametrize("lost", ["claim", "finish"])
+def test_a_claim_whose_answer_was_lost_is_asked_for_again(lost: str) -> None:
+    """L1-17"""
+    bench = Bench()
+    first, second = bench.submit(), bench.submit()
+    lose = iter([lost])
+
+    def cut(word: str) -> None:
+        if word == lost and next(lose, None):
+            raise OutcomeUnknown("the connection broke")
+
+    bench.queue.after = cut
+    bench.work()
+    bench.work()
+    for job_id in (first, second):
+        assert (bench.job(job_id).state, bench.job(job_id).token) == (JobState.DONE, 1)
+
+
+def test_a_worker_that_drains_finishes_its_job_and_leaves() -> None:
+    """S1-49"""
+
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        bench.supervisor.drain()
+        done(child, order)
+
+    bench = Bench(play)
+    first, second = bench.submit(), bench.submit()
+    assert bench.supervisor.run().how is Parting.DRAINED
+    assert (bench.job(first).state, bench.job(second).state) == (JobState.DONE, JobState.PENDING)
+    assert bench.queue.left
+    assert bench.child.closed
+
+
+def test_a_worker_whose_row_is_gone_kills_its_job_and_is_dismissed() -> None:
+    """W2"""
+    bench = Bench(silent)
+    bench.submit()
+
+    def gone() -> None:
+        bench.queue.dismissed = True
+        bench.beat()
+
+    bench.each_tick = gone
+    parted = bench.supervisor.run()
+    assert parted.how is Parting.DISMISSED
+    assert bench.child.killed_at is not None
+    assert not bench.queue.left
+
+
+def test_a_worker_that_nobody_owns_ends_itself_and_its_machine() -> None:
+    """P6"""
+    bench = Bench(deadman=DeadMan(max_lifetime=seconds(60)))
+    parted = bench.supervisor.run()
+    assert (parted.how.value, bench.ended_instance) == (3, 1)
+    assert bench.queue.left
+
+
+def test_a_longest_life_stops_a_job_that_goes_back_unharmed() -> None:
+    bench = Bench(silent, deadman=DeadMan(max_lifetime=seconds(60)))
+    job_id = bench.submit()
+    assert bench.supervisor.run().how is Parting.UNOWNED
+    assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0)
+
+
+def test_a_handler_that_cannot_be_loaded_ends_the_worker() -> None:
+    bench = Bench()
+    bench.first = {"broken": "the handler 'x' cannot be imported"}
+    bench.each_tick = lambda: setattr(bench.child, "exit", Exit(1))
+    parted = bench.supervisor.run()
+    assert (parted.how, parted.why) == (Parting.BROKEN, "the handler 'x' cannot be imported")
+
+
+def test_a_process_that_was_ready_once_is_started_again_but_not_for_ever() -> None:
+    bench = Bench()
+    bench.warm.get_ready(timedelta(0))
+    assert bench.warm.get_ready(timedelta(0))
+    for _ in range(30):
+        if bench.children and not bench.child.closed:
+            bench.child.exit = Exit(-11)
+        bench.warm.get_ready(timedelta(0))
+    assert bench.warm.fault == "the handler's process was ended by signal 11 (SIGSEGV) while no job ran"
+    assert len(bench.children) == 3
+
+
+def test_a_process_that_is_never_ready_is_given_up() -> None:
+    bench = Bench()
+    bench.first = {"hello": 1}
+    bench.each_tick = lambda: None
+    parted = bench.supervisor.run()
+    assert (parted.how, parted.why) == (Parting.BROKEN, "the handler's process was not ready within 0:10:00")
+
+
+def test_the_answer_to_a_beat_that_left_a_claim_out_does_not_keep_it() -> None:
+    bench = Bench()
+    later = ClaimKey(JobId("later"), 1)
+    usual = bench.queue.beat
+
+    def slow(pulse: Any) -> Any:
+        bench.keeper.hold({later: LogBook()}, 3.0)  # it went on while the answer was on its way
+        bench.clock.advance(seconds(1))
+        return usual(pulse)
+
+    bench.clock.advance(seconds(9))
+    bench.queue.beat = slow  # type: ignore[method-assign]
+    bench.beat()
+    assert bench.keeper.heard.accepted_at == 3.0
+
+
+def test_a_broken_rule_of_the_queue_ends_in_dismissal() -> None:
+    bench = Bench()
+
+    def refuse(word: str) -> None:
+        if word == "finish":
+            raise StaleWrite("worker 'w1' is terminated")
+
+    bench.queue.before = refuse
+    bench.submit()
+    assert bench.supervisor.run().how is Parting.DISMISSED
+
+
+def test_the_last_lines_of_a_job_arrive_before_its_end() -> None:
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        assert child.print is not None
+        child.print([f"line {number}" for number in range(2_500)])
+        done(child, order)
+
+    bench = Bench(play)
+    job_id = bench.submit()
+    bench.work()
+    assert len(bench.job(job_id).logs[1]) == 2_500
+    assert "beat" not in bench.queue.words[bench.queue.words.index("finish") :]
+
+
+def test_the_lines_of_a_lost_claim_are_not_sent_for_ever() -> None:
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        assert child.print is not None
+        child.print(["never to arrive"])
+        bench.jobs.job(order["jobs"][0]["job_id"]).token = 7
+        done(child, order)
+
+    bench = Bench(play)
+    bench.submit()
+    bench.work()
+    assert bench.queue.words.count("beat") == 1
+    assert "was taken away before its end could be told" in bench.said[-1]
