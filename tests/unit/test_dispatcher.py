@@ -157,7 +157,7 @@ def test_five_thousand_on_an_empty_queue_cost_a_few_transactions(
         for _ in range(100):
             await asyncio.sleep(0)
         before = len(queue.asked)
-        assert before <= 10, queue.asked
+        assert before <= FIRST, queue.asked
         queue.jobs = ["a"]
         dispatcher.ring()
         done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE)
@@ -201,6 +201,22 @@ def test_workers_that_may_not_have_jobs_do_not_hide_them_from_others(
         assert names(await asyncio.wait_for(good, PATIENCE)) == ["a"]
         dispatcher.stop()
         await asyncio.gather(*waiting)
+
+    asyncio.run(scene())
+
+
+def test_a_worker_that_may_not_have_jobs_delays_no_other(
+    queue: Queue, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POLL", timedelta(minutes=10))
+
+    async def scene() -> None:
+        queue.idle, queue.jobs = {"idle"}, ["a"]
+        idle = ask(dispatcher, "idle")
+        await until(lambda: queue.asked)
+        assert names(await asyncio.wait_for(ask(dispatcher, "good"), PATIENCE)) == ["a"]
+        dispatcher.stop()
+        await idle
 
     asyncio.run(scene())
 

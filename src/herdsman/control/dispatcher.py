@@ -52,6 +52,11 @@ class _Line:
     waiting: OrderedDict[WorkerId, _Waiter] = field(default_factory=OrderedDict[WorkerId, _Waiter])
     size: int = FIRST
     empty_until: float = 0.0
+    in_vain: int = 0
+    """How many were asked for in vain since there was news. A few prove nothing: they may not be allowed any job."""
+
+    def known_empty(self, now: float) -> bool:
+        return self.empty_until > now and self.in_vain >= FIRST
 
 
 class Dispatcher:
@@ -121,7 +126,7 @@ class Dispatcher:
         with self._news:
             self._rung += 1
             for line in self._lines.values():
-                line.empty_until = 0.0
+                line.empty_until, line.in_vain, line.size = 0.0, 0, FIRST
             self._news.notify()
 
     def stop(self) -> None:
@@ -142,13 +147,13 @@ class Dispatcher:
             if (older := self._waiting.get(waiter.worker_id)) is not None:
                 self._end(older, [])
             self._waiting[waiter.worker_id] = waiter
+            line = self._line(waiter.key)
             # What it already holds is not seen by a look at the queue, so no empty queue answers that.
-            if waiter.once or waiter.ask.resume:
+            if waiter.once or waiter.ask.resume or not line.known_empty(self._now()):
                 self._at_once[waiter.worker_id] = waiter
-            else:
-                self._line(waiter.key).waiting[waiter.worker_id] = waiter
-            if waiter.worker_id in self._at_once or self._line(waiter.key).empty_until <= self._now():
                 self._news.notify()
+            else:
+                line.waiting[waiter.worker_id] = waiter
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="dispatcher", daemon=True)
                 self._thread.start()
@@ -246,6 +251,7 @@ class Dispatcher:
             enough = served[key] > 0 or count >= min(MOST, len(line.waiting))
             empty = served[key] < count and enough
             line.size = FIRST if empty else MOST
+            line.in_vain = line.in_vain + count if not served[key] else FIRST if empty else 0
             if empty:
                 line.empty_until = self._now() + POLL.total_seconds()
 
