@@ -27,28 +27,30 @@ def postgres() -> Generator[str]:
         yield server.url("bench").replace("+psycopg", "")
 
 
-def peers(*, arq_python: str = sys.executable) -> Mapping[str, Peer]:
+def peers(*, python: str = sys.executable, arq_python: str = sys.executable) -> Mapping[str, Peer]:
     """By name. arq wants an older redis than the others, hence a Python of its own: see the group bench-arq."""
-    return {program.name: program for program in (*_on_redis(arq_python), *_on_postgres())}
+    usual = partial(Program, python=python)
+    found = (*_on_redis(usual, arq_python), *_on_postgres(usual))
+    return {program.name: program for program in found}
 
 
-def _on_redis(arq_python: str) -> Generator[Program]:
-    yield Program(name="celery", package="celery", side="on_celery", start=redis)
+def _on_redis(usual: "partial[Program]", arq_python: str) -> Generator[Program]:
+    yield usual(name="celery", package="celery", side="on_celery", start=redis)
     arq = partial(Program, package="arq", side="on_arq", start=redis, python=arq_python)
     yield arq(name="arq")
     yield arq(name="arq, polling every ms", options={"poll_s": 0.001})
-    yield Program(name="taskiq, lists", package="taskiq", side="on_taskiq", start=redis)
-    yield Program(name="taskiq, streams", package="taskiq", side="on_taskiq_streams", start=redis)
-    dramatiq = partial(Program, package="dramatiq", side="on_dramatiq", start=redis)
+    yield usual(name="taskiq, lists", package="taskiq", side="on_taskiq", start=redis)
+    yield usual(name="taskiq, streams", package="taskiq", side="on_taskiq_streams", start=redis)
+    dramatiq = partial(usual, package="dramatiq", side="on_dramatiq", start=redis)
     yield dramatiq(name="dramatiq")
     tuned = {"dramatiq_worker_timeout": "1", "dramatiq_queue_prefetch": "100"}
     yield dramatiq(name="dramatiq, polling every ms, prefetch 100", environment=tuned)
 
 
-def _on_postgres() -> Generator[Program]:
-    yield Program(name="procrastinate", package="procrastinate", side="on_procrastinate", start=postgres)
+def _on_postgres(usual: "partial[Program]") -> Generator[Program]:
+    yield usual(name="procrastinate", package="procrastinate", side="on_procrastinate", start=postgres)
     pgqueuer = partial(
-        Program,
+        usual,
         package="pgqueuer",
         side="on_pgqueuer",
         start=postgres,

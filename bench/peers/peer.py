@@ -80,8 +80,8 @@ class Program:
         with self._place() as place:
             self._run(place, "fill", count=jobs + 1)
             with self._worker(place) as alive, self._unfinished(place.url) as unfinished:
-                _wait(lambda: marks.count(place.marks), jobs + 1, alive)
-                _wait(lambda: jobs + 1 - unfinished(), jobs + 1, alive)
+                wait_for(lambda: marks.count(place.marks), jobs + 1, alive)
+                wait_for(lambda: jobs + 1 - unfinished(), jobs + 1, alive)
                 known = time.monotonic()
             began = marks.read(place.marks)
         return (began[jobs] if self.unfinished is None else known) - began[0]
@@ -90,7 +90,7 @@ class Program:
         with self._place() as place:
             self._run(place, "fill", count=1)
             with self._worker(place) as alive:
-                _wait(lambda: marks.count(place.marks), 1, alive)
+                wait_for(lambda: marks.count(place.marks), 1, alive)
                 said = self._run(place, "sample", count=samples, pause_s=pause_s)
             submitted, began = json.loads(said), marks.read(place.marks)[-samples:]
         return [after - before for before, after in zip(submitted, began, strict=True)]
@@ -159,7 +159,8 @@ def _number(connection: psycopg.Connection, query: LiteralString) -> int:
     return row[0]
 
 
-def _wait(done: Callable[[], int], wanted: int, alive: Callable[[], None]) -> None:
+def wait_for(done: Callable[[], int], wanted: int, alive: Callable[[], None]) -> None:
+    """Until so many are done. As long as the number grows, it may take as long as it does."""
     seen, since = 0, time.monotonic()
     while (now := done()) < wanted:
         alive()

@@ -12,13 +12,15 @@ from herdsman.control.commands import (
     find_attempts,
     find_job,
     finish_jobs,
+    move_worker,
     start_jobs,
     take_pulse,
 )
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import ClaimKey, JobId, WorkerId
-from herdsman.core.states import JobState
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JobState, WorkerState
 from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Failed, GivenBack, Progress, Pulse
 from herdsman.store.faults import Duplicate
 from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
@@ -206,3 +208,33 @@ def test_one_at_a_time_still_means_one(services: Services) -> None:
     worker = a_worker(services)
     claimed(services, worker)
     assert claim_job(services, worker) is None
+
+
+def test_a_batch_may_be_filled_up_by_who_says_what_it_holds(services: Services) -> None:
+    first = a_batch(services, 2)
+    worker = WorkerId("w1")
+    for _ in range(3):
+        a_job(services, type="embed")
+    a_job(services, type="demo")
+    more = claim_for(services, {worker: Ask(types=("embed",), most={"embed": 2}, beside=2, begin=True)})
+    assert states(services, [claim.key for claim in more]) == [JobState.RUNNING] * 2
+    told = finish_jobs(services, worker, [Done(key, 1) for key in (*first, *(claim.key for claim in more))])
+    assert [each.state for each in told.told] == [JobState.DONE] * 4
+
+
+@pytest.mark.parametrize("beside", [1, 3])
+def test_who_is_wrong_about_what_it_holds_gets_nothing_twice(services: Services, beside: int) -> None:
+    """A slot that is taken is refused by the database; one too far leaves a hole and nothing worse."""
+    keys = a_batch(services, 2)
+    for _ in range(2):
+        a_job(services, type="embed")
+    more = claim_for(services, {WorkerId("w1"): Ask(types=("embed",), most={"embed": 1}, beside=beside)})
+    assert len(more) == (0 if beside == 1 else 1)
+    assert not {claim.key for claim in more}.intersection(keys)
+
+
+def test_a_worker_that_drains_fills_nothing_up(services: Services) -> None:
+    a_batch(services, 2)
+    a_job(services, type="embed")
+    move_worker(services, WorkerId("w1"), WorkerState.TERMINATING, Reason.DRAINED)
+    assert claim_for(services, {WorkerId("w1"): Ask(types=("embed",), most={"embed": 2}, beside=2)}) == []

@@ -11,7 +11,7 @@ from herdsman.cli.exits import EXIT_CODES
 from herdsman.cli.main import app
 from herdsman.control import commands
 from herdsman.control.commands import finish, intervene, keep
-from herdsman.core import body, order, request
+from herdsman.core import body, order, request, work
 from herdsman.core.decide import PHASES
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.findings import Code
@@ -84,7 +84,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     said = {row[0].replace("`", ""): row[1] for row in table(LIFE.section("Limits"))}
     held = {
         "payload": policy.max_payload_bytes,
-        "result": policy.max_result_bytes,
+        "result, checkpoint": policy.max_result_bytes,
         "depth of a payload or result": body.MAX_DEPTH,
         "tags of a job": request.MAX_TAGS,
         "priority": f"{order.LOWEST} to {order.HIGHEST}",
@@ -93,6 +93,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "timeout": request.LONGEST_RUN.days,
         "jobs in one submission": submissions.LARGEST_BATCH,
         "workers in one claim": hot.MOST_LISTED,
+        "jobs that one worker holds": work.MOST_AT_ONCE,
         "jobs on one page": jobs.LARGEST_PAGE,
         "jobs in one requeue": intervene.MOST_REQUEUED,
         "text of an error": finish.LONGEST_ERROR,

@@ -18,6 +18,9 @@ SECRETS = {
     "RUNPOD_API_KEY": CANARY,
     "SUPABASE_SERVICE_ROLE_KEY": CANARY,
     "ADMIN_API_KEY": CANARY,
+    "API_TOKEN": CANARY,
+    "BOOTSTRAP_TOKEN": CANARY,
+    "TOKEN_PEPPER": CANARY,
     "RUNPOD_ENV_VARS": json.dumps({"HF_TOKEN": CANARY}),
     "DATABASE_URL": f"mysql://me:{CANARY}@db/jobs?password={CANARY}",
 }

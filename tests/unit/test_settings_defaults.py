@@ -155,7 +155,45 @@ PARAMETERS = {
     "BUDGET_PER_HOUR_USD": None,
     "BUDGET_PER_DAY_USD": None,
 }
-CONTRACT: dict[str, object] = {**SCALING, **FLEET, **MACHINES, **SERVICES, **PARAMETERS}
+# How workers and people reach the control plane, and how a worker behaves.
+REACHING: dict[str, object] = {
+    "API_HOST": "127.0.0.1",
+    "API_PORT": 8765,
+    "API_URL": None,
+    "API_TOKEN": "not set",
+    "API_ALLOWED_HOSTS": [],
+    "API_TLS_CERTIFICATE": None,
+    "API_TLS_KEY": None,
+    "API_BEHIND_PROXY": False,
+    "API_PROXIES": [],
+    "API_MAX_BODY_BYTES": 1_114_112,
+    "TOKEN_PEPPER": "not set",
+    "WORKER_TOKEN_TTL_SEC": 86_400,
+    "BOOTSTRAP_TOKEN_TTL_SEC": 1800,
+}
+WORKING: dict[str, object] = {
+    "BOOTSTRAP_TOKEN": "not set",
+    "WORKER_START_COMMAND": None,
+    "WORKER_MODULES": [],
+    "WORKER_HANDLERS": [],
+    "WORKER_EXEC": None,
+    "WORKER_MAX_JOBS": 0,
+    "WORKER_UNOWNED_SEC": 900,
+    "WORKER_MAX_LIFETIME_SEC": 0,
+    "WORKER_MIN_FREE_DISK_MB": 0,
+    "WORKER_MIN_FREE_MEMORY_MB": 0,
+    "WORKER_HEALTH_PORT": 0,
+    "WORKER_HEALTH_HOST": "127.0.0.1",
+}
+CONTRACT: dict[str, object] = {
+    **SCALING,
+    **FLEET,
+    **MACHINES,
+    **SERVICES,
+    **PARAMETERS,
+    **REACHING,
+    **WORKING,
+}
 NUMBERS = [each.name for each in CATALOGUE.values() if type(each.default(Settings())) in (int, float)]
 
 
@@ -167,12 +205,7 @@ def test_every_name_of_the_contract_has_its_default(name: str, default: object) 
 
 
 def test_no_setting_exists_that_the_contract_does_not_know() -> None:
-    assert set(CATALOGUE) - set(CONTRACT) == {
-        "DATABASE_URL",
-        "LOCAL_STATE_DIR",
-        "REDIS_URL",
-        "WORKER_START_COMMAND",
-    }
+    assert set(CATALOGUE) - set(CONTRACT) == {"DATABASE_URL", "LOCAL_STATE_DIR", "REDIS_URL"}
 
 
 def test_the_defaults_fit_together_and_call_for_no_warning() -> None:

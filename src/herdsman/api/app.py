@@ -12,6 +12,7 @@ from herdsman.api.access import check_complete
 from herdsman.api.auth import Gate, guard
 from herdsman.api.body import Bodies
 from herdsman.api.context import ApiContext
+from herdsman.api.description import Described
 from herdsman.api.limits import Heads
 from herdsman.api.routes import ROUTERS
 
@@ -34,7 +35,7 @@ def create_app(context: ApiContext, *, routers: Sequence[APIRouter] = ROUTERS) -
 
 def described(routers: Sequence[APIRouter] = ROUTERS) -> FastAPI:
     """The routes alone: enough to describe them, with nothing behind them."""
-    app = FastAPI(
+    app = Described(
         title="Herdsman",
         version=__version__,
         description=DESCRIPTION,

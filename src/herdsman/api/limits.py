@@ -8,13 +8,16 @@ from http import HTTPStatus
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from herdsman import __version__
 from herdsman.api.errors import Refused, refuse
+from herdsman.wire.model import VERSION_HEADER
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANSWERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
+    VERSION_HEADER: __version__,
 }
 
 

@@ -1,26 +1,37 @@
 """`herdsman render-startup`: what a pod at Runpod would run."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 from pydantic import SecretStr
 
 from herdsman.cli.opening import settings_here
-from herdsman.core.errors import InvalidSettings
+from herdsman.core.errors import InvalidRequest, InvalidSettings
+from herdsman.core.model import DEFAULT_POOL
 from herdsman.providers.runpod import RunpodOptions, render_startup
+from herdsman.settings import Settings
 from herdsman.settings.runpod import runpod_options
 
 HIDDEN = "***"
 
 
-def render_startup_command() -> None:
+def render_startup_command(
+    pool: Annotated[str, typer.Option(help="The pool whose pod it would be.")] = DEFAULT_POOL,
+) -> None:
     """Print the script that a pod at Runpod would run, with secrets hidden."""
-    options = _options(cast("dict[str, Any]", runpod_options(settings_here())))
+    options = _options(cast("dict[str, Any]", runpod_options(_of_pool(settings_here(), pool))))
     for name in ("HERDSMAN_WORKER_ID", *options.environment):
         typer.echo(f"# {name}={HIDDEN}")
     script = hide(render_startup(options), options.environment)
     typer.echo(script or "# the image runs its own command (AUTO_START_WORKER_PROCESS is false)")
+
+
+def _of_pool(settings: Settings, pool: str) -> Settings:
+    known = {DEFAULT_POOL: settings, **settings.by_pool}
+    if pool not in known:
+        raise InvalidRequest(f"there is no pool {pool!r}; the settings name: {', '.join(known)}")
+    return known[pool]
 
 
 def hide(script: str, secrets: Mapping[str, SecretStr]) -> str:
@@ -33,6 +44,6 @@ def hide(script: str, secrets: Mapping[str, SecretStr]) -> str:
 
 def _options(given: dict[str, Any]) -> RunpodOptions:
     try:
-        return RunpodOptions(**given)
+        return RunpodOptions(**{name: value for name, value in given.items() if name != "pools"})
     except TypeError as error:
         raise InvalidSettings(f"the options of Runpod do not fit: {error}") from error

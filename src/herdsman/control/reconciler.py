@@ -1,7 +1,8 @@
 """The control loop: observe, decide, act, record."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 import structlog
 
@@ -42,8 +43,17 @@ class Reconciler:
     budget_s: float = 25.0
     """Seconds after which what is left of a plan waits for the next cycle, which plans it anew."""
 
+    _turn: Lock = field(default_factory=Lock)
+
     def tick(self, wanted: Wanted = everything) -> Cycle:
-        """One cycle, or the wanted part of it. Who does not lead, or cannot see, does nothing and says why."""
+        """One cycle, or the wanted part of it. Who does not lead, or cannot see, does nothing and says why.
+
+        One at a time: two plans from the same look would both act on it.
+        """
+        with self._turn:
+            return self._tick(wanted)
+
+    def _tick(self, wanted: Wanted) -> Cycle:
         term = self.leadership.term
         if term is None:
             return Cycle(started_at=None, epoch=None, seen=None, skipped="another replica leads")

@@ -120,8 +120,8 @@ class SessionLock:
 
     def _open(self) -> Connection:
         connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        patience.limit(connection, self._idle)  # while the driver's own connection can still be reached
         connection.detach()
-        patience.limit(connection, self._idle)
         return connection
 
     def _direct(self, connection: Connection) -> bool:

@@ -4,6 +4,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+VERSION_HEADER = "herdsman-version"
+"""Comes with every answer."""
+
 
 class Request(BaseModel):
     """A word with a spelling mistake in it must not be taken for one that was left out."""

@@ -65,6 +65,8 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         self._began = self.clock.monotonic()
+        # A claim counts from when it was asked for, since nobody knows when it was made: a long wait would use it up.
+        self._wait = min(self.wait, self.limits.self_fence / 4)
         self._errands = Errands(self.queue, self.clock)
         self._attendant = Attendant(
             keeper=self.keeper,
@@ -147,7 +149,7 @@ class Supervisor:
         """Jobs to work on, if there are any, and when they were asked for."""
         ask, asked_at = self._ask(), self.clock.monotonic()
         try:
-            claims = self.queue.claim(ask, self.wait)
+            claims = self.queue.claim(ask, self._wait)
         except (StaleWrite, NotFound) as error:
             self.keeper.dismiss(str(error))
             return (), asked_at
@@ -157,7 +159,7 @@ class Supervisor:
             self._sleep(self.pause)
             return (), asked_at
         self._unsure = self._troubled = False
-        if not claims and self.clock.monotonic() - asked_at <= self.wait.total_seconds() / 2:
+        if not claims and self.clock.monotonic() - asked_at <= self._wait.total_seconds() / 2:
             self._sleep(self.pause)
         return (self._resumed(claims, asked_at) if ask.resume else claims), asked_at
 

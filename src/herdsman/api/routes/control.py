@@ -1,6 +1,5 @@
 """The control loop, asked to act now; and who leads."""
 
-from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -12,30 +11,9 @@ from herdsman.api.routes.desk import AtDesk, Desk
 from herdsman.api.routes.measured import Measured
 from herdsman.control.cycle import Cycle
 from herdsman.store import leader
-from herdsman.wire.model import Reply
+from herdsman.wire.control import CycleOut, LeaderOut
 
 router = APIRouter(route_class=Measured, tags=["control"])
-
-
-class CycleOut(Reply):
-    """What one cycle saw and did."""
-
-    timestamp: datetime | None
-    actions: dict[str, int]
-    status: dict[str, int]
-    skipped: str
-    complete: bool
-    steps: tuple[dict[str, Any], ...]
-
-
-class LeaderOut(Reply):
-    leads: bool
-    """Whether somebody leads now; otherwise the rest tells of who led last."""
-    mine: bool
-    holder: str | None = None
-    epoch: int | None = None
-    since: datetime | None = None
-    expires_at: datetime | None = None
 
 
 _ELSEWHERE: dict[int | str, dict[str, Any]] = {409: {"description": "Another replica leads, or none."}}

@@ -12,26 +12,11 @@ from herdsman.api.routes.measured import Measured
 from herdsman.api.routes.ready import FINE
 from herdsman.control.commands import count_jobs
 from herdsman.core.errors import HerdsmanError
-from herdsman.wire.model import Reply
+from herdsman.wire.control import HealthOut, LiveOut, ReadyOut
 
 router = APIRouter(route_class=Measured, tags=["health"])
 
 HEALTHY, UNHEALTHY = "healthy", "unhealthy"
-
-
-class LiveOut(Reply):
-    status: str
-
-
-class ReadyOut(LiveOut):
-    checks: dict[str, str]
-
-
-class HealthOut(ReadyOut):
-    version: str
-    database: str
-    leads: bool
-    jobs: dict[str, int]
 
 
 @router.get("/health/live")

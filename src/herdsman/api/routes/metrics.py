@@ -10,6 +10,10 @@ from herdsman.api.routes.measured import Measured
 router = APIRouter(route_class=Measured, tags=["health"])
 
 
-@router.get("/metrics", response_class=Response)
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Metrics."}},
+)
 def metrics(_who: Who, desk: AtDesk) -> Response:
     return Response(generate_latest(desk.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,7 +1,6 @@
 """Workers: they register, beat and leave; people look at them."""
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
@@ -13,51 +12,17 @@ from herdsman.control.commands.tokens import admit_worker, renew_worker_token
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.errors import Conflict
-from herdsman.core.model import PoolId, Worker, WorkerId
+from herdsman.core.model import PoolId, WorkerId
 from herdsman.store import workers
 from herdsman.store.jobs import LARGEST_PAGE
-from herdsman.wire.model import Reply
 from herdsman.wire.work import OrdersOut, PulseIn, RegisteredOut, RegisterIn
+from herdsman.wire.workers import WorkerOut, WorkersOut
 from herdsman.wiring import new_worker_id
 
 router = APIRouter(route_class=Measured, tags=["workers"])
 
 BEATS_PER_CLAIM = 6
 """So many beats may be lost before a claim is."""
-
-
-class WorkerOut(Reply):
-    worker_id: str
-    pool: str
-    status: str
-    reason: str
-    instance_type: str | None
-    created_at: datetime
-    entered_status_at: datetime
-    last_heartbeat: datetime | None
-    error: str | None
-    cost_per_hour: float | None
-    metadata: dict[str, Any]
-
-    @staticmethod
-    def of(worker: Worker) -> "WorkerOut":
-        return WorkerOut(
-            worker_id=worker.id,
-            pool=worker.pool,
-            status=worker.state,
-            reason=worker.reason,
-            instance_type=worker.instance_type,
-            created_at=worker.created_at,
-            entered_status_at=worker.entered_state_at,
-            last_heartbeat=worker.last_heartbeat,
-            error=worker.error,
-            cost_per_hour=worker.cost_per_hour,
-            metadata=dict(worker.metadata),
-        )
-
-
-class WorkersOut(Reply):
-    workers: tuple[WorkerOut, ...]
 
 
 @router.get("/workers")
