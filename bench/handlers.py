@@ -1,13 +1,11 @@
-"""Handlers that do nothing but say when they began, loaded by a real worker; BENCH_BATCH is how many jobs at once."""
+"""Handlers that do nothing but say when they began, loaded by a real worker."""
 
 import os
 from pathlib import Path
 
 from bench.peers import marks
+from bench.work import BATCH, MARKS, NOOP
 from herdsman import JobContext, handler
-
-NOOP = "noop"
-MARKS, BATCH = "BENCH_MARKS", "BENCH_BATCH"
 
 _mark = marks.marker(Path(os.environ[MARKS]))
 _batch = int(os.environ[BATCH])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.handlers import BATCH, MARKS
+from bench.work import BATCH, MARKS
 from herdsman.settings.surroundings import harmless_environment
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,8 @@
 """What a worker says about its GPUs is kept with its beat."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -9,7 +11,7 @@ from herdsman.control.direct_queue import DirectQueue
 from herdsman.control.services import Services
 from herdsman.core.errors import StaleWrite
 from herdsman.core.fleet import SeenWorker
-from herdsman.core.gpu import GpuReport
+from herdsman.core.gpu import GpuDevice, GpuReport
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
@@ -89,3 +91,17 @@ def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
     queue.leave()
     assert seen(services).state is WorkerState.TERMINATING
     assert queue.beat(Pulse()).drain is True
+
+
+def test_each_gpu_is_kept_with_what_uses_it(services: Services) -> None:
+    worker_id = a_worker(services)
+    gpu = GpuDevice(
+        index=0, uuid="GPU-1", name="L4\0" * 100, total_mb=24_576, used_mb=512, processes=((7, 500),) * 99
+    )
+    beat(services, worker_id, None, replace(WELL, devices=(gpu,) * 99))
+    kept = cast(
+        "list[dict[str, Any]]", services.database.read(lambda tx: workers.get(tx, worker_id)).metadata["gpus"]
+    )
+    assert len(kept) == 16
+    assert (kept[0]["uuid"], kept[0]["used_mb"], kept[0]["processes"][0]) == ("GPU-1", 512, [7, 500])
+    assert (len(kept[0]["name"]), len(kept[0]["processes"])) == (64, 32)

@@ -1,5 +1,6 @@
 """Runs what a page tells its reader to type, in a directory and on a database of its own."""
 
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,9 @@ from tests.docs.pages import ROOT, Block, Page
 RUN = ("bash", "python")
 OUTPUT = "console"
 PATIENCE_S = 40
+# Where the pages say that the API is, and the file in which it says where it is.
+USUAL_API = "http://127.0.0.1:8765"
+ANNOUNCED = Path(".local/state/herdsman/api")
 # How a program ends that was told to: by itself, or, as make does, by the signal it was sent.
 ENDED_BY_US = (0, -signal.SIGINT, 128 + signal.SIGINT)
 
@@ -37,6 +41,9 @@ class Reader:
             "HOME": str(directory),
             "LANG": "C.UTF-8",
             "DATABASE_URL": f"sqlite:///{self._directory / 'herdsman.db'}",
+            # A reader has the usual port and a machine with GPUs; whoever runs the tests may have neither.
+            "API_PORT": "0",
+            "FAKE_GPUS": "2",
         }
 
     def follow(self, page: Page) -> None:
@@ -66,7 +73,7 @@ class Reader:
             assert shown is not None, f"{page.name}:{block.line}: say in a {OUTPUT} block what it prints"
             return running.enter_context(self._started(block, shown, page))
         done = subprocess.run(
-            ["bash", "-eu", "-o", "pipefail", "-c", block.text],
+            ["bash", "-eu", "-o", "pipefail", "-c", self._as_typed(block.text)],
             cwd=self._directory,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -84,10 +91,10 @@ class Reader:
     @contextmanager
     def _started(self, block: Block, shown: Block, page: Page) -> Generator[str]:
         """Runs until the end of the page, then gets the Ctrl-C that its reader would type."""
-        printed = self._directory.parent / "printed"
+        printed = self._directory.parent / f"printed-{block.line}"
         with printed.open("w") as output:
             process = subprocess.Popen(
-                ["bash", "-c", f"exec {block.text}"],
+                ["bash", "-c", f"exec {self._as_typed(block.text)}"],
                 cwd=self._directory,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -108,7 +115,7 @@ class Reader:
         if not program.strip():
             return
         file = self._directory / f"{page.path.stem}.py"
-        file.write_text(program)
+        file.write_text(self._as_typed(program))
         done = subprocess.run(
             [sys.executable, "-W", "error", file],
             cwd=self._directory,
@@ -119,6 +126,12 @@ class Reader:
         )
         if done.returncode != 0:
             raise Difference(f"{page.name}: the lines named here are those of the page\n{done.stderr}")
+
+    def _as_typed(self, text: str) -> str:
+        announced = Path(self._environment["HOME"]) / ANNOUNCED
+        return (
+            text.replace(USUAL_API, json.loads(announced.read_text())["url"]) if announced.exists() else text
+        )
 
 
 def _interrupt(process: "subprocess.Popen[bytes]") -> int:
@@ -156,9 +169,12 @@ def matches(shown: str, printed: str) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in _plain(printed))) is not None
 
 
-_MASKS = (
+_MASKS = (  # the longest first: parts of them look like others
+    (re.compile(r"\bhm_[a-z]+_[0-9a-f]+_[\w-]+\b"), "TOKEN"),
+    (re.compile(r"(?<= )/\S+/admin-token\b"), "FILE"),
+    (re.compile(r"\bgpu-\d+-[0-9a-f-]{36}\b"), "WORKER"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+00:00)?"), "TIME"),
-    (re.compile(r"\b[0-9a-f]{32,64}\b"), "ID"),
+    (re.compile(r"\b[0-9a-f]{32,64}\b|\b[0-9a-f]{16}\b"), "ID"),
     (re.compile(r"\b\d{12,}\b"), "NUMBER"),
     (re.compile(r"\b\d+[smhd]\b"), "AGE"),
     (re.compile(r"\bSQLite \d+\.\d+(\.\d+)?"), "SQLite VERSION"),

@@ -73,6 +73,8 @@ def test_a_block_with_a_reason_is_left_out(tmp_path: Path) -> None:
     [
         ("7f3c9d2e7f3c9d2e7f3c9d2e7f3c9d2e  4s", "00000000000000000000000000000000   12s"),
         ("at 2026-01-01 12:00:00", "at 2031-05-06 07:08:09"),
+        ("token hm_viewer_0a_b-c_0d", "token hm_viewer_12ef_-Ab_9_77aa"),
+        ("on gpu-1-01234567-89ab-cdef-0123-456789abcdef", "on gpu-2-76543210-ba98-fedc-3210-fedcba987654"),
         ("a\n...\nz", "a\nb\nc\nz"),
         ("server   SQLite 3.51.3", "server   SQLite 3.40.1\nwarning  SQLite 3.40.1 is old"),
     ],

@@ -1,6 +1,7 @@
-"""One connection: closed when its request does not come, and refused when there are too many."""
+"""One connection: closed when its request does not come or has no end, and refused when there are too many."""
 
 import asyncio
+from collections.abc import Sized
 from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
@@ -8,27 +9,40 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+MOST_AHEAD = 100
+"""Requests that a client may send before it has read the answers to earlier ones."""
+LARGEST_HEAD = 65_536
+
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
 )
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+)
+
+
+class TooManyAhead(Exception):
+    """The parser answers it with 400, and closes the line."""
 
 
 class Watched:
-    """Stands before a protocol of uvicorn, which itself waits for the head of a request for ever."""
+    """Stands before a protocol of uvicorn, which itself waits for the head of a request for ever, and keeps all of it."""
 
     head_seconds: ClassVar[float]
     most: ClassVar[int]
     cycle: Any
     connections: set[Any]
+    flow: Any
     loop: asyncio.AbstractEventLoop
+    pipeline: Sized = ()
     transport: asyncio.Transport
     _deadline: asyncio.TimerHandle | None = None
+    _head: int = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._pass_on("connection_made", transport)
         if len(self.connections) > self.most:
-            transport.write(_FULL)
-            transport.close()
+            self._refuse(_FULL)
         else:
             self._begin()
 
@@ -36,16 +50,41 @@ class Watched:
         before = self.cycle
         self._pass_on("data_received", data)
         if self.cycle is not before:
+            self._head = 0
             self._end()
-        elif before is None or before.response_complete:
+            return
+        if before is None or not before.more_body:
+            self._measure(len(data))
+        if before is None or before.response_complete:
             self._begin()
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MOST_AHEAD:
+            raise TooManyAhead
+        self._pass_on("on_headers_complete")
+
+    def on_response_complete(self) -> None:
+        self._pass_on("on_response_complete")
+        if self.pipeline:  # every answer would let in more requests than it has answered
+            self.flow.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
         self._pass_on("connection_lost", exc)
 
-    def _pass_on(self, word: str, said: object) -> None:
-        getattr(super(), word)(said)
+    def _pass_on(self, word: str, *said: object) -> None:
+        getattr(super(), word)(*said)
+
+    def _measure(self, size: int) -> None:
+        """What has come so far of a head that is not complete."""
+        self._head += size
+        if self._head > LARGEST_HEAD:
+            self._refuse(_HEAD_TOO_LARGE)
+
+    def _refuse(self, answer: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+            self.transport.close()
 
     def _begin(self) -> None:
         """From the first byte on, or from the moment that a line is open and silent."""

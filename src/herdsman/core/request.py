@@ -17,7 +17,7 @@ LONGEST_RUN = timedelta(days=30)
 
 # Ids travel in URLs, file names, stream fields and logs: nothing in them may need escaping.
 _BODY = tuple(each.name for each in fields(NewJob) if each.name not in ("job_id", "idempotency_key"))
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*", re.ASCII)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*", re.ASCII)
 
 
 def check(new: NewJob, policy: JobPolicy) -> str:
@@ -36,7 +36,7 @@ def body_hash(new: NewJob) -> str:
 def check_name(field: str, value: str, longest: int) -> None:
     if len(value) > longest:
         raise InvalidRequest(f"{field} has {len(value)} characters, the limit is {longest}")
-    if not _NAME.fullmatch(value):
+    if not NAME.fullmatch(value):
         raise InvalidRequest(
             f"{field} is {value!r}: it must begin with a letter or digit and hold only letters, digits and . _ : @ + -"
         )

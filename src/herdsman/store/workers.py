@@ -1,11 +1,13 @@
 """Workers: registered, moved through their states, and kept alive by their beats."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from sqlalchemy import bindparam, insert, select, update
 
+from herdsman.core.body import clean
 from herdsman.core.errors import NotFound, StaleWrite
-from herdsman.core.gpu import GpuReport
+from herdsman.core.gpu import GpuDevice, GpuReport
 from herdsman.core.model import PoolId, Worker, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
@@ -35,6 +37,8 @@ LOCK = Hot(select(workers.c.id).where(workers.c.id == bindparam("b_id")).with_fo
 STATE = Hot(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
 
 LONGEST_FAULT = 255
+MOST_GPUS = 16
+MOST_GPU_PROCESSES = 32
 
 
 def register(
@@ -126,9 +130,20 @@ def _note_report(tx: Tx, worker_id: WorkerId, report: GpuReport) -> None:
         "vram_total_mb": report.vram_total_mb,
         "vram_used_mb": report.vram_used_mb,
         "vram_timestamp": measured_at.isoformat(),
+        **({"gpus": [_to_gpu(each) for each in report.devices[:MOST_GPUS]]} if report.devices else {}),
     }
     ((known,),) = tx.rows(METADATA, {"b_id": worker_id})
     tx.run(MEMORY, {"b_id": worker_id, "b_at": measured_at, "b_metadata": {**known, **noted}})
+
+
+def _to_gpu(device: GpuDevice) -> dict[str, object]:
+    """What a worker says is bounded: a bad one must not fill the table (X9)."""
+    return {
+        **asdict(device),
+        "uuid": clean(device.uuid, 64),
+        "name": clean(device.name, 64),
+        "processes": [list(each) for each in device.processes[:MOST_GPU_PROCESSES]],
+    }
 
 
 def get(tx: Tx, worker_id: WorkerId) -> Worker:

@@ -1,29 +1,31 @@
 """Jobs, as people and their programs send and see them."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import AwareDatetime, Field
 
 from herdsman.core.model import DEFAULT_AGENT, DEFAULT_POOL, Attempt, AuditEntry, Job, JobId, NewJob, PoolId
-from herdsman.wire.model import Duration, Reply, Request
+from herdsman.core.order import HIGHEST, LOWEST
+from herdsman.core.request import MAX_ATTEMPTS, MAX_TAGS
+from herdsman.wire.model import Duration, Reply, Request, name
 
 
 class JobIn(Request):
     """A job to run. Sent again with the same id and the same body it is the same job."""
 
-    type: str = Field(max_length=64)
+    type: Annotated[str, name(64)]
     payload: Any = Field(default_factory=dict[str, Any], description="Any JSON; it is data for the handler.")
-    job_id: str | None = Field(default=None, max_length=128)
-    idempotency_key: str | None = Field(default=None, max_length=255)
-    agent: str | None = Field(default=None, max_length=255, description="For whom it runs.")
-    pool: str = Field(default=DEFAULT_POOL, max_length=128)
-    priority: int = 0
-    tags: tuple[str, ...] = Field(default=(), max_length=20)
+    job_id: Annotated[str, name(128)] | None = None
+    idempotency_key: Annotated[str, name(255)] | None = None
+    agent: Annotated[str, name(255)] | None = Field(default=None, description="For whom it runs.")
+    pool: Annotated[str, name(128)] = DEFAULT_POOL
+    priority: int = Field(default=0, ge=LOWEST, le=HIGHEST)
+    tags: tuple[Annotated[str, name(64)], ...] = Field(default=(), max_length=MAX_TAGS)
     run_at: AwareDatetime | None = None
     delay_seconds: Duration | None = None
     timeout_seconds: Duration | None = None
-    max_attempts: int | None = None
+    max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
     retry_base_seconds: Duration | None = None
     retry_cap_seconds: Duration | None = None
 

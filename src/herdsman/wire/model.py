@@ -3,6 +3,10 @@
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+from pydantic.fields import FieldInfo
+
+from herdsman.core.request import NAME
 
 VERSION_HEADER = "herdsman-version"
 """Comes with every answer."""
@@ -18,6 +22,13 @@ class Reply(BaseModel):
     """An older client goes on when a newer server says more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def name(longest: int) -> FieldInfo:
+    """A text that can be the name of something. Only described here: `core.request` refuses it, with better words."""
+    extra: JsonDict = {"pattern": f"^{NAME.pattern}$"}
+    found: FieldInfo = Field(max_length=longest, json_schema_extra=extra)
+    return found
 
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]

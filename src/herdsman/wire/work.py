@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.model import Claim, ClaimKey, Failure, JobId, WorkerId
+from herdsman.core.model import DEFAULT_POOL, Claim, ClaimKey, Failure, JobId, WorkerId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.core.work import (
@@ -23,19 +23,19 @@ from herdsman.core.work import (
     Pulse,
     Told,
 )
-from herdsman.wire.model import Reply, Request
+from herdsman.wire.model import Reply, Request, name
 
 LONGEST_POLL = 60.0
 MOST_LINES = 2_000
 _Token = Annotated[int, Field(ge=0, lt=2**63)]
-_JobName = Annotated[str, Field(min_length=1, max_length=128)]
+_JobName = Annotated[str, Field(min_length=1), name(128)]
 
 
 class RegisterIn(Request):
     """Sent once with the bootstrap token, or with one that may register workers by hand."""
 
-    worker_id: str | None = Field(default=None, max_length=128)
-    pool: str = Field(default="default", max_length=128)
+    worker_id: Annotated[str, name(128)] | None = None
+    pool: Annotated[str, name(128)] = DEFAULT_POOL
     instance_type: str | None = Field(default=None, max_length=128)
     incarnation: str = Field(
         min_length=8, max_length=64, description="Random, new with every start of the process."

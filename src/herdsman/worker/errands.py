@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Event
 from typing import Any
 
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
@@ -11,16 +11,18 @@ from herdsman.core.model import ClaimKey
 from herdsman.ports import Clock, WorkQueue
 
 MOST_AT_ONCE = 16
-_TRIES = 5
 _PAUSE = timedelta(seconds=1)
 
 Reply = Callable[[Mapping[str, object]], None]
 
 
 class Errands:
-    def __init__(self, queue: WorkQueue, clock: Clock) -> None:
+    def __init__(self, queue: WorkQueue, clock: Clock, *, patience: timedelta) -> None:
+        """An outage shorter than `patience` is none to the handler: it only waits longer."""
         self._queue = queue
         self._clock = clock
+        self._patience = patience
+        self._closed = Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="errands")
         self._room = BoundedSemaphore(MOST_AT_ONCE)
 
@@ -32,6 +34,7 @@ class Errands:
         self._thread.submit(self._go, key, answer, reply)
 
     def close(self) -> None:
+        self._closed.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _go(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:
@@ -41,8 +44,8 @@ class Errands:
             self._room.release()
 
     def _outcome(self, key: ClaimKey, answer: Mapping[str, Any]) -> Mapping[str, object]:
-        last = ""
-        for _ in range(_TRIES):
+        until = self._clock.monotonic() + self._patience.total_seconds()
+        while True:
             try:
                 return {"value": self._once(key, answer)}
             except InvalidRequest as error:
@@ -50,9 +53,9 @@ class Errands:
             except (StaleWrite, NotFound) as error:
                 return {"error": {"said": str(error)}}
             except HerdsmanError as error:
-                last = str(error)
+                if self._closed.is_set() or self._clock.monotonic() >= until:
+                    return {"error": {"said": str(error)}}
                 self._clock.sleep(_PAUSE)
-        return {"error": {"said": last}}
 
     def _once(self, key: ClaimKey, answer: Mapping[str, Any]) -> object:
         if answer["checkpoint"] == "put":

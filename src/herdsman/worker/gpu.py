@@ -93,7 +93,7 @@ class Nvml:
 
 
 def _device(nvml: Any, handle: Any) -> GpuDevice:
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    memory = _memory(nvml, handle)
     return GpuDevice(
         index=nvml.nvmlDeviceGetIndex(handle),
         uuid=_words(nvml.nvmlDeviceGetUUID(handle)),
@@ -103,6 +103,12 @@ def _device(nvml: Any, handle: Any) -> GpuDevice:
         utilisation=_or_none(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
         processes=_or_none(nvml, lambda: _processes(nvml, handle)) or (),
     )
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """As nvidia-smi counts it: what the driver keeps for itself is not used by anybody. Old drivers cannot tell."""
+    found = _or_none(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+    return nvml.nvmlDeviceGetMemoryInfo(handle) if found is None else found
 
 
 def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int | None], ...]:

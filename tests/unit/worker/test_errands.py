@@ -1,6 +1,7 @@
 """Checkpoints on their way between a handler and the queue."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
 
@@ -13,6 +14,7 @@ from herdsman.testing.runpod.clocks import ManualClock
 from herdsman.worker.errands import Errands
 
 PATIENCE_S = 10
+OUTAGE = timedelta(seconds=25)
 
 
 class Desk:
@@ -21,7 +23,7 @@ class Desk:
         self.queue = MemoryQueue(MemoryJobs(self.clock))
         self.queue.jobs.submit(NewJob(type="demo"))
         self.key = self.queue.claim(Ask())[0].key
-        self.errands = Errands(self.queue, self.clock)
+        self.errands = Errands(self.queue, self.clock, patience=OUTAGE)
         self.replies: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
 
     def ask(self, key: ClaimKey | None = None, **word: object) -> Mapping[str, Any]:
@@ -44,15 +46,32 @@ def test_a_checkpoint_that_cannot_be_stored_is_refused_by_name() -> None:
 
 def test_an_outage_is_waited_for_but_not_for_ever() -> None:
     desk = Desk()
-    outage = iter([True] * 2 + [False] + [True] * 5)
+    over_at = OUTAGE.total_seconds()
 
     def fail(word: str) -> None:
-        if "checkpoint" in word and next(outage):
+        if "checkpoint" in word and desk.clock.monotonic() < over_at:
             raise StoreUnavailable("restarting")
 
     desk.queue.before = fail
     assert "value" in desk.ask(checkpoint="get")
+    over_at = 3 * over_at
     assert desk.ask(checkpoint="get")["error"] == {"said": "restarting"}
+    assert desk.clock.monotonic() == 2 * OUTAGE.total_seconds()
+
+
+def test_a_worker_that_leaves_does_not_wait_for_the_end_of_an_outage() -> None:
+    desk = Desk()
+    tries: list[str] = []
+
+    def fail(word: str) -> None:
+        if "checkpoint" in word:
+            tries.append(word)
+            desk.errands.close()
+            raise StoreUnavailable("restarting")
+
+    desk.queue.before = fail
+    assert desk.ask(checkpoint="get")["error"] == {"said": "restarting"}
+    assert len(tries) == 1
 
 
 def test_an_old_claim_has_no_checkpoint() -> None:

@@ -265,8 +265,15 @@ class FakeNvml:
     def nvmlDeviceGetName(self, _handle: int) -> bytes:  # noqa: N802
         return b"H200"
 
-    def nvmlDeviceGetMemoryInfo(self, _handle: int) -> object:  # noqa: N802
-        return SimpleNamespace(total=8 << 30, used=1 << 30)
+    nvmlMemory_v2 = 2  # noqa: N815
+    old = False
+
+    def nvmlDeviceGetMemoryInfo(self, _handle: int, version: int | None = None) -> object:  # noqa: N802
+        if version is None:
+            return SimpleNamespace(total=8 << 30, used=2 << 30)
+        if self.old:
+            raise self.NVMLError("Function Not Found")
+        return SimpleNamespace(total=8 << 30, reserved=1 << 30, used=1 << 30)
 
     def nvmlDeviceGetUtilizationRates(self, _handle: int) -> object:  # noqa: N802
         raise self.NVMLError("Not Supported")
@@ -297,3 +304,10 @@ def test_each_gpu_is_described_and_what_a_driver_does_not_say_is_left_open(
 )
 def test_how_a_process_ended_in_words(status: int, words: str) -> None:
     assert str(Exit(status)) == words
+
+
+def test_an_old_driver_counts_what_it_keeps_as_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    nvml.old = True
+    monkeypatch.setitem(sys.modules, "pynvml", cast("ModuleType", nvml))
+    assert Nvml()().vram_used_mb == 4096

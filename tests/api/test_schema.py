@@ -1,0 +1,95 @@
+"""A3: whatever is called, by whomever, no answer is a 5xx, and every answer is one that the description promises.
+
+`HERDSMAN_FUZZ_CALLS=20000` makes so many calls on each database, other ones each time; `-k sqlite` picks one.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+from herdsman.api.access import MATRIX, OPEN
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.api.failures import Failures
+from herdsman.control.leadership import Leadership
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.services import Services
+from herdsman.core.access import Role
+from herdsman.wiring import SystemClock
+from tests.api.conftest import Tokens
+from tests.api.fuzzing import Fuzz, Operation
+from tests.api.world import a_world
+from tests.databases import Backend, MovingClock
+from tests.herd import a_herd
+
+ASKED = os.environ.get("HERDSMAN_FUZZ_CALLS")
+CALLS = int(ASKED or 1)
+SEED = secrets.randbits(32) if ASKED else 0
+CALLERS = [None, *Role]
+ALLOWED, REFUSED = (60, 10) if ASKED else (6, 1)
+"""How many calls of one route in a row, by who may call it and by who may not."""
+
+
+@pytest.fixture
+def url(backend: Backend) -> Iterator[str]:
+    """Odd text breaks each database in its own way, so it is sent to all of them."""
+    fresh = backend.fresh()
+    yield fresh
+    backend.drop(fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    reconciler: Reconciler
+
+    @property
+    def leadership(self) -> Leadership:
+        return self.reconciler.leadership
+
+
+@pytest.fixture
+def control(services: Services, clock: MovingClock) -> Iterator[Control]:
+    with a_herd(services, clock) as herd:
+        yield Control(herd.replica())
+
+
+@pytest.fixture
+def fuzz(context: ApiContext, control: Control) -> Fuzz:
+    lenient = Failures(SystemClock(), burst=10**9, every=timedelta(milliseconds=1))
+    return Fuzz(create_app(replace(context, control=control, failures=lenient)))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("role", CALLERS, ids=lambda role: role or "nobody")
+def test_no_call_is_answered_with_what_the_description_does_not_promise(
+    fuzz: Fuzz,
+    control: Control,
+    services: Services,
+    tokens: Tokens,
+    role: Role | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    numbers = count(SEED)
+    shut_out = a_world(services, tokens, role, next(numbers))
+    while fuzz.calls < CALLS / len(CALLERS):
+        for operation, number in zip(fuzz.operations, numbers, strict=False):
+            control.leadership.campaign()
+            if _may(operation, role):
+                world = a_world(services, tokens, role, number)
+                fuzz.run(operation, world, count=ALLOWED, number=number)
+            else:
+                fuzz.run(operation, shut_out, count=REFUSED, number=number)
+    with capsys.disabled():
+        print(
+            f"\n{role or 'nobody'}: {fuzz.calls} calls from seed {SEED}: {dict(sorted(fuzz.answers.items()))}"
+        )
+
+
+def _may(operation: Operation, role: Role | None) -> bool:
+    line = (operation.method.upper(), operation.path)
+    return line in OPEN or role in MATRIX[line]

@@ -1,0 +1,218 @@
+"""A control plane and workers as real processes over HTTP, hurried, and all of them may be killed."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from herdsman.cli.main import main
+from herdsman.client import Client
+from herdsman.control.commands import find_history, find_job
+from herdsman.control.services import Services
+from herdsman.core.model import Job, JobId, JobPolicy
+from herdsman.core.states import JobState
+from herdsman.wire.ids import new_job_id
+from tests.builders import replayed
+from tests.chaos.children import Children
+from tests.chaos.kill_handlers import LANE
+from tests.databases import opened
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 60.0
+MARK = "KILL_SITE"
+"""In the environment of every handler's process: whatever of it is left is found by it."""
+QUICK = {
+    "PROVIDER": "local",
+    "MIN_ACTIVE_GPUS": "0",
+    "MAX_ACTIVE_GPUS": "0",
+    "GPU_OVERCAPACITY_IDLE_TIMEOUT_SEC": "3600",
+    "GPU_IDLE_TIMEOUT_SEC": "3600",
+    "ORCHESTRATOR_POLL_SEC": "1",
+    "LEADER_TTL_SEC": "2",
+    "LEADER_RENEW_SEC": "0.5",
+    "HEARTBEAT_INTERVAL_SEC": "0.5",
+    "CLAIM_TTL_SEC": "3",
+    "SELF_FENCE_SEC": "2",
+    "SWEEP_INTERVAL_SEC": "0.5",
+    "CANCEL_GRACE_SEC": "1",
+    "RETRY_BACKOFF_BASE_SEC": "0.1",
+    "RETRY_BACKOFF_CAP_SEC": "1",
+    "MAX_ATTEMPTS": "50",
+    "MAX_WORKER_LOSSES": "50",
+    "MAX_INTERRUPTIONS": "50",
+    "ENABLE_NVML": "false",
+    "FAKE_GPUS": "1",
+}
+
+
+class Pack(Children):
+    def pid(self, name: str) -> int:
+        return self._pid(name)
+
+    def alive(self, name: str) -> bool:
+        return name in self._all and self._all[name].is_alive()
+
+    def status(self, name: str) -> int | None:
+        """How it ended by itself; None while it runs."""
+        return self._all[name].exitcode
+
+
+def command(words: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    """What a person types, in a process that has imported everything already."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(log.parent)
+    book = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(book, 1)
+    os.dup2(book, 2)
+    sys.argv = ["herdsman", *words]
+    main()
+
+
+@dataclass
+class Site:
+    database_url: str
+    directory: Path
+    pack: Pack
+    services: Services
+    timings: Mapping[str, str]
+    port: int
+    numbers: dict[JobId, int] = field(default_factory=dict[JobId, int])
+    _names: Iterator[int] = field(default_factory=count)
+
+    def open(self) -> None:
+        own = {"DATABASE_URL": self.database_url, "API_PORT": str(self.port)}
+        self.pack.start("api", command, ["serve"], self._environment(own), self.directory / "api.log")
+        self.until(self._answers)
+
+    def kill_api(self) -> None:
+        self.pack.kill("api")
+
+    def work(self, kind: str, url: str | None = None) -> str:
+        """Starts one that runs jobs of this type alone; its name."""
+        name = f"{kind}-{next(self._names)}"
+        own = {
+            "API_URL": url or self.url,
+            "API_TOKEN": (self.directory / "admin-token").read_text().strip(),
+            "WORKER_MODULES": "tests.chaos.kill_handlers",
+            LANE: kind,
+        }
+        self.pack.start(name, command, ["worker"], self._environment(own), self.directory / f"{name}.log")
+        return name
+
+    def submit(self, kind: str, **more: object) -> JobId:
+        number = len(self.numbers)
+        payload = {"number": number, "book": str(self.book), **more}
+        with Client(self.url, (self.directory / "admin-token").read_text().strip()) as client:
+            job_id = JobId(client.submit(kind, payload).id)
+        self.numbers[job_id] = number
+        return job_id
+
+    def handlers_of(self, worker: str) -> list[int]:
+        return handlers(self.directory, parent=self.pack.pid(worker))
+
+    def job(self, job_id: JobId) -> Job:
+        return find_job(self.services, job_id)
+
+    def did(self, word: str, job_id: JobId) -> int:
+        """How many attempts at it came so far."""
+        lines = self.book.read_text().splitlines() if self.book.exists() else []
+        return sum(1 for line in lines if line.split()[:2] == [word, job_id])
+
+    def said(self, worker: str) -> str:
+        return (self.directory / f"{worker}.log").read_text()
+
+    def until(self, holds: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
+        deadline = time.monotonic() + patience_s
+        while not holds():
+            assert time.monotonic() < deadline, self.story()
+            time.sleep(0.05)
+
+    def until_done(self, jobs: Sequence[JobId] | None = None) -> None:
+        wanted = list(jobs or self.numbers)
+        self.until(lambda: all(self.job(each).state is JobState.DONE for each in wanted))
+
+    def check(self) -> None:
+        """Nothing lost, nothing done twice, and the audit tells the whole story of each."""
+        for job_id, number in self.numbers.items():
+            assert self.job(job_id).result == {"twice": 2 * number}, job_id
+            steps = [step.to_state for step in find_history(self.services, job_id)]
+            assert steps.count(JobState.DONE) == 1, f"{job_id}: {steps}"
+            assert replayed(self.services, job_id) == JobState.DONE
+            assert self.did("finished", job_id) >= 1
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def book(self) -> Path:
+        return self.directory / "book"
+
+    def story(self) -> str:
+        """What everybody said last."""
+        logs = [f"--- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.directory.glob("*.log"))]
+        open_jobs = [job for job in map(self.job, self.numbers) if job.state is not JobState.DONE]
+        return "\n".join(["it never came to be:", *logs, *map(str, open_jobs)])
+
+    def _environment(self, own: Mapping[str, str]) -> dict[str, str]:
+        usual = {"PATH": os.environ["PATH"], "HOME": str(self.directory), "PYTHONPATH": str(ROOT)}
+        here = {"LOCAL_STATE_DIR": str(self.directory), MARK: str(self.directory)}
+        return {**usual, **here, **QUICK, **self.timings, **own}
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            listens = probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return listens and (self.directory / "admin-token").exists()
+
+
+@contextmanager
+def site(database_url: str, directory: Path, **timings: str) -> Generator[Site]:
+    """Everybody is killed at its end, and then no process of a handler may be left."""
+    pack = Pack("tests.chaos.site")
+    with opened(database_url) as database:
+        services = Services(database, JobPolicy(), new_job_id)
+        here = Site(database_url, directory, pack, services, timings, free_port())
+        try:
+            here.open()
+            yield here
+        finally:
+            for name in pack.names:
+                pack.kill(name)
+        try:
+            here.until(lambda: not handlers(directory), patience_s=10)
+        finally:
+            for pid in handlers(directory):
+                os.kill(pid, signal.SIGKILL)
+
+
+def handlers(directory: Path, parent: int | None = None) -> list[int]:
+    """Processes that carry our mark, or only the children of one of our workers."""
+    mark = f"{MARK}={directory}".encode()
+    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    ours = [pid for pid in found if mark in _read(f"/proc/{pid}/environ").split(b"\0")]
+    return [pid for pid in ours if parent is None or _parent(pid) == parent]
+
+
+def _parent(pid: int) -> int | None:
+    after_name = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(after_name[1]) if after_name else None
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:  # it has ended, or is another user's
+        return b""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

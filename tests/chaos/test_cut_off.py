@@ -1,0 +1,109 @@
+"""Workers that are stopped, or cut off from the API: what they hold is done once, by them or by another (W5, J3)."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from herdsman.control.commands import find_attempts
+from herdsman.core.model import JobId
+from herdsman.core.states import HELD, JobState
+from tests.chaos.site import Site, site
+from tests.conftest import Backend
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+LATE = {"HEARTBEAT_INTERVAL_SEC": "0.5", "SELF_FENCE_SEC": "30", "CLAIM_TTL_SEC": "40"}
+"""An outage that a test makes is short for such a worker."""
+
+
+@pytest.fixture
+def yard(url: str, tmp_path: Path) -> Iterator[Site]:
+    with site(url, tmp_path) as here:
+        yield here
+
+
+@pytest.fixture
+def sqlite_url(sqlite: Backend) -> Iterator[str]:
+    """For what takes place between worker and API, and is the same on every database."""
+    fresh = sqlite.fresh()
+    yield fresh
+    sqlite.drop(fresh)
+
+
+def held_up(yard: Site, worker: str, step: str = "log") -> tuple[JobId, Path, int]:
+    """A job that this worker has brought to that step, the file that lets it go on, and its process."""
+    here = yard.directory / f"here-{len(yard.numbers)}"
+    job_id = yard.submit("twin", stay=step, here=str(here))
+    yard.until(here.exists)
+    (pid,) = yard.handlers_of(worker)
+    return job_id, here.with_suffix(".go"), pid
+
+
+def test_a_worker_that_slept_past_its_claim_is_refused_and_stops(yard: Site) -> None:
+    """Of two twins one finishes its job while its supervisor sleeps; the other is still at work when it wakes."""
+    finished, unfinished = yard.work("twin"), ""
+    first, go_first, _ = held_up(yard, finished)
+    unfinished = yard.work("twin")
+    second, go_second, handler = held_up(yard, unfinished)
+    for worker in (finished, unfinished):
+        yard.pack.pause(worker)
+    os.kill(handler, signal.SIGSTOP)
+    for go in (go_first, go_second):
+        go.touch()
+    yard.work("twin")
+    yard.until_done([first, second])
+    assert yard.did("finished", first) == 2, "the sleeper's own process had finished it, too"
+    for worker in (finished, unfinished):
+        yard.pack.resume(worker)
+    yard.until(lambda: f"job {first} was taken away before its end could be told" in yard.said(finished))
+    yard.until(lambda: handler not in yard.handlers_of(unfinished))
+    assert yard.did("finished", second) == 1, "the sleeper was stopped"
+    yard.until(lambda: f"job {second} was abandoned" in yard.said(unfinished))
+    yard.check()
+    for job_id in (first, second):
+        assert [each.outcome for each in find_attempts(yard.services, job_id)] == ["lost", "done"]
+
+
+@pytest.mark.parametrize("step", ["started", "log"])
+def test_a_job_outlives_an_outage_of_the_api_that_is_shorter_than_the_fence(
+    sqlite_url: str, tmp_path: Path, step: str
+) -> None:
+    """Whether it wants something from the API meanwhile, its checkpoint, or only to say that it is done."""
+    with site(sqlite_url, tmp_path, **LATE) as yard:
+        worker = yard.work("twin")
+        job_id, go, handler = held_up(yard, worker, step)
+        yard.kill_api()
+        go.touch()
+        yard.until(lambda: "a heartbeat was not accepted" in yard.said(worker))
+        if step == "log":
+            yard.until(lambda: yard.did("finished", job_id))
+        assert yard.job(job_id).state is JobState.RUNNING
+        yard.open()
+        yard.until_done()
+        yard.check()
+        assert (yard.job(job_id).attempts, yard.handlers_of(worker)) == (1, [handler])
+
+
+def test_a_worker_that_is_cut_off_for_longer_fences_itself_and_another_does_the_job_once(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    with site(sqlite_url, tmp_path) as yard:
+        worker = yard.work("twin")
+        job_id, go, handler = held_up(yard, worker)
+        yard.kill_api()
+        yard.until(lambda: "no heartbeat was accepted for too long" in yard.said(worker))
+        yard.until(lambda: handler not in yard.handlers_of(worker))
+        assert yard.job(job_id).state in HELD, "nobody could take it meanwhile"
+        yard.pack.pause(worker)
+        yard.open()
+        go.touch()
+        other = yard.work("twin")
+        yard.until_done()
+        assert f"job {job_id} is done" in yard.said(other)
+        yard.pack.resume(worker)
+        yard.until(lambda: "heartbeats are accepted again" in yard.said(worker))
+        yard.check()
+        assert yard.did("finished", job_id) == 1

@@ -1,0 +1,224 @@
+"""`herdsman worker` as a process of its own: it outlives handlers that misbehave, drains, and can be PID 1."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from herdsman.control.commands import cancel_job, find_job, move_worker, read_logs, submit_job
+from herdsman.control.services import Services
+from herdsman.core.model import Job, JobId, JobPolicy, NewJob, WorkerId
+from herdsman.core.reasons import Reason
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import JobState, WorkerState
+from herdsman.wire.ids import new_job_id
+from tests.conftest import Backend
+from tests.databases import opened
+from tests.integration.worker.yard import ENDS, ROOT, eventually
+
+MARK = "HOSTILE_PLACE"
+QUICK = {"HEARTBEAT_INTERVAL_SEC": "0.2", "SQL_POLL_SEC": "0.1", "CANCEL_GRACE_SEC": "0.3", "FAKE_GPUS": "1"}
+MODULES = ("tests.integration.worker.handlers", "tests.integration.worker.lingering")
+COMMAND = [sys.executable, "-P", "-m", "herdsman", "worker"]
+AS_PID_1 = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+@dataclass
+class RealWorker:
+    services: Services
+    place: Path
+    process: "subprocess.Popen[bytes]"
+
+    def promote(self, worker_id: WorkerId) -> None:
+        """As the control loop would, once it has heard of it."""
+        self._wait(lambda: "registered" in self.said())
+        move_worker(self.services, worker_id, WorkerState.ACTIVE, Reason.READY)
+
+    def run(self, kind: str, payload: object = None, **wanted: Any) -> Job:
+        return self.ended(self.submit(kind, payload, **wanted))
+
+    def submit(self, kind: str, payload: object = None, **wanted: Any) -> JobId:
+        asked: dict[str, Any] = {"type": kind, "payload": payload, "max_attempts": 1, **wanted}
+        return submit_job(self.services, NewJob(**asked)).job_id
+
+    def job(self, job_id: JobId) -> Job:
+        return find_job(self.services, job_id)
+
+    def ended(self, job_id: JobId) -> Job:
+        self._wait(lambda: self.job(job_id).state in ENDS)
+        return self.job(job_id)
+
+    def still_works(self) -> None:
+        """The same process runs a good job, and has nothing left but the process that ran it."""
+        good = self.run("echo", "good")
+        assert (good.state, good.result["payload"]) == (JobState.DONE, "good")  # type: ignore[index]
+        assert self.process.poll() is None, self.said()
+        eventually(lambda: len(marked(self.place)) == 1)
+
+    @property
+    def inside(self) -> int:
+        """The worker's own process, where another one made a namespace for it."""
+        (pid,) = children(self.process.pid)
+        return pid
+
+    def leave(self) -> int:
+        self.process.terminate()
+        return self.process.wait(60)
+
+    def said(self) -> str:
+        return (self.place / "log").read_text()
+
+    def _wait(self, holds: Callable[[], object]) -> None:
+        eventually(lambda: holds() or self.process.poll() is not None)
+        assert holds(), self.said()
+
+
+@contextmanager
+def real_worker(url: str, place: Path, *before: str) -> Generator[RealWorker]:
+    usual = {"PATH": os.environ["PATH"], "HOME": str(place), "PYTHONPATH": str(ROOT)}
+    here = {"DATABASE_URL": url, "LOCAL_STATE_DIR": str(place), MARK: str(place)}
+    own = {"WORKER_MODULES": ",".join(MODULES), "WORKER_ID": place.name}
+    with opened(url) as database, (place / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*before, *COMMAND], cwd=place, env={**usual, **here, **own, **QUICK}, stdout=log, stderr=log
+        )
+        try:
+            started = RealWorker(Services(database, JobPolicy(), new_job_id), place, process)
+            started.promote(WorkerId(place.name))
+            yield started
+        finally:
+            process.kill()
+            process.wait()
+    eventually(lambda: not marked(place), 10)
+
+
+def marked(place: Path) -> list[int]:
+    """Processes that a handler may have left: all that carry our mark and are no worker themselves."""
+    found = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    mark = f"{MARK}={place}".encode()
+    ours = [entry for entry in found if mark in _read(entry / "environ").split(b"\0")]
+    return [int(each.name) for each in ours if b"worker" not in _read(each / "cmdline").split(b"\0")]
+
+
+def children(pid: int) -> list[int]:
+    """Those that nobody has reaped are among them."""
+    found = [entry for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    stats = {int(entry.name): _read(entry / "stat").rpartition(b")")[2].split() for entry in found}
+    return [each for each, stat in stats.items() if stat and int(stat[1]) == pid]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+@pytest.fixture(scope="module")
+def worker(sqlite: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealWorker]:
+    """One for all of them: each has to leave it as good as new. At its end it drains, and nothing is left."""
+    url = sqlite.fresh()
+    with real_worker(url, tmp_path_factory.mktemp("worker")) as started:
+        yield started
+        assert started.leave() == 0, started.said()
+        assert not marked(started.place)
+    sqlite.drop(url)
+
+
+@pytest.fixture
+def first_process(sqlite: Backend, tmp_path: Path) -> Iterator[RealWorker]:
+    """Alone with its database, and PID 1 of its namespace, as in a container without an init (W3)."""
+    url = sqlite.fresh()
+    with real_worker(url, tmp_path, *AS_PID_1) as started:
+        assert pid_inside(started.inside) == 1
+        yield started
+    sqlite.drop(url)
+
+
+@pytest.fixture(autouse=True)
+def afterwards(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "worker" in request.fixturenames:
+        request.getfixturevalue("worker").still_works()
+
+
+def failure(job: Job) -> FailureClass | None:
+    assert job.state is JobState.DEAD_LETTER, job
+    return job.failure_class
+
+
+def test_one_that_holds_the_interpreter_lock_in_c_is_a_timeout(worker: RealWorker) -> None:
+    """For 60 seconds; its timeout ends it long before."""
+    assert failure(worker.run("holds_the_gil", timeout=timedelta(seconds=2))) is FailureClass.TIMEOUT
+
+
+def test_one_that_segfaults_is_a_job_error(worker: RealWorker) -> None:
+    job = worker.run("segfaults")
+    assert failure(job) is FailureClass.JOB_ERROR
+    assert "SIGSEGV" in str(job.last_error)
+
+
+def test_one_that_forks_a_daemon_is_done_and_the_daemon_ends(worker: RealWorker, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    assert worker.run("leaves_a_daemon", {"file": str(file)}).state is JobState.DONE
+    eventually(lambda: int(file.read_text()) not in marked(worker.place), 10)
+
+
+def test_one_that_fills_stdout_is_done_and_its_log_is_cut(worker: RealWorker) -> None:
+    job = worker.run("fills_stdout")
+    assert (job.state, job.result) == (JobState.DONE, "written")
+    assert "log truncated" in last_line(worker, job.job_id)
+
+
+def test_one_that_ignores_a_cancel_is_cancelled(worker: RealWorker) -> None:
+    job_id = worker.submit("ignores_cancel")
+    eventually(lambda: worker.job(job_id).progress is not None)
+    cancel_job(worker.services, job_id)
+    assert worker.ended(job_id).state is JobState.CANCELLED
+
+
+def test_one_that_allocates_past_its_limit_is_out_of_memory(worker: RealWorker) -> None:
+    assert failure(worker.run("allocates")) is FailureClass.OUT_OF_MEMORY
+
+
+def last_line(worker: RealWorker, job_id: JobId) -> str:
+    line, since = "", None
+    while (page := read_logs(worker.services, job_id, since=since)).pieces:
+        line, since = page.pieces[-1].lines[-1], page.next
+    return line
+
+
+def test_as_pid_1_it_finishes_its_job_and_drains(first_process: RealWorker, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    last = first_process.submit("lingers", {"file": str(go)})
+    eventually(lambda: first_process.job(last).progress is not None)
+    os.kill(first_process.inside, signal.SIGTERM)
+    eventually(lambda: "draining" in first_process.said())
+    go.touch()
+    assert first_process.process.wait(60) == 0, first_process.said()
+    assert first_process.job(last).state is JobState.DONE
+    assert "shutting down gracefully" in first_process.said()
+
+
+def test_as_pid_1_it_ends_and_reaps_orphans(first_process: RealWorker, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    first_process.run("leaves_a_daemon", {"file": str(tmp_path / "pid")})
+    for _ in range(3):
+        first_process.run("lingers", {"file": str(tmp_path / "go")})
+    first_process.still_works()
+    assert len(children(first_process.inside)) == 1, "its handler's process, and nobody who is dead"
+
+
+def pid_inside(pid: int) -> int:
+    """As it is called in its own namespace."""
+    status = _read(Path(f"/proc/{pid}/status")).decode()
+    (line,) = [line for line in status.splitlines() if line.startswith("NSpid:")]
+    return int(line.split()[-1])
