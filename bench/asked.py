@@ -13,9 +13,7 @@ T = TypeVar("T")
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
-        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--quick", action="store_true", help="small numbers, to see that it works")
     made.add_argument("--write", type=Path, help="where to keep the table as well")
     return made

@@ -30,8 +30,10 @@ Milliseconds from before a job is submitted until the first line of its handler,
 
 """
 NOTES = (
-    "Herdsman: submitted over HTTP by its client, stored, claimed by a worker that waits at the API, and run in its"
-    " handler's process.",
+    (
+        "Herdsman: submitted over HTTP by its client, stored, claimed by a worker that waits at the API, and run in its"
+        " handler's process."
+    ),
     "The floors: a row that is inserted durably, seen by another process, and claimed durably.",
     "arq as it comes polls twice a second, so it is asked a fifth as often, with longer pauses.",
 )
@@ -52,7 +54,11 @@ def main() -> None:
         times[name] = floor(samples, PAUSE_S)
     times |= measured(everyone, versions, lambda peer: _latency(peer, samples))
     told = {peer: version for peer, version in versions.items() if peer in PEERS}
-    parts = (surroundings(before, told, (f"{samples:,} samples.", *NOTES)), _table(times), verdict(aims(times)))
+    parts = (
+        surroundings(before, told, (f"{samples:,} samples.", *NOTES)),
+        _table(times),
+        verdict(aims(times)),
+    )
     answer(HEAD + "\n\n".join(parts) + "\n", asked.write)
 
 

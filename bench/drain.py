@@ -24,8 +24,10 @@ many times as fast as that peer each is.
 
 """
 NOTES = (
-    "Herdsman's worker speaks to the API, as one on another machine does, or to the database itself. Its handlers run"
-    " in a process of their own. The watch stops when the last result is stored.",
+    (
+        "Herdsman's worker speaks to the API, as one on another machine does, or to the database itself. Its handlers run"
+        " in a process of their own. The watch stops when the last result is stored."
+    ),
     "PostgreSQL and SQLite have every commit on the disk. Redis is as it comes: a crash may lose a minute of jobs.",
     "One round, one after the other; client and server share the machine.",
 )

@@ -160,7 +160,7 @@ class _Caller:
             self.connection.close()
             raise ConnectionResetError("the server hung up")
         self._answer += data
-        if _whole(self._answer):
+        if answer_body(self._answer) is not None:
             if self._answer[_STATUS].startswith(b"2"):
                 tally.times.append(time.monotonic() - self._sent_at)
             else:
@@ -168,11 +168,12 @@ class _Caller:
             self.send()
 
 
-def _whole(answer: bytes) -> bool:
+def answer_body(answer: bytes) -> bytes | None:
+    """The body of an answer that has come whole; None while some of it is missing."""
     head, end, body = answer.partition(_END)
     if not end:
-        return False
+        return None
     _, found, rest = head.lower().partition(_LENGTH)
     if not found:
         raise OSError(f"an answer has no Content-Length, so its end cannot be known: {head!r}")
-    return len(body) >= int(rest.partition(b"\r\n")[0])
+    return body if len(body) >= int(rest.partition(b"\r\n")[0]) else None

@@ -48,9 +48,10 @@ class Server:
 
 
 @contextmanager
-def a_server(database: str, directory: Path) -> Generator[Server]:
+def a_server(database: str, directory: Path, settings: Mapping[str, str] | None = None) -> Generator[Server]:
     """On a database that has its tables already, or gets them now."""
-    environment = {**_FLEET, "DATABASE_URL": database, "LOCAL_STATE_DIR": str(directory)}
+    place = {"DATABASE_URL": database, "LOCAL_STATE_DIR": str(directory)}
+    environment = {**_FLEET, **place, **(settings or {})}
     with _process(["up", "--port", "0"], environment, directory / "server.log") as (pid, alive):
         found, token = directory / "api", directory / "admin-token"
         _await(found.exists, alive)

@@ -11,13 +11,8 @@ from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import CheckContext, GenerationMode, Response
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from schemathesis import checks as general
+from schemathesis.specs.openapi import checks as promised
 
 from herdsman.wire.problems import MEDIA_TYPE, Problem
 from tests.api.calling import HERE
@@ -27,6 +22,7 @@ PATIENCE = 60.0
 STREAM_S = 0.1
 """A stream of events has no end of its own."""
 WAIT_S = 0.01
+_UNHURRIED = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 
 # Their classes are generic over things that are not typed.
 Operation = Any
@@ -44,12 +40,14 @@ def is_problem(_context: CheckContext, response: Response, _case: Case) -> None:
     assert told.detail
 
 
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
+_GENERAL: Any = general
+_PROMISES: Any = promised
+CHECKS: list[Any] = [
+    _GENERAL.not_a_server_error,
+    _PROMISES.status_code_conformance,
+    _PROMISES.content_type_conformance,
+    _PROMISES.response_headers_conformance,
+    _PROMISES.response_schema_conformance,
     is_problem,
 ]
 
@@ -60,7 +58,7 @@ class Fuzz:
     answers: Counter[int] = field(default_factory=Counter[int])
 
     def __post_init__(self) -> None:
-        schema = schemathesis.openapi.from_dict(_without_tokens(self.app.openapi()))
+        schema: Any = schemathesis.openapi.from_dict(_without_tokens(self.app.openapi()))
         schema.app = self.app
         self.operations: list[Operation] = [found.ok() for found in schema.get_all_operations()]
 
@@ -77,7 +75,7 @@ class Fuzz:
             deadline=None,
             database=None,
             phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=_UNHURRIED,
         )
         @given(case=_cases(operation), pick=st.sampled_from([None] * len(world.keys) + [*world.keys]))
         def call(case: Case, pick: Any) -> None:

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from itertools import count
+from typing import cast
 
+import httpx
 import pytest
 from fastapi import FastAPI
 
@@ -12,6 +14,7 @@ from herdsman.core.access import Role
 from herdsman.wire.problems import MEDIA_TYPE
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
+from tests.api.world import HELD as HELD_JOBS
 from tests.api.world import World, a_world
 from tests.databases import Backend
 
@@ -19,13 +22,11 @@ CLAIM = {"job_id": "JOB", "token": 1}
 JOB = {
     "type": "demo",
     "payload": {"key": "text", "number": 1},
-    "job_id": "j1",
-    "idempotency_key": "k1",
     "agent": "ann",
     "pool": "default",
     "priority": 0,
     "tags": ["tag"],
-    "run_at": "2030-01-01T00:00:00Z",
+    "run_at": "2020-01-01T00:00:00Z",
     "timeout_seconds": 10,
     "max_attempts": 3,
     "retry_base_seconds": 1,
@@ -46,8 +47,8 @@ ASK = {"types": ["demo"], "most": {"demo": 2}, "beside": 0, "wait_seconds": 0}
 ENDING = {**CLAIM, "outcome": "failed", "result": {"a": "b"}, "kind": "job_error", "error": "it broke"}
 PEOPLE = {
     "/jobs/submit": JOB,
-    "/jobs/submit/batch": {"jobs": [{"type": "demo"}, JOB]},
-    "/jobs/JOB/retry": {"edit": True, "payload": {"a": ["b"]}},
+    "/jobs/submit/batch": {"jobs": [{"type": "demo"}, {**JOB, "job_id": "j1", "idempotency_key": "k1"}]},
+    "/jobs/ENDED/retry": {"edit": True, "payload": {"a": ["b"]}},
     "/tokens": {"role": "submitter", "name": "ann", "agent": "ann", "expires_in_seconds": 60},
     "/workers/register": {
         "worker_id": "new",
@@ -72,6 +73,7 @@ ODD = (
     *("1e400", "-1e400", "1e308", "5e-324", str(2**63), str(2**70), str(-(2**70)), "9" * 5_000, "-0.0"),
     *("null", "true", "[]", "{}", "[" * 10_000 + "]" * 10_000),
 )
+ENDS = ("/finish", "/release", "/fail", "/complete", "/retry")
 HOLE = "\u2603 here \u2603"
 
 
@@ -83,46 +85,48 @@ def url(backend: Backend) -> Iterator[str]:
     backend.drop(fresh)
 
 
-@pytest.mark.parametrize("role", [Role.OPERATOR, Role.WORKER])
+@pytest.mark.parametrize("role", [Role.ADMIN, Role.WORKER])
 def test_an_odd_value_in_any_field_is_taken_or_refused(
     app: FastAPI, services: Services, tokens: Tokens, role: Role
 ) -> None:
+    numbers = count()
     with Client(app) as client:
-        for number, (path, body) in enumerate((WORKERS if role is Role.WORKER else PEOPLE).items()):
-            world = a_world(services, tokens, role, number)
-            for text in _spoilt(_aimed(body, world)):
-                _check(client, path, text, world)
+        for path, body in (WORKERS if role is Role.WORKER else PEOPLE).items():
+            world = a_world(services, tokens, role, next(numbers))
+            for text in _spoilt(body):
+                answer = _told(client, path, text, world)
+                assert answer.status_code < 500, f"{path} {text[:300]}: {answer.text}"
+                if answer.status_code >= 400:
+                    assert answer.headers["content-type"] == MEDIA_TYPE
+                elif path.endswith(ENDS):
+                    world = a_world(services, tokens, role, next(numbers))
 
 
-def _check(client: Client, path: str, text: str, world: World) -> None:
-    target = path.replace("JOB", world.keys[0].job_id).replace("WORKER", world.worker_id)
+def _told(client: Client, path: str, text: str, world: World) -> httpx.Response:
+    """About a claim that the worker holds."""
+    held = world.keys[0]
+    about = text.replace('"JOB"', json.dumps(held.job_id)).replace('"token": 1', f'"token": {held.token}')
+    ended = world.keys[HELD_JOBS].job_id
+    target = path.replace("JOB", held.job_id).replace("ENDED", ended).replace("WORKER", world.worker_id)
     headers = {**world.headers, "content-type": "application/json"}
-    answer = client.post(target, content=text.encode(), headers=headers)
-    assert answer.status_code < 500, f"{target} {text[:300]}: {answer.text}"
-    if answer.status_code >= 400:
-        assert answer.headers["content-type"] == MEDIA_TYPE
+    return client.post(target, content=about.encode(), headers=headers)
 
 
-def _aimed(body: object, world: World) -> Any:
-    """The same body about a claim that the worker holds."""
-    text = json.dumps(body).replace('"JOB"', json.dumps(world.keys[0].job_id))
-    return json.loads(text.replace('"token": 1', f'"token": {world.keys[0].token}'))
-
-
-def _spoilt(body: Any) -> Iterator[str]:
+def _spoilt(body: object) -> Iterator[str]:
     for holed in _holed(body):
         for odd in ODD:
             yield json.dumps(holed).replace(json.dumps(HOLE), odd)
 
 
-def _holed(part: Any) -> Iterator[Any]:
-    """The body with one of its values missing, for each of them; and each name of an object once as well."""
-    match part:
-        case dict():
-            for key, value in part.items():
-                yield from ({**part, key: inner} for inner in _holed(value))
-        case list():
-            for index, value in enumerate(part):
-                yield from ([*part[:index], inner, *part[index + 1 :]] for inner in _holed(value))
-        case _:
-            yield HOLE
+def _holed(part: object) -> Iterator[object]:
+    """The body without one of its values, for each of them."""
+    if isinstance(part, dict):
+        parts = cast("dict[str, object]", part)
+        for key, value in parts.items():
+            yield from ({**parts, key: inner} for inner in _holed(value))
+    elif isinstance(part, list):
+        each = cast("list[object]", part)
+        for index, value in enumerate(each):
+            yield from ([*each[:index], inner, *each[index + 1 :]] for inner in _holed(value))
+    else:
+        yield HOLE

@@ -9,7 +9,7 @@ from pathlib import Path
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
 from tests.chaos.gate import Gate, Hold, When
-from tests.chaos.site import Site
+from tests.chaos.site import Site, handlers
 
 
 class Victim(Enum):
@@ -72,10 +72,16 @@ class Lane:
 
     def strike(self, victim: Victim) -> None:
         if victim is Victim.SUPERVISOR:
-            self.site.pack.kill(self.worker)
+            self._kill_supervisor()
         elif victim is Victim.HANDLER:
             (pid,) = self.site.handlers_of(self.worker)
             os.kill(pid, signal.SIGKILL)
+
+    def _kill_supervisor(self) -> None:
+        """Its job ends with it, though nothing keeps the handler from going on."""
+        orphans = self.site.handlers_of(self.worker)
+        self.site.pack.kill(self.worker)
+        self.site.until(lambda: not set(orphans) & set(handlers(self.site.directory)), patience_s=10)
 
     def go_on(self, victim: Victim) -> None:
         """What was held here is lost with whoever died, and goes on if both ends live."""

@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,22 @@ def test_the_life_of_a_job_from_the_command_line(shell: Shell) -> None:
         (job_id, "pending", ["tour"])
     ]
     assert shell("cancel", job_id).stdout == f"{job_id} is cancelled\n"
-    assert shell("cancel", job_id).stdout == f"{job_id} is cancelled\n"
-    assert shell("requeue", job_id, "--payload", '{"prompt": "two herds"}').returncode == 0
+    assert shell.json("cancel", job_id) == {"job_id": job_id, "status": "cancelled"}
+    assert shell.json("retry", job_id, "--payload", '{"prompt": "two herds"}') == {
+        "job_id": job_id,
+        "status": "pending",
+    }
     shown = json.loads(shell("job", job_id, "-o", "json").stdout)
     assert shown["payload"] == {"prompt": "two herds"}
     assert [step["reason"] for step in shown["history"]] == ["submitted", "cancelled", "requeued_edited"]
+
+
+def test_the_first_name_of_retry_still_works(shell: Shell) -> None:
+    shell("db", "init")
+    shell("submit", "demo", "--job-id", "one")
+    shell("cancel", "one")
+    assert shell("requeue", "one").stdout == "one is pending again\n"
+    assert "requeue" not in shell("--help").stdout
 
 
 def test_submitting_the_same_id_twice_is_one_job(shell: Shell) -> None:
@@ -44,24 +56,81 @@ def test_submitting_the_same_id_twice_is_one_job(shell: Shell) -> None:
 
 
 def test_up_makes_the_database_moves_due_jobs_and_stops_when_asked(shell: Shell) -> None:
+    with started(shell, "up", "--port", "0") as greeting:
+        assert "Ctrl-C" in greeting[-1]
+        job_id = shell("submit", "demo", "--delay", "1").stdout.strip()
+        _wait_for_state(shell, job_id, "pending")
+    assert "every job is kept" in greeting[-1]
+
+
+def test_up_runs_a_job_to_its_end_while_somebody_watches(shell: Shell) -> None:
+    with started(shell, "up", "--port", "0", "--fake-gpus", "1"):
+        good = shell("run", "demo", "--payload", '{"seconds": 0.1}')
+        assert (good.returncode, json.loads(good.stdout)) == (0, {"slept": 0.1})
+        bad = shell("run", "demo", "--payload", '{"seconds": -1}')
+        assert (bad.returncode, bad.stdout) == (1, "")
+        assert "is dead_letter (user_error): seconds is -1" in bad.stderr
+
+
+def test_a_job_that_somebody_cancels_ends_run_with_7(shell: Shell) -> None:
+    shell("db", "init")
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "herdsman", "run", "demo", "--job-id", "one"],
+        cwd=shell.directory,
+        env=shell.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _wait_until(lambda: shell("cancel", "one").returncode == 0)
+    _, said = watching.communicate(timeout=30)
+    assert (watching.returncode, said) == (7, "one is cancelled\n")
+
+
+def test_the_api_of_up_wants_a_token_and_names_what_is_missing(shell: Shell) -> None:
+    with started(shell, "up", "--port", "0") as greeting:
+        url = next(line.split()[1] for line in greeting if line.startswith("api "))
+        wrong = shell("jobs", API_URL=url, API_TOKEN="hm_wrong")
+        assert (wrong.returncode, "the token is not known" in wrong.stderr) == (8, True)
+        viewer = shell("token", "create", "eye").stdout.strip()
+        assert shell("jobs", API_URL=url, API_TOKEN=viewer).returncode == 0
+        refused = shell("submit", "demo", API_URL=url, API_TOKEN=viewer)
+        assert (refused.returncode, "may not POST /jobs/submit" in refused.stderr) == (8, True)
+    gone = shell("jobs", API_URL="http://127.0.0.1:1", API_TOKEN=viewer)
+    assert (gone.returncode, "got no answer" in gone.stderr) == (5, True)
+
+
+def test_serve_leaves_the_tables_alone(shell: Shell) -> None:
+    assert "run herdsman db init" in shell.refused("serve", API_PORT="0")
+    assert shell("db", "check").returncode == 6
+
+
+@contextmanager
+def started(shell: Shell, *words: str) -> Generator[list[str]]:
+    """What it said at its start; at the end Ctrl-C is typed, and what it said last is added."""
     with subprocess.Popen(
-        [sys.executable, "-m", "herdsman", "up"],
+        [sys.executable, "-m", "herdsman", *words],
         cwd=shell.directory,
         env=shell.environment,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
+        assert process.stdout is not None
+        greeting: list[str] = []
         try:
-            assert process.stdout is not None
-            while "Ctrl-C" not in process.stdout.readline():
+            while not greeting or "Ctrl-C" not in greeting[-1]:
                 assert process.poll() is None
-            job_id = shell("submit", "demo", "--delay", "1").stdout.strip()
-            _wait_for_state(shell, job_id, "pending")
+                greeting.append(process.stdout.readline())
+            yield greeting
         finally:
             process.send_signal(signal.SIGINT)
-            rest = process.stdout.read() if process.stdout else ""
-        assert process.wait(20) == 0
-        assert "every job is kept" in rest
+            greeting.append(process.stdout.read())
+        assert process.wait(30) == 0
+
+
+def _wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not happened():
+        assert time.monotonic() < deadline
 
 
 def _wait_for_state(shell: Shell, job_id: str, state: str) -> None:

@@ -74,7 +74,7 @@ def test_the_script_of_a_pod_is_shown_without_secrets(shell: Shell) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert CANARY not in run.stdout + run.stderr
-    assert "# TOKEN=***" in run.stdout
+    assert "# HERDSMAN_BOOTSTRAP_TOKEN=***\n# TOKEN=***\n" in run.stdout
     assert "herdsman worker --token ***" in run.stdout
 
 
@@ -82,5 +82,7 @@ def test_what_is_missing_or_made_up_is_named(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     refused = shell("render-startup", PROVIDER="runpod")
     assert (refused.returncode, "RUNPOD_API_KEY is not set" in refused.stderr) == (2, True)
+    refused = shell("render-startup", "--pool", "nowhere")
+    assert (refused.returncode, "there is no pool 'nowhere'" in refused.stderr) == (2, True)
     refused = shell("fake-runpod", "--fault", "plague")
     assert (refused.returncode, "there is no fault 'plague'; there are: " in refused.stderr) == (2, True)

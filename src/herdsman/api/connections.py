@@ -32,7 +32,6 @@ class Watched:
     most: ClassVar[int]
     cycle: Any
     connections: set[Any]
-    flow: Any
     loop: asyncio.AbstractEventLoop
     pipeline: Sized = ()
     transport: asyncio.Transport
@@ -62,11 +61,6 @@ class Watched:
         if len(self.pipeline) >= MOST_AHEAD:
             raise TooManyAhead
         self._pass_on("on_headers_complete")
-
-    def on_response_complete(self) -> None:
-        self._pass_on("on_response_complete")
-        if self.pipeline:  # every answer would let in more requests than it has answered
-            self.flow.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()

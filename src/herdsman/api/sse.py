@@ -28,6 +28,8 @@ async def told(services: Services, streams: Streams, wanted: Wanted, since: int 
         async for text in past.told():
             yield text
         stream = await run_in_threadpool(streams.open, wanted, asyncio.get_running_loop())
+        if since is None:  # who is cut off before the first event can come back to this place
+            yield f"id: {stream.since}\n\n"
         async for text in past.told(until=stream.since):  # what came before the opening
             yield text
         async for text in live(stream):

@@ -14,6 +14,8 @@ from herdsman.settings import Settings
 from herdsman.settings.runpod import runpod_options
 
 HIDDEN = "***"
+GIVEN = ("HERDSMAN_WORKER_ID", "HERDSMAN_API_URL", "HERDSMAN_BOOTSTRAP_TOKEN")
+"""What a control plane with an API adds for each worker."""
 
 
 def render_startup_command(
@@ -21,7 +23,7 @@ def render_startup_command(
 ) -> None:
     """Print the script that a pod at Runpod would run, with secrets hidden."""
     options = _options(cast("dict[str, Any]", runpod_options(_of_pool(settings_here(), pool))))
-    for name in ("HERDSMAN_WORKER_ID", *options.environment):
+    for name in (*GIVEN, *options.environment):
         typer.echo(f"# {name}={HIDDEN}")
     script = hide(render_startup(options), options.environment)
     typer.echo(script or "# the image runs its own command (AUTO_START_WORKER_PROCESS is false)")

@@ -60,7 +60,7 @@ def check_ask(ask: Ask) -> None:
 def give(tx: Tx, services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
     """The same, within a transaction that does more."""
     lost = [worker_id for worker_id, ask in asks.items() if ask.resume]
-    given = claiming.held(tx, lost) if lost else []
+    given = [each for each in claiming.held(tx, lost) if _runs(asks[each.worker_id], each)] if lost else []
     waiting: defaultdict[tuple[PoolId, tuple[str, ...]], list[WorkerId]] = defaultdict(list)
     empty = [worker_id for worker_id, ask in asks.items() if not ask.beside]
     for worker_id, pool in claiming.free_workers(tx, empty) if empty else ():
@@ -71,6 +71,11 @@ def give(tx: Tx, services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim
         if ask.beside:
             given += _fill_up(tx, services, worker_id, ask)
     return given
+
+
+def _runs(ask: Ask, claim: Claim) -> bool:
+    """A worker that came back with fewer types is not handed what it cannot run: that claim runs out."""
+    return not ask.types or claim.type in ask.types
 
 
 def _fill_up(tx: Tx, services: Services, worker_id: WorkerId, ask: Ask) -> list[Claim]:
