@@ -37,14 +37,13 @@ class Crowd:
         ask = json.dumps({"types": [NOOP], "begin": True, "wait_seconds": wait_s}).encode()
         self._waiting = [(token, self._request("/jobs/claim", token, ask)) for token in tokens]
         self._admin = admin
-        self._desk = _Member(admin, b"", socket.create_connection(self._address))
+        self._desk: _Member | None = None
         self._selector = selectors.DefaultSelector()
         self._submitted: dict[str, float] = {}
         self.seen = Seen()
 
     def __enter__(self) -> "Crowd":
         """One small group after the other, as a fleet comes up."""
-        self._selector.register(self._desk.connection, selectors.EVENT_READ, self._desk)
         for start in range(0, len(self._waiting), _AT_ONCE):
             for token, claim in self._waiting[start : start + _AT_ONCE]:
                 self._join(_Member(token, claim, socket.create_connection(self._address)))
@@ -60,8 +59,9 @@ class Crowd:
         job_id = new_job_id()
         body = json.dumps({"type": NOOP, "job_id": job_id}).encode()
         request = self._request("/jobs/submit", self._admin, body)
+        desk = self._desk = self._desk or self._open_desk()
         self._submitted[job_id] = time.monotonic()
-        self._desk.connection.sendall(request)
+        desk.connection.sendall(request)
 
     @property
     def open_jobs(self) -> int:
@@ -73,6 +73,12 @@ class Crowd:
         while (left := until - time.monotonic()) > 0:
             for key, _ in self._selector.select(left):
                 self._hear(key.data)
+
+    def _open_desk(self) -> "_Member":
+        """Only when it is needed: the server hangs up on who connects and says nothing."""
+        desk = _Member(self._admin, b"", socket.create_connection(self._address))
+        self._selector.register(desk.connection, selectors.EVENT_READ, desk)
+        return desk
 
     def _join(self, member: "_Member") -> None:
         self._selector.register(member.connection, selectors.EVENT_READ, member)

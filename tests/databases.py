@@ -12,13 +12,13 @@ from uuid import uuid4
 
 from sqlalchemy import NullPool, create_engine, make_url, text
 
+from herdsman.ports import SystemClock
 from herdsman.store import triggers
 from herdsman.store.database import Database
 from herdsman.store.schema import metadata
 from herdsman.store.upgrade import upgrade
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import SystemClock
 
 TIMEOUT = timedelta(seconds=10)
 MEMORY = Path("/dev/shm")

@@ -1,5 +1,6 @@
 """What the programs ask of the outside, where there is more than one answer."""
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -15,6 +16,16 @@ class Clock(Protocol):
     def monotonic(self) -> float: ...
 
     def sleep(self, duration: timedelta) -> None: ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, duration: timedelta) -> None:
+        time.sleep(duration.total_seconds())
 
 
 class Provider(Protocol):

@@ -2,13 +2,10 @@
 
 import os
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import entry_points
-from pathlib import Path
-from uuid import uuid4
 
 from herdsman.control.act import Hands
 from herdsman.control.keyring import Keyring, load_pepper, require_same_pepper
@@ -19,40 +16,21 @@ from herdsman.control.service import Service
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
-from herdsman.control.whereabouts import Whereabouts
+from herdsman.control.whereabouts import whereabouts
 from herdsman.control.worker_access import WorkerAccess, by_name_only
 from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import WorkerId
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, chosen
-from herdsman.ports import Clock, Provider
+from herdsman.ports import Clock, Provider, SystemClock
 from herdsman.providers import registry
 from herdsman.providers.names import Naming
 from herdsman.settings import Settings
 from herdsman.settings.fleet import fleet_policies
 from herdsman.settings.local import LOCAL, local_deployment, local_options
 from herdsman.settings.runpod import runpod_options
-from herdsman.settings.urls import hide_password
 from herdsman.store.database import Database
 from herdsman.store.session_lock import open_session_lock
-from herdsman.wire.ids import new_job_id
-
-
-def whereabouts(settings: Settings) -> Whereabouts:
-    return Whereabouts(Path(settings.local.local_state_dir).expanduser().absolute())
-
-
-def shown_database(settings: Settings) -> str:
-    """The database without its password: enough to know it again."""
-    return hide_password(settings.database.database_url.get_secret_value())
-
-
-class SystemClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, duration: timedelta) -> None:
-        time.sleep(duration.total_seconds())
+from herdsman.wire.ids import new_job_id, new_worker_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +71,6 @@ def open_leadership(settings: Settings, database: Database) -> Leadership:
     policy = LeaderPolicy(ttl=ttl, renew=renew, follow=follow)
     lock = open_session_lock(database, leader.gpu_orchestrator_leader_lock, idle=ttl)
     return Leadership(database, SystemClock(), f"{socket.gethostname()}:{os.getpid()}", policy, lock)
-
-
-def sql_poll(settings: Settings) -> timedelta:
-    return timedelta(seconds=settings.database.sql_poll_sec)
 
 
 def open_provider(settings: Settings, *, direct: bool = True) -> Provider:
@@ -189,10 +163,6 @@ def open_service(
 def installed_policies() -> Mapping[str, ScalingPolicy]:
     """Ours and those of plugins, by their names."""
     return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}
-
-
-def new_worker_id() -> WorkerId:
-    return WorkerId(f"gpu-{time.time_ns() // 1_000_000_000}-{uuid4()}")
 
 
 def _naming(settings: Settings) -> Naming:

@@ -16,8 +16,8 @@ from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.ports import SystemClock
 from herdsman.testing.runpod import ManualClock
-from herdsman.wiring import SystemClock
 from tests.api.calling import Client
 from tests.builders import a_worker
 from tests.databases import Backend

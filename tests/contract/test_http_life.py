@@ -22,7 +22,7 @@ from herdsman.core.access import Role
 from herdsman.core.model import JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
-from herdsman.wiring import SystemClock
+from herdsman.ports import SystemClock
 from tests.api.calling import Client
 from tests.builders import replayed
 from tests.chaos.measuring import waited_for

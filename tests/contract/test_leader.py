@@ -8,10 +8,10 @@ import pytest
 
 from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.core.errors import StaleWrite
+from herdsman.ports import SystemClock
 from herdsman.store import leader
 from herdsman.store.database import Database, Tx
 from herdsman.store.leader import Term
-from herdsman.wiring import SystemClock
 from tests.databases import MovingClock
 
 POLICY = LeaderPolicy()

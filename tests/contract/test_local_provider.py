@@ -15,14 +15,13 @@ import pytest
 from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable
 from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.ports import Provider
+from herdsman.ports import Provider, SystemClock
 from herdsman.providers import registry
 from herdsman.providers.local import LocalOptions, LocalProvider, processes
 from herdsman.providers.local.gpus import next_gpu
 from herdsman.providers.local.processes import Identity
 from herdsman.providers.local.state import Record
 from herdsman.testing.provider_contract import ProviderContract
-from herdsman.wiring import SystemClock
 
 SLEEP = ("/bin/sleep", "60")
 # Says when it is deaf: before that, the signal would end it as it ends anything.

@@ -16,8 +16,8 @@ from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
 from herdsman.core.work import Ask, Done, Progress, Pulse
+from herdsman.ports import SystemClock
 from herdsman.store import sight, workers
-from herdsman.wiring import SystemClock
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 

@@ -35,8 +35,16 @@ def every_command() -> Iterator[tuple[str, set[str]]]:
     while todo:
         name, command = todo.pop(0)
         yield name, {option for each in command.params for option in each.opts if option.startswith("-")}
-        inner = getattr(command, "commands", {})
+        inner = _inside(command)
         todo[:0] = [(f"{name} {word}", inside) for word, inside in inner.items() if not inside.hidden]
+
+
+def _inside(command: Any) -> dict[str, Any]:
+    if not hasattr(command, "list_commands"):
+        return {}
+    context = typer.Context(command)
+    found = {word: command.get_command(context, word) for word in command.list_commands(context)}
+    return {word: inside for word, inside in found.items() if inside is not None}
 
 
 @pytest.mark.parametrize(("name", "options"), list(every_command()))

@@ -14,7 +14,7 @@ from herdsman.control.dispatcher import FIRST, Dispatcher
 from herdsman.core.errors import InvalidRequest, StoreUnavailable
 from herdsman.core.model import Claim, ClaimKey, JobId, WorkerId
 from herdsman.core.work import Ask
-from herdsman.wiring import SystemClock
+from herdsman.ports import SystemClock
 
 LONG = timedelta(seconds=60)
 NOW = timedelta(0)

@@ -14,9 +14,10 @@ from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidSettings
+from herdsman.ports import SystemClock
 from herdsman.settings import Settings
 from herdsman.store.wakeup import Wakeup, open_wakeup
-from herdsman.wiring import Control, SystemClock
+from herdsman.wiring import Control
 
 
 @dataclass(frozen=True, slots=True)

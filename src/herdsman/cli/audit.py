@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.opening import settings_here
+from herdsman.cli.services import services_here
 from herdsman.cli.shown import Output, print_json
 from herdsman.control.by_hand import Audited, compare, mend
 from herdsman.core.differences import Difference, Kind

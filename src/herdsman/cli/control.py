@@ -6,7 +6,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.opening import settings_here
+from herdsman.cli.services import services_here
 from herdsman.cli.shown import Output, age, print_json
 from herdsman.control.cycle import Cycle
 from herdsman.core.model import Worker

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from herdsman.cli.opening import services_here
+from herdsman.cli.services import services_here
 from herdsman.cli.shown import Output, print_json
 from herdsman.control.cost import Bill, By, bill
 

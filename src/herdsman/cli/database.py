@@ -7,7 +7,9 @@ from herdsman.store.server import inspect_server
 from herdsman.store.upgrade import latest, require_current, upgrade
 from herdsman.wiring import open_database
 
-database = typer.Typer(help="Make, upgrade or check the database.", no_args_is_help=True)
+database = typer.Typer(
+    add_completion=False, help="Make, upgrade or check the database.", no_args_is_help=True
+)
 
 
 @database.command()

@@ -6,60 +6,50 @@ from typing import Annotated
 import typer
 
 from herdsman import __version__
-from herdsman.cli.audit import audit
-from herdsman.cli.config import config
-from herdsman.cli.control import cycle, leader, workers
-from herdsman.cli.cost import cost
-from herdsman.cli.database import database
 from herdsman.cli.exits import exit_code
-from herdsman.cli.fake import fake_runpod
-from herdsman.cli.jobs import cancel, job, jobs, retry, submit
-from herdsman.cli.plan import plan
-from herdsman.cli.run import logs, run
-from herdsman.cli.smoke import spawn_gpu, terminate_gpu
-from herdsman.cli.startup import render_startup_command
-from herdsman.cli.token import token
-from herdsman.cli.up import serve, up
-from herdsman.cli.why import why
-from herdsman.cli.worker import worker
+from herdsman.cli.lazy import Entry, group
 from herdsman.core.errors import HerdsmanError
+
+# In the order in which a newcomer meets them.
+COMMANDS = {
+    "up": Entry("up:up"),
+    "serve": Entry("up:serve"),
+    "submit": Entry("jobs:submit"),
+    "run": Entry("run:run"),
+    "jobs": Entry("jobs:jobs"),
+    "job": Entry("jobs:job"),
+    "logs": Entry("run:logs"),
+    "cancel": Entry("jobs:cancel"),
+    "retry": Entry("jobs:retry"),
+    "workers": Entry("control:workers"),
+    "leader": Entry("control:leader"),
+    "plan": Entry("plan:plan"),
+    "cycle": Entry("control:cycle"),
+    "worker": Entry("worker:worker"),
+    "audit": Entry("audit:audit"),
+    "cost": Entry("cost:cost"),
+    "config": Entry("config:config"),
+    "spawn-gpu": Entry("smoke:spawn_gpu"),
+    "terminate-gpu": Entry("smoke:terminate_gpu"),
+    "render-startup": Entry("startup:render_startup_command"),
+    "fake-runpod": Entry("fake:fake_runpod"),
+    "why": Entry("why:why"),
+    "db": Entry("database:database"),
+    "token": Entry("token:token"),
+    # Names that they had at first, or that older scripts use.
+    "requeue": Entry("jobs:retry", hidden=True),
+    "spawn_gpu": Entry("smoke:spawn_gpu", hidden=True),
+    "terminate_gpu": Entry("smoke:terminate_gpu", hidden=True),
+}
 
 app = typer.Typer(
     name="herdsman",
+    cls=group(COMMANDS),
     help="Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    up,
-    serve,
-    submit,
-    run,
-    jobs,
-    job,
-    logs,
-    cancel,
-    retry,
-    workers,
-    leader,
-    plan,
-    cycle,
-    worker,
-    audit,
-    cost,
-    config,
-):
-    app.command()(command)
-app.command("requeue", hidden=True)(retry)  # the name that it had at first
-for command in (spawn_gpu, terminate_gpu):
-    app.command()(command)
-    app.command(command.__name__, hidden=True)(command)  # the name that older scripts use
-app.command("render-startup")(render_startup_command)
-app.command()(fake_runpod)
-app.add_typer(why, name="why")
-app.add_typer(database, name="db")
-app.add_typer(token, name="token")
 
 
 def _version(asked: bool) -> None:

@@ -1,17 +1,17 @@
-"""What commands begin with: the settings, the database, or the way to the server."""
+"""What commands begin with: the settings, and the way to the jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 
 import typer
 
 from herdsman.cli.door import Door
-from herdsman.control.services import Services
-from herdsman.core.errors import Unreachable
+from herdsman.control.whereabouts import shown_database, whereabouts
+from herdsman.core.errors import InvalidSettings, Unreachable
+from herdsman.ports import SystemClock
 from herdsman.settings import Settings, advice, load_settings
-from herdsman.store.upgrade import require_current
 from herdsman.telemetry.logs import configure_logs
-from herdsman.wiring import SystemClock, open_services, shown_database, whereabouts
 
 _PATIENCE = timedelta(seconds=15)
 _NO_PATIENCE = timedelta(0)
@@ -26,13 +26,6 @@ def settings_here(given: Mapping[str, str] | None = None) -> Settings:
     return settings
 
 
-def services_here(settings: Settings | None = None) -> Services:
-    """The commands, on a database that is known to be in order."""
-    services = open_services(settings or settings_here())
-    require_current(services.database)
-    return services
-
-
 def door_here() -> Door:
     """To the server that API_URL names; without it to the one of this machine, or else to the database itself."""
     settings = settings_here()
@@ -43,9 +36,24 @@ def door_here() -> Door:
         found = _over_http(settings, url, _NO_PATIENCE)
         if _answers(found):
             return found
-    from herdsman.cli.direct_door import DirectDoor  # noqa: PLC0415  (imports the database, which takes a while)
-
+    with database_packages():
+        from herdsman.cli.direct_door import DirectDoor  # noqa: PLC0415
+        from herdsman.cli.services import services_here  # noqa: PLC0415
     return DirectDoor(services_here(settings), SystemClock())
+
+
+@contextmanager
+def database_packages() -> Generator[None]:
+    """Loaded only where they are used: it takes a while, and a machine that uses a server does not have them."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "herdsman").startswith("herdsman"):
+            raise
+        raise InvalidSettings(
+            f"API_URL is not set, and without the package {error.name} there is no other way to the jobs:"
+            " set API_URL and a token, or install herdsman[server]"
+        ) from error
 
 
 def _over_http(settings: Settings, url: str, patience: timedelta) -> Door:

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.opening import settings_here
+from herdsman.cli.services import services_here
 from herdsman.control.by_hand import spawn_worker, terminate_worker
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.wiring import open_control

@@ -7,14 +7,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.opening import settings_here
+from herdsman.cli.services import services_here
 from herdsman.cli.shown import Output, age, print_json
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.core.errors import InvalidRequest
 from herdsman.wiring import open_keyring
 
-token = typer.Typer(no_args_is_help=True, help="Make, list and revoke the tokens of the API.")
+token = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Make, list and revoke the tokens of the API."
+)
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 

@@ -12,18 +12,11 @@ from herdsman.cli.greeting import greet
 from herdsman.cli.opening import settings_here
 from herdsman.control.first_token import first_admin_token
 from herdsman.control.services import Services
+from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.control.worker_access import WorkerAccess
 from herdsman.settings import Origin, Settings
 from herdsman.store.upgrade import require_current, upgrade
-from herdsman.wiring import (
-    Control,
-    open_control,
-    open_keyring,
-    open_service,
-    open_services,
-    shown_database,
-    whereabouts,
-)
+from herdsman.wiring import Control, open_control, open_keyring, open_service, open_services
 
 LOOK_OFTEN = timedelta(seconds=1)
 _GLANCE_S = 0.2

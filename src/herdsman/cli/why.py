@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.opening import settings_here
+from herdsman.cli.services import services_here
 from herdsman.cli.shown import Output, age, print_json
 from herdsman.control.explain import Answer, Told, why_job, why_pool, why_worker
 from herdsman.core.model import JobId, PoolId, WorkerId
@@ -13,7 +14,9 @@ from herdsman.wiring import open_control
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
-why = typer.Typer(help="Say why a worker, a pool or a job is as it is.", no_args_is_help=True)
+why = typer.Typer(
+    add_completion=False, help="Say why a worker, a pool or a job is as it is.", no_args_is_help=True
+)
 
 
 @why.command()

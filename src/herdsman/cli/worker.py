@@ -1,21 +1,22 @@
 """`herdsman worker`: the process that runs jobs on this machine."""
 
 import signal
+from datetime import timedelta
 from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import services_here, settings_here
+from herdsman.cli.opening import database_packages, settings_here
 from herdsman.cli.working import Choices, a_supervisor, watched
 from herdsman.client.queue import register
-from herdsman.control.direct_queue import DirectQueue
+from herdsman.control.whereabouts import whereabouts
 from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
-from herdsman.ports import WorkQueue
+from herdsman.ports import SystemClock, WorkQueue
 from herdsman.settings import Settings
-from herdsman.wiring import SystemClock, new_worker_id, sql_poll, whereabouts
+from herdsman.wire.ids import new_worker_id
 from herdsman.worker.orphans import adopt_orphans
 from herdsman.worker.supervisor import Parting
 
@@ -86,8 +87,14 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
 
 
 def _direct(settings: Settings, worker_id: WorkerId, pool: str) -> tuple[WorkQueue, str]:
+    with database_packages():
+        from herdsman.cli.services import services_here  # noqa: PLC0415
+        from herdsman.control.direct_queue import DirectQueue  # noqa: PLC0415
     queue = DirectQueue(
-        services=services_here(settings), worker_id=worker_id, clock=SystemClock(), poll=sql_poll(settings)
+        services=services_here(settings),
+        worker_id=worker_id,
+        clock=SystemClock(),
+        poll=timedelta(seconds=settings.database.sql_poll_sec),
     )
     new = queue.enlist(PoolId(pool))
     typer.echo(f"Worker {worker_id} {'registered' if new else 'reports for duty'}")

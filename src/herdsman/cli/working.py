@@ -8,10 +8,10 @@ from pathlib import Path
 
 import typer
 
-from herdsman.ports import WorkQueue
+from herdsman.control.whereabouts import whereabouts
+from herdsman.ports import SystemClock, WorkQueue
 from herdsman.settings import Settings
 from herdsman.settings.surroundings import harmless_environment, visible_gpus
-from herdsman.wiring import SystemClock, whereabouts
 from herdsman.worker.child import HandlerChild
 from herdsman.worker.fitness import Fitness, Needs
 from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, unseen_gpus

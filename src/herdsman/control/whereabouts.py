@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from herdsman.control.secret_file import read_secret, write_secret
+from herdsman.settings import Settings
+from herdsman.settings.urls import hide_password
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +45,12 @@ class Whereabouts:
     @property
     def _api(self) -> Path:
         return self.directory / "api"
+
+
+def whereabouts(settings: Settings) -> Whereabouts:
+    return Whereabouts(Path(settings.local.local_state_dir).expanduser().absolute())
+
+
+def shown_database(settings: Settings) -> str:
+    """The database without its password: enough to know it again."""
+    return hide_password(settings.database.database_url.get_secret_value())

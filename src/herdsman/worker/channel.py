@@ -11,7 +11,7 @@ from typing import Any
 from herdsman.worker.context import Cancelled, TryAgain, UserError
 
 LONGEST_WORD = 16 * 1024 * 1024
-_CHUNK = 1024 * 1024
+_CHUNK = 64 * 1024  # as at the other end of the line
 
 
 class Channel:

@@ -8,7 +8,8 @@ from threading import Lock
 from typing import Any, cast
 
 LONGEST_ANSWER = 16 * 1024 * 1024
-_CHUNK = 1024 * 1024
+_CHUNK = 64 * 1024
+"""More would cost fresh memory from the kernel with every word, and most words are short."""
 _MOST_CHUNKS = 64
 
 

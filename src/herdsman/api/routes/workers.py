@@ -15,9 +15,9 @@ from herdsman.core.errors import Conflict
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.store import workers
 from herdsman.store.jobs import LARGEST_PAGE
+from herdsman.wire.ids import new_worker_id
 from herdsman.wire.work import OrdersOut, PulseIn, RegisteredOut, RegisterIn
 from herdsman.wire.workers import WorkerOut, WorkersOut
-from herdsman.wiring import new_worker_id
 
 router = APIRouter(route_class=Measured, tags=["workers"])
 

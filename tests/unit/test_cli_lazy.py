@@ -1,0 +1,65 @@
+"""A command is loaded when it is used, and says what it needs where that is not installed."""
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from herdsman.cli import lazy
+from herdsman.cli.lazy import Entry, group
+from herdsman.cli.opening import database_packages
+from herdsman.core.errors import InvalidSettings
+
+HEAVY = ("alembic", "fastapi", "psycopg", "pymysql", "sqlalchemy", "uvicorn")
+
+
+def an_app(**entries: Entry) -> typer.Typer:
+    app = typer.Typer(cls=group(entries), no_args_is_help=True)
+
+    @app.callback()
+    def options() -> None:  # pyright: ignore[reportUnusedFunction]
+        """A command with commands."""
+
+    return app
+
+
+@pytest.mark.parametrize(
+    "module", ["herdsman.cli.main", "herdsman.cli.worker", "herdsman.cli.jobs", "herdsman.cli.run"]
+)
+def test_neither_a_worker_nor_who_asks_a_server_loads_the_control_plane(module: str) -> None:
+    """A GPU machine installs `herdsman[worker]` and nothing more."""
+    program = f"import sys, {module}; print(sorted(set(sys.modules) & {set(HEAVY)}))"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+def test_a_command_whose_packages_are_missing_says_so_and_stays_in_the_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(_name: str) -> object:
+        raise ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
+
+    monkeypatch.setattr(lazy, "import_module", gone)
+    app = an_app(up=Entry("up:up"), old=Entry("up:up", hidden=True))
+    listed = CliRunner().invoke(app, ["--help"]).output
+    assert "Needs the packages of the server" in listed
+    assert "old" not in listed
+    used = CliRunner().invoke(app, ["up", "--fake-gpus", "2"])
+    assert isinstance(used.exception, InvalidSettings)
+    assert "herdsman up needs the package sqlalchemy" in str(used.exception)
+
+
+def test_a_mistake_of_ours_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_name: str) -> object:
+        raise ModuleNotFoundError("No module named 'herdsman.nope'", name="herdsman.nope")
+
+    monkeypatch.setattr(lazy, "import_module", gone)
+    with pytest.raises(ModuleNotFoundError):
+        CliRunner().invoke(an_app(up=Entry("up:up")), ["up"], catch_exceptions=False)
+
+
+def test_without_a_server_and_without_a_database_a_command_says_what_to_set() -> None:
+    with pytest.raises(InvalidSettings, match="API_URL is not set"), database_packages():
+        raise ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
