@@ -4,6 +4,7 @@ import json
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,7 @@ class Crowd:
         self._waiting = [(token, self._request("/jobs/claim", token, ask)) for token in tokens]
         self._admin = admin
         self._desk: _Member | None = None
+        self._to_submit: deque[bytes] = deque()
         self._selector = selectors.DefaultSelector()
         self._submitted: dict[str, float] = {}
         self.seen = Seen()
@@ -56,12 +58,16 @@ class Crowd:
         self._selector.close()
 
     def submit(self) -> None:
+        """Sent when the one before it was answered; the watch runs from now on."""
         job_id = new_job_id()
         body = json.dumps({"type": NOOP, "job_id": job_id}).encode()
-        request = self._request("/jobs/submit", self._admin, body)
-        desk = self._desk = self._desk or self._open_desk()
         self._submitted[job_id] = time.monotonic()
-        desk.connection.sendall(request)
+        self._to_submit.append(self._request("/jobs/submit", self._admin, body))
+        if self._desk is None:
+            self._desk = _Member(self._admin, b"", socket.create_connection(self._address))
+            self._selector.register(self._desk.connection, selectors.EVENT_READ, self._desk)
+        if len(self._to_submit) == 1:
+            self._desk.connection.sendall(self._to_submit[0])
 
     @property
     def open_jobs(self) -> int:
@@ -74,15 +80,9 @@ class Crowd:
             for key, _ in self._selector.select(left):
                 self._hear(key.data)
 
-    def _open_desk(self) -> "_Member":
-        """Only when it is needed: the server hangs up on who connects and says nothing."""
-        desk = _Member(self._admin, b"", socket.create_connection(self._address))
-        self._selector.register(desk.connection, selectors.EVENT_READ, desk)
-        return desk
-
     def _join(self, member: "_Member") -> None:
         self._selector.register(member.connection, selectors.EVENT_READ, member)
-        member.connection.sendall(member.claim)
+        member.connection.sendall(self._first_word(member))
 
     def _hear(self, member: "_Member") -> None:
         try:
@@ -98,13 +98,19 @@ class Crowd:
             return
         good, member.unread = member.unread.startswith(b"HTTP/1.1 2"), b""
         self.seen.errors += not good
-        if member is not self._desk:
+        if member is self._desk:
+            self._to_submit.popleft()
+            member.connection.sendall(self._first_word(member))
+        else:
             member.connection.sendall(self._next(member, json.loads(body) if good else {}))
 
-    def _come_again(self, member: "_Member") -> None:
-        """The server hung up: as a worker does, it asks on a new connection."""
+    def _first_word(self, member: "_Member") -> bytes:
         if member is self._desk:
-            raise ConnectionResetError("the server hung up on who submits")
+            return self._to_submit[0] if self._to_submit else b""
+        return member.claim
+
+    def _come_again(self, member: "_Member") -> None:
+        """The server hung up: as our programs do, say it again on a new connection."""
         self.seen.errors += 1
         self._selector.unregister(member.connection)
         member.connection.close()
@@ -117,7 +123,9 @@ class Crowd:
             self.seen.waits += claims is not None
             return member.claim
         for claim in claims:
-            self.seen.times.append(time.monotonic() - self._submitted.pop(claim["job_id"]))
+            since = self._submitted.pop(claim["job_id"], None)
+            if since is not None:  # else its first worker was hung up on, and it comes a second time
+                self.seen.times.append(time.monotonic() - since)
         endings = [{"job_id": each["job_id"], "token": each["token"], "outcome": "done"} for each in claims]
         return self._request("/jobs/finish", member.token, json.dumps({"endings": endings}).encode())
 

@@ -49,7 +49,7 @@ class Lane:
     job: JobId | None = None
     _hold: Hold | None = None
     _here: Path = field(default_factory=Path)
-    _victim: int = 0
+    _times: int = 0
 
     def approach(self, victim: Victim) -> None:
         """Sets out for the step; `arrive` waits until it is there."""
@@ -59,8 +59,8 @@ class Lane:
         # There is no handler's process before the worker has registered.
         held = HOLDS.get(self.step) if not (unregistered and victim is Victim.HANDLER) else None
         self._hold = None if held is None else self.gate.hold(*held)
-        self._victim += 1
-        self._here = self.site.directory / f"{self.step.value}-{self._victim}"
+        self._times += 1
+        self._here = self.site.directory / f"{self.step.value}-{self._times}"
         if unregistered or not self.worker:
             self._start()
         self.job = None if self.step in IDLE else self._submit()
@@ -92,6 +92,7 @@ class Lane:
         self.job = self.job or self._submit()
 
     def mend(self) -> None:
+        """A worker whose handlers die before they are ready for the first time ends, too."""
         if not self.site.pack.alive(self.worker):
             self._start()
 

@@ -134,9 +134,14 @@ class Site:
             assert time.monotonic() < deadline, self.story()
             time.sleep(0.05)
 
-    def until_done(self, jobs: Sequence[JobId] | None = None) -> None:
-        wanted = list(jobs or self.numbers)
-        self.until(lambda: all(self.job(each).state is JobState.DONE for each in wanted))
+    def until_done(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Until every job is; `meanwhile` is called again and again."""
+
+        def look() -> bool:
+            meanwhile()
+            return all(self.job(each).state is JobState.DONE for each in self.numbers)
+
+        self.until(look)
 
     def check(self) -> None:
         """Nothing lost, nothing done twice, and the audit tells the whole story of each."""

@@ -57,7 +57,7 @@ def test_a_worker_that_slept_past_its_claim_is_refused_and_stops(yard: Site) -> 
     yard.until(lambda: yard.did("started", first) == 2 and yard.did("finished", first))
     yard.pack.resume(early)
     yard.until(lambda: f"job {first} was taken away before its end could be told" in yard.said(early))
-    yard.until_done([first, second])
+    yard.until_done()
     yard.pack.resume(late)
     yard.until(lambda: handler not in yard.handlers_of(late))
     assert f"job {second} is stopped" in yard.said(late)

@@ -1,12 +1,11 @@
 """`herdsman fake-runpod`: a Runpod of one's own, for trying things out without an account."""
 
 import shlex
-import signal
-from threading import Event
 from typing import Annotated
 
 import typer
 
+from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
 from herdsman.testing.runpod import FakeRunpod, Fault, serve
 
@@ -24,9 +23,7 @@ def fake_runpod(
     ] = True,
 ) -> None:
     """Run a Runpod of your own until Ctrl-C: no account, no bill, and every fault at will."""
-    stopping = Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: stopping.set())
+    stopping = Stopping()
     try:
         serve(
             host,

@@ -1,6 +1,5 @@
 """`herdsman up`: everything on this machine, until Ctrl-C. `herdsman serve`: one replica of the control plane."""
 
-import signal
 from datetime import timedelta
 from threading import Event
 from typing import Annotated
@@ -10,6 +9,7 @@ import typer
 from herdsman.api.opening import Api, open_api
 from herdsman.cli.greeting import greet
 from herdsman.cli.opening import settings_here
+from herdsman.cli.stopping import Stopping
 from herdsman.control.first_token import first_admin_token
 from herdsman.control.services import Services
 from herdsman.control.whereabouts import shown_database, whereabouts
@@ -20,20 +20,6 @@ from herdsman.wiring import Control, open_control, open_keyring, open_service, o
 
 LOOK_OFTEN = timedelta(seconds=1)
 _GLANCE_S = 0.2
-
-
-class Stopping(Event):
-    """Set by the first Ctrl-C; the next ones are counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = 0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
-
-    def _ask(self, _number: int, _frame: object) -> None:
-        self.asked += 1
-        self.set()
 
 
 def up(
