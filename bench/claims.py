@@ -96,7 +96,7 @@ def _measure(store: str, wait_s: float, effort: Effort) -> Found:
     with TemporaryDirectory(prefix="herdsman-bench-") as directory, STORES[store](["bench"]) as place:
         tokens = _enlist(place.urls["bench"], Path(directory), effort.workers)
         with (
-            a_server(place.urls["bench"], Path(directory), SETTINGS) as server,
+            a_server(place.urls["bench"], Path(directory), _settings(effort)) as server,
             Crowd(server.url, server.token, tokens, wait_s) as crowd,
         ):
             crowd.attend(SETTLING_S)
@@ -105,6 +105,10 @@ def _measure(store: str, wait_s: float, effort: Effort) -> Found:
             waits, crowd.seen = crowd.seen.waits, Seen()
             busy = _cpu(server, lambda: _keep_busy(crowd, effort))
             return Found(name=name, idle=idle, busy=busy, asked=waits / effort.idle_s, seen=crowd.seen)
+
+
+def _settings(effort: Effort) -> dict[str, str]:
+    return {**SETTINGS, "MIN_ACTIVE_GPUS": str(effort.workers)}
 
 
 def _keep_busy(crowd: Crowd, effort: Effort) -> None:

@@ -18,7 +18,7 @@ STARTING_S = 60.0
 _STEP_S = 0.02
 # The one worker is started by hand: the control loop neither adds another nor sends this one home.
 _FLEET = {
-    "MIN_ACTIVE_GPUS": "0",
+    "MIN_ACTIVE_GPUS": "1",
     "MAX_ACTIVE_GPUS": "0",
     "SCALE_DOWN_GRACE_PERIOD_SEC": "86400",
     "LOG_LEVEL": "WARNING",

@@ -12,12 +12,12 @@ from herdsman.api.context import ApiContext
 from herdsman.api.description import REFUSALS
 from herdsman.api.sse import told
 from herdsman.api.streams import Streams
-from herdsman.client.answers import VERSION_HEADER
 from herdsman.control.commands import last_event
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import ClaimKey, WorkerId
 from herdsman.core.work import Ask
+from herdsman.wire.model import VERSION_HEADER
 from herdsman.wire.problems import MEDIA_TYPE, TABLE
 from tests.api.calling import Client
 from tests.api.conftest import Tokens

@@ -7,7 +7,7 @@ from herdsman.api.access import served
 from herdsman.api.routes.look import OFTEN_S
 from herdsman.core.access import Role
 from herdsman.core.states import MACHINES
-from herdsman.store.jobs import LARGEST_PAGE
+from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.store.submissions import LARGEST_BATCH
 from herdsman.wire.problems import TABLE
 from herdsman.wire.work import LONGEST_POLL

@@ -19,7 +19,7 @@ from herdsman.core.model import JobPolicy, NewJob
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.settings.catalogue import CATALOGUE
-from herdsman.store import hot, jobs, server, submissions
+from herdsman.store import cursor, hot, server, submissions
 from tests.docs.pages import ROOT, page, pages, table
 
 CLI = page("docs/reference/cli.md")
@@ -102,7 +102,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         "jobs in one submission": submissions.LARGEST_BATCH,
         "workers in one claim": hot.MOST_LISTED,
         "jobs that one worker holds": work.MOST_AT_ONCE,
-        "jobs on one page": jobs.LARGEST_PAGE,
+        "jobs on one page": cursor.LARGEST_PAGE,
         "jobs in one requeue": intervene.MOST_REQUEUED,
         "text of an error": finish.LONGEST_ERROR,
         "note on progress": keep.LONGEST_NOTE,

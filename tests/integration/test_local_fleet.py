@@ -67,7 +67,7 @@ class Farm:
         return [find_job(self.services, job_id) for job_id in ids]
 
     def workers(self, *states: WorkerState) -> list[Worker]:
-        found = self.services.database.read(lambda tx: workers.page(tx, 50))
+        found = self.services.database.read(workers.page).workers
         return [worker for worker in found if worker.state in states]
 
     def processes(self) -> dict[str, Identity]:

@@ -217,7 +217,7 @@ def test_what_happened_can_be_read(herd: LocalHerd) -> None:
     assert [each.object_id for each in herd.client.events(job_id=job.id)] == [job.id] * 4
     assert [each.job_id for each in herd.client.jobs(state="done", tag="a")] == [job.id]
     assert list(herd.client.jobs(state="pending")) == []
-    assert herd.client.workers() == ()
+    assert list(herd.client.workers()) == []
 
 
 def test_long_lists_come_page_by_page(herd: LocalHerd) -> None:

@@ -1,5 +1,6 @@
 """`herdsman cycle`, `leader` and `workers`: the control loop by hand, who runs it, and what it keeps."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -54,16 +55,19 @@ def leader(output: OutputOption = Output.TABLE) -> None:
 
 def workers(
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 50,
+    after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List workers, newest first."""
-    found = services_here().database.read(lambda tx: worker_page(tx, limit))
+    page = services_here().database.read(lambda tx: worker_page(tx, after=after, limit=limit))
     if output is Output.JSON:
-        print_json({"workers": found})
-    elif not found:
+        print_json({"workers": page.workers, "next": page.next})
+    elif not page.workers:
         typer.echo("no workers; the control loop makes them: herdsman cycle")
     else:
-        _print_workers(found)
+        _print_workers(page.workers)
+        if page.next:
+            typer.echo(f"more: the same command with --after {page.next}")
 
 
 def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
@@ -80,7 +84,7 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
     typer.echo(f"{summary['status']}")
 
 
-def _print_workers(found: list[Worker]) -> None:
+def _print_workers(found: Sequence[Worker]) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("WORKER", "POOL", "STATE", "WHY", "HEARTBEAT", "AGE"):
         table.add_column(heading, no_wrap=heading == "WORKER")

@@ -12,7 +12,6 @@ from herdsman import __version__
 from herdsman.core.errors import HerdsmanError, TooMany, Unreachable
 from herdsman.wire.problems import Problem, error_of
 
-VERSION_HEADER = "herdsman-version"
 LONGEST_WAIT = timedelta(days=1)
 _LONGEST_SAID = 120
 _OURS = "urn:herdsman:"

@@ -5,7 +5,6 @@ from typing import Any, Self, Unpack
 
 import httpx
 
-from herdsman.client import calls
 from herdsman.client.async_handle import AsyncJobHandle
 from herdsman.client.client import PATIENCE, TIMEOUT, WINDOW
 from herdsman.client.connection import Waiting
@@ -17,10 +16,10 @@ from herdsman.client.submitting import Submitting
 from herdsman.client.transport import Transport
 from herdsman.client.waiting import Seconds, span
 from herdsman.client.watching import LogLine
-from herdsman.client.workers import WorkerOut
 from herdsman.ports import Clock
 from herdsman.wire.ids import new_job_id
 from herdsman.wire.jobs import EventOut, JobOut
+from herdsman.wire.workers import WorkerOut
 
 
 class AsyncClient:
@@ -123,8 +122,8 @@ class AsyncClient:
     def logs(self, job_id: str, *, follow: bool = False) -> AsyncIterator[LogLine]:
         return self.job(job_id).logs(follow=follow)
 
-    async def workers(self) -> tuple[WorkerOut, ...]:
-        return await self._transport.send(calls.workers())
+    def workers(self) -> AsyncIterator[WorkerOut]:
+        return self._listing.workers()
 
     def events(
         self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None

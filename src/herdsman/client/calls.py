@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from herdsman.client.answers import Answer, body_of, nothing, refusal
 from herdsman.client.call import Call, built, get, named, post
-from herdsman.client.workers import WorkerOut, WorkersOut
 from herdsman.wire.jobs import (
     AttemptsOut,
     CancelOut,
@@ -20,6 +19,7 @@ from herdsman.wire.jobs import (
     SubmittedManyOut,
     SubmittedOut,
 )
+from herdsman.wire.workers import WorkersOut
 
 MOST_WORKERS = 200
 NOT_FINISHED = "urn:herdsman:not-finished"
@@ -101,8 +101,8 @@ def retry(job_id: str, body: RetryIn) -> Call[None]:
     return post(f"/jobs/{named('job_id', job_id)}/retry", nothing, body)
 
 
-def workers() -> Call[tuple[WorkerOut, ...]]:
-    return get("/workers", lambda answer: body_of(WorkersOut)(answer).workers, {"limit": MOST_WORKERS})
+def workers(after: str | None) -> Call[WorkersOut]:
+    return get("/workers", body_of(WorkersOut), {"limit": MOST_WORKERS, "after": after})
 
 
 def events(*, since: int | None, last: str | None, kind: str | None, job_id: str | None) -> Call[object]:

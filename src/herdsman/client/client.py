@@ -6,7 +6,6 @@ from typing import Any, Self, Unpack
 
 import httpx
 
-from herdsman.client import calls
 from herdsman.client.connection import Blocking
 from herdsman.client.driving import iterate, run
 from herdsman.client.handle import KEEP, JobHandle
@@ -17,10 +16,10 @@ from herdsman.client.submitting import Submitting
 from herdsman.client.transport import Transport
 from herdsman.client.waiting import Seconds, span
 from herdsman.client.watching import LogLine
-from herdsman.client.workers import WorkerOut
 from herdsman.ports import Clock
 from herdsman.wire.ids import new_job_id
 from herdsman.wire.jobs import EventOut, JobOut
+from herdsman.wire.workers import WorkerOut
 
 TIMEOUT = timedelta(seconds=30)
 PATIENCE = Patience().most
@@ -139,9 +138,9 @@ class Client:
     def logs(self, job_id: str, *, follow: bool = False) -> Iterator[LogLine]:
         return self.job(job_id).logs(follow=follow)
 
-    def workers(self) -> tuple[WorkerOut, ...]:
-        """The newest 200, with what each said of itself last."""
-        return run(self._transport.send(calls.workers()))
+    def workers(self) -> Iterator[WorkerOut]:
+        """All of them, newest first, with what each said of itself last."""
+        return iterate(self._listing.workers())
 
     def events(
         self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None

@@ -11,6 +11,7 @@ from herdsman.client.call import Call
 from herdsman.client.transport import StreamOver, Transport
 from herdsman.core.errors import HerdsmanError, StoreUnavailable, TooMany, Unreachable
 from herdsman.wire.jobs import EventOut, JobOut
+from herdsman.wire.workers import WorkerOut
 
 SILENCE = timedelta(seconds=45)
 """The server says something every 15 s, if only that it is there."""
@@ -50,6 +51,18 @@ class Listing:
                 return
             if page.next == after:
                 raise Unreachable(f"the server's list of jobs does not end: {after!r} follows upon itself")
+            after = page.next
+
+    async def workers(self) -> AsyncGenerator[WorkerOut]:
+        after: str | None = None
+        while True:
+            page = await self._transport.send(calls.workers(after))
+            for worker in page.workers:
+                yield worker
+            if page.next is None:
+                return
+            if page.next == after:
+                raise Unreachable(f"the server's list of workers does not end: {after!r} follows upon itself")
             after = page.next
 
     async def events(

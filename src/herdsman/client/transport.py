@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 import httpx
 
 from herdsman.client.address import Address, checked_token
-from herdsman.client.answers import VERSION_HEADER, Answer, foreign, refusal
+from herdsman.client.answers import Answer, foreign, refusal
 from herdsman.client.call import Call, understood
 from herdsman.client.connection import Connection, Stream
 from herdsman.client.retries import TRY_AGAIN, Patience
 from herdsman.core.errors import HerdsmanError, Unreachable
+from herdsman.wire.model import VERSION_HEADER
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 SHORTEST = timedelta(seconds=1)

@@ -237,6 +237,8 @@ class Dispatcher:
         current = self._waiting.get(waiter.worker_id)
         if claims and (current is None or not current.takes(claims)):
             self._returned.append((waiter.worker_id, claims))
+            if current is waiter:
+                self._end(waiter, [])
         elif current is not None and (claims or (current is waiter and waiter.once)):
             self._end(current, claims)
         elif current is waiter:

@@ -1,25 +1,22 @@
 """Jobs as they are read: one, many by page, their attempts and their history."""
 
 import json
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as NotBase64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Table, and_, func, or_, select
+from sqlalchemy import ColumnElement, func, select
 
-from herdsman.core.errors import InvalidRequest, NotFound
+from herdsman.core.errors import NotFound
 from herdsman.core.model import Attempt, AuditEntry, Job, JobFilter, JobId
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
+from herdsman.store.cursor import beyond, check_limit, cursor
 from herdsman.store.database import Tx
 from herdsman.store.reading import Record, record, records
 from herdsman.store.schema import audit, job_attempts, job_tags, jobs
-
-LARGEST_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +36,18 @@ def get(tx: Tx, job_id: JobId) -> Job:
 
 def page(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Page:
     """Newest first. The cursor names a job, so jobs that come and go do not shift the pages."""
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {LARGEST_PAGE}")
+    check_limit(limit)
     query, on = select(jobs).where(*matching(wanted)), jobs
     if wanted.tag is not None:  # then the tag's own index is in the order of the pages
         query = query.join(job_tags, job_tags.c.job_id == jobs.c.job_id).where(job_tags.c.tag == wanted.tag)
         on = job_tags
     if after is not None:
-        query = query.where(_beyond(on, after))
+        query = query.where(beyond(on.c.created_at, on.c.job_id, after))
     query = query.order_by(on.c.created_at.desc(), on.c.job_id.desc()).limit(limit + 1)
     found = [to_job(row) for row in records(tx, query)]
     more = len(found) > limit
-    return Page(tuple(found[:limit]), _cursor(found[limit - 1]) if more else None)
+    last = found[limit - 1] if more else None
+    return Page(tuple(found[:limit]), last and cursor(last.created_at, last.job_id))
 
 
 def count_by_state(tx: Tx) -> Mapping[JobState, int]:
@@ -112,21 +109,6 @@ def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
         tagged = select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)
         conditions.append(jobs.c.job_id.in_(tagged))
     return conditions
-
-
-def _cursor(job: Job) -> str:
-    return urlsafe_b64encode(f"{job.created_at.isoformat()}|{job.job_id}".encode()).decode()
-
-
-def _beyond(on: Table, cursor: str) -> ColumnElement[bool]:
-    try:
-        when, _, job_id = urlsafe_b64decode(cursor.encode()).decode().partition("|")
-        created_at = datetime.fromisoformat(when).astimezone(UTC)
-        check_name("job_id", job_id, 128)
-    except (NotBase64, ValueError, OverflowError, InvalidRequest) as error:
-        raise InvalidRequest(f"the cursor {cursor!r} is not one that we gave out") from error
-    # The first condition says nothing new, but it is the one that every database begins its index scan at.
-    return and_(on.c.created_at <= created_at, or_(on.c.created_at < created_at, on.c.job_id < job_id))
 
 
 def to_job(row: Record) -> Job:

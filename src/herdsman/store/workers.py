@@ -1,7 +1,7 @@
 """Workers: registered, moved through their states, and kept alive by their beats."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import bindparam, insert, select, update
 
@@ -12,6 +12,7 @@ from herdsman.core.model import PoolId, Worker, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.states import SERVING, WORKER, WorkerState
+from herdsman.store.cursor import beyond, check_limit, cursor
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, one_of
 from herdsman.store.reading import Record, record, records
@@ -154,9 +155,23 @@ def get(tx: Tx, worker_id: WorkerId) -> Worker:
     return _to_worker(row)
 
 
-def page(tx: Tx, limit: int) -> list[Worker]:
-    query = select(workers).order_by(workers.c.created_at.desc(), workers.c.id).limit(limit)
-    return [_to_worker(row) for row in records(tx, query)]
+@dataclass(frozen=True, slots=True)
+class WorkerPage:
+    workers: tuple[Worker, ...]
+    next: str | None
+    """Where the next page begins; None on the last one."""
+
+
+def page(tx: Tx, *, after: str | None = None, limit: int = 50) -> WorkerPage:
+    """Newest first."""
+    check_limit(limit)
+    query = select(workers)
+    if after is not None:
+        query = query.where(beyond(workers.c.created_at, workers.c.id, after))
+    query = query.order_by(workers.c.created_at.desc(), workers.c.id.desc()).limit(limit + 1)
+    found = [_to_worker(row) for row in records(tx, query)]
+    last = found[limit - 1] if len(found) > limit else None
+    return WorkerPage(tuple(found[:limit]), last and cursor(last.created_at, last.id))
 
 
 def _to_worker(row: Record) -> Worker:

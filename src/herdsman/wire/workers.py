@@ -41,3 +41,6 @@ class WorkerOut(Reply):
 
 class WorkersOut(Reply):
     workers: tuple[WorkerOut, ...]
+    next: str | None = Field(
+        default=None, description="Send it as `after` for the page that follows; null on the last."
+    )

@@ -17,7 +17,7 @@ from herdsman.core.faces import states_of
 from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JOB, JobState
-from herdsman.store.jobs import LARGEST_PAGE
+from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.jobs import (
     CancelOut,
     JobDetail,

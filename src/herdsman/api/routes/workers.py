@@ -14,7 +14,7 @@ from herdsman.core.access import Caller, Role
 from herdsman.core.errors import Conflict
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.store import workers
-from herdsman.store.jobs import LARGEST_PAGE
+from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.ids import new_worker_id
 from herdsman.wire.work import OrdersOut, PulseIn, RegisteredOut, RegisterIn
 from herdsman.wire.workers import WorkerOut, WorkersOut
@@ -27,11 +27,14 @@ BEATS_PER_CLAIM = 6
 
 @router.get("/workers")
 def list_workers(
-    _who: Who, context: Context, limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50
+    _who: Who,
+    context: Context,
+    after: Annotated[str | None, Query(max_length=512)] = None,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> WorkersOut:
     """Newest first."""
-    found = context.services.database.read(lambda tx: workers.page(tx, limit))
-    return WorkersOut(workers=tuple(WorkerOut.of(each) for each in found))
+    page = context.services.database.read(lambda tx: workers.page(tx, after=after, limit=limit))
+    return WorkersOut(workers=tuple(WorkerOut.of(each) for each in page.workers), next=page.next)
 
 
 @router.get("/workers/{worker_id}")
