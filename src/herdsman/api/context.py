@@ -27,7 +27,8 @@ class ApiContext:
     """Set when the process ends: whoever waits for a client answers at once."""
 
 
-def context(request: Request) -> ApiContext:
+async def context(request: Request) -> ApiContext:
+    """A plain function would be given a thread, for a look at a field."""
     found: ApiContext = request.app.state.context
     return found
 

@@ -29,6 +29,10 @@ class FleetPolicy:
 
     idle_timeout: timedelta = timedelta(minutes=5)
     overcapacity_idle_timeout: timedelta = timedelta(seconds=30)
+    scale_down_grace: timedelta = timedelta(seconds=60)
+    """How long a new worker is safe from being scaled down."""
+    promoting_beat: timedelta = timedelta(seconds=90)
+    """The oldest heartbeat that still speaks for a starting worker."""
     heartbeat_timeout: timedelta = timedelta(minutes=5)
     stuck_timeout: timedelta = timedelta(minutes=5)
     spawning_timeout: timedelta = timedelta(minutes=5)

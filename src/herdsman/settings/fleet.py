@@ -32,6 +32,8 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         min_scaling_interval=_span(scaling.min_scaling_interval_sec),
         idle_timeout=_span(health.gpu_idle_timeout_sec),
         overcapacity_idle_timeout=_span(health.gpu_overcapacity_idle_timeout_sec),
+        scale_down_grace=_span(scaling.scale_down_grace_period_sec),
+        promoting_beat=_span(health.heartbeat_promotion_threshold_sec),
         heartbeat_timeout=_span(health.heartbeat_timeout_sec),
         stuck_timeout=_span(health.task_stuck_timeout_sec),
         spawning_timeout=_span(health.spawning_timeout_sec),

@@ -55,3 +55,10 @@ def test_a_machine_that_still_starts_proves_nothing() -> None:
     policy = FleetPolicy(min_workers=0, promotion=Promotion.POD)
     starting = (an_instance(STARTING, InstanceState.STARTING),)
     assert decide(a_snapshot(STARTING, policy=policy, instances=starting)).actions == ()
+
+
+def test_an_old_heartbeat_speaks_for_nobody() -> None:
+    spoke = a_worker(state=WorkerState.SPAWNING, age=minutes(4), beat_age=minutes(2))
+    speaks = a_worker(state=WorkerState.SPAWNING, age=minutes(4), beat_age=minutes(1))
+    assert not [each for each in decide(a_snapshot(spoke)).actions if isinstance(each, PromoteWorker)]
+    assert [each for each in decide(a_snapshot(speaks)).actions if isinstance(each, PromoteWorker)]

@@ -172,3 +172,12 @@ def test_who_cannot_see_the_provider_spawns_nothing() -> None:
     (action,) = decide(a_snapshot(queued=5, policy=USUAL, instances=Unseen("timeout"))).actions
     assert isinstance(action, Note)
     assert action.why.code == "PARTIAL_SIGHT"
+
+
+def test_a_new_worker_has_its_time_and_one_started_by_hand_is_left_alone() -> None:
+    idle = {"idle_since": NOW - minutes(10)}
+    old, new = a_worker("old", **idle), a_worker("new", age=seconds(59), **idle)
+    mine = a_worker("mine", instance_name=None, instance_ref=None, **idle)
+    nothing = FleetPolicy(min_workers=0)
+    actions = decide(a_snapshot(old, new, mine, policy=nothing)).actions
+    assert [each.worker_id for each in actions if isinstance(each, DrainWorker)] == ["old"]

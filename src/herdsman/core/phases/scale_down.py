@@ -36,7 +36,7 @@ def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
     surplus = len(active) - max(keep, min(policy.min_workers, policy.max_workers))
     if surplus <= 0:
         return
-    idle = sorted((each for each in active if each.job is None), key=_idle_since)
+    idle = sorted((each for each in active if _may_go(each, policy, seen.now)), key=_idle_since)
     for index, worker in enumerate(idle[:surplus]):
         over = index < len(active) - policy.max_workers
         limit = policy.overcapacity_idle_timeout if over else policy.idle_timeout
@@ -47,6 +47,12 @@ def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
                 Code.IDLE, "idle, and more than are wanted", {**numbers, "active": len(active), "keep": keep}
             )
             yield DrainWorker(worker.id, why)
+
+
+def _may_go(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
+    """A new one has its time to find work; one that somebody started by hand is theirs to stop."""
+    new = now - worker.entered_state_at < policy.scale_down_grace
+    return worker.job is None and worker.instance_name is not None and not new
 
 
 def _idle_since(worker: SeenWorker) -> datetime:
