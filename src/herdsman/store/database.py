@@ -55,7 +55,10 @@ class Tx:
 
     def run_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
         ready = self._database.ready(hot, 0)
-        self._cursor.executemany(ready.sql, [ready.bind(values) for values in rows])
+        if ready.bulk is not None:
+            self._cursor.execute(ready.bulk.sql, ready.bind_bulk(rows))
+        else:
+            self._cursor.executemany(ready.sql, [ready.bind(values) for values in rows])
         return int(self._cursor.rowcount)
 
     def rows(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Row]:

@@ -6,11 +6,23 @@ like Core; what they pass is bound and converted by the column types, exactly as
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Dialect, SelectBase, UpdateBase, bindparam, literal
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Dialect,
+    SelectBase,
+    Update,
+    UpdateBase,
+    bindparam,
+    literal,
+)
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeDecorator
+
+from herdsman.store.bulk import Bulk
 
 Statement = SelectBase | UpdateBase
 Row = tuple[Any, ...]
@@ -50,6 +62,7 @@ class Ready:
         self._names = names
         self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
         self._writers = _writers(compiled, dialect)
+        self._whole = dialect.name == "postgresql" and isinstance(statement, Update)
         self._readers = _readers(statement, dialect)
 
     def bind(self, values: Mapping[str, Any]) -> list[Any]:
@@ -57,6 +70,15 @@ class Ready:
         for name, convert in self._writers:
             given[name] = convert(given[name])
         return [given[name] for name in self._names]
+
+    @cached_property
+    def bulk(self) -> Bulk | None:
+        """The same for many rows at once; None where each is a statement of its own."""
+        return Bulk(self.sql, self._names, self._fixed) if self._whole else None
+
+    def bind_bulk(self, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+        assert self.bulk is not None
+        return self.bulk.bind(rows, self._writers)
 
     def read(self, row: Sequence[Any]) -> Row:
         if not self._readers:
