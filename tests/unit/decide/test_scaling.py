@@ -175,7 +175,7 @@ def test_who_cannot_see_the_provider_spawns_nothing() -> None:
 
 
 def test_a_new_worker_has_its_time_and_one_started_by_hand_is_left_alone() -> None:
-    idle = {"idle_since": NOW - minutes(10)}
+    idle: dict[str, Any] = {"idle_since": NOW - minutes(10)}
     old, new = a_worker("old", **idle), a_worker("new", age=seconds(59), **idle)
     mine = a_worker("mine", instance_name=None, instance_ref=None, **idle)
     nothing = FleetPolicy(min_workers=0)
