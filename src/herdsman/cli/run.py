@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import timedelta
 from typing import Annotated
 
@@ -32,6 +32,7 @@ from herdsman.core.states import JOB, JobState
 from herdsman.wire.jobs import JobDetail, LogsOut, ResultOut
 
 LOOK = timedelta(milliseconds=200)
+HINT = timedelta(seconds=10)
 FAILED, CANCELLED = 1, 7
 
 
@@ -106,8 +107,11 @@ def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
     with _bar(console) as bar:
         task = bar.add_task(job_id, total=1.0, note="")
         since: str | None = None
+        hints = _hints(console, job_id)
+        next(hints)
         while True:
             job = door.look(job_id)  # before its log, so that nothing it wrote at last is missed
+            hints.send(job)
             page = door.logs(job_id, since)
             since = page.next
             for line in (line for piece in page.pieces for line in piece.lines):
@@ -120,6 +124,20 @@ def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
     result = door.result(job_id)
     assert result is not None, "a job that has ended goes on"
     return result
+
+
+def _hints(console: Console, job_id: str) -> Generator[None, JobDetail]:
+    """A job that nobody takes is worth a word, once: it may wait for ever."""
+    job = yield
+    waits = 0
+    while waits < HINT / LOOK:
+        waits = waits + 1 if job.claimed_at is None else 0
+        job = yield
+    console.print(
+        f"{job_id} is {job.status} and waits; what for says: herdsman why job {job_id}", soft_wrap=True
+    )
+    while True:
+        yield
 
 
 def _bar(console: Console) -> Progress:
