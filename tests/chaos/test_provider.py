@@ -41,6 +41,7 @@ FLEET = FleetPolicy(
     promotion=Promotion.POD,
     idle_timeout=0.05 * SECOND,
     overcapacity_idle_timeout=0.05 * SECOND,
+    scale_down_grace=timedelta(0),
     heartbeat_timeout=timedelta(days=1),
     spawning_timeout=5 * SECOND,
     absence_window=1.5 * SECOND,
