@@ -14,7 +14,9 @@ from herdsman.core.errors import InvalidRequest
 from herdsman.core.fleet import HeldJob, SeenPool, SeenWorker, Snapshot
 from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobId, WorkerId
+from herdsman.core.phases.sizing import wanted_workers
 from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.observation import Wanted
 from herdsman.core.states import WorkerState
 from herdsman.settings.fleet import fleet_policy
 
@@ -30,11 +32,12 @@ def plan(
     if busy > active:
         raise InvalidRequest(f"--busy is {busy}, but only {active} workers are active")
     policy = fleet_policy(settings_here())
-    decided = decide(pretend(policy, queued=queued, active=active, spawning=spawning, busy=busy))
+    seen = pretend(policy, queued=queued, active=active, spawning=spawning, busy=busy)
+    decided, wanted = decide(seen), wanted_workers(seen.pools[0], seen)
     if output is Output.JSON:
-        print_json(_document(decided))
+        print_json(_document(decided, wanted))
     else:
-        _print(decided, policy)
+        _print(decided, policy, wanted)
 
 
 def pretend(policy: FleetPolicy, *, queued: int, active: int, spawning: int, busy: int) -> Snapshot:
@@ -71,18 +74,19 @@ def _worker(now: datetime, name: str, state: WorkerState, *, held: bool) -> Seen
     )
 
 
-def _document(decided: Plan) -> dict[str, object]:
+def _document(decided: Plan, wanted: Wanted) -> dict[str, object]:
     return {
+        "wanted": {"grow_to": wanted.grow_to, "keep": wanted.keep, **wanted.terms},
         "spawn": sum(1 for action in decided.actions if isinstance(action, SpawnWorker)),
         "steps": [step_document(step) for step in decided.steps],
     }
 
 
-def _print(decided: Plan, policy: FleetPolicy) -> None:
+def _print(decided: Plan, policy: FleetPolicy, wanted: Wanted) -> None:
     if not decided.steps:
-        typer.echo(
-            f"nothing to do (policy {policy.scaling}, {policy.min_workers} to {policy.max_workers} workers)"
-        )
+        terms = ", ".join(f"{name} {value}" for name, value in wanted.terms.items())
+        limits = f"{policy.min_workers} to {policy.max_workers} workers"
+        typer.echo(f"nothing to do: policy {policy.scaling} wants {wanted.grow_to} of {limits} ({terms})")
     for step in decided.steps:
         why = step.action.why
         numbers = ", ".join(f"{name} {value}" for name, value in why.numbers.items())
