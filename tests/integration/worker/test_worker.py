@@ -59,7 +59,9 @@ def test_a_workspace_is_private_and_gone_afterwards() -> None:
 
 
 def test_what_a_handler_starts_ends_with_its_process() -> None:
-    assert not runs(Yard().one("keeps_a_child").result)
+    child = Yard().one("keeps_a_child").result
+    assert isinstance(child, int)
+    eventually(lambda: not runs(child))  # it was killed; a busy machine takes a moment to let it go
 
 
 def test_a_checkpoint_outlives_the_process_that_wrote_it() -> None:
