@@ -15,10 +15,10 @@ from pydantic import SecretStr
 
 from herdsman.core.instances import SpawnRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.ports import Clock
+from herdsman.ports import Clock, SystemClock
 from herdsman.providers.names import Naming
 from herdsman.providers.runpod import RunpodOptions, RunpodProvider
-from herdsman.testing.runpod import FakeRunpod, RealClock
+from herdsman.testing.runpod import FakeRunpod
 
 KEY = "rpa_test_key_0123456789abcdef"
 L4, A40, H100 = "NVIDIA L4", "NVIDIA A40", "NVIDIA H100 80GB HBM3"
@@ -54,7 +54,7 @@ def a_provider(
 ) -> RunpodProvider:
     options = some_options(**{"api_url": fake.url, **wanted})
     return RunpodProvider(
-        options, clock or RealClock(), log_silence=SILENCE, transport=transport or httpx.HTTPTransport()
+        options, clock or SystemClock(), log_silence=SILENCE, transport=transport or httpx.HTTPTransport()
     )
 
 

@@ -5,10 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from herdsman.ports import Provider
+from herdsman.ports import Provider, SystemClock
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.provider_contract import ProviderContract
-from herdsman.testing.runpod import FakeRunpod, Fault, RealClock
+from herdsman.testing.runpod import FakeRunpod, Fault
 from tests.runpod import KEY, NAMING, SPECIFICATION, Recording, a_provider, deviations, some_options
 
 
@@ -42,7 +42,7 @@ class TestRunpod(ProviderContract):
     def unreachable(self) -> Provider:
         with FakeRunpod() as gone:
             url = gone.url
-        return RunpodProvider(some_options(api_url=url), RealClock())
+        return RunpodProvider(some_options(api_url=url), SystemClock())
 
     def test_it_has_a_name(self, provider: Provider) -> None:
         assert provider.name == "runpod"

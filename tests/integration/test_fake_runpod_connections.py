@@ -6,8 +6,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.testing.runpod import RealClock
 from tests.runpod import some_options
 
 ANSWER = b'{"pods": []}'
@@ -43,7 +43,7 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_each_request_has_a_connection_of_its_own(url: str) -> None:
-    provider = RunpodProvider(some_options(api_url=url), RealClock())
+    provider = RunpodProvider(some_options(api_url=url), SystemClock())
     for _ in range(3):
         assert provider.list_instances() == []
     provider.close()

@@ -12,8 +12,9 @@ from pydantic import SecretStr
 
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.instances import InstanceRef
+from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.testing.runpod import FakeRunpod, ManualClock, RealClock
+from herdsman.testing.runpod import FakeRunpod, ManualClock
 from tests.runpod import KEY, a_request, some_options
 
 TOKEN = "canary-bootstrap-7f3a9c"
@@ -96,7 +97,7 @@ def test_a_real_exchange_logs_no_secret(caplog: pytest.LogCaptureFixture) -> Non
     with FakeRunpod(key=KEY) as fake, structlog.testing.capture_logs() as events:
         provider = RunpodProvider(
             some_options(api_url=fake.url, environment=options.environment),
-            RealClock(),
+            SystemClock(),
             transport=httpx.HTTPTransport(),
         )
         instance = provider.spawn(a_request(TOKEN=TOKEN))

@@ -10,7 +10,7 @@ from typing import Protocol
 import httpx
 
 from herdsman.core.errors import Unreachable
-from herdsman.ports import Clock
+from herdsman.ports import Clock, SystemClock
 
 LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=30)
 
@@ -87,18 +87,11 @@ class Waiting:
         await self._client.aclose()
 
 
-class SystemClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
+class _Answered:
+    """What both kinds of stream know from the head of the answer."""
 
-    def sleep(self, duration: timedelta) -> None:
-        time.sleep(duration.total_seconds())
-
-
-class _BlockingStream:
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
-        self._chunks: Iterator[bytes] = response.iter_bytes()
 
     @property
     def status(self) -> int:
@@ -107,6 +100,12 @@ class _BlockingStream:
     @property
     def headers(self) -> Mapping[str, str]:
         return self._response.headers
+
+
+class _BlockingStream(_Answered):
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__(response)
+        self._chunks: Iterator[bytes] = response.iter_bytes()
 
     async def chunk(self) -> bytes:
         with translated(self._response.request):
@@ -116,18 +115,10 @@ class _BlockingStream:
         self._response.close()
 
 
-class _WaitingStream:
+class _WaitingStream(_Answered):
     def __init__(self, response: httpx.Response) -> None:
-        self._response = response
+        super().__init__(response)
         self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
-
-    @property
-    def status(self) -> int:
-        return self._response.status_code
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self._response.headers
 
     async def chunk(self) -> bytes:
         with translated(self._response.request):

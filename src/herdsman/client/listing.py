@@ -1,8 +1,9 @@
 """Everything there is, page by page, and everything that happens, as it happens."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import timedelta
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -10,12 +11,14 @@ from herdsman.client import calls, sse
 from herdsman.client.call import Call
 from herdsman.client.transport import StreamOver, Transport
 from herdsman.core.errors import HerdsmanError, StoreUnavailable, TooMany, Unreachable
-from herdsman.wire.jobs import EventOut, JobOut
-from herdsman.wire.workers import WorkerOut
+from herdsman.wire.jobs import EventOut, JobOut, JobsOut
+from herdsman.wire.workers import WorkerOut, WorkersOut
 
 SILENCE = timedelta(seconds=45)
 """The server says something every 15 s, if only that it is there."""
 PAGE = 200
+
+P = TypeVar("P", JobsOut, WorkersOut)
 
 
 class Listing:
@@ -32,9 +35,8 @@ class Listing:
         tag: str | None = None,
         failure_class: str | None = None,
     ) -> AsyncGenerator[JobOut]:
-        after: str | None = None
-        while True:
-            call = calls.jobs(
+        def page(after: str | None) -> Call[JobsOut]:
+            return calls.jobs(
                 states=states,
                 kind=kind,
                 agent=agent,
@@ -44,26 +46,26 @@ class Listing:
                 after=after,
                 limit=PAGE,
             )
-            page = await self._transport.send(call)
-            for job in page.jobs:
+
+        async for found in self._pages(page):
+            for job in found.jobs:
                 yield job
-            if page.next is None:
-                return
-            if page.next == after:
-                raise Unreachable(f"the server's list of jobs does not end: {after!r} follows upon itself")
-            after = page.next
 
     async def workers(self) -> AsyncGenerator[WorkerOut]:
+        async for found in self._pages(calls.workers):
+            for worker in found.workers:
+                yield worker
+
+    async def _pages(self, page: Callable[[str | None], Call[P]]) -> AsyncGenerator[P]:
         after: str | None = None
         while True:
-            page = await self._transport.send(calls.workers(after))
-            for worker in page.workers:
-                yield worker
-            if page.next is None:
+            found = await self._transport.send(page(after))
+            yield found
+            if found.next is None:
                 return
-            if page.next == after:
-                raise Unreachable(f"the server's list of workers does not end: {after!r} follows upon itself")
-            after = page.next
+            if found.next == after:
+                raise Unreachable(f"the server's list does not end: {after!r} follows upon itself")
+            after = found.next
 
     async def events(
         self, *, since: int | None, kind: str | None, job_id: str | None

@@ -11,10 +11,10 @@ from typing import Any
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.retry import RetryPolicy
 from herdsman.core.states import JobState
+from herdsman.ports import SystemClock
 from herdsman.settings.surroundings import harmless_environment
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
-from herdsman.testing.runpod.clocks import RealClock
 from herdsman.worker.child import HandlerChild
 from herdsman.worker.keeper import Keeper
 from herdsman.worker.registry import Sources
@@ -39,7 +39,7 @@ class Yard:
     children: list[HandlerChild] = field(default_factory=list[HandlerChild])
 
     def __post_init__(self) -> None:
-        self.clock = RealClock()
+        self.clock = SystemClock()
         self.jobs = MemoryJobs(self.clock, self.policy)
         self.queue = MemoryQueue(self.jobs)
         self.warm = Warm(launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=self.max_jobs)

@@ -1,7 +1,7 @@
 """A fake Runpod that plugin authors and users may test against: real HTTP, real processes, every fault."""
 
 from herdsman.testing.runpod.catalog import NetworkVolume
-from herdsman.testing.runpod.clocks import ManualClock, RealClock
+from herdsman.testing.runpod.clocks import ManualClock
 from herdsman.testing.runpod.faults import Fault, Faults
 from herdsman.testing.runpod.ledger import Asked, Ledger, Life
 from herdsman.testing.runpod.pods import Pace
@@ -17,6 +17,5 @@ __all__ = [
     "ManualClock",
     "NetworkVolume",
     "Pace",
-    "RealClock",
     "serve",
 ]

@@ -1,18 +1,9 @@
 """The time of the fake: real, faster than real, or moved by hand."""
 
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 
 from herdsman.ports import Clock
-
-
-class RealClock:
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, duration: timedelta) -> None:
-        time.sleep(duration.total_seconds())
 
 
 class ManualClock:

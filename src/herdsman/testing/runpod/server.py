@@ -7,9 +7,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from herdsman.ports import Clock
+from herdsman.ports import Clock, SystemClock
 from herdsman.testing.runpod.catalog import VOLUMES, NetworkVolume
-from herdsman.testing.runpod.clocks import RealClock, Timeline
+from herdsman.testing.runpod.clocks import Timeline
 from herdsman.testing.runpod.cloud import Cloud
 from herdsman.testing.runpod.door import BASE, Door
 from herdsman.testing.runpod.faults import Faults
@@ -50,7 +50,7 @@ class FakeRunpod:
         self._cloud = Cloud(
             seed=seed,
             faults=self.faults,
-            timeline=Timeline(clock or RealClock(), speed),
+            timeline=Timeline(clock or SystemClock(), speed),
             pace=pace or Pace(),
             run_commands=run_commands,
             page_size=page_size,
