@@ -114,13 +114,7 @@ def find_result(job_id: str, who: Who, context: Context) -> ResultOut | Response
     job = _job(context, job_id, who)
     if job.state not in JOB.terminal:
         return refused(409, "not-finished", f"job {job_id!r} is {job.state}: ask again when it has ended")
-    return ResultOut(
-        job_id=job.job_id,
-        status=job.state,
-        result=job.result,
-        failure_class=job.failure_class,
-        last_error=job.last_error,
-    )
+    return ResultOut.of(job)
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
