@@ -14,7 +14,7 @@ from herdsman.store import triggers
 from herdsman.store.database import Database
 from herdsman.store.faults import Refused
 from herdsman.store.guards import all_guards
-from herdsman.store.schema_api import metadata
+from herdsman.store.schema_resources import metadata
 from herdsman.store.upgrade import alembic_config, latest, require_current, schema_fault, upgrade
 from tests.builders import scalar, sql
 from tests.databases import Backend, opened

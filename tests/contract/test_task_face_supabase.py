@@ -15,7 +15,7 @@ from herdsman.control.commands import beat, find_job
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
-from herdsman.store.schema_api import metadata
+from herdsman.store.schema_resources import metadata
 from herdsman.store.supabase import supabase_sql
 from herdsman.store.task_face_routines import INNER, PUBLIC, WORKER_FUNCTIONS
 from herdsman.store.upgrade import require_current, upgrade

@@ -58,7 +58,9 @@ def refusal(answer: Answer) -> HerdsmanError:
     if found is None:
         return foreign(answer)
     error = error_of(found)
-    return TooMany(str(error), retry_after=answer.retry_after) if isinstance(error, TooMany) else error
+    if isinstance(error, TooMany):
+        return type(error)(str(error), retry_after=answer.retry_after, code=found.code)
+    return error
 
 
 def foreign(answer: Answer) -> Unreachable:

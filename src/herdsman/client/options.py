@@ -12,7 +12,7 @@ from herdsman.wire.jobs import JobIn
 
 LARGEST_PAYLOAD = 16 * 1024 * 1024
 """The server has a limit of its own, which may be lower."""
-_SPANS = ("delay", "timeout", "retry_base", "retry_cap")
+_SPANS = ("delay", "timeout", "retry_base", "retry_cap", "max_defer")
 
 
 class SharedOptions(TypedDict, total=False):
@@ -28,6 +28,11 @@ class SharedOptions(TypedDict, total=False):
     max_attempts: int
     retry_base: Seconds
     retry_cap: Seconds
+    model: str
+    gpu_memory_mb: int
+    concurrency_key: str
+    allow_cpu: bool
+    max_defer: Seconds
 
 
 class SubmitOptions(SharedOptions, total=False):

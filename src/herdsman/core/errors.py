@@ -8,6 +8,8 @@ HerdsmanError
 ├── Unauthenticated      the caller: no token, or one that is not known, has expired or was revoked
 ├── Forbidden            the caller: the token is good, but not for this
 ├── TooMany              the caller: too much at once, ask again later
+├── Overloaded           the caller: no more is taken in from anybody now, ask again later
+├── Gone                 the caller: it was there and has ended; what was built on it must stop
 ├── Unreachable          the next try: the server did not answer, or what answered was not Herdsman
 ├── Conflict             the caller: the name is taken by something else
 ├── StaleWrite           the writer: the row has moved on, stop working on it
@@ -54,9 +56,19 @@ class Forbidden(HerdsmanError):
 class TooMany(HerdsmanError):
     """Too much at once; the same request may be sent again later."""
 
-    def __init__(self, said: str, *, retry_after: timedelta | None = None) -> None:
+    def __init__(self, said: str, *, retry_after: timedelta | None = None, code: str | None = None) -> None:
+        """`code` is a stable word for the limit that was reached."""
         super().__init__(said)
         self.retry_after = retry_after
+        self.code = code
+
+
+class Overloaded(TooMany):
+    """Not this caller but all of them together are too much; the same request may be sent again later."""
+
+
+class Gone(HerdsmanError):
+    """It has ended: a lease that ran out is not given back to its holder."""
 
 
 class Unreachable(HerdsmanError):

@@ -17,6 +17,8 @@ class GpuDevice:
     """Per cent of the last moment in which it worked; None when the driver does not say."""
     processes: tuple[tuple[int, int | None], ...] = ()
     """Who uses it: process id, and memory in MB where the driver says."""
+    own_mb: int | None = None
+    """Memory of the worker's own processes; None where the driver does not say whose it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +34,5 @@ class GpuReport:
     vram_age: timedelta = timedelta(0)
     """How long before the beat the memory was measured, by the worker's own monotonic clock."""
     devices: tuple[GpuDevice, ...] = ()
+    node: str | None = None
+    """The machine that they are in."""

@@ -26,6 +26,8 @@ class JobPolicy:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_attempts: int = 3
     priority_step: timedelta = timedelta(minutes=1)
+    model_wait: timedelta = timedelta(minutes=5)
+    """How long a job waits for a worker that has its model loaded before any worker may take it."""
     max_payload_bytes: int = 1_048_576
     max_result_bytes: int = 1_048_576
     job_retention: timedelta | None = timedelta(days=30)
@@ -50,6 +52,16 @@ class NewJob:
     max_attempts: int | None = None
     retry_base: timedelta | None = None
     retry_cap: timedelta | None = None
+    model: str | None = None
+    """What it runs with: a worker that has it loaded is preferred."""
+    gpu_memory_mb: int | None = None
+    """How much of a GPU it needs; None means all of it."""
+    concurrency_key: str | None = None
+    """Only so many jobs of one key run at a time; the policy says how many."""
+    allow_cpu: bool = False
+    """Where GPUs are short, the pool for CPUs may have it."""
+    max_defer: timedelta | None = None
+    """How long it may be put off before it is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +110,11 @@ class Job:
     last_service_check: datetime | None
     created_at: datetime
     updated_at: datetime
+    model: str | None = None
+    gpu_memory_mb: int | None = None
+    concurrency_key: str | None = None
+    admission: str | None = None
+    """Why it was put off, or sent to another pool, when it was accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +122,12 @@ class Submitted:
     job_id: JobId
     created: bool
     """False when the same job had been submitted before; nothing was written then."""
+    admission: str | None = None
+    """Why it was put off, or sent to another pool than it asked for."""
+    pool: PoolId | None = None
+    """The pool that it was sent to instead."""
+    run_at: datetime | None = None
+    """Until when it was put off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +149,7 @@ class Claim:
     expires_at: datetime
     service_job_id: str | None
     """Where an earlier claim of this job left it on an external service."""
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

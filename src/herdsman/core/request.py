@@ -16,8 +16,14 @@ LONGEST_WAIT = timedelta(days=365)
 LONGEST_RUN = timedelta(days=30)
 
 # Ids travel in URLs, file names, stream fields and logs: nothing in them may need escaping.
-_BODY = tuple(each.name for each in fields(NewJob) if each.name not in ("job_id", "idempotency_key"))
+_NAMES = ("job_id", "idempotency_key")
+# Those of later versions count only where they are used: a job that was sent before an upgrade stays the same job.
+_LATER = ("model", "gpu_memory_mb", "concurrency_key", "allow_cpu", "max_defer")
+_DEFAULTS = {each.name: each.default for each in fields(NewJob) if each.name in _LATER}
+_BODY = tuple(each.name for each in fields(NewJob) if each.name not in _NAMES)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*", re.ASCII)
+MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]*", re.ASCII)
+LARGEST_MEMORY_MB = 16_777_216
 
 
 def check(new: NewJob, policy: JobPolicy) -> str:
@@ -30,7 +36,22 @@ def check(new: NewJob, policy: JobPolicy) -> str:
 
 def body_hash(new: NewJob) -> str:
     """Of all that was asked for; the names by which a submission is recognised are left out."""
-    return fingerprint({field: getattr(new, field) for field in _BODY})
+    body = {field: getattr(new, field) for field in _BODY}
+    return fingerprint({field: value for field, value in body.items() if not _unused(field, value)})
+
+
+def _unused(field: str, value: object) -> bool:
+    return field in _DEFAULTS and value == _DEFAULTS[field]
+
+
+def check_model(field: str, value: str) -> None:
+    """The name of a model or an adapter: as other names, with slashes."""
+    if len(value) > 255:
+        raise InvalidRequest(f"{field} has {len(value)} characters, the limit is 255")
+    if not MODEL.fullmatch(value):
+        raise InvalidRequest(
+            f"{field} is {value!r}: it must begin with a letter or digit and hold only letters, digits and . _ : @ + / -"
+        )
 
 
 def check_name(field: str, value: str, longest: int) -> None:
@@ -50,6 +71,10 @@ def _check_names(new: NewJob) -> None:
         check_name("job_id", new.job_id, 128)
     if new.idempotency_key is not None:
         check_name("idempotency_key", new.idempotency_key, 255)
+    if new.concurrency_key is not None:
+        check_name("concurrency_key", new.concurrency_key, 128)
+    if new.model is not None:
+        check_model("model", new.model)
     if len(new.tags) > MAX_TAGS:
         raise InvalidRequest(f"{len(new.tags)} tags were given, the limit is {MAX_TAGS}")
     for tag in new.tags:
@@ -60,6 +85,8 @@ def _check_numbers(new: NewJob) -> None:
     _check_range("priority", new.priority, LOWEST, HIGHEST)
     if new.max_attempts is not None:
         _check_range("max_attempts", new.max_attempts, 1, MAX_ATTEMPTS)
+    if new.gpu_memory_mb is not None:
+        _check_range("gpu_memory_mb", new.gpu_memory_mb, 1, LARGEST_MEMORY_MB)
 
 
 def _check_range(field: str, value: int, low: int, high: int) -> None:
@@ -86,6 +113,7 @@ def _check_times(new: NewJob) -> None:
     _check_instant(new.run_at)
     longest: Mapping[str, tuple[timedelta | None, timedelta]] = {
         "delay": (new.delay, LONGEST_WAIT),
+        "max_defer": (new.max_defer, LONGEST_WAIT),
         "timeout": (new.timeout, LONGEST_RUN),
         "retry_base": (new.retry_base, LONGEST_WAIT),
         "retry_cap": (new.retry_cap, LONGEST_WAIT),

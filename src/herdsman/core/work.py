@@ -26,6 +26,8 @@ class Ask:
     """The jobs are started with the claim: whoever asks will run them this moment."""
     resume: bool = False
     """An earlier answer was lost: what this worker already holds is given to it again (L1-17)."""
+    models: tuple[str, ...] = ()
+    """What it has loaded: jobs that name one of these are preferred."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,22 @@ class Pulse:
     report: GpuReport | None = None
     progress: Mapping[ClaimKey, Progress] = field(default_factory=dict[ClaimKey, Progress])
     logs: Mapping[ClaimKey, LogLines] = field(default_factory=dict[ClaimKey, LogLines])
+    models: tuple[str, ...] | None = None
+    """What the worker has loaded now; None says nothing."""
+    revision: int | None = None
+    """The edition of its pool's model that it serves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a worker of a pool has to have loaded."""
+
+    revision: int
+    model: str | None = None
+    adapter: str | None = None
+    variant: str | None = None
+    preload: tuple[str, ...] = ()
+    """Further models that are loaded before the first job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +81,8 @@ class Orders:
     """Stop these jobs and say so: somebody cancelled them."""
     lost: Mapping[ClaimKey, str] = field(default_factory=dict[ClaimKey, str])
     """Claims that are another's by now, and why: stop, there is nothing to report."""
+    load: Load | None = None
+    """Serve this from now on: finish the job at hand, then start the handlers anew with it."""
 
 
 @dataclass(frozen=True, slots=True)

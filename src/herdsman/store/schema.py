@@ -94,6 +94,14 @@ jobs = Table(
     Column("service_submitted_at", Instant()),
     Column("last_service_check", Instant()),
     Column("created_at", Instant(), nullable=False),
+    # The model that it runs with: a worker that has it loaded is preferred.
+    Column("model", name(255)),
+    # Memory of the GPU that it needs; without a number, all of it.
+    Column("gpu_memory_mb", Integer()),
+    # Only so many jobs of one key run at a time.
+    Column("concurrency_key", name(128)),
+    # Why it was put off or sent to another pool when it was accepted.
+    Column("admission", name(64)),
     # One job per slot: a worker that takes no batches has slot 0 alone, and so one job at a time.
     UniqueConstraint("worker_id", "slot"),
     UniqueConstraint("agent", "idempotency_key"),
@@ -110,6 +118,9 @@ jobs = Table(
     Index("ix_orchestrator_jobs_list", "created_at", "job_id"),
     Index("ix_orchestrator_jobs_list_state", "status", "created_at", "job_id"),
     Index("ix_orchestrator_jobs_finished", "finished_at"),
+    Index("ix_orchestrator_jobs_agent", "status", "agent", "pool", "place"),
+    Index("ix_orchestrator_jobs_key", "status", "concurrency_key"),
+    Index("ix_orchestrator_jobs_model", "status", "pool", "model"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )
@@ -142,6 +153,7 @@ job_attempts = Table(
     Column("failure_class", name(32)),
     Column("error", long_text()),
     Index("ix_job_attempts_worker_id_ended_at", "worker_id", "ended_at"),
+    Index("ix_job_attempts_ended_at", "ended_at"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )
@@ -173,6 +185,11 @@ workers = Table(
     Column("error_reason", long_text()),
     Column("end_asked_at", Instant()),
     Column("absent_since", Instant()),
+    Column("node_id", name(128)),
+    # Which edition of its pool's model it has loaded, which it was told to load, and when it last changed.
+    Column("revision", Integer(), nullable=False, server_default=text("0")),
+    Column("wanted_revision", Integer(), nullable=False, server_default=text("0")),
+    Column("loaded_at", Instant()),
     Index("uq_workers_instance_name", "instance_name", unique=True),
     Index("ix_workers_status", "status", "pool"),
     mysql_engine="InnoDB",
@@ -193,6 +210,16 @@ pools = Table(
     *_moving(POOL),
     Column("hold_seconds", Integer(), nullable=False, server_default=text("600")),
     Column("metadata", JsonObject(), nullable=False),
+    Column("variant", name(64)),
+    # Raised by each change of model, adapter or variant; workers follow one after the other.
+    Column("revision", Integer(), nullable=False, server_default=text("1")),
+    # What this pool has of its own, instead of the settings: sizes, times, schedule, preloads.
+    Column("rules", JsonObject()),
+    # `herdsman` spawns its workers; `hand` leaves that to somebody else.
+    Column("served_by", name(16), nullable=False, server_default=text("'herdsman'")),
+    # An isolated pool has a stream of its own.
+    Column("isolated", Integer(), nullable=False, server_default=text("0")),
+    Column("used_at", Instant()),
     CheckConstraint("desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0", name="counted"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
@@ -210,9 +237,25 @@ leases = Table(
     Column("last_heartbeat", Instant()),
     *_moving(LEASE),
     Column("metadata", JsonObject(), nullable=False),
+    Column("gpu_uuid", name(64)),
+    Column("node_id", name(128)),
+    Column("memory_mb", Integer(), nullable=False, server_default=text("0")),
+    Column("exclusive", Integer(), nullable=False, server_default=text("0")),
+    Column("ttl_s", real()),
+    # Rises with each lease of a GPU: what carries an older number comes from a holder that has lost it.
+    Column("lease_seq", BigInteger(), nullable=False, server_default=text("0")),
+    # The worker whose claim this is; none for a lease that somebody asked for.
+    Column("worker_id", name(128)),
+    Column("ended_at", Instant()),
+    # Given in shadow mode although it would have been refused, and why.
+    Column("overruled", name(64)),
     CheckConstraint("mode IN ('gpu', 'cpu')", name="mode"),
     Index("idx_leases_agent", "agent_name"),
     Index("ix_orchestrator_leases_expiry", "status", "expires_at"),
+    Index("ix_orchestrator_leases_gpu", "gpu_uuid", "status"),
+    Index("ix_orchestrator_leases_ended", "gpu_uuid", "ended_at"),
+    Index("ix_orchestrator_leases_worker", "worker_id", "status"),
+    Index("ix_orchestrator_leases_list", "created_at", "token"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )

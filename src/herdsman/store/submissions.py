@@ -39,7 +39,7 @@ _GIVEN = (
         "place",
     ),
     *("tags", "status", "max_attempts", "retry_base_s", "retry_cap_s", "timeout_s", "run_at", "created_at"),
-    "updated_at",
+    *("updated_at", "model", "gpu_memory_mb", "concurrency_key", "admission"),
 )
 INSERT = Hot(insert(jobs), columns=(*_NEW, *_GIVEN))
 INSERT_TAG = Hot(insert(job_tags))
@@ -53,6 +53,8 @@ class Draft:
     new: NewJob
     payload: str
     body_hash: str
+    admission: str | None = None
+    """Why it was put off, or sent to another pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,4 +135,8 @@ def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str
         "run_at": due,
         "created_at": now,
         "updated_at": now,
+        "model": new.model,
+        "gpu_memory_mb": new.gpu_memory_mb,
+        "concurrency_key": new.concurrency_key,
+        "admission": draft.admission,
     }

@@ -5,10 +5,20 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, Field
 
-from herdsman.core.model import DEFAULT_AGENT, DEFAULT_POOL, Attempt, AuditEntry, Job, JobId, NewJob, PoolId
+from herdsman.core.model import (
+    DEFAULT_AGENT,
+    DEFAULT_POOL,
+    Attempt,
+    AuditEntry,
+    Job,
+    JobId,
+    NewJob,
+    PoolId,
+    Submitted,
+)
 from herdsman.core.order import HIGHEST, LOWEST
-from herdsman.core.request import MAX_ATTEMPTS, MAX_TAGS
-from herdsman.wire.model import Duration, Reply, Request, name
+from herdsman.core.request import LARGEST_MEMORY_MB, MAX_ATTEMPTS, MAX_TAGS
+from herdsman.wire.model import Duration, Reply, Request, model_name, name
 
 
 class JobIn(Request):
@@ -28,6 +38,19 @@ class JobIn(Request):
     max_attempts: Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None = None
     retry_base_seconds: Duration | None = None
     retry_cap_seconds: Duration | None = None
+    model: Annotated[str, model_name()] | None = Field(
+        default=None, description="A worker that has it loaded is preferred."
+    )
+    gpu_memory_mb: Annotated[int, Field(ge=1, le=LARGEST_MEMORY_MB)] | None = Field(
+        default=None, description="How much of a GPU it needs; without a number, all of it."
+    )
+    concurrency_key: Annotated[str, name(128)] | None = Field(
+        default=None, description="Only so many jobs of one key run at a time."
+    )
+    allow_cpu: bool = Field(default=False, description="Where GPUs are short, it may run without one.")
+    max_defer_seconds: Duration | None = Field(
+        default=None, description="How long it may be put off before it is refused."
+    )
 
     def new_job(self, agent: str | None = None) -> NewJob:
         """`agent` is the one of the caller, for a body that names none."""
@@ -46,6 +69,11 @@ class JobIn(Request):
             max_attempts=self.max_attempts,
             retry_base=_span(self.retry_base_seconds),
             retry_cap=_span(self.retry_cap_seconds),
+            model=self.model,
+            gpu_memory_mb=self.gpu_memory_mb,
+            concurrency_key=self.concurrency_key,
+            allow_cpu=self.allow_cpu,
+            max_defer=_span(self.max_defer_seconds),
         )
 
 
@@ -56,6 +84,21 @@ class JobsIn(Request):
 class SubmittedOut(Reply):
     job_id: str
     created: bool = Field(description="False when the same job had been submitted before.")
+    admission: str | None = Field(
+        default=None, description="Why it was put off, or sent to another pool than it asked for."
+    )
+    pool: str | None = Field(default=None, description="The pool that it was sent to instead.")
+    run_at: datetime | None = Field(default=None, description="Until when it was put off.")
+
+    @staticmethod
+    def of(done: Submitted) -> "SubmittedOut":
+        return SubmittedOut(
+            job_id=done.job_id,
+            created=done.created,
+            admission=done.admission,
+            pool=done.pool,
+            run_at=done.run_at,
+        )
 
 
 class SubmittedManyOut(Reply):
@@ -87,6 +130,10 @@ class JobOut(Reply):
     timeout_seconds: float | None
     cancel_requested: bool
     version: int = Field(description="Rises with every change of status.")
+    model: str | None = None
+    gpu_memory_mb: int | None = None
+    concurrency_key: str | None = None
+    admission: str | None = Field(default=None, description="Why it was put off, or sent to another pool.")
 
     @staticmethod
     def of(job: Job) -> "JobOut":
@@ -251,4 +298,8 @@ def _shared(job: Job) -> dict[str, Any]:
         "timeout_seconds": None if job.timeout is None else job.timeout.total_seconds(),
         "cancel_requested": job.cancel_requested_at is not None,
         "version": job.version,
+        "model": job.model,
+        "gpu_memory_mb": job.gpu_memory_mb,
+        "concurrency_key": job.concurrency_key,
+        "admission": job.admission,
     }

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
-from herdsman.core.request import NAME
+from herdsman.core.request import MODEL, NAME
 
 VERSION_HEADER = "herdsman-version"
 """Comes with every answer."""
@@ -28,6 +28,12 @@ def name(longest: int) -> FieldInfo:
     """A text that can be the name of something. Only described here: `core.request` refuses it, with better words."""
     extra: JsonDict = {"pattern": f"^{NAME.pattern}$"}
     found: FieldInfo = Field(max_length=longest, json_schema_extra=extra)
+    return found
+
+
+def model_name() -> FieldInfo:
+    """The name of a model or an adapter: as other names, with slashes."""
+    found: FieldInfo = Field(max_length=255, json_schema_extra={"pattern": f"^{MODEL.pattern}$"})
     return found
 
 

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from pydantic import Field
+
 from herdsman.core.errors import (
     Conflict,
     Forbidden,
+    Gone,
     HerdsmanError,
     InvalidRequest,
     NotFound,
+    Overloaded,
     ProviderRejected,
     ProviderUnavailable,
     StaleWrite,
@@ -28,6 +32,8 @@ TABLE: tuple[tuple[type[HerdsmanError], int, str], ...] = (
     (Unauthenticated, 401, "unauthenticated"),
     (Forbidden, 403, "forbidden"),
     (NotFound, 404, "not-found"),
+    (Gone, 410, "gone"),
+    (Overloaded, 503, "overloaded"),
     (TooMany, 429, "too-many"),
     (Conflict, 409, "conflict"),
     (StaleWrite, 409, "stale"),
@@ -44,13 +50,15 @@ class Problem(Reply):
     status: int
     detail: str
     errors: tuple[dict[str, Any], ...] = ()
+    code: str | None = Field(default=None, description="Which limit was reached, where that is the reason.")
 
 
 def problem_of(error: HerdsmanError) -> Problem:
     status, code = next(
         ((status, code) for kind, status, code in TABLE if isinstance(error, kind)), (500, "internal")
     )
-    return problem(status, code, str(error))
+    limit = error.code if isinstance(error, TooMany) else None
+    return problem(status, code, str(error)).model_copy(update={"code": limit})
 
 
 def problem(status: int, code: str, detail: str) -> Problem:

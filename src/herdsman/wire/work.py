@@ -17,15 +17,17 @@ from herdsman.core.work import (
     Exchange,
     Failed,
     GivenBack,
+    Load,
     LogLines,
     Orders,
     Progress,
     Pulse,
     Told,
 )
-from herdsman.wire.model import Reply, Request, name
+from herdsman.wire.model import Reply, Request, model_name, name
 
 LONGEST_POLL = 60.0
+MOST_MODELS = 64
 MOST_LINES = 2_000
 _Token = Annotated[int, Field(ge=0, lt=2**63)]
 _JobName = Annotated[str, Field(min_length=1), name(128)]
@@ -56,6 +58,7 @@ class AskIn(Request):
     beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
     begin: bool = False
     resume: bool = False
+    models: tuple[Annotated[str, model_name()], ...] = Field(default=(), max_length=MOST_MODELS)
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
 
     @staticmethod
@@ -66,11 +69,19 @@ class AskIn(Request):
             beside=ask.beside,
             begin=ask.begin,
             resume=ask.resume,
+            models=ask.models,
             wait_seconds=min(wait.total_seconds(), LONGEST_POLL),
         )
 
     def ask(self) -> Ask:
-        return Ask(types=self.types, most=self.most, beside=self.beside, begin=self.begin, resume=self.resume)
+        return Ask(
+            types=self.types,
+            most=self.most,
+            beside=self.beside,
+            begin=self.begin,
+            resume=self.resume,
+            models=self.models,
+        )
 
 
 class ClaimOut(Reply):
@@ -83,6 +94,7 @@ class ClaimOut(Reply):
     timeout_seconds: float | None
     expires_at: datetime
     service_job_id: str | None = None
+    model: str | None = None
 
     @staticmethod
     def of(claim: Claim) -> "ClaimOut":
@@ -96,6 +108,7 @@ class ClaimOut(Reply):
             timeout_seconds=None if claim.timeout is None else claim.timeout.total_seconds(),
             expires_at=claim.expires_at,
             service_job_id=claim.service_job_id,
+            model=claim.model,
         )
 
     def claim(self) -> Claim:
@@ -108,6 +121,7 @@ class ClaimOut(Reply):
             timeout=None if self.timeout_seconds is None else timedelta(seconds=self.timeout_seconds),
             expires_at=self.expires_at,
             service_job_id=self.service_job_id,
+            model=self.model,
         )
 
 
@@ -164,6 +178,7 @@ class DeviceIn(Request):
     used_mb: int
     utilisation: int | None = None
     processes: tuple[tuple[int, int | None], ...] = Field(default=(), max_length=1000)
+    own_mb: int | None = None
 
 
 class ReportIn(Request):
@@ -174,6 +189,7 @@ class ReportIn(Request):
     vram_used_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     vram_age_seconds: float = Field(default=0, ge=0, le=31_536_000)
     devices: tuple[DeviceIn, ...] = Field(default=(), max_length=64)
+    node: Annotated[str, name(128)] | None = Field(default=None, description="The machine they are in.")
 
     @staticmethod
     def of(report: GpuReport) -> "ReportIn":
@@ -193,9 +209,11 @@ class ReportIn(Request):
                     used_mb=each.used_mb,
                     utilisation=each.utilisation,
                     processes=each.processes,
+                    own_mb=each.own_mb,
                 )
                 for each in report.devices
             ),
+            node=report.node,
         )
 
     def report(self) -> GpuReport:
@@ -207,6 +225,7 @@ class ReportIn(Request):
             vram_used_mb=self.vram_used_mb,
             vram_age=timedelta(seconds=self.vram_age_seconds),
             devices=tuple(GpuDevice(**dict(each)) for each in self.devices),
+            node=self.node,
         )
 
 
@@ -222,18 +241,24 @@ class HeldIn(KeyIn):
 class PulseIn(Request):
     holding: tuple[HeldIn, ...] = Field(default=(), max_length=MOST_AT_ONCE)
     report: ReportIn | None = None
+    models: Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS)] | None = None
+    revision: Annotated[int, Field(ge=0, lt=2**31)] | None = None
 
     @staticmethod
     def of(pulse: Pulse) -> "PulseIn":
         return PulseIn(
             holding=tuple(_held(key, pulse) for key in pulse.keys),
             report=None if pulse.report is None else ReportIn.of(pulse.report),
+            models=pulse.models,
+            revision=pulse.revision,
         )
 
     def pulse(self) -> Pulse:
         return Pulse(
             keys=tuple(each.key() for each in self.holding),
             report=None if self.report is None else self.report.report(),
+            models=self.models,
+            revision=self.revision,
             progress={
                 each.key(): Progress(done=each.done, note=each.note)
                 for each in self.holding
@@ -247,9 +272,39 @@ class PulseIn(Request):
         )
 
 
+class LoadOut(Reply):
+    """What the worker has to serve from now on."""
+
+    revision: int
+    model: str | None = None
+    adapter: str | None = None
+    variant: str | None = None
+    preload: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(load: Load) -> "LoadOut":
+        return LoadOut(
+            revision=load.revision,
+            model=load.model,
+            adapter=load.adapter,
+            variant=load.variant,
+            preload=load.preload,
+        )
+
+    def load(self) -> Load:
+        return Load(
+            revision=self.revision,
+            model=self.model,
+            adapter=self.adapter,
+            variant=self.variant,
+            preload=self.preload,
+        )
+
+
 class OrdersOut(Reply):
     expires_at: datetime
     drain: bool
+    load: LoadOut | None = None
     cancel: tuple[RefusedOut, ...] = ()
     lost: tuple[RefusedOut, ...] = ()
     token: str | None = Field(default=None, description="A new token for every later request.")
@@ -262,6 +317,7 @@ class OrdersOut(Reply):
             drain=orders.drain,
             cancel=tuple(_refused(key, "it was cancelled") for key in sorted(orders.cancel, key=str)),
             lost=tuple(_refused(key, why) for key, why in orders.lost.items()),
+            load=None if orders.load is None else LoadOut.of(orders.load),
         )
 
     def orders(self) -> Orders:
@@ -270,6 +326,7 @@ class OrdersOut(Reply):
             drain=self.drain,
             cancel=frozenset(ClaimKey(JobId(each.job_id), each.token) for each in self.cancel),
             lost={ClaimKey(JobId(each.job_id), each.token): each.why for each in self.lost},
+            load=None if self.load is None else self.load.load(),
         )
 
 

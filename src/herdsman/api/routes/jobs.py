@@ -46,7 +46,7 @@ async def submit(job: JobIn, response: Response, who: Who, context: Context, des
     else:
         response.status_code = 200
     response.headers.update(location(done.job_id))
-    return SubmittedOut(job_id=done.job_id, created=done.created)
+    return SubmittedOut.of(done)
 
 
 @router.post("/jobs/submit/batch", status_code=201, responses={200: {"model": SubmittedManyOut}})
@@ -57,9 +57,7 @@ def submit_many(batch: JobsIn, response: Response, who: Who, context: Context) -
         context.dispatcher.ring()
     else:
         response.status_code = 200
-    return SubmittedManyOut(
-        jobs=tuple(SubmittedOut(job_id=each.job_id, created=each.created) for each in done)
-    )
+    return SubmittedManyOut(jobs=tuple(SubmittedOut.of(each) for each in done))
 
 
 @router.get("/jobs")

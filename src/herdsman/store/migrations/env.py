@@ -5,12 +5,12 @@ from typing import cast
 from alembic import context
 from sqlalchemy import Connection
 
-from herdsman.store import schema_api
+from herdsman.store import schema_resources
 
 connection = cast("Connection", context.config.attributes["connection"])
 context.configure(
     connection=connection,
-    target_metadata=schema_api.metadata,
+    target_metadata=schema_resources.metadata,
     render_as_batch=connection.dialect.name == "sqlite",
     transaction_per_migration=False,
 )
