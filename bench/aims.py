@@ -52,5 +52,10 @@ def surroundings(load_before: str, versions: Mapping[str, str], notes: Iterable[
     )
 
 
+def status(aims: Sequence[Aim]) -> int:
+    """What a program ends with: what was not measured was not reached either."""
+    return 0 if all(aim.reached for aim in aims) else 1
+
+
 def verdict(aims: Sequence[Aim]) -> str:
     return "\n".join(("```text", *map(str, aims), "```"))

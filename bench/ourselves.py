@@ -1,20 +1,22 @@
 """Herdsman measured as its peers are: a server and a worker process of its own for every measurement."""
 
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
+from typing import Any
 
+from redis import Redis
 from sqlalchemy import func, select
 
 from bench.backlog import BATCH, settle
 from bench.databases import Place, opened
 from bench.peers import marks
-from bench.peers.child import sample
-from bench.peers.peer import wait_for
-from bench.running import Alive, Server, a_server, a_worker
+from bench.peers.child import flooded, sample
+from bench.peers.peer import Passage, Start, wait_for
+from bench.running import Alive, Server, a_replica, a_server, a_worker
 from bench.work import NOOP
 from herdsman import Client, __version__
 from herdsman.control.commands import submit_jobs
@@ -23,6 +25,7 @@ from herdsman.core.model import NewJob
 from herdsman.core.states import JobState
 from herdsman.store.schema import jobs as job_rows
 
+STREAM = "stream:orchestrator:inference_jobs"
 _DATABASE = "bench"
 
 
@@ -35,6 +38,11 @@ class Ourselves:
     over_http: bool = True
     """Else the worker stands beside the database and speaks to that."""
     batch: int = 1
+    """So many are submitted at once, too, where they are sent to a worker that waits."""
+    redis: Start | None = None
+    """Its streams then tell the replicas of new jobs."""
+    replicas: int = 1
+    """Of two, one takes the jobs, and the worker waits at the other."""
 
     def version(self) -> str:
         return __version__
@@ -42,16 +50,29 @@ class Ourselves:
     def drain(self, jobs: int) -> float:
         with self._home() as (directory, url), opened(url) as services:
             _fill(services, jobs + 1)
-            with self._at_work(directory, url) as (_, path, alive):
+            with self._at_work(directory, url, None) as (_, path, alive):
                 wait_for(lambda: marks.count(path), jobs + 1, alive)
                 wait_for(lambda: _done(services), jobs + 1, alive)
                 known = monotonic()
                 return known - marks.read(path)[0]
 
-    def latency(self, samples: int, pause_s: float) -> list[float]:
-        with self._home() as (directory, url), opened(url) as services:
+    def through(self, jobs: int) -> Passage:
+        with self._home() as (directory, url), opened(url) as services, self._streams() as streams:
             _fill(services, 1)
-            with self._at_work(directory, url) as (server, path, alive):
+            with self._at_work(directory, url, streams) as (server, path, alive):
+                wait_for(lambda: marks.count(path), 1, alive)
+                with Client(server.url, server.token) as client:
+                    first, last = flooded(lambda count: self._submit(client, count), jobs)
+                wait_for(lambda: marks.count(path), jobs + 2, alive)
+                wait_for(lambda: _done(services), jobs + 2, alive)
+                known = monotonic()
+                hinted = None if streams is None else entries_added(streams) / (jobs + 2)
+        return Passage(submitted=jobs / (last - first), through=jobs / (known - first), hinted=hinted)
+
+    def latency(self, samples: int, pause_s: float) -> list[float]:
+        with self._home() as (directory, url), opened(url) as services, self._streams() as streams:
+            _fill(services, 1)
+            with self._at_work(directory, url, streams) as (server, path, alive):
                 wait_for(lambda: marks.count(path), 1, alive)
                 with Client(server.url, server.token) as client:
                     submitted = sample(lambda: client.submit(NOOP), path, samples, pause_s)
@@ -66,19 +87,42 @@ class Ourselves:
         ):
             yield Path(directory), place.urls[_DATABASE]
 
-    @contextmanager
-    def _at_work(self, directory: Path, url: str) -> Generator[tuple[Server, Path, Alive]]:
-        path = directory / "marks"
-        with (
-            a_server(url, directory) as server,
-            a_worker(server, path, over_http=self.over_http, batch=self.batch) as alive,
-        ):
+    def _submit(self, client: Client, count: int) -> None:
+        for done in range(0, count, self.batch):
+            size = min(self.batch, count - done)
+            if size == 1:
+                client.submit(NOOP)
+            else:
+                client.submit_many(NOOP, [None] * size)
 
-            def both() -> None:
-                server.alive()
+    def _streams(self) -> AbstractContextManager[str | None]:
+        return nullcontext() if self.redis is None else self.redis()
+
+    @contextmanager
+    def _at_work(
+        self, directory: Path, url: str, streams: str | None
+    ) -> Generator[tuple[Server, Path, Alive]]:
+        path, settings = directory / "marks", {} if streams is None else {"REDIS_URL": streams}
+        with ExitStack() as stack:
+            desk = door = stack.enter_context(a_server(url, directory, settings))
+            if self.replicas > 1:
+                door = stack.enter_context(a_replica(desk, directory / "replica", settings))
+            worker = a_worker(door, path, over_http=self.over_http, batch=self.batch)
+            alive = stack.enter_context(worker)
+
+            def all_alive() -> None:
+                desk.alive()
+                door.alive()
                 alive()
 
-            yield server, path, both
+            yield desk, path, all_alive
+
+
+def entries_added(url: str) -> int:
+    """How many entries the stream of the jobs ever had."""
+    with Redis.from_url(url) as redis:  # pyright: ignore[reportUnknownMemberType]
+        told: Any = redis.xinfo_stream(STREAM) if redis.exists(STREAM) else {"entries-added": 0}
+    return told["entries-added"]
 
 
 def _fill(services: Services, count: int) -> None:

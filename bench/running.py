@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -63,6 +64,16 @@ def a_server(database: str, directory: Path, settings: Mapping[str, str] | None 
             directory=directory,
             database=database,
         )
+
+
+@contextmanager
+def a_replica(first: Server, directory: Path, settings: Mapping[str, str] | None = None) -> Generator[Server]:
+    """Another API beside the first: the same database and the same tokens."""
+    directory.mkdir()
+    for name in ("pepper", "admin-token"):
+        shutil.copy2(first.directory / name, directory / name)
+    with a_server(first.database, directory, settings) as server:
+        yield server
 
 
 @contextmanager

@@ -5,11 +5,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from herdsman.core.fleet import HeldJob, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.core.fleet import HeldJob, PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
 from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy, Promotion
-from herdsman.core.states import WorkerState
+from herdsman.core.states import PoolState, WorkerState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POOL = PoolId("default")
@@ -93,6 +93,21 @@ def workers(draw: st.DrawFn, number: int) -> SeenWorker:
         end_asked_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
         absent_since=NOW - draw(_AGES) if absent else None,
         vram_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
+        revision=draw(st.integers(0, 2)),
+        wanted_revision=draw(st.integers(0, 2)),
+    )
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> PoolLife:
+    return PoolLife(
+        state=draw(st.sampled_from(PoolState)),
+        revision=draw(st.integers(1, 3)),
+        hold_ends_at=draw(st.none() | st.integers(-300, 300).map(lambda left: NOW + seconds(left))),
+        waiting=draw(st.booleans()),
+        ended_by_hold=draw(st.booleans()),
+        max_lifetime=draw(st.none() | _AGES.filter(bool)),
+        by_hand=draw(st.booleans()),
     )
 
 
@@ -130,7 +145,13 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         starts=draw(st.integers(0, 8)),
         last_scaled_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
         wait_until=draw(st.none() | st.just(NOW + minutes(1)) | st.just(NOW - minutes(1))),
+        life=draw(st.none() | lives()),
+        shares=draw(st.booleans()),
     )
     return Snapshot(
-        now=NOW, pools=(pool,), workers=fleet, instances=Unseen("it is away") if unseen else (*there, *strays)
+        now=NOW,
+        pools=(pool,),
+        workers=fleet,
+        instances=Unseen("it is away") if unseen else (*there, *strays),
+        most_together=draw(st.none() | st.integers(0, 8)),
     )

@@ -54,9 +54,7 @@ class Herd:
             name_of=NAMING.name,
             environment_of=by_name_only,
         )
-        hands = Hands(
-            services=self.services, provider=provider, leadership=leadership, spawner=spawner, pools=pools
-        )
+        hands = Hands(services=self.services, provider=provider, leadership=leadership, spawner=spawner)
         return Reconciler(
             database=database, leadership=leadership, observer=observer, hands=hands, clock=self.hands_of_time
         )

@@ -9,6 +9,7 @@ from bench.peers.peer import Peer, Program
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.testing.servers.redis import RedisServer
 
+TOGETHER = 100
 _REDIS_AS_IT_COMES = ("--appendonly", "no", "--save", "3600 1 300 100 60 10000")
 
 
@@ -35,6 +36,10 @@ def peers(*, python: str = sys.executable, arq_python: str = sys.executable) -> 
 
 
 def _on_redis(usual: "partial[Program]", arq_python: str) -> Generator[Program]:
+    alone = partial(usual, package="redis", side="on_streams", start=redis)
+    yield alone(name="streams alone, one by one")
+    together = {"together": TOGETHER}
+    yield alone(name=f"streams alone, by {TOGETHER}", options=together, flooding=together)
     yield usual(name="celery", package="celery", side="on_celery", start=redis)
     arq = partial(Program, package="arq", side="on_arq", start=redis, python=arq_python)
     yield arq(name="arq")

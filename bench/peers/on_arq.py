@@ -15,16 +15,27 @@ from arq.worker import Worker
 
 
 def fill(url: str, count: int) -> None:
-    with submitter(url) as submit:
-        for _ in range(count):
-            submit()
+    with flooder(url) as flood:
+        flood(count)
 
 
 @contextmanager
 def submitter(url: str) -> Generator[Callable[[], object]]:
+    with flooder(url) as flood:
+        yield lambda: flood(1)
+
+
+@contextmanager
+def flooder(url: str) -> Generator[Callable[[int], object]]:
+    """The event loop is entered once, as a program that submits many would."""
     with asyncio.Runner() as runner:
         pool = runner.run(create_pool(RedisSettings.from_dsn(url)))
-        yield lambda: runner.run(pool.enqueue_job("noop"))
+
+        async def flood(count: int) -> None:
+            for _ in range(count):
+                await pool.enqueue_job("noop")
+
+        yield lambda count: runner.run(flood(count))
         runner.run(pool.aclose())
 
 

@@ -17,20 +17,32 @@ Open = Callable[[str], AsyncBroker]
 
 
 def fill(url: str, count: int, *, broker: Open = ListQueueBroker) -> None:
-    with submitter(url, broker=broker) as submit:
-        for _ in range(count):
-            submit()
+    with flooder(url, broker=broker) as flood:
+        flood(count)
 
 
 @contextmanager
 def submitter(url: str, *, broker: Open = ListQueueBroker) -> Generator[Callable[[], object]]:
+    with flooder(url, broker=broker) as flood:
+        yield lambda: flood(1)
+
+
+@contextmanager
+def flooder(url: str, *, broker: Open = ListQueueBroker) -> Generator[Callable[[int], object]]:
+    """The event loop is entered once, as a program that submits many would."""
+
     async def noop() -> None: ...
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         opened = broker(url)
         task = opened.task("noop")(noop)
         runner.run(opened.startup())
-        yield lambda: runner.run(task.kiq())
+
+        async def flood(count: int) -> None:
+            for _ in range(count):
+                await task.kiq()
+
+        yield lambda count: runner.run(flood(count))
         runner.run(opened.shutdown())
 
 

@@ -12,4 +12,5 @@ _open = partial(RedisStreamBroker, consumer_id="0")
 
 fill = partial(on_taskiq.fill, broker=_open)
 submitter = partial(on_taskiq.submitter, broker=_open)
+flooder = partial(on_taskiq.flooder, broker=_open)
 work = partial(on_taskiq.work, broker=_open)

@@ -44,6 +44,10 @@ class Peer(Protocol):
         """
         ...
 
+    def through(self, jobs: int) -> "Passage":
+        """So many jobs that do nothing, sent as fast as one process can to one worker process that waits for them."""
+        ...
+
     def latency(self, samples: int, pause_s: float) -> list[float]:
         """Seconds from before the submission to the first line of the handler, on a worker with nothing to do.
 
@@ -51,6 +55,17 @@ class Peer(Protocol):
         the interval is no longer than `pause_s`.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Jobs that came and went: how many a second were submitted, and how many got through."""
+
+    submitted: float
+    through: float
+    """From before the first submission until the last is done, where `drain` says that it is."""
+    hinted: float | None = None
+    """Of ours with Redis: entries of the stream for each job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +79,8 @@ class Program:
     unfinished: LiteralString | None = None
     """SQL that counts the jobs which are not known to be done, for a queue that writes that in batches."""
     options: Mapping[str, object] = field(default_factory=dict[str, object])
+    flooding: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What its `flooder` is told, where it has one."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     python: str = sys.executable
 
@@ -86,6 +103,16 @@ class Program:
             began = marks.read(place.marks)
         return (began[jobs] if self.unfinished is None else known) - began[0]
 
+    def through(self, jobs: int) -> Passage:
+        with self._place() as place:
+            self._run(place, "fill", count=1)
+            with self._worker(place) as alive:
+                wait_for(lambda: marks.count(place.marks), 1, alive)
+                said = self._run(place, "flood", count=jobs, options=dict(self.flooding))
+                wait_for(lambda: marks.count(place.marks), jobs + 2, alive)
+            (first, last), began = json.loads(said), marks.read(place.marks)
+        return Passage(submitted=jobs / (last - first), through=jobs / (began[jobs + 1] - first))
+
     def latency(self, samples: int, pause_s: float) -> list[float]:
         with self._place() as place:
             self._run(place, "fill", count=1)
@@ -100,8 +127,8 @@ class Program:
         with TemporaryDirectory(prefix="herdsman-bench-") as directory, self.start() as url:
             yield _Place(url, Path(directory, "marks"), Path(directory, "worker.log"))
 
-    def _run(self, place: "_Place", role: str, *, count: int, pause_s: float = 0) -> str:
-        command = self._command(place, role, count=count, pause_s=pause_s)
+    def _run(self, place: "_Place", role: str, **asked: object) -> str:
+        command = self._command(place, role, **asked)
         done = subprocess.run(
             command, cwd=ROOT, env=dict(self.environment), capture_output=True, text=True, check=False
         )

@@ -1,5 +1,16 @@
-from herdsman.client import AsyncClient, AsyncJobHandle, Client, JobCancelled, JobFailed, JobHandle
-from herdsman.worker.context import Cancelled, JobContext, TryAgain, UserError
+from herdsman.client import (
+    AsyncClient,
+    AsyncJobHandle,
+    AsyncLease,
+    Client,
+    JobCancelled,
+    JobFailed,
+    JobHandle,
+    Lease,
+    LeaseDenied,
+    LeaseLost,
+)
+from herdsman.worker.context import Cancelled, JobContext, Setup, TryAgain, UserError
 from herdsman.worker.loops import (
     AdaptiveThreshold,
     CrashRecord,
@@ -30,6 +41,7 @@ __all__ = [
     "AdaptiveThreshold",
     "AsyncClient",
     "AsyncJobHandle",
+    "AsyncLease",
     "Cancelled",
     "Client",
     "CrashRecord",
@@ -42,7 +54,10 @@ __all__ = [
     "JobContext",
     "JobFailed",
     "JobHandle",
+    "Lease",
+    "LeaseDenied",
     "LeaseExtender",
+    "LeaseLost",
     "LoopGroup",
     "Mailbox",
     "MainLoop",
@@ -50,6 +65,7 @@ __all__ = [
     "MainLoopResult",
     "Message",
     "Runnable",
+    "Setup",
     "ShutdownCoordinator",
     "TryAgain",
     "UserError",

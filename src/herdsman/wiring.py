@@ -3,15 +3,18 @@
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib.metadata import entry_points
 
 from herdsman.control.act import Hands
+from herdsman.control.gatekeeper import Gatekeeper
 from herdsman.control.keyring import Keyring, load_pepper, require_same_pepper
 from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.control.observe import Observer
+from herdsman.control.policy_book import PolicyBook
 from herdsman.control.reconciler import Reconciler
+from herdsman.control.requests import Ear
 from herdsman.control.service import Service
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
@@ -19,13 +22,14 @@ from herdsman.control.sweeper import Sweeper
 from herdsman.control.whereabouts import whereabouts
 from herdsman.control.worker_access import WorkerAccess, by_name_only
 from herdsman.core.errors import InvalidSettings
+from herdsman.core.model import JobPolicy
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, chosen
 from herdsman.ports import Clock, Provider, SystemClock
 from herdsman.providers import registry
 from herdsman.providers.names import Naming
 from herdsman.settings import Settings
-from herdsman.settings.fleet import fleet_policies
+from herdsman.settings.fleet import fleet_policies, pool_limits
 from herdsman.settings.local import LOCAL, local_deployment, local_options
 from herdsman.settings.runpod import runpod_options
 from herdsman.store.database import Database
@@ -53,7 +57,21 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
 
 
 def open_services(settings: Settings) -> Services:
-    return Services(open_database(settings), settings.jobs.policy(), new_job_id)
+    database, clock = open_database(settings), SystemClock()
+    return Services(
+        database,
+        _job_policy(settings),
+        new_job_id,
+        leasing=settings.leases.policy(),
+        rules=PolicyBook(database, clock),
+        gates=Gatekeeper(database, clock),
+        pools=pool_limits(settings),
+    )
+
+
+def _job_policy(settings: Settings) -> JobPolicy:
+    wait = timedelta(minutes=settings.scaling.max_task_wait_minutes)
+    return replace(settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5)
 
 
 def open_sweeper(
@@ -135,11 +153,18 @@ def open_control(settings: Settings, services: Services, access: WorkerAccess | 
         name_of=_naming(settings).name,
         environment_of=by_name_only if access is None else access.environment,
     )
-    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner, pools=pools)
+    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner)
     clock = SystemClock()
     return Control(
         leadership,
-        Reconciler(database=database, leadership=leadership, observer=observer, hands=hands, clock=clock),
+        Reconciler(
+            database=database,
+            leadership=leadership,
+            observer=observer,
+            hands=hands,
+            clock=clock,
+            only_plans=settings.api.safe_mode,
+        ),
         provider,
     )
 
@@ -156,6 +181,7 @@ def open_service(
         sweeper=open_sweeper(settings, services, on_queued),
         leadership=control.leadership,
         reconciler=control.reconciler,
+        ear=Ear(services, control.reconciler, SystemClock()),
         poll=poll,
     )
 

@@ -1,7 +1,10 @@
 """The control loop and the health of a replica, over HTTP."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -9,14 +12,16 @@ import pytest
 import herdsman
 from herdsman.api.app import create_app
 from herdsman.api.context import ApiContext
-from herdsman.api.routes import ready
+from herdsman.api.routes import control, desk, ready
 from herdsman.control.commands import submit_job
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
+from herdsman.control.requests import Ear
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import NewJob
+from herdsman.ports import SystemClock
 from herdsman.store.database import Database
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
@@ -47,9 +52,9 @@ def replicas(
     """One that leads, and one that follows."""
     with a_herd(services, clock) as herd:
         controls = [Control(herd.replica(name)) for name in ("one", "two")]
-        for control in controls:
-            control.leadership.campaign()
-        apps = [create_app(replace(context, control=control)) for control in controls]
+        for each in controls:
+            each.leadership.campaign()
+        apps = [create_app(replace(context, control=each)) for each in controls]
         with Client(apps[0]) as one, Client(apps[1]) as two:
             yield Replica(one, controls[0]), Replica(two, controls[1])
 
@@ -73,21 +78,58 @@ def test_the_leader_acts_now_and_says_what_it_did(
     assert any(step["action"] == "SpawnWorker" for step in told["steps"])
 
 
+@contextmanager
+def listening(services: Services, replica: Replica) -> Generator[None]:
+    stopping = Event()
+    ear = Thread(target=Ear(services, replica.control.reconciler, SystemClock()).run, args=(stopping,))
+    ear.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        ear.join()
+
+
 @pytest.mark.parametrize("path", ["/control/reconcile", "/control/cycle"])
-def test_a_follower_does_nothing_and_names_the_leader(
+def test_a_follower_has_the_leader_act_and_brings_back_what_it_did(
     replicas: tuple[Replica, Replica], operator: dict[str, str], services: Services, path: str
 ) -> None:
     """S2-23."""
     a_job(services)
-    answer = replicas[1].client.post(path, headers=operator)
-    assert (answer.status_code, answer.json()["type"]) == (409, "urn:herdsman:not-leader")
-    assert "one" in answer.json()["detail"]
+    with listening(services, replicas[0]):
+        answer = replicas[1].client.post(path, headers=operator)
+    told = answer.json()
+    assert (answer.status_code, told["forwarded"], told["complete"]) == (200, True, True)
+    assert told["actions"]["workers_spawned"] >= 1
+    assert replicas[0].client.post(path, headers=operator).json()["forwarded"] is False
+
+
+def test_a_leader_that_does_not_answer_is_not_waited_for_for_ever(
+    replicas: tuple[Replica, Replica],
+    operator: dict[str, str],
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control, "PATIENCE", timedelta(seconds=0.2))
+    answer = replicas[1].client.post("/control/reconcile", headers=operator)
+    assert (answer.status_code, answer.json()["code"]) == (503, "no-leader")
+    assert "one leads" in answer.json()["detail"]
+    assert int(answer.headers["retry-after"]) > 0
     assert services.database.read(lambda tx: tx.scalar("SELECT COUNT(*) FROM workers")) == 0
+
+
+def test_few_wait_for_the_leader_at_a_time(
+    replicas: tuple[Replica, Replica], operator: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X9: each of them holds a thread."""
+    monkeypatch.setattr(desk, "MOST_FORWARDED", 0)
+    answer = replicas[1].client.post("/control/cycle", headers=operator)
+    assert (answer.status_code, "retry-after" in answer.headers) == (429, True)
 
 
 def test_a_replica_without_a_control_loop_says_so(client: Client, operator: dict[str, str]) -> None:
     answer = client.post("/control/cycle", headers=operator)
-    assert answer.status_code == 409
+    assert (answer.status_code, answer.json()["type"]) == (409, "urn:herdsman:not-leader")
     assert "nobody leads" in answer.json()["detail"]
 
 

@@ -26,6 +26,9 @@ class Children:
     def names(self) -> list[str]:
         return list(self._all)
 
+    def alive(self, name: str) -> bool:
+        return self._all[name].is_alive()
+
     def kill(self, name: str) -> None:
         """As the out-of-memory killer would: without a word."""
         child = self._all.pop(name)

@@ -74,5 +74,5 @@ def a_reconciler(database: Database, orders: Orders, holder: str) -> Reconciler:
         environment_of=by_name_only,
     )
     services = Services(database, JobPolicy(), new_job_id)
-    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner, pools=pools)
+    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner)
     return Reconciler(database=database, leadership=leadership, observer=observer, hands=hands, clock=clock)

@@ -1,7 +1,7 @@
 """The functions of the tasks face live by the rules of the commands: ends, delays, tokens, filters."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from herdsman.core.order import place
 from herdsman.core.retry import RetryPolicy, backoff
 from herdsman.core.states import JOB, JobState
 from herdsman.store import task_face_steps
-from tests.builders import BROKEN, a_job, a_worker, claimed, replayed
+from tests.builders import BROKEN, a_job, a_worker, claimed, replayed, sql
 from tests.contract.task_face import Face, in_transactions
 from tests.databases import Backend, MovingClock, ServerDatabases
 from tests.rows import row_in_state
@@ -166,3 +166,22 @@ def test_names_are_compared_letter_by_letter(services: Services, face: Face) -> 
     with pytest.raises(Exception, match="there is no task job"):
         face.complete("job")
     assert claim_job(services, a_worker(services, "worker")) is None
+
+
+@pytest.mark.parametrize("scope", ["all", "pool:default", "type:demo"])
+def test_what_is_paused_is_not_claimed_through_sql(services: Services, face: Face, scope: str) -> None:
+    worker = a_worker(services)
+    a_job(services)
+    paused = "INSERT INTO orchestrator_holds (scope, kind, why, actor, since) VALUES (:scope, 'pause', '', 'me', :at)"
+    sql(services.database, paused, scope=scope, at=datetime.now(UTC).replace(tzinfo=None))
+    assert face.claim(worker) is None
+    sql(services.database, "DELETE FROM orchestrator_holds")
+    assert face.claim(worker) is not None
+
+
+def test_jobs_that_share_a_key_are_left_to_the_api(services: Services, face: Face) -> None:
+    """How many of them may run is in the policy, which no function reads."""
+    worker = a_worker(services)
+    a_job(services, concurrency_key="k")
+    assert face.claim(worker) is None
+    assert claim_job(services, worker) is not None

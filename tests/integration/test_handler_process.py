@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from herdsman.settings.surroundings import harmless_environment, visible_gpus
-from tests.integration.worker.yard import eventually, runs
+from herdsman.worker.child import HandlerChild
+from tests.integration.worker.yard import HANDLERS, eventually, runs
 
 ORPHANED = """
 import os, time
@@ -51,3 +54,16 @@ def test_no_secret_and_no_setting_reaches_a_job() -> None:
     assert harmless_environment(given).keys() == {"PATH", "CUDA_VISIBLE_DEVICES", "HF_HOME"}
     assert visible_gpus(given) == ("1", "2")
     assert visible_gpus({}) is None
+
+
+def test_a_process_is_closed_only_when_its_whole_group_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """J7, L3: a driver may take its time over a process that was killed, and its memory is not free before."""
+    looks = iter([False, False, True])
+
+    def look(_leader: int) -> bool:
+        return next(looks)
+
+    monkeypatch.setattr("herdsman.worker.child.is_alone", look)
+    child = HandlerChild(HANDLERS, harmless_environment())
+    child.close()
+    assert list(looks) == []

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,6 +124,9 @@ def test_jobs_run_to_their_end_and_a_killed_worker_loses_none(farm: Farm) -> Non
     short = farm.submit(6, seconds=0.4)
     farm.until(lambda: all(job.state is JobState.DONE for job in farm.jobs(short)))
     assert len(farm.workers(WorkerState.ACTIVE)) == 2, "the floor"
+    gpus: list[Any] = [worker.metadata["gpus"] for worker in farm.workers(WorkerState.ACTIVE)]
+    assert sorted(gpu["index"] for (gpu,) in gpus) == [0, 1], "as the provider gave them"
+    assert len({gpu["uuid"] for (gpu,) in gpus}) == 2
     assert {job.result["slept"] for job in farm.jobs(short)} == {0.4}  # type: ignore[index]
     killed_job, job = _kill_a_busy_worker(farm)
     assert job.result == {"slept": 4}

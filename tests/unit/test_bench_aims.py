@@ -10,7 +10,7 @@ from bench.dispatch import aims as dispatch_aims
 from bench.drain import aims as drain_aims
 from bench.drain import name_of
 from bench.load import answer_body
-from bench.peers.peer import Peer, PeerFailed
+from bench.peers.peer import Passage, Peer, PeerFailed
 
 
 class Installed:
@@ -21,6 +21,9 @@ class Installed:
 
     def drain(self, jobs: int) -> float:
         return jobs / 100
+
+    def through(self, jobs: int) -> Passage:
+        return Passage(submitted=jobs, through=jobs)
 
     def latency(self, samples: int, pause_s: float) -> list[float]:
         return [pause_s] * samples

@@ -129,6 +129,11 @@ PARAMETERS = {
     "BOOT_TIMEOUT_SEC": 600,
     "LEASE_TTL_SEC": 60,
     "LEASE_MARGIN_SEC": 5,
+    "LEASE_MODE": "on",
+    "LEASE_RESERVE_MB": 0,
+    "LEASE_TOLERANCE_MB": 512,
+    "LEASE_SILENT_SEC": 60,
+    "LEASE_EMPTY_SEC": 10,
     "CANCEL_GRACE_SEC": 30,
     "SQL_TIMEOUT_SEC": 10,
     "SQL_POOL_SIZE": 10,
@@ -173,6 +178,7 @@ REACHING: dict[str, object] = {
 }
 WORKING: dict[str, object] = {
     "BOOTSTRAP_TOKEN": "not set",
+    "WORKER_NODE_ID": None,
     "WORKER_START_COMMAND": None,
     "WORKER_MODULES": [],
     "WORKER_HANDLERS": [],

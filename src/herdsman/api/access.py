@@ -4,7 +4,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from herdsman.core.access import Caller, Role
-from herdsman.core.errors import Forbidden
+from herdsman.core.errors import Forbidden, Overloaded
 
 Line = tuple[str, str]
 """A method and the path template of a route."""
@@ -32,6 +32,15 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("POST", "/jobs/{job_id}/cancel"): _SUBMITTERS,
     ("POST", "/jobs/{job_id}/retry"): _SUBMITTERS,
     ("GET", "/workers"): _VIEWERS,
+    ("GET", "/workers/pool"): _VIEWERS,
+    ("POST", "/workers/pool"): _OPERATORS,
+    ("GET", "/workers/pool/{pool_id}"): _VIEWERS,
+    ("DELETE", "/workers/pool/{pool_id}"): _OPERATORS,
+    ("POST", "/workers/pool/{pool_id}/heartbeat"): _OPERATORS,
+    ("POST", "/workers/pool/{pool_id}/drain"): _OPERATORS,
+    ("POST", "/workers/pool/{pool_id}/evict"): _OPERATORS,
+    ("POST", "/workers/pool/{pool_id}/swap"): _OPERATORS,
+    ("POST", "/workers/pool/{pool_id}/scale"): _OPERATORS,
     ("GET", "/workers/{worker_id}"): _VIEWERS,
     ("GET", "/events"): _VIEWERS,
     ("POST", "/workers/register"): _OPERATORS | {Role.BOOTSTRAP, Role.WORKER},
@@ -47,8 +56,25 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("POST", "/jobs/{job_id}/release"): _WORKERS,
     ("GET", "/jobs/{job_id}/checkpoint"): _WORKERS,
     ("PUT", "/jobs/{job_id}/checkpoint"): _WORKERS,
+    ("GET", "/leases"): _PEOPLE,
+    ("POST", "/leases"): _SUBMITTERS,
+    ("POST", "/leases/{token}/heartbeat"): _SUBMITTERS,
+    ("POST", "/leases/{token}/release"): _SUBMITTERS,
+    ("POST", "/leases/{token}/revoke"): _OPERATORS,
+    ("GET", "/gpus"): _VIEWERS,
+    ("POST", "/gpus/{uuid}/clear"): _OPERATORS,
+    ("POST", "/nodes/{node_id}/gpus"): _OPERATORS,
     ("POST", "/control/reconcile"): _OPERATORS,
     ("POST", "/control/cycle"): _OPERATORS,
+    ("POST", "/control/pause"): _OPERATORS,
+    ("POST", "/control/resume"): _OPERATORS,
+    ("POST", "/control/drain"): _OPERATORS,
+    ("GET", "/control/holds"): _VIEWERS,
+    ("POST", "/control/evict_pool"): _OPERATORS,
+    ("GET", "/control/policy"): _VIEWERS,
+    ("PUT", "/control/policy"): _OPERATORS,
+    ("GET", "/control/policy/history"): _VIEWERS,
+    ("GET", "/control/policy/{version}"): _VIEWERS,
     ("GET", "/leader"): _VIEWERS,
     ("GET", "/health"): _WATCHERS,
     ("GET", "/health/live"): frozenset(Role),
@@ -65,6 +91,21 @@ def authorise(caller: Caller, line: Line) -> None:
     allowed: frozenset[Role] = MATRIX.get(line, frozenset())
     if caller.role not in allowed:
         raise Forbidden(f"a token with the role {caller.role} may not {line[0]} {line[1]}")
+
+
+def require_harmless(line: Line) -> None:
+    """In safe mode people only look; what workers and holders of leases have begun, they may end."""
+    method, path = line
+    begun = Role.WORKER in MATRIX[line] or path in _KEEPING
+    if method != "GET" and not begun:
+        raise Overloaded(
+            f"safe mode is on (SAFE_MODE): {method} {path} would change something, and only workers may;"
+            " it works again when the server is started without it",
+            code="safe-mode",
+        )
+
+
+_KEEPING = frozenset({"/leases/{token}/heartbeat", "/leases/{token}/release"})
 
 
 def served(app: FastAPI) -> set[Line]:

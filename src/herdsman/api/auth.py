@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from herdsman.api.access import OPEN, authorise
+from herdsman.api.access import OPEN, authorise, require_harmless
 from herdsman.api.context import ApiContext
 from herdsman.api.errors import refuse
 from herdsman.core.access import Caller
@@ -62,6 +62,8 @@ async def guard(request: Request) -> Caller | None:
         return None
     caller: Caller = getattr(request.state, _STATE)
     authorise(caller, line)
+    if request.app.state.context.safe_mode:
+        require_harmless(line)
     return caller
 
 

@@ -21,8 +21,12 @@ class ApiContext:
     dispatcher: Any = None
     control: Any | None = None
     """The control loop of this replica, with `leadership`, `reconciler` and `provider`."""
+    bus: Any | None = None
+    """Redis Streams, where there is a Redis; no word to it waits or fails."""
     failures: Failures
     limits: Limits = field(default_factory=Limits)
+    safe_mode: bool = False
+    """Only workers change anything."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the process ends: whoever waits for a client answers at once."""
 

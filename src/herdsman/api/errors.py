@@ -1,6 +1,7 @@
 """Errors become answers here and nowhere else; each is a problem in JSON."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from http import HTTPStatus
@@ -82,7 +83,7 @@ def answer_to(error: HerdsmanError | Refused) -> Response:
     answer = _answer(problem_of(error))
     wait: timedelta | None = getattr(error, "retry_after", None)
     if wait is not None:
-        answer.headers["retry-after"] = str(max(1, round(wait.total_seconds())))
+        answer.headers["retry-after"] = str(max(1, math.ceil(wait.total_seconds())))
     if isinstance(error, Unauthenticated):
         answer.headers["www-authenticate"] = "Bearer"
     return answer

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from herdsman.api.app import create_app
 from herdsman.api.context import ApiContext
 from herdsman.api.failures import Failures
 from herdsman.api.limits import Limits
+from herdsman.api.open_streams import open_streams
 from herdsman.api.server import ApiServer, Listening, Tls
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.dispatcher import Dispatcher
@@ -25,14 +27,26 @@ class Api:
     server: ApiServer
     dispatcher: Dispatcher
     wakeup: Wakeup | None
+    bus: Any | None = None
+    """Redis Streams, where there is a Redis."""
 
     def start(self) -> None:
         self.server.start()
         if self.wakeup is not None:
             self.wakeup.start()
+        if self.bus is not None:
+            self.bus.start()
+
+    def queued(self) -> None:
+        """To be told when jobs were queued by something else than a request."""
+        self.dispatcher.ring()
+        if self.bus is not None:
+            self.bus.resync_soon()
 
     def stop(self) -> None:
         self.server.stop()
+        if self.bus is not None:
+            self.bus.stop()
         if self.wakeup is not None:
             self.wakeup.stop()
 
@@ -44,6 +58,7 @@ def open_api(settings: Settings, services: Services, keyring: Keyring, control: 
     wakeup = open_wakeup(services.database, dispatcher.wake)
     if wakeup is not None:
         dispatcher.tell_others = wakeup.ring
+    bus = open_streams(settings, services, control, dispatcher)
     admin = settings.api.admin_api_key
     context = ApiContext(
         services=services,
@@ -53,10 +68,12 @@ def open_api(settings: Settings, services: Services, keyring: Keyring, control: 
         keyring=keyring,
         dispatcher=dispatcher,
         control=control,
+        bus=bus,
         failures=Failures(clock),
         limits=Limits(
             hosts=frozenset(settings.api.api_allowed_hosts), body_bytes=settings.api.api_max_body_bytes
         ),
+        safe_mode=settings.api.safe_mode,
         stopping=stopping,
     )
 
@@ -64,7 +81,8 @@ def open_api(settings: Settings, services: Services, keyring: Keyring, control: 
         stopping.set()
         dispatcher.stop()
 
-    return Api(ApiServer(create_app(context), listening(settings), on_stop=end_waiting), dispatcher, wakeup)
+    server = ApiServer(create_app(context), listening(settings), on_stop=end_waiting)
+    return Api(server, dispatcher, wakeup, bus)
 
 
 def listening(settings: Settings) -> Listening:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from herdsman.client import calls
+from herdsman.cli.pool_door import ApiPools, PoolDoor
+from herdsman.client import calls, control_calls, policy_calls
 from herdsman.client.answers import nothing
 from herdsman.client.call import Call, get
 from herdsman.client.connection import Blocking
@@ -13,6 +14,7 @@ from herdsman.client.retries import Patience
 from herdsman.client.transport import Transport
 from herdsman.core.model import JobFilter
 from herdsman.ports import Clock
+from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
 from herdsman.wire.jobs import (
     AttemptsOut,
     EventsOut,
@@ -24,6 +26,8 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedOut,
 )
+from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.pools import PoolOut
 
 T = TypeVar("T")
 
@@ -81,6 +85,37 @@ class ApiDoor:
 
     def retry(self, job_id: str, wanted: RetryIn) -> None:
         self._ask(calls.retry(job_id, wanted))
+
+    def hold(self, wanted: PauseIn) -> HoldOut:
+        return self._ask(control_calls.pause(wanted))
+
+    def resume(self, wanted: ScopeIn) -> ResumedOut:
+        return self._ask(control_calls.resume(wanted))
+
+    def drain(self, wanted: DrainIn) -> HoldOut:
+        return self._ask(control_calls.drain(wanted))
+
+    def holds(self) -> HoldsOut:
+        return self._ask(control_calls.holds())
+
+    def evict(self, pool: str) -> PoolOut:
+        return self._ask(control_calls.evict(pool))
+
+    @property
+    def pools(self) -> PoolDoor:
+        return ApiPools(self._ask)
+
+    def reconcile(self) -> CycleOut:
+        return self._ask(control_calls.reconcile())
+
+    def policy(self, version: int | None) -> PolicyOut:
+        return self._ask(policy_calls.find(version))
+
+    def set_policy(self, wanted: PolicyIn) -> EditionOut:
+        return self._ask(policy_calls.change(wanted))
+
+    def policy_history(self, after: int | None, limit: int) -> HistoryOut:
+        return self._ask(policy_calls.history(after, limit))
 
     def pause(self, duration: timedelta) -> None:
         self._clock.sleep(duration)

@@ -3,12 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Event
+from uuid import uuid4
 
+from herdsman.cli.direct_pools import DirectPools
+from herdsman.cli.pool_door import PoolDoor
 from herdsman.control import commands
+from herdsman.control.commands import holds, policy
+from herdsman.control.commands.pools import evict_pool
+from herdsman.control.requests import ask_leader
 from herdsman.control.services import Services
-from herdsman.core.model import JobFilter, JobId
+from herdsman.core.errors import Conflict, TooMany
+from herdsman.core.model import JobFilter, JobId, PoolId
 from herdsman.core.states import JOB
 from herdsman.ports import Clock
+from herdsman.store import leader
+from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
 from herdsman.wire.jobs import (
     AttemptOut,
     AttemptsOut,
@@ -24,6 +34,8 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedOut,
 )
+from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.pools import PoolOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +48,7 @@ class DirectDoor:
 
     def submit(self, jobs: Sequence[JobIn]) -> Sequence[SubmittedOut]:
         done = commands.submit_jobs(self.services, [job.new_job() for job in jobs])
-        return [SubmittedOut(job_id=each.job_id, created=each.created) for each in done]
+        return [SubmittedOut.of(each) for each in done]
 
     def page(self, wanted: JobFilter, after: str | None, limit: int) -> JobsOut:
         page = commands.list_jobs(self.services, wanted, after=after, limit=limit)
@@ -73,6 +85,50 @@ class DirectDoor:
             commands.requeue_edited_job(self.services, JobId(job_id), wanted.payload)
         else:
             commands.requeue_job(self.services, JobId(job_id))
+
+    def hold(self, wanted: PauseIn) -> HoldOut:
+        return HoldOut.of(
+            holds.pause(self.services, wanted.meant(), why=wanted.why, duration=wanted.duration)
+        )
+
+    def resume(self, wanted: ScopeIn) -> ResumedOut:
+        scope = wanted.meant()
+        return ResumedOut(scope=scope, resumed=holds.resume(self.services, scope))
+
+    def drain(self, wanted: DrainIn) -> HoldOut:
+        return HoldOut.of(holds.drain(self.services, why=wanted.why))
+
+    def holds(self) -> HoldsOut:
+        return HoldsOut.of(holds.find_holds(self.services))
+
+    def evict(self, pool: str) -> PoolOut:
+        return PoolOut.of(evict_pool(self.services, PoolId(pool)))
+
+    @property
+    def pools(self) -> PoolDoor:
+        return DirectPools(self.services)
+
+    def reconcile(self) -> CycleOut:
+        """No server runs here: one elsewhere may lead."""
+        now, term = self.services.database.read(lambda tx: (tx.now(), leader.find(tx)))
+        if term is None or term.expires_at <= now:
+            raise Conflict("nobody leads now: run a cycle here with herdsman cycle")
+        done = ask_leader(self.services, uuid4().hex, "admin", self.clock, Event())
+        if done is None:
+            raise TooMany(f"{term.holder} leads, but did not answer: try again")
+        return CycleOut.model_validate({**done, "forwarded": True})
+
+    def policy(self, version: int | None) -> PolicyOut:
+        return policy.find_policy(self.services, version).shown()
+
+    def set_policy(self, wanted: PolicyIn) -> EditionOut:
+        changed = policy.set_policy(
+            self.services, wanted.policy, note=wanted.note, base_version=wanted.base_version
+        )
+        return changed.compared()
+
+    def policy_history(self, after: int | None, limit: int) -> HistoryOut:
+        return policy.policy_history(self.services, after=after, limit=limit).shown()
 
     def pause(self, duration: timedelta) -> None:
         self.clock.sleep(duration)

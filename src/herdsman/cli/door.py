@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from herdsman.cli.pool_door import PoolDoor
 from herdsman.core.model import JobFilter
+from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
 from herdsman.wire.jobs import (
     AttemptsOut,
     EventsOut,
@@ -16,6 +18,8 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedOut,
 )
+from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.pools import PoolOut
 
 
 class Door(Protocol):
@@ -44,6 +48,31 @@ class Door(Protocol):
         ...
 
     def retry(self, job_id: str, wanted: RetryIn) -> None: ...
+
+    def hold(self, wanted: PauseIn) -> HoldOut: ...
+
+    def resume(self, wanted: ScopeIn) -> ResumedOut: ...
+
+    def drain(self, wanted: DrainIn) -> HoldOut: ...
+
+    def holds(self) -> HoldsOut: ...
+
+    def evict(self, pool: str) -> PoolOut: ...
+
+    @property
+    def pools(self) -> PoolDoor: ...
+
+    def reconcile(self) -> CycleOut:
+        """One cycle of whoever leads."""
+        ...
+
+    def policy(self, version: int | None) -> PolicyOut:
+        """The one in force, or an earlier one."""
+        ...
+
+    def set_policy(self, wanted: PolicyIn) -> EditionOut: ...
+
+    def policy_history(self, after: int | None, limit: int) -> HistoryOut: ...
 
     def pause(self, duration: timedelta) -> None: ...
 

@@ -12,7 +12,7 @@ from herdsman.cli.shown import Output, print_json
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, JobFilter
 from herdsman.core.states import JOB, JobState
-from herdsman.wire.jobs import JobIn, RetryIn
+from herdsman.wire.jobs import JobIn, RetryIn, SubmittedOut
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
@@ -24,6 +24,14 @@ Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]
 Tag = Annotated[list[str] | None, typer.Option(help="A tag to find it by; may be repeated.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds that it may run.")]
 Attempts = Annotated[int | None, typer.Option(help="Attempts it has.")]
+Agent = Annotated[str | None, typer.Option(help="For whom it runs.")]
+Model = Annotated[
+    str | None, typer.Option(help="What it runs with; a worker that has it loaded is preferred.")
+]
+Memory = Annotated[int | None, typer.Option("--gpu-memory-mb", help="GPU memory it needs; else all of it.")]
+Key = Annotated[str | None, typer.Option("--key", help="Only so many jobs of one key run at a time.")]
+AllowCpu = Annotated[bool, typer.Option("--allow-cpu", help="Where GPUs are short, run without one.")]
+MaxDefer = Annotated[float | None, typer.Option(help="Seconds that it may be put off before it is refused.")]
 
 
 def submit(
@@ -37,6 +45,12 @@ def submit(
     delay: Annotated[float | None, typer.Option(help="Seconds to wait before it may run.")] = None,
     timeout: Timeout = None,
     max_attempts: Attempts = None,
+    agent: Agent = None,
+    model: Model = None,
+    gpu_memory_mb: Memory = None,
+    key: Key = None,
+    allow_cpu: AllowCpu = False,
+    max_defer: MaxDefer = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Submit a job, or several of the same kind."""
@@ -52,13 +66,27 @@ def submit(
         delay_seconds=delay,
         timeout_seconds=timeout,
         max_attempts=max_attempts,
+        agent=agent,
+        model=model,
+        gpu_memory_mb=gpu_memory_mb,
+        concurrency_key=key,
+        allow_cpu=allow_cpu,
+        max_defer_seconds=max_defer,
     )
     done = door_here().submit([new] * count)
     if output is Output.JSON:
         print_json({"jobs": [each.model_dump() for each in done]})
         return
     for submitted in done:
-        typer.echo(submitted.job_id if submitted.created else f"{submitted.job_id} (was submitted before)")
+        typer.echo(f"{submitted.job_id}{_how(submitted)}")
+
+
+def _how(done: SubmittedOut) -> str:
+    if not done.created:
+        return " (was submitted before)"
+    if done.run_at is not None:
+        return f" (put off until {done.run_at:%H:%M:%S} UTC: {done.admission})"
+    return f" (sent to pool {done.pool}: {done.admission})" if done.pool is not None else ""
 
 
 def jobs(

@@ -12,9 +12,15 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from herdsman.cli.door import Door
 from herdsman.cli.jobs import (
+    Agent,
+    AllowCpu,
     Attempts,
     JobIdOption,
     JobName,
+    Key,
+    MaxDefer,
+    Memory,
+    Model,
     OutputOption,
     Payload,
     PoolOption,
@@ -45,6 +51,12 @@ def run(
     tag: Tag = None,
     timeout: Timeout = None,
     max_attempts: Attempts = None,
+    agent: Agent = None,
+    model: Model = None,
+    gpu_memory_mb: Memory = None,
+    key: Key = None,
+    allow_cpu: AllowCpu = False,
+    max_defer: MaxDefer = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Submit a job, show what it writes and how far it is, and end as it ends."""
@@ -57,6 +69,12 @@ def run(
         tags=tuple(tag or ()),
         timeout_seconds=timeout,
         max_attempts=max_attempts,
+        agent=agent,
+        model=model,
+        gpu_memory_mb=gpu_memory_mb,
+        concurrency_key=key,
+        allow_cpu=allow_cpu,
+        max_defer_seconds=max_defer,
     )
     door = door_here()
     (submitted,) = door.submit([new])

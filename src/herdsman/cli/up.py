@@ -69,7 +69,7 @@ def _run(settings: Settings, services: Services) -> None:
 
 
 def _serve(settings: Settings, services: Services, control: Control, api: Api, stopping: Event) -> None:
-    service = open_service(settings, services, control, poll=_poll(settings), on_queued=api.dispatcher.ring)
+    service = open_service(settings, services, control, poll=_poll(settings), on_queued=api.queued)
     service.run(stopping)
 
 

@@ -56,6 +56,7 @@ def worker(
         commands=tuple(exec_ or ()),
         isolate=isolate,
         fake_gpus=settings.local.fake_gpus if fake is None else fake,
+        worker_id=named,
         directory=Path.cwd(),
     )
     supervisor = a_supervisor(settings, queue, choices)

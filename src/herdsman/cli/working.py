@@ -9,13 +9,18 @@ from pathlib import Path
 import typer
 
 from herdsman.control.whereabouts import whereabouts
+from herdsman.core.errors import InvalidRequest, InvalidSettings
+from herdsman.core.loading import from_variables, to_variables
+from herdsman.core.request import check_name
+from herdsman.core.work import Load
 from herdsman.ports import SystemClock, WorkQueue
 from herdsman.settings import Settings
-from herdsman.settings.surroundings import harmless_environment, visible_gpus
+from herdsman.settings.surroundings import harmless_environment, this_machine, visible_gpus, wanted_models
 from herdsman.worker.child import HandlerChild
 from herdsman.worker.fitness import Fitness, Needs
-from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, unseen_gpus
+from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.keeper import Keeper
+from herdsman.worker.kin import own_processes
 from herdsman.worker.registry import Sources
 from herdsman.worker.supervisor import Supervisor
 from herdsman.worker.vital_signs import VitalSigns
@@ -32,6 +37,8 @@ class Choices:
     commands: tuple[str, ...] = ()
     isolate: bool = False
     fake_gpus: int = 0
+    worker_id: str = "GPU"
+    """Whose they are."""
     directory: Path
     """Where it was said: modules are looked for here first."""
 
@@ -39,11 +46,16 @@ class Choices:
 def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
     clock, chosen = SystemClock(), settings.worker
     interval = timedelta(seconds=chosen.heartbeat_interval_sec)
-    sampler = Sampler(_look(settings, choices.fake_gpus), clock, interval)
+    sampler = Sampler(on_node(_node(settings), _look(settings, choices)), clock, interval)
     sampler.start()
     environment, sources = harmless_environment(), _sources(settings, choices)
+
+    def launch(load: Load) -> HandlerChild:
+        return HandlerChild(sources, environment | to_variables(load), say=typer.echo, sole=True)
+
     warm = Warm(
-        launch=lambda: HandlerChild(sources, environment, say=typer.echo, sole=True),
+        launch=launch,
+        load=_load(),
         clock=clock,
         say=typer.echo,
         max_jobs=1 if choices.isolate else chosen.worker_max_jobs or None,
@@ -52,7 +64,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
     fitness = Fitness(gpus=sampler.latest, warm=warm, needs=needs)
     return Supervisor(
         queue=queue,
-        keeper=Keeper(queue, clock, interval, fitness.report, typer.echo),
+        keeper=Keeper(queue, clock, interval, fitness.report, typer.echo, warm.standing),
         clock=clock,
         limits=Limits(
             self_fence=timedelta(seconds=chosen.self_fence_sec),
@@ -99,7 +111,26 @@ def _span(seconds: float) -> timedelta | None:
     return timedelta(seconds=seconds) if seconds else None
 
 
-def _look(settings: Settings, fake: int) -> Look:
-    if fake:
-        return fake_gpus(fake)
-    return Nvml(visible_gpus()) if settings.worker.enable_nvml else unseen_gpus
+def _look(settings: Settings, choices: Choices) -> Look:
+    if choices.fake_gpus:
+        return fake_gpus(choices.fake_gpus, owner=choices.worker_id, given=visible_gpus())
+    return Nvml(visible_gpus(), own_processes) if settings.worker.enable_nvml else unseen_gpus
+
+
+def _load() -> Load:
+    """What the pool wanted when this worker was started; orders may come later."""
+    try:
+        return from_variables(wanted_models())
+    except InvalidRequest as error:
+        raise InvalidSettings(str(error)) from error
+
+
+def _node(settings: Settings) -> str:
+    named = settings.worker.worker_node_id
+    if named is None:
+        return this_machine()
+    try:
+        check_name("WORKER_NODE_ID", named, 128)
+    except InvalidRequest as error:
+        raise InvalidSettings(str(error)) from error
+    return named

@@ -6,9 +6,11 @@ from typing import Any, Self, Unpack
 import httpx
 
 from herdsman.client.async_handle import AsyncJobHandle
+from herdsman.client.async_lease import AsyncLease
 from herdsman.client.client import PATIENCE, TIMEOUT, WINDOW
 from herdsman.client.connection import Waiting
 from herdsman.client.handle import KEEP
+from herdsman.client.lease import wanted
 from herdsman.client.listing import Listing
 from herdsman.client.options import SharedOptions, SubmitOptions
 from herdsman.client.retries import Patience
@@ -17,7 +19,7 @@ from herdsman.client.transport import Transport
 from herdsman.client.waiting import Seconds, span
 from herdsman.client.watching import LogLine
 from herdsman.ports import Clock
-from herdsman.wire.ids import new_job_id
+from herdsman.wire.ids import new_job_id, new_lease_token
 from herdsman.wire.jobs import EventOut, JobOut
 from herdsman.wire.workers import WorkerOut
 
@@ -47,6 +49,7 @@ class AsyncClient:
         )
         self._submitting = Submitting(self._transport, agent=agent, new_job_id=new_job_id)
         self._listing = Listing(self._transport)
+        self._agent = agent
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,6 +124,36 @@ class AsyncClient:
 
     def logs(self, job_id: str, *, follow: bool = False) -> AsyncIterator[LogLine]:
         return self.job(job_id).logs(follow=follow)
+
+    def lease(
+        self,
+        *,
+        memory_mb: int,
+        ttl: Seconds | None = None,
+        wait: Seconds = 0,
+        exclusive: bool = False,
+        allow_cpu: bool = False,
+        node: str | None = None,
+        gpu_index: int | None = None,
+        agent: str | None = None,
+        metadata: dict[str, object] | None = None,
+    ) -> AsyncLease:
+        """For an `async with` block."""
+        return AsyncLease(
+            self._transport,
+            wanted(
+                memory_mb=memory_mb,
+                ttl=ttl,
+                wait=wait,
+                exclusive=exclusive,
+                allow_cpu=allow_cpu,
+                node=node,
+                gpu_index=gpu_index,
+                agent=agent or self._agent,
+                metadata=metadata,
+                token=new_lease_token(),
+            ),
+        )
 
     def workers(self) -> AsyncIterator[WorkerOut]:
         return self._listing.workers()

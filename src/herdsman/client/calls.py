@@ -1,7 +1,8 @@
 """What people and their programs ask of the server, one function for each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from herdsman.client.answers import Answer, body_of, nothing, refusal
 from herdsman.client.call import Call, built, get, named, post
@@ -18,6 +19,18 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedManyOut,
     SubmittedOut,
+)
+from herdsman.wire.leases import (
+    BeatIn,
+    GpuOut,
+    GpusIn,
+    GpusOut,
+    KeptOut,
+    LeaseAnswer,
+    LeaseIn,
+    LeaseOut,
+    LeasesOut,
+    TakenOut,
 )
 from herdsman.wire.workers import WorkersOut
 
@@ -103,6 +116,40 @@ def retry(job_id: str, body: RetryIn) -> Call[None]:
 
 def workers(after: str | None) -> Call[WorkersOut]:
     return get("/workers", body_of(WorkersOut), {"limit": MOST_WORKERS, "after": after})
+
+
+def lease(body: LeaseIn) -> Call[LeaseAnswer]:
+    asked = post("/leases", body_of(LeaseAnswer), body)
+    return replace(asked, wait=timedelta(seconds=body.wait_seconds))
+
+
+def keep_lease(token: str) -> Call[KeptOut]:
+    return post(f"/leases/{named('token', token)}/heartbeat", body_of(KeptOut), BeatIn())
+
+
+def release_lease(token: str) -> Call[LeaseOut]:
+    return post(f"/leases/{named('token', token)}/release", body_of(LeaseOut))
+
+
+def revoke_lease(token: str) -> Call[LeaseOut]:
+    return post(f"/leases/{named('token', token)}/revoke", body_of(LeaseOut))
+
+
+def leases(*, ended: bool, after: str | None, limit: int) -> Call[LeasesOut]:
+    asked = {"all": "true" if ended else None, "after": after, "limit": limit}
+    return get("/leases", body_of(LeasesOut), asked)
+
+
+def gpus(*, after: str | None, limit: int) -> Call[GpusOut]:
+    return get("/gpus", body_of(GpusOut), {"after": after, "limit": limit})
+
+
+def report_gpus(node: str, body: GpusIn) -> Call[TakenOut]:
+    return post(f"/nodes/{named('node', node)}/gpus", body_of(TakenOut), body)
+
+
+def clear_gpu(uuid: str) -> Call[GpuOut]:
+    return post(f"/gpus/{named('uuid', uuid)}/clear", body_of(GpuOut))
 
 
 def events(*, since: int | None, last: str | None, kind: str | None, job_id: str | None) -> Call[object]:

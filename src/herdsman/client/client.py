@@ -9,6 +9,7 @@ import httpx
 from herdsman.client.connection import Blocking
 from herdsman.client.driving import iterate, run
 from herdsman.client.handle import KEEP, JobHandle
+from herdsman.client.lease import Lease, wanted
 from herdsman.client.listing import Listing
 from herdsman.client.options import SharedOptions, SubmitOptions
 from herdsman.client.retries import Patience
@@ -17,7 +18,7 @@ from herdsman.client.transport import Transport
 from herdsman.client.waiting import Seconds, span
 from herdsman.client.watching import LogLine
 from herdsman.ports import Clock
-from herdsman.wire.ids import new_job_id
+from herdsman.wire.ids import new_job_id, new_lease_token
 from herdsman.wire.jobs import EventOut, JobOut
 from herdsman.wire.workers import WorkerOut
 
@@ -55,6 +56,7 @@ class Client:
         )
         self._submitting = Submitting(self._transport, agent=agent, new_job_id=new_job_id)
         self._listing = Listing(self._transport)
+        self._agent = agent
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +139,39 @@ class Client:
 
     def logs(self, job_id: str, *, follow: bool = False) -> Iterator[LogLine]:
         return self.job(job_id).logs(follow=follow)
+
+    def lease(
+        self,
+        *,
+        memory_mb: int,
+        ttl: Seconds | None = None,
+        wait: Seconds = 0,
+        exclusive: bool = False,
+        allow_cpu: bool = False,
+        node: str | None = None,
+        gpu_index: int | None = None,
+        agent: str | None = None,
+        metadata: dict[str, object] | None = None,
+    ) -> Lease:
+        """Memory of a GPU for a `with` block; `LeaseDenied` when there is none within `wait`.
+
+        In the block, `lease.check()` raises `LeaseLost` as soon as the GPU may be another's.
+        """
+        return Lease(
+            self._transport,
+            wanted(
+                memory_mb=memory_mb,
+                ttl=ttl,
+                wait=wait,
+                exclusive=exclusive,
+                allow_cpu=allow_cpu,
+                node=node,
+                gpu_index=gpu_index,
+                agent=agent or self._agent,
+                metadata=metadata,
+                token=new_lease_token(),
+            ),
+        )
 
     def workers(self) -> Iterator[WorkerOut]:
         """All of them, newest first, with what each said of itself last."""

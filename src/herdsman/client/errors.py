@@ -1,4 +1,6 @@
-"""How a job ended that brought no result."""
+"""How a job ended that brought no result, and a lease that was not given or is lost."""
+
+from datetime import timedelta
 
 from herdsman.core.errors import HerdsmanError
 
@@ -25,3 +27,17 @@ class JobCancelled(HerdsmanError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"job {job_id} was cancelled")
         self.job_id = job_id
+
+
+class LeaseDenied(HerdsmanError):
+    """No GPU could be leased; `reason` is a stable code, and after `retry_after` it may be worth asking again."""
+
+    def __init__(self, reason: str, detail: str, retry_after: timedelta | None) -> None:
+        super().__init__(f"no lease was given ({reason}): {detail}")
+        self.reason = reason
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+class LeaseLost(HerdsmanError):
+    """The GPU may be another's by now: stop using it at once."""

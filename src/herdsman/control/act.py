@@ -1,6 +1,6 @@
 """Carries a plan out. Every write is fenced by the leader's epoch, and every outside call follows a written one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -12,22 +12,28 @@ from herdsman.core.actions import (
     Action,
     AttachInstance,
     BuryWorker,
+    CallOffWorker,
     DrainWorker,
     EndInstance,
     EndStray,
     FailWorker,
+    MovePool,
     Note,
+    OfferRevision,
     PromoteWorker,
+    RetireWorker,
     ReturnJob,
     SpawnWorker,
 )
 from herdsman.core.errors import ProviderRejected, ProviderUnavailable, StaleWrite
+from herdsman.core.findings import Code
 from herdsman.core.fleet import Snapshot, Unseen
 from herdsman.core.model import Failure, PoolId
-from herdsman.core.policy import FleetPolicy
+from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
+from herdsman.core.states import PoolState
 from herdsman.ports import Provider
-from herdsman.store import fleet, workers
+from herdsman.store import fleet, models, pool_workers, pools, workers
 from herdsman.store.database import Tx
 
 LOG_LINES = 100
@@ -39,7 +45,6 @@ class Hands:
     provider: Provider
     leadership: Leadership
     spawner: Spawner
-    pools: Mapping[PoolId, FleetPolicy]
 
     def act(self, action: Action, seen: Snapshot, epoch: int) -> str:
         """What is to be known about it afterwards; an error when it was not done."""
@@ -52,6 +57,8 @@ class Hands:
                 return self._return_job(action, epoch)
             case DrainWorker(worker_id):
                 return self._write(epoch, lambda tx: _drain_free(tx, worker_id))
+            case RetireWorker() | CallOffWorker() | MovePool() | OfferRevision():
+                return self._write(epoch, lambda tx: _steer(tx, action))
             case EndInstance(worker_id, ref):
                 self._write(epoch, lambda tx: fleet.end_asked(tx, worker_id))
                 self.provider.terminate(ref)
@@ -59,7 +66,7 @@ class Hands:
             case BuryWorker():
                 return self._bury(action, seen, epoch)
             case SpawnWorker(pool):
-                return self.spawner.spawn(pool, self.pools[pool], epoch)
+                return self._spawn(pool, seen, epoch)
             case AttachInstance():
                 return self._attach(action, seen, epoch)
             case EndStray(ref):
@@ -78,6 +85,11 @@ class Hands:
 
         self.services.database.transact(fenced)
         return ""
+
+    def _spawn(self, pool: PoolId, seen: Snapshot, epoch: int) -> str:
+        here = next(each for each in seen.pools if each.id == pool)
+        together = seen.most_together if here.shares else None
+        return self.spawner.spawn(pool, here.policy, epoch, together)
 
     def _fail(self, action: FailWorker, seen: Snapshot, epoch: int) -> str:
         """What can still be learnt from the machine is kept before it is ended."""
@@ -103,7 +115,9 @@ class Hands:
             return [f"no log could be had: {error}"]
 
     def _return_job(self, action: ReturnJob, epoch: int) -> str:
-        failure = Failure(kind=FailureClass.WORKER_LOST, error=f"its worker was lost: {action.why.text}")
+        lost = action.kind is FailureClass.WORKER_LOST
+        said = f"its worker was lost: {action.why.text}" if lost else action.why.text
+        failure = Failure(kind=action.kind, error=said)
         return self._write(
             epoch, lambda tx: _ignore(end_claim(tx, self.services, action.key, failure, fleet.LEADER))
         )
@@ -119,6 +133,39 @@ class Hands:
         assert not isinstance(seen.instances, Unseen), "an instance was found without looking"
         found = next(each for each in seen.instances if each.ref == action.ref)
         return self._write(epoch, lambda tx: fleet.attach(tx, action.worker_id, found))
+
+
+MOVED = {
+    Code.HOLD_OVER: Reason.HOLD_OVER,
+    Code.POOL_SERVED: Reason.SERVED,
+    Code.POOL_EMPTY: Reason.EMPTY,
+    Code.POOL_WANTED: Reason.STARTED_AGAIN,
+}
+
+
+def _steer(tx: Tx, action: RetireWorker | CallOffWorker | MovePool | OfferRevision) -> None:
+    match action:
+        case RetireWorker(worker_id):
+            fleet.drain(tx, worker_id)
+        case CallOffWorker(worker_id, why):
+            fleet.call_off(tx, worker_id, why)
+        case MovePool():
+            _move_pool(tx, action)
+        case OfferRevision(worker_id, revision):
+            models.offer(tx, worker_id, revision)
+        case _:
+            assert_never(action)
+
+
+def _move_pool(tx: Tx, action: MovePool) -> None:
+    """One that nobody uses is let go together with its workers, so that no job is given to them meanwhile."""
+    pools.lock(tx, action.pool)
+    reason = MOVED[action.why.code]
+    pools.move(tx, action.pool, action.to, reason, fleet.LEADER)
+    if action.to is PoolState.DRAINING:
+        pool_workers.let_go(tx, action.pool, reason, fleet.LEADER)
+        if pools.in_use(tx, action.pool):
+            raise StaleWrite(f"pool {action.pool} is used again")
 
 
 def _drain_free(tx: Tx, worker_id: workers.WorkerId) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from herdsman.control.cycle import Cycle
 from herdsman.control.reconciler import Reconciler
-from herdsman.core.actions import DrainWorker, FailWorker
+from herdsman.core.actions import DrainWorker, FailWorker, SpawnWorker
 from herdsman.core.decide import Planned
 from herdsman.core.differences import Difference, differences, doubts, mends
 from herdsman.core.errors import Conflict, NotFound, StaleWrite
@@ -41,11 +41,12 @@ def leading(reconciler: Reconciler) -> Generator[int]:
 
 def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
     """One more worker, within every limit that the loop keeps; what is to be known about it."""
-    hands = reconciler.hands
-    if pool not in hands.pools:
-        raise NotFound(f"the control loop keeps no pool {pool!r}")
     with leading(reconciler) as epoch:
-        return hands.spawner.spawn(pool, hands.pools[pool], epoch)
+        seen = reconciler.observer.glance()
+        here = next((each for each in seen.pools if each.id == pool), None)
+        if here is None or (here.life is not None and (here.life.by_hand or not here.life.open)):
+            raise NotFound(f"the control loop keeps no pool {pool!r}")
+        return reconciler.hands.act(SpawnWorker(pool, BY_HAND), seen, epoch)
 
 
 def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: bool) -> Cycle:

@@ -26,7 +26,7 @@ MOST = 200
 POLL = timedelta(seconds=1)
 """How long a queue that was seen empty is taken to be so, unless somebody rings."""
 
-Key = tuple[PoolId | None, tuple[str, ...]]
+Key = tuple[PoolId | None, tuple[str, ...], tuple[str, ...]]
 Gone = Callable[[], Awaitable[object]]
 
 
@@ -98,7 +98,7 @@ class Dispatcher:
         A worker waits once: a newer call ends the older one, which is answered with nothing.
         """
         check_ask(ask)
-        waiter = self._join(_Waiter(worker_id, ask, (pool, ask.types), once=wait <= timedelta(0)))
+        waiter = self._join(_Waiter(worker_id, ask, (pool, ask.types, ask.models), once=wait <= timedelta(0)))
         answer, leaving = asyncio.wrap_future(waiter.answer), asyncio.ensure_future(gone())
         limit = None if waiter.once else wait.total_seconds()
         try:

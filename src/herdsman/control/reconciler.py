@@ -1,7 +1,7 @@
 """The control loop: observe, decide, act, record."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import structlog
@@ -42,6 +42,8 @@ class Reconciler:
     clock: Clock
     budget_s: float = 25.0
     """Seconds after which what is left of a plan waits for the next cycle, which plans it anew."""
+    only_plans: bool = False
+    """Safe mode: a cycle says what it would do, and nothing is done."""
 
     _turn: Lock = field(default_factory=Lock)
 
@@ -58,6 +60,8 @@ class Reconciler:
         if term is None:
             return Cycle(started_at=None, epoch=None, seen=None, skipped="another replica leads")
         try:
+            if self.only_plans:
+                return replace(self.plan(), epoch=term.epoch)
             seen = self.observer.look(term.epoch)
         except (StoreUnavailable, StaleWrite) as error:
             return self._blind(term.epoch, error)

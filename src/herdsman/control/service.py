@@ -10,6 +10,7 @@ import structlog
 from herdsman.control.cycle import Cycle
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
+from herdsman.control.requests import Ear
 from herdsman.control.sweeper import Sweeper
 from herdsman.core.actions import Note
 
@@ -20,11 +21,12 @@ _FOLLOWS_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Three loops side by side: one keeps the leadership, one keeps jobs moving, one keeps the fleet."""
+    """Loops side by side: one keeps the leadership, one keeps jobs moving, one keeps the fleet, one listens."""
 
     sweeper: Sweeper
     leadership: Leadership
     reconciler: Reconciler
+    ear: Ear
     poll: timedelta
 
     def run(self, stopping: Event) -> None:
@@ -33,6 +35,7 @@ class Service:
             "leadership": self.leadership.run,
             "sweeper": self.sweeper.run,
             "reconciler": self._reconcile,
+            "ear": self.ear.run,
         }
         failed: list[BaseException] = []
         threads = [

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from herdsman.control.turns import Turns
 from herdsman.core.control_policy import ControlPolicy
+from herdsman.core.gating import Closed
 from herdsman.core.leasing import LeasePolicy
 from herdsman.core.model import JobId, JobPolicy
+from herdsman.core.pools import PoolLimits
 from herdsman.store.database import Database
 
 
@@ -17,3 +20,7 @@ class Services:
     leasing: LeasePolicy = field(default_factory=LeasePolicy)
     rules: Callable[[], ControlPolicy] = ControlPolicy
     """What people have set for agents and queues, as it is now."""
+    gates: Callable[[ControlPolicy], Closed] | None = None
+    """Which gates are closed, as they were seen a moment ago; without this, each submission looks."""
+    turns: Turns = field(default_factory=Turns)
+    pools: PoolLimits = field(default_factory=PoolLimits)

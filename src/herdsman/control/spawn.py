@@ -8,10 +8,11 @@ from herdsman.control.leadership import Leadership
 from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
 from herdsman.core.findings import Code, Finding
 from herdsman.core.instances import Instance, SpawnRequest
+from herdsman.core.loading import to_variables
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.ports import Provider
-from herdsman.store import fleet, ledger
+from herdsman.store import fleet, ledger, models
 from herdsman.store.database import Database, Tx
 from herdsman.store.fleet import Intent
 
@@ -27,24 +28,28 @@ class Spawner:
     name_of: Callable[[WorkerId], str]
     environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]]
 
-    def spawn(self, pool: PoolId, policy: FleetPolicy, epoch: int) -> str:
+    def spawn(self, pool: PoolId, policy: FleetPolicy, epoch: int, most_together: int | None = None) -> str:
         """Intent, effect, record; each is safe to repeat, and a lost answer is found again by the name."""
         worker_id = self.new_worker_id()
+        load = self.database.read(lambda tx: models.served_by(tx, pool))
         intent = Intent(
             worker_id=worker_id,
             instance_name=self.name_of(worker_id),
             pool=pool,
             provider=self.provider.name,
+            revision=0 if load is None else load.revision,
         )
-        blocked = self.database.transact(lambda tx: self._intend(tx, intent, policy, epoch))
+        blocked = self.database.transact(lambda tx: self._intend(tx, intent, policy, epoch, most_together))
         if blocked:
             raise CapacityUnavailable(blocked)
-        return self._create(intent, policy, epoch)
+        return self._create(intent, policy, epoch, {} if load is None else to_variables(load))
 
-    def _intend(self, tx: Tx, intent: Intent, policy: FleetPolicy, epoch: int) -> str:
+    def _intend(
+        self, tx: Tx, intent: Intent, policy: FleetPolicy, epoch: int, most_together: int | None
+    ) -> str:
         """P1, P9: every limit is checked while the pool is locked; empty when the place is ours."""
         self.leadership.fence(tx, epoch)
-        blocked = fleet.intend(tx, intent, policy)
+        blocked = fleet.intend(tx, intent, policy, most_together)
         if blocked:
             return blocked
         limit = policy.max_creates_per_hour
@@ -54,12 +59,12 @@ class Spawner:
             raise CapacityUnavailable(f"the fleet costs {ledger.rate(tx)} USD an hour already")
         return ""
 
-    def _create(self, intent: Intent, policy: FleetPolicy, epoch: int) -> str:
+    def _create(self, intent: Intent, policy: FleetPolicy, epoch: int, loads: Mapping[str, str]) -> str:
         request = SpawnRequest(
             name=intent.instance_name,
             worker_id=intent.worker_id,
             pool=intent.pool,
-            environment=self.environment_of(intent.worker_id, intent.pool),
+            environment={**self.environment_of(intent.worker_id, intent.pool), **loads},
         )
         # Who was stopped here may wake when the place has long been given to another.
         self.leadership.require_sure(epoch)

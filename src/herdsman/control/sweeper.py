@@ -8,6 +8,8 @@ from threading import Event
 import structlog
 
 from herdsman.control.commands import expire_claims, prune, stage_due_jobs
+from herdsman.control.commands.sweep import end_overdue_leases
+from herdsman.control.commands.usage import count_gpu_seconds
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
 from herdsman.ports import Clock
@@ -16,6 +18,9 @@ log = structlog.get_logger()
 
 STAGING = timedelta(seconds=1)
 PRUNING = timedelta(hours=1)
+COUNTING = timedelta(seconds=10)
+SHARE = 20
+"""At most this fraction of the time is spent on counting what agents have used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +30,7 @@ class Swept:
     queued: int = 0
     taken_back: int = 0
     removed: int = 0
+    leases_ended: int = 0
 
     def __bool__(self) -> bool:
         return any(getattr(self, counted.name) for counted in fields(self))
@@ -51,15 +57,25 @@ class Sweeper:
                     self.on_queued()
                 if swept:
                     log.info(
-                        "sweep.done", queued=swept.queued, taken_back=swept.taken_back, removed=swept.removed
+                        "sweep.done",
+                        queued=swept.queued,
+                        taken_back=swept.taken_back,
+                        removed=swept.removed,
+                        leases_ended=swept.leases_ended,
                     )
             stopping.wait(STAGING.total_seconds())
 
     def pass_once(self) -> Swept:
+        if self._due("usage", COUNTING):
+            began = self.clock.monotonic()
+            count_gpu_seconds(self.services)
+            # A count that takes long is made less often.
+            self._last["usage"] += SHARE * (self.clock.monotonic() - began)
         return Swept(
             queued=stage_due_jobs(self.services) if self._due("stage", STAGING) else 0,
             taken_back=expire_claims(self.services) if self._due("expire", self.sweep_interval) else 0,
             removed=prune(self.services) if self._due("prune", PRUNING) else 0,
+            leases_ended=end_overdue_leases(self.services) if self._due("leases", STAGING) else 0,
         )
 
     def _due(self, what: str, interval: timedelta) -> bool:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from herdsman.core.findings import Finding
 from herdsman.core.instances import InstanceRef
 from herdsman.core.model import ClaimKey, PoolId, WorkerId
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import PoolState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,47 @@ class ReturnJob:
     key: ClaimKey
     worker_id: WorkerId
     why: Finding
+    kind: FailureClass = FailureClass.WORKER_LOST
+    """As what it counts against the job; an interruption does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainWorker:
+    """Let a worker go that holds no job; one that has got a job meanwhile stays."""
+
     worker_id: WorkerId
+    why: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class RetireWorker:
+    """Let a worker go, busy or not: it takes no new job, and finishes what it holds."""
+
+    worker_id: WorkerId
+    why: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class CallOffWorker:
+    """End a worker that has not begun to work; it is not to blame for it."""
+
+    worker_id: WorkerId
+    why: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class MovePool:
+    pool: PoolId
+    to: PoolState
+    why: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRevision:
+    """Have a worker load what its pool serves now."""
+
+    worker_id: WorkerId
+    revision: int
     why: Finding
 
 
@@ -88,6 +126,10 @@ Action = (
     | FailWorker
     | ReturnJob
     | DrainWorker
+    | RetireWorker
+    | CallOffWorker
+    | MovePool
+    | OfferRevision
     | EndInstance
     | BuryWorker
     | SpawnWorker

@@ -1,9 +1,11 @@
 """What people set while everything runs: limits of agents, gates for all of them, and who is served in which turn."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId
 
 
@@ -23,6 +25,16 @@ class AgentLimits:
     """At so much leased GPU memory no more is leased, until it is down to `resume_leased_mb`."""
     resume_leased_mb: int | None = None
 
+    @property
+    def most_at_once(self) -> int:
+        """As many jobs as a second gives, where nobody has said how many."""
+        return self.burst or max(1, math.ceil(self.rate_per_second or 0))
+
+    @property
+    def bound_submission(self) -> bool:
+        """Whether anything has to be looked at before a job of the agent is taken in."""
+        return (self.rate_per_second, self.max_queued, self.gpu_seconds_per_day) != (None, None, None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
@@ -36,6 +48,10 @@ class Gates:
     oldest_high: timedelta | None = None
     """The longest wait of a job above which no more are taken in, until it is below `oldest_low`."""
     oldest_low: timedelta | None = None
+
+    @property
+    def any(self) -> bool:
+        return (self.gpu_memory_high_pct, self.queue_high, self.oldest_high) != (None, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,5 +76,54 @@ class ControlPolicy:
     def limits_of(self, agent: str) -> AgentLimits:
         return self.agents.get(agent, self.default)
 
+    @property
+    def limits_running(self) -> bool:
+        """Whether any agent may only run so many jobs at a time."""
+        return any(each.max_running is not None for each in (self.default, *self.agents.values()))
+
     def most_of(self, key: str) -> int:
         return self.concurrency.get(key, self.default_concurrency)
+
+    @property
+    def counts_gpu_seconds(self) -> bool:
+        every = (self.default, *self.agents.values())
+        return any(limits.gpu_seconds_per_day is not None for limits in every)
+
+
+def check_policy(policy: ControlPolicy) -> None:
+    """Numbers that do not fit together are refused, with the place that they stand at."""
+    for said in _contradictions(policy):
+        raise InvalidRequest(said)
+
+
+def _contradictions(policy: ControlPolicy) -> Iterator[str]:
+    yield from _of_limits("default", policy.default)
+    for agent, limits in policy.agents.items():
+        yield from _of_limits(f"agents.{agent}", limits)
+    gates = policy.gates
+    yield from _marks("gates.queue_low", gates.queue_low, "queue_high", gates.queue_high)
+    yield from _marks("gates.oldest_low_seconds", gates.oldest_low, "oldest_high_seconds", gates.oldest_high)
+    for pool, cheaper in policy.cheaper_pools.items():
+        if pool == cheaper:
+            yield f"cheaper_pools.{pool} is {cheaper!r}: a pool is no way out of itself"
+
+
+def _of_limits(where: str, limits: AgentLimits) -> Iterator[str]:
+    if limits.burst is not None and limits.rate_per_second is None:
+        yield f"{where}.burst is {limits.burst} and there is no rate_per_second: set both, or only the rate"
+    yield from _marks(f"{where}.resume_queued", limits.resume_queued, "max_queued", limits.max_queued)
+    yield from _marks(
+        f"{where}.resume_leased_mb", limits.resume_leased_mb, "max_leased_mb", limits.max_leased_mb
+    )
+
+
+Mark = int | timedelta | None
+
+
+def _marks(where: str, low: Mark, upper: str, high: Mark) -> Iterator[str]:
+    if low is None:
+        return
+    if high is None:
+        yield f"{where} is {low} and there is no {upper}: the lower mark means nothing without the upper one"
+    elif low >= high:  # pyright: ignore[reportOperatorIssue]  (both are of one kind)
+        yield f"{where} is {low} and {upper} is {high}: the lower mark must be lower"

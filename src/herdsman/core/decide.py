@@ -7,6 +7,7 @@ from herdsman.core.actions import Action
 from herdsman.core.expected import after
 from herdsman.core.fleet import Snapshot
 from herdsman.core.phases.health import check_health, warn
+from herdsman.core.phases.pools import close_pools, keep_pools, offer_revisions, retire
 from herdsman.core.phases.promote import promote
 from herdsman.core.phases.reassign import reassign
 from herdsman.core.phases.scale_down import end_workers, scale_down
@@ -23,8 +24,14 @@ PHASES: tuple[tuple[str, Phase], ...] = (
     # Jobs that came back are waiting now, and silence counts while jobs wait.
     ("health", check_health),
     ("health", warn),
+    ("pools", keep_pools),
     ("scale_down", scale_down),
     ("terminating", end_workers),
+    ("pools", retire),
+    # What was let go just now is ended in the same cycle.
+    ("terminating", end_workers),
+    ("pools", close_pools),
+    ("pools", offer_revisions),
     ("scale_up", scale_up),
     ("sweep", sweep),
 )

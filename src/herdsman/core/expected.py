@@ -9,19 +9,23 @@ from herdsman.core.actions import (
     Action,
     AttachInstance,
     BuryWorker,
+    CallOffWorker,
     DrainWorker,
     EndInstance,
     EndStray,
     FailWorker,
+    MovePool,
     Note,
+    OfferRevision,
     PromoteWorker,
+    RetireWorker,
     ReturnJob,
     SpawnWorker,
 )
-from herdsman.core.fleet import SeenWorker, Snapshot, Unseen
+from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
 from herdsman.core.instances import InstanceRef
 from herdsman.core.model import PoolId, WorkerId
-from herdsman.core.states import WORKER, WorkerState
+from herdsman.core.states import POOL, WORKER, PoolState, WorkerState
 
 
 def after(seen: Snapshot, actions: Iterable[Action]) -> Snapshot:
@@ -43,14 +47,15 @@ class _World:
         self._workers = {worker.id: worker for worker in seen.workers}
         self._queued: Counter[PoolId] = Counter()
         self._ended: set[InstanceRef] = set()
+        self._pools: dict[PoolId, PoolState] = {}
 
     def apply(self, action: Action) -> None:
         match action:
             case PromoteWorker(worker_id):
                 self._move(worker_id, WorkerState.ACTIVE)
-            case FailWorker(worker_id):
+            case FailWorker(worker_id) | CallOffWorker(worker_id):
                 self._move(worker_id, WorkerState.ERROR)
-            case DrainWorker(worker_id):
+            case DrainWorker(worker_id) | RetireWorker(worker_id):
                 self._move(worker_id, WorkerState.TERMINATING)
             case BuryWorker(worker_id):
                 self._move(worker_id, WorkerState.TERMINATED)
@@ -63,6 +68,8 @@ class _World:
                 self._change(worker_id, instance_ref=ref, absent_since=None)
             case SpawnWorker(pool):
                 self._spawn(pool)
+            case MovePool() | OfferRevision():
+                self._steer(action)
             case EndStray(ref):
                 self._ended.add(ref)
             case Note():
@@ -71,12 +78,26 @@ class _World:
                 assert_never(action)
 
     def snapshot(self) -> Snapshot:
-        queued = (replace(pool, queued=pool.queued + self._queued[pool.id]) for pool in self._seen.pools)
+        pools = tuple(self._pool(pool) for pool in self._seen.pools)
         seen = self._seen.instances
         left = (
             seen if isinstance(seen, Unseen) else tuple(each for each in seen if each.ref not in self._ended)
         )
-        return replace(self._seen, workers=tuple(self._workers.values()), pools=tuple(queued), instances=left)
+        return replace(self._seen, workers=tuple(self._workers.values()), pools=pools, instances=left)
+
+    def _steer(self, action: MovePool | OfferRevision) -> None:
+        if isinstance(action, MovePool):
+            self._pools[action.pool] = action.to
+        else:
+            self._change(action.worker_id, wanted_revision=action.revision)
+
+    def _pool(self, pool: SeenPool) -> SeenPool:
+        queued = pool.queued + self._queued[pool.id]
+        to = self._pools.get(pool.id)
+        if to is None or pool.life is None:
+            return replace(pool, queued=queued)
+        assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
+        return replace(pool, queued=queued, life=replace(pool.life, state=to))
 
     def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
         here = self._workers[worker_id].state

@@ -32,6 +32,15 @@ class Code(StrEnum):
     INSTANCE_GONE = "INSTANCE_GONE"
     FAILSAFE = "FAILSAFE"
     BY_HAND = "BY_HAND"
+    POOL_CLOSED = "POOL_CLOSED"
+    SERVED_BY_HAND = "SERVED_BY_HAND"
+    LIFETIME = "LIFETIME"
+    # Why a pool moves, or its workers load something else.
+    POOL_SERVED = "POOL_SERVED"
+    POOL_WANTED = "POOL_WANTED"
+    HOLD_OVER = "HOLD_OVER"
+    POOL_EMPTY = "POOL_EMPTY"
+    SWAP = "SWAP"
     # Why a job or an instance is taken care of.
     WORKER_FAILED = "WORKER_FAILED"
     DRAINED = "DRAINED"
@@ -50,6 +59,7 @@ class Code(StrEnum):
     PROVIDER_WAITS = "PROVIDER_WAITS"
     PROVIDER_REJECTED = "PROVIDER_REJECTED"
     BUDGET_SPENT = "BUDGET_SPENT"
+    CLUSTER_DRAINED = "CLUSTER_DRAINED"
     PARTIAL_SIGHT = "PARTIAL_SIGHT"
     ENOUGH = "ENOUGH"
     STALE_VRAM = "STALE_VRAM"

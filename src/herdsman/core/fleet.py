@@ -12,7 +12,7 @@ from herdsman.core.model import ClaimKey, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS
-from herdsman.core.states import WorkerState
+from herdsman.core.states import PoolState, WorkerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,36 @@ class SeenWorker:
     absent_since: datetime | None = None
     """Since when complete listings lack its instance."""
     cost_per_hour: Decimal = Decimal(0)
+    revision: int = 0
+    """The edition of its pool's model that it serves."""
+    wanted_revision: int = 0
+    """The one that it was told to load."""
 
     @property
     def alive(self) -> bool:
         """It may cost money: everything but what is confirmed to be gone."""
         return self.state is not WorkerState.TERMINATED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLife:
+    """What is to be known of a pool that was asked for by name, beside its fleet."""
+
+    state: PoolState
+    revision: int = 1
+    hold_ends_at: datetime | None = None
+    """When nobody will have used it for as long as it is held; None while something keeps it."""
+    waiting: bool = False
+    """Jobs wait for it, now or later."""
+    ended_by_hold: bool = False
+    """It drains because nobody used it, and not because somebody wants it gone."""
+    max_lifetime: timedelta | None = None
+    by_hand: bool = False
+    """Its workers are started by somebody else: none are spawned, and their machines are not ours."""
+
+    @property
+    def open(self) -> bool:
+        return self.state in (PoolState.STARTING, PoolState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +101,12 @@ class SeenPool:
     """The provider had nothing to give, or asked us to wait; no spawn before then."""
     stopped_by: str | None = None
     """The provider said something that only a person can mend; no spawn until then."""
+    life: PoolLife | None = None
+    """None for a pool of the settings, which is always there."""
+    shares: bool = False
+    """Its workers count against the ceiling that several pools have together."""
+    drained: str | None = None
+    """Why a person lets all workers go; no spawn until it is resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +124,8 @@ class Snapshot:
     instances: tuple[Instance, ...] | Unseen = ()
     spent: Mapping[str, Decimal] = field(default_factory=dict[str, Decimal])
     """Money of the current `hour` and `day`."""
+    most_together: int | None = None
+    """Most workers of ours in all pools that share a ceiling."""
     policies: Mapping[str, ScalingPolicy] = field(default_factory=lambda: OURS)
     """The scaling policies that are installed."""
 
@@ -112,6 +145,14 @@ class Snapshot:
     def alive(self, pool: PoolId) -> int:
         """Workers that may cost money: everything but what is confirmed to be gone."""
         return sum(len(self._grouped.get((pool, state), ())) for state in _ALIVE)
+
+    def room_together(self) -> int | None:
+        """How many more workers the pools that share a ceiling may have; None where there is no such ceiling."""
+        if self.most_together is None:
+            return None
+        sharing = {pool.id for pool in self.pools if pool.shares}
+        ours = sum(1 for each in self.workers if each.alive and each.instance_name and each.pool in sharing)
+        return self.most_together - ours
 
     @cached_property
     def _grouped(self) -> Mapping[tuple[PoolId, WorkerState], Sequence[SeenWorker]]:

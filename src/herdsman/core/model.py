@@ -28,6 +28,8 @@ class JobPolicy:
     priority_step: timedelta = timedelta(minutes=1)
     model_wait: timedelta = timedelta(minutes=5)
     """How long a job waits for a worker that has its model loaded before any worker may take it."""
+    model_dwell: timedelta = timedelta(minutes=1)
+    """How long a worker keeps a model that it has just loaded, while there are jobs for it."""
     max_payload_bytes: int = 1_048_576
     max_result_bytes: int = 1_048_576
     job_retention: timedelta | None = timedelta(days=30)

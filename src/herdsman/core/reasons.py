@@ -51,6 +51,13 @@ class Reason(StrEnum):
     EMPTY = "empty"
     """Its last worker is gone."""
 
+    CHANGED = "changed"
+    """A person changed the policy."""
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    TIME_OVER = "time_over"
+    """It was held for a time that has passed."""
+
     REGISTERED = "registered"
     READY = "ready"
     DRAINED = "drained"

@@ -56,6 +56,8 @@ class Pulse:
     """What the worker has loaded now; None says nothing."""
     revision: int | None = None
     """The edition of its pool's model that it serves."""
+    trouble: str | None = None
+    """Why it could not load what it was told to; it goes on with what it had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

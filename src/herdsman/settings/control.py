@@ -1,16 +1,21 @@
 """The control plane: who leads, what is leased, and how it is reached and watched."""
 
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from herdsman.core.leasing import LeaseMode, LeasePolicy
 from herdsman.settings.group import Group
-from herdsman.settings.kinds import Kind, Port, Positive, Seconds, SecondsOrZero, Switch, plain
+from herdsman.settings.kinds import Count, Kind, Port, Positive, Seconds, SecondsOrZero, Switch, plain
 from herdsman.settings.texts import Level, OptionalText, Secret, Text, Texts, WebUrl, lower
 
 LogFormat = Annotated[
     Literal["auto", "json", "text"], BeforeValidator(lower), Kind("auto, json or text", plain)
 ]
+
+
+Mode = Annotated[Literal["off", "shadow", "on"], BeforeValidator(lower), Kind("off, shadow or on", plain)]
 
 
 class LeaderSettings(Group):
@@ -43,6 +48,33 @@ class LeaseSettings(Group):
     gpu_orchestrator_lease_ttl: Seconds = Field(
         default=3600, description="Longest time to live, in seconds, that a lease may be asked for."
     )
+    lease_mode: Mode = Field(
+        default="on",
+        description="Whether GPUs are leased: on; shadow, where none is refused and it is only counted; or off.",
+    )
+    lease_reserve_mb: Count = Field(default=0, description="Memory of every GPU that is never leased.")
+    lease_tolerance_mb: Count = Field(
+        default=512, description="Memory that may be in use on a GPU that counts as empty."
+    )
+    lease_silent_sec: Seconds = Field(
+        default=60, description="Seconds after its last measurement that a GPU may still be leased."
+    )
+    lease_empty_sec: SecondsOrZero = Field(
+        default=10,
+        description="Seconds after a lease by which its memory is free, or its GPU is quarantined.",
+    )
+
+    def policy(self) -> LeasePolicy:
+        return LeasePolicy(
+            mode=LeaseMode(self.lease_mode),
+            ttl=timedelta(seconds=self.lease_ttl_sec),
+            longest_ttl=timedelta(seconds=self.gpu_orchestrator_lease_ttl),
+            margin=timedelta(seconds=self.lease_margin_sec),
+            reserve_mb=self.lease_reserve_mb,
+            tolerance_mb=self.lease_tolerance_mb,
+            silent_after=timedelta(seconds=self.lease_silent_sec),
+            empty_within=timedelta(seconds=self.lease_empty_sec),
+        )
 
 
 class ApiSettings(Group):

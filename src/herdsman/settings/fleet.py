@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from herdsman.core.model import DEFAULT_POOL, PoolId
 from herdsman.core.policy import FleetPolicy, Promotion
+from herdsman.core.pools import PoolLimits
 from herdsman.settings.model import Settings
 
 
@@ -13,6 +14,17 @@ def fleet_policies(settings: Settings) -> Mapping[PoolId, FleetPolicy]:
     """The pool `default`, and those that the configuration file names."""
     named = {PoolId(name): fleet_policy(pool) for name, pool in settings.by_pool.items()}
     return {DEFAULT_POOL: fleet_policy(settings), **named}
+
+
+def pool_limits(settings: Settings) -> PoolLimits:
+    """For the pools that people ask for by name, beside those of the settings."""
+    pools = settings.pools
+    return PoolLimits(
+        reserved=frozenset(fleet_policies(settings)),
+        most=pools.gpu_pool_max_total,
+        min_warm=pools.gpu_pool_min_warm,
+        idle_timeout=_span(pools.gpu_pool_idle_timeout_s),
+    )
 
 
 def fleet_policy(settings: Settings) -> FleetPolicy:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
+from herdsman.core.loading import VARIABLES
 from herdsman.settings.catalogue import CATALOGUE, Setting
 
 PREFIX = "HERDSMAN_"
@@ -30,6 +31,8 @@ ACCEPTED: Mapping[str, Setting] = MappingProxyType(dict(_accepted()))
 def is_unknown(variable: str) -> bool:
     """Whether the variable is meant for us, by its prefix, and yet names nothing."""
     if not variable.startswith(PREFIX) or variable == CONFIG_FILE or _SERVICE_LINK.fullmatch(variable):
+        return False
+    if variable in VARIABLES:  # no setting: a pool says what its workers load
         return False
     return variable.removeprefix(PREFIX) not in ACCEPTED
 

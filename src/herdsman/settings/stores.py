@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 
 from herdsman.settings.group import Group
-from herdsman.settings.kinds import DefaultText, Milliseconds, Positive, Seconds
+from herdsman.settings.kinds import DefaultText, Milliseconds, Positive, Seconds, Switch
 from herdsman.settings.texts import DatabaseUrl, RedisUrl, Secret, Text, WebUrl
 from herdsman.settings.urls import default_database_url
 
@@ -45,6 +45,12 @@ class StreamSettings(Group):
     )
     stream_resync_sec: Seconds = Field(
         default=10, description="Seconds between two comparisons of the streams with the database."
+    )
+    orch_ingest: Switch = Field(
+        default=False, description="Whether jobs that are added to the ingest stream by hand are accepted."
+    )
+    orch_ingest_agent: Text = Field(
+        default="ingest", description="Agent for whom jobs of the ingest stream run, whatever they say."
     )
 
 

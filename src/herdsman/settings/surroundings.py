@@ -2,10 +2,13 @@
 
 import os
 import re
+import socket
 from collections.abc import Mapping
 
+from herdsman.core.loading import VARIABLES
 from herdsman.settings.names import ACCEPTED
 
+_ODD = re.compile(r"[^A-Za-z0-9._:@+-]", re.ASCII)
 _OURS = re.compile(r"HERDSMAN", re.IGNORECASE)
 _SECRET_NAME = re.compile(
     r"PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIAL|PRIVATE_?KEY|API_?KEY|ACCESS_?KEY|SERVICE_ROLE|DATABASE_URL|DSN$",
@@ -25,6 +28,17 @@ def visible_gpus(env: Mapping[str, str] | None = None) -> tuple[str, ...] | None
     if named is None:
         return None
     return tuple(part.strip() for part in named.split(",") if part.strip())
+
+
+def wanted_models(env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What the pool of this worker wants to be loaded, as whoever started the worker wrote it down."""
+    given = os.environ if env is None else env
+    return {name: given[name] for name in VARIABLES if name in given}
+
+
+def this_machine() -> str:
+    """Its name, in letters that an id may have."""
+    return _ODD.sub("-", socket.gethostname()).strip("-._:@+")[:128] or "machine"
 
 
 def _hidden(name: str, value: str) -> bool:

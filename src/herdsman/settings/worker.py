@@ -27,6 +27,9 @@ class WorkerSettings(Group):
     worker_id: OptionalText = Field(
         default=None, description="Id of the worker that this process is; the control loop sets it."
     )
+    worker_node_id: Annotated[OptionalText, DefaultText("the name of the machine")] = Field(
+        default=None, description="Name of the machine whose GPUs a worker reports."
+    )
     bootstrap_token: Secret = Field(
         default=None, description="Token that a new worker registers with, once; the control loop sets it."
     )

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Select, bindparam, exists, null, select, update
+from sqlalchemy import Select, and_, bindparam, exists, literal, null, or_, select, update
 
 from herdsman.core.model import Claim, ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.reasons import Reason
@@ -14,14 +14,25 @@ from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.jobs import seconds
 from herdsman.store.schema import jobs, workers
+from herdsman.store.schema_resources import holds
+
+TYPE_HOLD = "type:"
+_IN_FORCE = or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now", type_=holds.c.until.type))
+_POOL_HELD = exists(
+    select(holds.c.scope).where(
+        or_(holds.c.scope == "all", holds.c.scope == literal("pool:").concat(workers.c.pool)), _IN_FORCE
+    )
+)
+_TYPES_HELD = exists(select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), _IN_FORCE))
 
 FREE_WORKERS = Hot(
     lambda listed: (
-        select(workers.c.id, workers.c.pool)
+        select(workers.c.id, workers.c.pool, _TYPES_HELD.label("types_held"), workers.c.loaded_at)
         .where(
             workers.c.id.in_(listed),
             workers.c.status == WorkerState.ACTIVE.value,
             ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),
+            ~_POOL_HELD,
         )
         .order_by(workers.c.id)  # in one order, so that two batches cannot wait for each other
         .with_for_update(key_share=True)
@@ -29,34 +40,85 @@ FREE_WORKERS = Hot(
 )
 
 ACTIVE_WORKER = Hot(
-    select(workers.c.pool)
-    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerState.ACTIVE.value)
+    select(workers.c.id, workers.c.pool, _TYPES_HELD.label("types_held"), workers.c.loaded_at)
+    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerState.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
 
-_SevenColumns = Select[Any, Any, Any, Any, Any, Any, Any]
 
-_WAITING = select(
-    jobs.c.job_id,
-    jobs.c.claim_token,
-    jobs.c.type,
-    jobs.c.payload,
-    jobs.c.attempts,
-    jobs.c.timeout_s,
-    jobs.c.service_job_id,
-).where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+class Free(NamedTuple):
+    """A worker that may have jobs."""
+
+    worker_id: WorkerId
+    pool: PoolId
+    types_held: bool
+    """Somebody has stopped the jobs of some type."""
+    loaded_at: datetime | None
+    """When it last changed its model."""
 
 
-def _next(waiting: _SevenColumns) -> _SevenColumns:
+class Waiting(NamedTuple):
+    """A job that is about to be claimed; its row is locked."""
+
+    job_id: JobId
+    claim_token: int
+    type: str
+    payload: str
+    attempts: int
+    timeout_s: float | None
+    service_job_id: str | None
+    model: str | None
+    agent: str
+    gpu_memory_mb: int | None
+    concurrency_key: str | None
+    place: int
+    run_at: datetime
+    several: bool = False
+    """Jobs of other agents wait in its pool too."""
+
+    @property
+    def plain(self) -> bool:
+        """Who comes first may have it: it wants no model, and no key stands in its way."""
+        return self.model is None and self.concurrency_key is None
+
+
+WAITING = tuple(jobs.c[field] for field in Waiting._fields if field != "several")
+
+
+class Taking(NamedTuple):
+    """A job, and the slot of a worker that it goes to."""
+
+    job: Waiting
+    worker_id: WorkerId
+    slot: int
+
+
+_IN_POOL = (jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+
+
+def _agent_at(end: Any) -> Any:
+    return select(jobs.c.agent).where(*_IN_POOL).order_by(end).limit(1).scalar_subquery()
+
+
+_Query = Select[Any, *tuple[Any, ...]]
+_SEVERAL = (_agent_at(jobs.c.agent) != _agent_at(jobs.c.agent.desc())).label("several")
+_WAITING: _Query = select(*WAITING, _SEVERAL).where(*_IN_POOL)
+
+
+def _next(waiting: _Query) -> _Query:
     return waiting.order_by(jobs.c.place).limit(bindparam("b_limit")).with_for_update(skip_locked=True)
 
 
+# Only then the index gives them in order: an agent's jobs with models are looked for one model at a time.
+_HIS = and_(jobs.c.agent == bindparam("b_agent"), jobs.c.model.is_(None))
 NEXT_JOBS = Hot(_next(_WAITING))
 NEXT_OF_TYPES = Hot(lambda listed: _next(_WAITING.where(jobs.c.type.in_(listed))))
+NEXT_OF_AGENT = Hot(_next(_WAITING.where(_HIS)))
+NEXT_OF_AGENT_TYPES = Hot(lambda listed: _next(_WAITING.where(_HIS, jobs.c.type.in_(listed))))
 
 HELD_JOBS = Hot(
     lambda listed: (
-        select(*_WAITING.selected_columns, jobs.c.worker_id, jobs.c.claim_expires_at)
+        select(*WAITING, jobs.c.worker_id, jobs.c.claim_expires_at)
         .where(jobs.c.worker_id.in_(listed), jobs.c.cancel_requested_at.is_(None))
         .order_by(jobs.c.worker_id, jobs.c.slot)
         .with_for_update()
@@ -96,72 +158,63 @@ CLAIM = Hot(
 )
 
 
-def free_workers(tx: Tx, asking: Sequence[WorkerId]) -> list[tuple[WorkerId, PoolId]]:
-    """Those of `asking` that are active and hold no job; their rows stay locked until the end."""
-    return [(WorkerId(worker), PoolId(pool)) for worker, pool in tx.rows(FREE_WORKERS, {}, asking)]
+def free_workers(tx: Tx, asking: Sequence[WorkerId]) -> list[Free]:
+    """Those of `asking` that are active, hold no job and are not paused; their rows stay locked until the end."""
+    return [Free(*row) for row in tx.rows(FREE_WORKERS, {"b_now": tx.now()}, asking)]
 
 
-def take(
-    tx: Tx, pool: PoolId, takers: Sequence[WorkerId], ttl: timedelta, types: Sequence[str]
-) -> list[Claim]:
-    """The next jobs of a pool, one for each taker; one locked by another claimer is skipped.
-
-    Without `types` any job will do; with them, jobs of other types go on waiting.
-    """
-    return _take(tx, pool, [(worker, 0) for worker in takers], ttl, types)
-
-
-def take_slots(
-    tx: Tx, pool: PoolId, worker: WorkerId, slots: Sequence[int], ttl: timedelta, kind: str
-) -> list[Claim]:
-    """The rest of a batch: more jobs of one type for the same worker, each in a slot of its own."""
-    return _take(tx, pool, [(worker, slot) for slot in slots], ttl, [kind])
-
-
-def pool_of_active(tx: Tx, worker: WorkerId) -> PoolId | None:
+def active_worker(tx: Tx, worker: WorkerId) -> Free | None:
     """None when it may not have jobs; its row stays locked until the end."""
-    found = tx.rows(ACTIVE_WORKER, {"b_worker": worker})
-    return PoolId(found[0][0]) if found else None
+    found = tx.rows(ACTIVE_WORKER, {"b_worker": worker, "b_now": tx.now()})
+    return Free(*found[0]) if found else None
 
 
-def held(tx: Tx, asking: Sequence[WorkerId]) -> list[Claim]:
-    """What these workers hold already, as it was given to them."""
-    return [
-        _claim(
-            (job_id, token - 1, kind, payload, attempts - 1, timeout_s, service), WorkerId(worker), expires
-        )
-        for job_id, token, kind, payload, attempts, timeout_s, service, worker, expires in tx.rows(
-            HELD_JOBS, {}, asking
-        )
-    ]
+def next_jobs(
+    tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None
+) -> list[Waiting]:
+    """The first in line, locked; one locked by another claimer is skipped.
+
+    Without `types` any job will do; with them, jobs of other types go on waiting. Of an agent, only those without models.
+    """
+    wanted = {"b_pool": pool, "b_limit": limit, "b_agent": agent}
+    every, some = (NEXT_JOBS, NEXT_OF_TYPES) if agent is None else (NEXT_OF_AGENT, NEXT_OF_AGENT_TYPES)
+    return [Waiting(*row) for row in (tx.rows(some, wanted, types) if types else tx.rows(every, wanted))]
 
 
-def _take(
-    tx: Tx, pool: PoolId, places: Sequence[tuple[WorkerId, int]], ttl: timedelta, types: Sequence[str]
-) -> list[Claim]:
-    wanted = {"b_pool": pool, "b_limit": len(places)}
-    found = tx.rows(NEXT_OF_TYPES, wanted, types) if types else tx.rows(NEXT_JOBS, wanted)
-    if not found:
+def claim(tx: Tx, pool: PoolId, taking: Sequence[Taking], ttl: timedelta) -> list[Claim]:
+    if not taking:
         return []
     now = tx.now()
-    claims = [_claim(row, worker, now + ttl) for row, (worker, _) in zip(found, places, strict=False)]
-    rows = [_claim_values(claim, pool, slot, now) for claim, (_, slot) in zip(claims, places, strict=False)]
+    claims = [_claim(each.job, each.worker_id, now + ttl) for each in taking]
+    rows = [_claim_values(claim, pool, each.slot, now) for claim, each in zip(claims, taking, strict=True)]
     changed = tx.run(CLAIM, rows[0]) if len(rows) == 1 else tx.run_many(CLAIM, rows)
     assert changed == len(claims), "a locked pending job could not be claimed"
     return claims
 
 
-def _claim(row: Sequence[Any], worker: WorkerId, expires_at: datetime) -> Claim:
-    job_id, token, kind, payload, attempts, timeout_s, service_job_id = row
+def held(tx: Tx, asking: Sequence[WorkerId]) -> list[Claim]:
+    """What these workers hold already, as it was given to them."""
+    return [_held(row) for row in tx.rows(HELD_JOBS, {}, asking)]
+
+
+def _held(row: Sequence[Any]) -> Claim:
+    *waiting, worker, expires = row
+    job = Waiting(*waiting)
+    before = job._replace(claim_token=job.claim_token - 1, attempts=job.attempts - 1)
+    return _claim(before, WorkerId(worker), expires)
+
+
+def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
     return Claim(
-        key=ClaimKey(JobId(job_id), token + 1),
+        key=ClaimKey(JobId(job.job_id), job.claim_token + 1),
         worker_id=worker,
-        type=kind,
-        payload=json.loads(payload),
-        attempt=attempts + 1,
-        timeout=seconds(timeout_s),
+        type=job.type,
+        payload=json.loads(job.payload),
+        attempt=job.attempts + 1,
+        timeout=seconds(job.timeout_s),
         expires_at=expires_at,
-        service_job_id=service_job_id,
+        service_job_id=job.service_job_id,
+        model=job.model,
     )
 
 

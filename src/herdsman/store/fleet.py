@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, insert, or_, select, update
 
 from herdsman.core.errors import StaleWrite
 from herdsman.core.findings import Finding
 from herdsman.core.instances import Instance, InstanceRef
-from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WORKER, WorkerState
+from herdsman.store import models
 from herdsman.store.database import Tx
 from herdsman.store.reading import Record, record, values
-from herdsman.store.schema import cycles, fleets, instances, workers
+from herdsman.store.schema import cycles, fleets, instances, pools, workers
 from herdsman.store.workers import move, register
 
 LEADER = "leader"
@@ -30,10 +31,14 @@ class Intent:
     instance_name: str
     pool: PoolId
     provider: str
+    revision: int = 0
+    """The edition of the pool's model that it is started with."""
 
 
-def intend(tx: Tx, intent: Intent, policy: FleetPolicy) -> str:
-    """Take a place for one more worker, or say why there is none. The ceiling holds for any number of callers."""
+def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | None = None) -> str:
+    """Take a place for one more worker, or say why there is none. Both ceilings hold for any number of callers."""
+    if most_together is not None and _alive_together(tx) >= most_together:
+        return f"all pools together have {most_together} workers alive already"
     pool = _lock_pool(tx, intent.pool)
     if pool["stopped_by"] is not None:
         return str(pool["stopped_by"])
@@ -56,6 +61,8 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy) -> str:
         provider=intent.provider,
         instance_name=intent.instance_name,
     )
+    if intent.revision:
+        models.offer(tx, intent.worker_id, intent.revision)
     tx.execute(
         insert(instances).values(
             name=intent.instance_name,
@@ -68,6 +75,15 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy) -> str:
     )
     tx.execute(update(fleets).where(fleets.c.pool == intent.pool).values(last_scaled_at=tx.now()))
     return ""
+
+
+def _alive_together(tx: Tx) -> int:
+    """Ours in the pool `default` and in those that were asked for by name; nobody adds one before we are done."""
+    _lock_pool(tx, DEFAULT_POOL)
+    sharing = or_(workers.c.pool == DEFAULT_POOL, workers.c.pool.in_(select(pools.c.pool_id)))
+    living = [state.value for state in WORKER.live]
+    query = select(func.count()).select_from(workers).where(sharing, workers.c.status.in_(living))
+    return int(values(tx, query.where(workers.c.instance_name.is_not(None)))[0])
 
 
 def created_since(tx: Tx, pool: PoolId, span: timedelta) -> int:
@@ -114,6 +130,12 @@ def abandon(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
     tx.execute(update(instances).where(instances.c.worker_id == worker_id).values(ended_at=tx.now()))
 
 
+def call_off(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+    """It was not needed any more before it began: its machine is ended, and no failure is counted."""
+    move(tx, worker_id, WorkerState.ERROR, Reason.DRAINED, LEADER)
+    _change(tx, worker_id, {"error_code": why.code.value, "error_reason": why.text})
+
+
 def drain(tx: Tx, worker_id: WorkerId) -> None:
     move(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, LEADER)
 
@@ -122,6 +144,7 @@ def bury(tx: Tx, worker_id: WorkerId) -> None:
     """Its instance is paid for up to the first listing that lacked it; being sure of it takes longer."""
     absent = record(tx, select(workers.c.absent_since).where(workers.c.id == worker_id))
     move(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
+    models.forget(tx, worker_id)
     tx.execute(
         update(instances)
         .where(instances.c.worker_id == worker_id, instances.c.ended_at.is_(None))

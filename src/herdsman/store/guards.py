@@ -12,7 +12,7 @@ from typing import Literal
 
 from herdsman.core.machine import AnyMachine
 from herdsman.core.reasons import Reason
-from herdsman.core.states import HELD, JOB, MACHINES, JobState
+from herdsman.core.states import HELD, JOB, LEASE, MACHINES, JobState, LeaseState
 from herdsman.store.schema import in_states
 
 Event = Literal["INSERT", "UPDATE", "DELETE"]
@@ -47,7 +47,7 @@ Guard = Refuse | Write
 
 def all_guards() -> tuple[Guard, ...]:
     machines = (guard for machine in MACHINES for guard in _machine_guards(machine))
-    return (*machines, *_job_guards(), *_attempt_guards(), *_audit_guards())
+    return (*machines, *_job_guards(), *_attempt_guards(), *_lease_guards(), *_audit_guards())
 
 
 # An end state is left only by a person's requeue, which also makes every old claim stale (J6).
@@ -185,6 +185,25 @@ def _attempt_guards() -> Iterator[Guard]:
     }
     for name, (when, statement) in writes.items():
         yield Write(name=name, table=JOB.table, event="UPDATE", when=when, statement=statement)
+
+
+def _lease_guards() -> Iterator[Guard]:
+    """A worker's leases end with its last job, whoever ends it: a lease without a claim has no holder (L4, L5)."""
+    lost = in_states((Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS), "NEW.reason")
+    yield Write(
+        name="lease_follows_claim",
+        table=JOB.table,
+        event="UPDATE",
+        when=f"{in_states(HELD, 'OLD.status')} AND NOT ({in_states(HELD, 'NEW.status')})",
+        statement=(
+            f"UPDATE {LEASE.table} SET"
+            f" status = CASE WHEN {lost} THEN '{LeaseState.EXPIRED}' ELSE '{LeaseState.RELEASED}' END,"
+            f" reason = CASE WHEN {lost} THEN '{Reason.CLAIM_EXPIRED}' ELSE '{Reason.JOB_ENDED}' END,"
+            " actor = NEW.actor, version = version + 1, updated_at = NEW.updated_at, ended_at = NEW.updated_at"
+            f" WHERE worker_id = OLD.worker_id AND status = '{LeaseState.ACTIVE}'"
+            f" AND NOT EXISTS (SELECT 1 FROM {JOB.table} j WHERE j.worker_id = OLD.worker_id)"
+        ),
+    )
 
 
 def _moves(here: JobState, there: JobState) -> str:

@@ -118,9 +118,10 @@ jobs = Table(
     Index("ix_orchestrator_jobs_list", "created_at", "job_id"),
     Index("ix_orchestrator_jobs_list_state", "status", "created_at", "job_id"),
     Index("ix_orchestrator_jobs_finished", "finished_at"),
-    Index("ix_orchestrator_jobs_agent", "status", "agent", "pool", "place"),
+    # Whose turn it is, and the next of each model, are found by a few looks into it.
+    Index("ix_orchestrator_jobs_turn", "status", "pool", "agent", "model", "place"),
     Index("ix_orchestrator_jobs_key", "status", "concurrency_key"),
-    Index("ix_orchestrator_jobs_model", "status", "pool", "model"),
+    Index("ix_orchestrator_jobs_agent", "agent", "status"),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )

@@ -22,9 +22,21 @@ gpus = Table(
     Column("utilisation", Integer()),
     Column("processes", JsonText()),
     Column("measured_at", Instant(), nullable=False),
+    # The last measurement that found nothing on it but what leases and known outsiders explain.
+    Column("proven_at", Instant(), nullable=False),
     Column("lease_seq", BigInteger(), nullable=False, server_default=text("0")),
     Column("quarantined_at", Instant()),
     Column("quarantine_reason", name(255)),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
+worker_gpus = Table(
+    "worker_gpus",
+    metadata,
+    # Several workers may see one card; one of them reports it, all of them need it.
+    Column("worker_id", name(128), primary_key=True),
+    Column("uuid", name(64), primary_key=True, index=True),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )
@@ -103,17 +115,6 @@ concurrency = Table(
     metadata,
     # Locked by whoever gives out a job of the key, so that two cannot both take its last place.
     Column("key", name(128), primary_key=True),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
-)
-
-turns = Table(
-    "agent_turns",
-    metadata,
-    Column("pool", name(128), primary_key=True),
-    Column("agent", name(255), primary_key=True),
-    # Rises with each job that the agent gets in the pool; who has the lowest is next.
-    Column("turn", BigInteger(), nullable=False),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )

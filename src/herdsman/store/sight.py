@@ -13,6 +13,7 @@ from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import HELD, WORKER, JobState, WorkerState
+from herdsman.store import holds
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row, one_of
 from herdsman.store.jobs import seconds
@@ -41,6 +42,8 @@ _SEEN = (
     workers.c.end_asked_at,
     workers.c.absent_since,
     workers.c.cost_per_hour,
+    workers.c.revision,
+    workers.c.wanted_revision,
     _LAST_END.scalar_subquery().label("last_end"),
 )
 LIVING = Hot(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
@@ -124,7 +127,8 @@ def _failed_in_a_row(tx: Tx, policies: Sequence[FleetPolicy]) -> Mapping[str, in
 
 
 def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool, ...]:
-    queued = _count(tx, _queued())
+    held = holds.standing(tx)
+    queued = _count(tx, _queued(held.types))
     known = {row["pool"]: row for row in records(tx, select(fleets))}
     windows = {policy.failure_window for policy in policies.values()}
     failed = {
@@ -138,7 +142,8 @@ def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool,
             pool,
             policy,
             known.get(pool, {}),
-            queued=queued,
+            queued={} if held.pauses(pool) else queued,
+            drained=held.drained,
             failed=failed[policy.failure_window],
             promoted=promoted[policy.failure_window],
         )
@@ -146,12 +151,11 @@ def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool,
     )
 
 
-def _queued() -> Any:
-    return (
-        select(jobs.c.pool, func.count().label("count"))
-        .where(jobs.c.status == JobState.PENDING.value)
-        .group_by(jobs.c.pool)
-    )
+def _queued(held: frozenset[str]) -> Any:
+    """What is held waits for nobody: no worker is missing for it, and none is to blame that it waits."""
+    query = select(jobs.c.pool, func.count().label("count")).where(jobs.c.status == JobState.PENDING.value)
+    given = query.where(jobs.c.type.not_in(sorted(held))) if held else query
+    return given.group_by(jobs.c.pool)
 
 
 def _workers_since(column: Any, since: datetime) -> Any:
@@ -168,6 +172,7 @@ def _to_pool(
     row: Record,
     *,
     queued: Mapping[str, int],
+    drained: str | None,
     failed: Mapping[str, int],
     promoted: Mapping[str, int],
 ) -> SeenPool:
@@ -180,6 +185,7 @@ def _to_pool(
         last_scaled_at=row.get("last_scaled_at"),
         wait_until=row.get("wait_until"),
         stopped_by=row.get("stopped_by"),
+        drained=drained,
     )
 
 
@@ -197,7 +203,8 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
     """By position: there may be ten thousand of them."""
     (
         worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
-        ready, gpu_seen, gpu_fault, vram_at, promoted_at, end_asked_at, absent_since, cost_per_hour, last_end,
+        ready, gpu_seen, gpu_fault, vram_at, promoted_at, end_asked_at, absent_since, cost_per_hour,
+        revision, wanted_revision, last_end,
     ) = row  # fmt: skip
     mine = sorted(held.get(worker_id, ()), key=_moved)
     return SeenWorker(
@@ -221,6 +228,8 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         end_asked_at=end_asked_at,
         absent_since=absent_since,
         cost_per_hour=Decimal(str(cost_per_hour or 0)),
+        revision=revision,
+        wanted_revision=wanted_revision,
     )
 
 

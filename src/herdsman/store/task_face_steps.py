@@ -29,7 +29,10 @@ _IS_HELD = in_states(HELD, "j.status")
 
 
 def claim(say: Words, dialect: Dialect) -> str:
-    """The next job of the worker's pool, for a worker that is active and holds none; its id, or NULL."""
+    """The next job of the worker's pool, for a worker that is active and holds none; its id, or NULL.
+
+    How many jobs of a key may run is in the policy, which a function does not read: they are left to the API.
+    """
     expires, deadline = later(say, "p_ttl"), later(say, "v_timeout")
     return f"""
         SELECT p_worker, 0 INTO v_worker, v_slot;
@@ -41,6 +44,7 @@ def claim(say: Words, dialect: Dialect) -> str:
         IF v_pool IS NULL OR v_busy IS NOT NULL THEN RETURN NULL; END IF;
         SELECT j.job_id, j.claim_token, j.timeout_s INTO v_job, v_token, v_timeout FROM orchestrator_jobs j
             WHERE j.status = '{JobState.PENDING}' AND j.pool = v_pool
+            AND j.concurrency_key IS NULL AND NOT EXISTS ({_held_up(say)})
             ORDER BY j.place LIMIT 1 FOR UPDATE SKIP LOCKED;
         IF v_job IS NULL THEN RETURN NULL; END IF;
         SELECT {say.now}, CONCAT('sql:', v_worker) INTO v_now, v_actor;
@@ -48,6 +52,12 @@ def claim(say: Words, dialect: Dialect) -> str:
         {statement(claiming.CLAIM, dialect)};
         RETURN v_job;
     """
+
+
+def _held_up(say: Words) -> str:
+    """What somebody has paused: everything, the pool, or the type."""
+    scopes = "h.scope = 'all' OR h.scope = CONCAT('pool:', v_pool) OR h.scope = CONCAT('type:', j.type)"
+    return f"SELECT 1 FROM orchestrator_holds h WHERE ({scopes}) AND (h.until IS NULL OR h.until > {say.now})"
 
 
 def complete(say: Words, dialect: Dialect) -> str:

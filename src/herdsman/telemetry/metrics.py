@@ -1,9 +1,9 @@
 """The names of all metrics, and what they count. A name is public: dashboards and alarms are written with it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 JOBS = ("herdsman_jobs", "Jobs by status.", ("status",))
@@ -15,10 +15,34 @@ COST = ("herdsman_cost_per_hour", "What the running machines cost per hour.", ()
 LEADS = ("herdsman_leader", "1 when this replica leads.", ())
 STORE_UP = ("herdsman_database_up", "1 when the last look at the database succeeded.", ())
 LOOK_AGE = ("herdsman_look_age_seconds", "How old the numbers from the database are.", ())
-# The name that dashboards of the older orchestrator know the queue's depth by.
+HOLDS = ("herdsman_holds", "What people have paused or drained.", ("kind",))
+OVERDUE = (
+    "herdsman_claims_overdue",
+    "Jobs that should have been taken back from their workers long ago.",
+    (),
+)
+CYCLE_AGE = ("herdsman_cycle_age_seconds", "How long ago the last cycle of the control loop began.", ())
+UTILISATION = ("herdsman_gpu_utilisation_pct", "How busy a GPU is, in percent.", ("gpu_index", "node"))
+QUARANTINED = ("herdsman_gpus_quarantined", "GPUs that are not given out until a person has looked.", ())
+EXPIRED = ("herdsman_leases_expired_last_hour", "Leases that ran out within the last hour.", ())
+# The names that dashboards of the older orchestrator know these by.
 STREAM_DEPTH = ("gpu_orchestrator_job_queue_depth", "Jobs that could be claimed now.", ("stream",))
+LEASES = ("gpu_orchestrator_leases_active", "Leases that hold GPU memory.", ())
+FREE = ("gpu_orchestrator_leases_free", "GPUs that could be leased as a whole now.", ())
+POOLS = ("gpu_orchestrator_worker_pools_total", "Pools of workers.", ())
+POOL_WORKERS = ("gpu_orchestrator_worker_pool_workers", "Workers that live.", ("pool_id",))
+GPU_MEMORY = ("gpu_orchestrator_gpu_mem_used_pct", "Memory in use, in percent.", ("gpu_index", "node"))
+LATENCY = ("gpu_orchestrator_job_latency_seconds", "Time from the submission of a job to its end.", ("type",))
+BUS_UP = ("herdsman_streams_up", "1 when nothing is wrong with Redis.", ())
+STREAM_LENGTH = ("herdsman_stream_length", "Entries of a stream.", ("stream",))
+STREAM_PENDING = ("herdsman_stream_pending", "Entries that were delivered and not yet settled.", ("stream",))
+STREAM_EVENTS = ("herdsman_stream_events", "What was done with entries of streams.", ("event",))
+
+OTHER = "other"
+"""What stands for all labels beyond those that are shown."""
 
 Sample = tuple[tuple[str, ...], float]
+Spread = tuple[tuple[str, ...], list[tuple[str, float]], float]
 Gauged = tuple[str, str, tuple[str, ...]]
 
 
@@ -28,6 +52,31 @@ def gauge(of: Gauged, samples: Iterable[Sample]) -> Metric:
     for values, number in samples:
         family.add_metric(values, number)
     return family
+
+
+def counter(of: Gauged, samples: Iterable[Sample]) -> Metric:
+    name, meaning, labels = of
+    family = CounterMetricFamily(name, meaning, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, number)
+    return family
+
+
+def histogram(of: Gauged, samples: Iterable[Spread]) -> Metric:
+    """Each with its buckets, which count up, and the sum of all."""
+    name, meaning, labels = of
+    family = HistogramMetricFamily(name, meaning, labels=labels)
+    for values, buckets, total in samples:
+        family.add_metric(values, buckets, total)
+    return family
+
+
+def bounded(counted: Mapping[str, float], most: int) -> list[Sample]:
+    """The largest, and the others as one: a name that users choose must not make series without end."""
+    ordered = sorted(counted.items(), key=lambda each: (-each[1], each[0]))
+    shown = [((name,), number) for name, number in ordered[:most]]
+    rest = [number for _, number in ordered[most:]]
+    return [*shown, ((OTHER,), sum(rest))] if rest else shown
 
 
 class Metrics:
@@ -62,7 +111,26 @@ class Metrics:
         self.waiting = Gauge(
             "herdsman_claims_waiting", "Workers that wait for a job here.", registry=self.registry
         )
+        self.admission = Counter(
+            "herdsman_admission",
+            "Jobs that were submitted: accepted, deferred, rerouted or rejected, and by which limit.",
+            ("decision", "code"),
+            registry=self.registry,
+        )
+        self.leases = Counter(
+            "herdsman_lease_answers",
+            "Requests for leases: granted, denied, or in shadow mode overruled; and why.",
+            ("outcome", "reason"),
+            registry=self.registry,
+        )
         self.streams = Gauge("herdsman_event_streams", "Open streams of events.", registry=self.registry)
+
+    def leased(self, outcome: object) -> None:
+        """A lease, or the refusal of one; a request that waits is tried, and counted, more than once."""
+        refusal, overruled = getattr(outcome, "reason", ""), getattr(outcome, "overruled", None)
+        kind = "granted" if hasattr(outcome, "token") else "denied"
+        code = overruled or ("" if kind == "granted" else str(refusal))
+        self.leases.labels("overruled" if overruled else kind, code).inc()
 
     def add(self, collector: Collector) -> None:
         self.registry.register(collector)

@@ -71,12 +71,12 @@ class Door:
 
     def _submit(self, request: httpx.Request) -> httpx.Response:
         (done,) = self._desk.submit([JobIn.model_validate_json(request.content).new_job()])
-        return _said(SubmittedOut(job_id=done.job_id, created=done.created), 201 if done.created else 200)
+        return _said(SubmittedOut.of(done), 201 if done.created else 200)
 
     def _submit_many(self, request: httpx.Request) -> httpx.Response:
         sent = JobsIn.model_validate_json(request.content).jobs
         done = self._desk.submit([each.new_job() for each in sent])
-        jobs = tuple(SubmittedOut(job_id=each.job_id, created=each.created) for each in done)
+        jobs = tuple(SubmittedOut.of(each) for each in done)
         return _said(SubmittedManyOut(jobs=jobs), 201)
 
     def _list(self, params: httpx.QueryParams) -> httpx.Response:

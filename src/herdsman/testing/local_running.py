@@ -50,6 +50,7 @@ def _context(queue: MemoryQueue, claim: Claim, places: ExitStack) -> JobContext:
         type=claim.type,
         payload=claim.payload,
         attempt=claim.attempt,
+        model=claim.model,
         deadline=None if seconds is None else time.monotonic() + seconds,
         place=place,
         link=_Line(queue, claim.key),
@@ -101,7 +102,7 @@ class _Line:
             lines = tuple(str(word["log"]).splitlines()) or ("",)
             logs[self._key] = LogLines(first=self._lines, lines=lines)
             self._lines += len(lines)
-        else:
+        elif "progress" in word:
             progress[self._key] = Progress(done=word["progress"], note=word["note"])
         self._queue.beat(Pulse(keys=(self._key,), logs=logs, progress=progress))
 

@@ -213,4 +213,5 @@ def claim_of(job: MemoryJob) -> Claim:
         timeout=job.new.timeout,
         expires_at=job.expires_at,
         service_job_id=None,
+        model=job.new.model,
     )

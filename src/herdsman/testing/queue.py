@@ -18,6 +18,7 @@ from herdsman.core.work import (
     Exchange,
     Failed,
     GivenBack,
+    Load,
     LogLines,
     Orders,
     Pulse,
@@ -47,6 +48,11 @@ class MemoryQueue:
         self.after: Fault = lambda _: None
         self.words: list[str] = []
         self.reports: list[GpuReport] = []
+        self.models: tuple[str, ...] = ()
+        self.revision = 0
+        self.trouble: str | None = None
+        self.load: Load | None = None
+        """What the worker has to serve; it is told until it does."""
         self.draining = False
         self.dismissed = False
         self.left = False
@@ -78,6 +84,7 @@ class MemoryQueue:
         self._enter("beat")
         with self.jobs.changed:
             self.jobs.sweep()
+            self._note(pulse)
             if pulse.report is not None:
                 self.reports = [*self.reports[-99:], pulse.report]
             held = {key: job for key in pulse.keys if (job := self._held(key)) is not None}
@@ -91,6 +98,7 @@ class MemoryQueue:
                 drain=self.draining,
                 cancel=frozenset(key for key, job in held.items() if job.cancel_requested),
                 lost={key: _stale(key, "keep") for key in pulse.keys if key not in held},
+                load=self._order(),
             )
         return self._answer("beat", orders)
 
@@ -125,10 +133,19 @@ class MemoryQueue:
             self.draining = True
             self.jobs.changed.notify_all()
 
+    def _note(self, pulse: Pulse) -> None:
+        self.models = self.models if pulse.models is None else pulse.models
+        self.revision = self.revision if pulse.revision is None else pulse.revision
+        self.trouble = pulse.trouble
+
+    def _order(self) -> Load | None:
+        return self.load if self.load is not None and self.load.revision > self.revision else None
+
     def _next(self, ask: Ask) -> list[Claim]:
         if self.draining or self.dismissed:
             return []
         self.jobs.sweep()
+        self.models = ask.models
         held = self.jobs.held_by(self.worker_id)
         if held and ask.resume:
             return [claim_of(job) for job in held if not job.cancel_requested]

@@ -12,5 +12,10 @@ def new_job_id() -> JobId:
     return JobId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}")
 
 
+def new_lease_token() -> str:
+    """Nobody can guess it: to know it is to hold the lease."""
+    return secrets.token_hex(20)
+
+
 def new_worker_id() -> WorkerId:
     return WorkerId(f"gpu-{time.time_ns() // 1_000_000_000}-{uuid4()}")

@@ -243,6 +243,7 @@ class PulseIn(Request):
     report: ReportIn | None = None
     models: Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS)] | None = None
     revision: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    trouble: str | None = Field(default=None, max_length=1000)
 
     @staticmethod
     def of(pulse: Pulse) -> "PulseIn":
@@ -251,6 +252,7 @@ class PulseIn(Request):
             report=None if pulse.report is None else ReportIn.of(pulse.report),
             models=pulse.models,
             revision=pulse.revision,
+            trouble=pulse.trouble,
         )
 
     def pulse(self) -> Pulse:
@@ -259,6 +261,7 @@ class PulseIn(Request):
             report=None if self.report is None else self.report.report(),
             models=self.models,
             revision=self.revision,
+            trouble=self.trouble,
             progress={
                 each.key(): Progress(done=each.done, note=each.note)
                 for each in self.holding

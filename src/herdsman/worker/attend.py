@@ -8,13 +8,14 @@ from typing import Any
 
 from herdsman.core.model import Claim, ClaimKey, Failure
 from herdsman.core.retry import FailureClass
-from herdsman.core.work import Done, Ending, Failed, GivenBack, Progress
+from herdsman.core.work import Done, Ending, Failed, GivenBack, Load, Progress
 from herdsman.ports import Clock
 from herdsman.worker.child import Child, Exit
 from herdsman.worker.errands import Errands
 from herdsman.worker.failures import CANCELLED
 from herdsman.worker.keeper import Keeper
 from herdsman.worker.logs import MOST_BYTES, MOST_LINES, LogBook, split_lines
+from herdsman.worker.models import Models
 from herdsman.worker.registry import HandlerSpec
 from herdsman.worker.warm import Warm
 from herdsman.worker.watch import Leaving, Limits, Stop, must_stop
@@ -64,16 +65,20 @@ class Attendant:
         self.keeper.hold({key: task.book for key, task in tasks.items()}, claimed_at)
         if not warm.check() or (child := warm.child) is None:
             return [GivenBack(key, "the handler's process had ended before the job began") for key in tasks]
-        self._begin(tasks, spec, child)
-        culprit = self._attend(tasks, spec, child)
+        warm.models.begin(claim.model for claim in claims)
+        self._begin(tasks, spec, child, warm.load)
+        culprit = self._attend(tasks, spec, child, warm.models)
         child.print_to(None)
         how = None
         if child.ended():
             how = warm.bury()
         else:
             child.tidy()
+        endings = [_ending(task, how, culprit) for task in tasks.values()]
+        if not any(isinstance(each, Done) for each in endings):
+            warm.models.undo()
         warm.served(len(tasks))
-        return [_ending(task, how, culprit) for task in tasks.values()]
+        return endings
 
     def _tasks(self, claims: Sequence[Claim]) -> dict[ClaimKey, Task]:
         now, share = self.clock.monotonic(), len(claims)
@@ -86,7 +91,7 @@ class Attendant:
             for claim in claims
         }
 
-    def _begin(self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child) -> None:
+    def _begin(self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child, load: Load) -> None:
         self._runs += 1
         self._spoke_at = self.clock.monotonic()
         books = [task.book for task in tasks.values()]
@@ -97,20 +102,24 @@ class Attendant:
                 book.add(lines)
 
         child.print_to(write)
-        jobs = [_job(task, child.workspace(f"{self._runs}-{n}")) for n, task in enumerate(tasks.values())]
+        jobs = [
+            _job(task, load, child.workspace(f"{self._runs}-{n}")) for n, task in enumerate(tasks.values())
+        ]
         child.send({"run": self._runs, "type": spec.type, "jobs": jobs})
 
-    def _attend(self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child) -> Stop | None:
+    def _attend(
+        self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child, models: Models
+    ) -> Stop | None:
         """Until each has said its last word, or the process is gone; why it was killed, if it was."""
         by_id = {str(task.claim.key.job_id): task for task in tasks.values()}
         killed: Stop | None = None
         while not child.ended():
-            self._hear(child, by_id, TICK.total_seconds())
+            self._hear(child, by_id, models, TICK.total_seconds())
             at_work = [task for task in tasks.values() if task.word is None]
             if not at_work:
                 return None
             killed = killed or self._judge_all(at_work, spec, child)
-        self._hear(child, by_id, 0)  # what it had said before it ended still counts
+        self._hear(child, by_id, models, 0)  # what it had said before it ended still counts
         return killed
 
     def _judge_all(self, at_work: Sequence[Task], spec: HandlerSpec, child: Child) -> Stop | None:
@@ -147,8 +156,9 @@ class Attendant:
         self.say(f"job {task.claim.key.job_id} is stopped: {stop.value}")
         child.send({"run": self._runs, "cancel": task.claim.key.job_id})
 
-    def _hear(self, child: Child, by_id: Mapping[str, Task], wait_s: float) -> None:
+    def _hear(self, child: Child, by_id: Mapping[str, Task], models: Models, wait_s: float) -> None:
         for answer in child.listen(wait_s):
+            models.hear(answer)
             if "nonsense" in answer:
                 for task in by_id.values():
                     task.word = task.word or {"failure": "user_error", "error": answer["nonsense"]}
@@ -177,14 +187,19 @@ class Attendant:
             self.keeper.note_progress(key, Progress(done=float(done), note=text))
 
 
-def _job(task: Task, workspace: str) -> dict[str, object]:
+def _job(task: Task, load: Load, workspace: str) -> dict[str, object]:
     claim = task.claim
+    # An adapter goes with the model it was made for: a job that names another one has none.
+    fits = claim.model in (None, load.model)
     return {
         "job_id": claim.key.job_id,
         "payload": claim.payload,
         "attempt": claim.attempt,
         "seconds": None if claim.timeout is None else claim.timeout.total_seconds(),
         "workspace": workspace,
+        "model": claim.model or load.model,
+        "adapter": load.adapter if fits else None,
+        "variant": load.variant if fits else None,
     }
 
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from secrets import token_hex
 from typing import Any, Protocol
 
 from herdsman.worker.line import Line
-from herdsman.worker.memory import group_memory_mb, kernel_kills
+from herdsman.worker.memory import group_memory_mb, is_alone, kernel_kills
 from herdsman.worker.orphans import MARK, Orphans
 from herdsman.worker.output import Output, Sink
 from herdsman.worker.registry import Sources
@@ -26,6 +27,8 @@ Answer = Mapping[str, Any]
 
 MOST_IDLE_LINES = 1_000
 _ENDING_S = 1.0
+_GROUP_ENDS_S = 10.0
+_GROUP_LOOK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ class HandlerChild:
             select.select([self._pidfd], [], [], grace_s)
         by_itself = self.ended()
         self._kill_group()  # what the handler started ends with it
+        self._wait_for_group()
         status = self._popen.wait()
         self._orphans.end()
         os.close(self._pidfd)
@@ -185,6 +189,15 @@ class HandlerChild:
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def _wait_for_group(self) -> None:
+        """Its GPU is free only when all of it is gone, and a driver may take its time. Its leader is not reaped yet."""
+        select.select([self._pidfd], [], [], _GROUP_ENDS_S)
+        for _ in range(int(_GROUP_ENDS_S / _GROUP_LOOK_S)):
+            if is_alone(self.pid):
+                return
+            time.sleep(_GROUP_LOOK_S)
+        self._say(f"processes of a handler live on {_GROUP_ENDS_S:.0f} seconds after they were killed")
 
     def _print_idle(self, lines: Sequence[str]) -> None:
         for line in lines[: MOST_IDLE_LINES - self._idle_lines]:

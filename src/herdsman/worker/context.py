@@ -10,6 +10,9 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 from weakref import finalize
 
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.request import check_model
+
 
 class UserError(Exception):
     """The job can never succeed as it is: it is not tried again."""
@@ -61,6 +64,11 @@ class JobContext:
     payload: Any = field(default_factory=dict[str, Any])
     job_id: str = "job"
     attempt: int = 1
+    model: str | None = None
+    """What the job names to run with, else the model of its pool."""
+    adapter: str | None = None
+    """That of its pool; None for a job that names another model."""
+    variant: str | None = None
     deadline: float | None = None
     """When its time is up, on `time.monotonic()`; None when it has no timeout."""
     place: Path | None = None
@@ -106,3 +114,46 @@ class JobContext:
     def save_checkpoint(self, value: object) -> None:
         """JSON for the next attempt, should this one not come to its end; it replaces what was there."""
         self.link.ask(self.job_id, {"checkpoint": "put", "value": value})
+
+    def loaded(self, *models: str) -> None:
+        """This process has these loaded from now on, until it says otherwise: jobs that name them come here first."""
+        self.link.tell(self.job_id, {"loaded": _checked(models)})
+
+    def unloaded(self, *models: str) -> None:
+        self.link.tell(self.job_id, {"unloaded": _checked(models)})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Setup:
+    """What a handler's process is started for, before its first job."""
+
+    model: str | None = None
+    """The model of its pool."""
+    adapter: str | None = None
+    variant: str | None = None
+    preload: tuple[str, ...] = ()
+    """Further models that its pool wants before the first job."""
+    revision: int = 0
+    """The edition of all this; it rises when the pool is told to serve something else."""
+    link: Link = field(default_factory=Alone)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All of them, the model first. They count as loaded once every setup has returned."""
+        return tuple(dict.fromkeys([each for each in (self.model, *self.preload) if each is not None]))
+
+    def loaded(self, *models: str) -> None:
+        """These are loaded too."""
+        self.link.tell("", {"loaded": _checked(models)})
+
+    def unloaded(self, *models: str) -> None:
+        self.link.tell("", {"unloaded": _checked(models)})
+
+
+def _checked(models: tuple[str, ...]) -> list[str]:
+    for each in models:
+        try:
+            check_model("model", each)
+        except InvalidRequest as error:
+            raise ValueError(str(error)) from None
+    return list(models)

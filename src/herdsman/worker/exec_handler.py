@@ -41,13 +41,22 @@ def _run(words: list[str], job: JobContext) -> object:
 
 
 def _started(argv: list[str], payload: Any, job: JobContext) -> "subprocess.Popen[bytes]":
-    named = {"JOB_ID": job.job_id, "JOB_ATTEMPT": str(job.attempt), "JOB_WORKSPACE": str(job.workspace)}
     try:
         return subprocess.Popen(  # noqa: S603  no shell; the operator wrote the command
-            argv, stdin=payload, stdout=subprocess.PIPE, env=os.environ | named
+            argv, stdin=payload, stdout=subprocess.PIPE, env=os.environ | _named(job)
         )
     except OSError as error:
         raise TryAgain(f"the command {argv[0]!r} could not be started: {error}") from error
+
+
+def _named(job: JobContext) -> dict[str, str]:
+    told = {"JOB_MODEL": job.model, "JOB_ADAPTER": job.adapter, "JOB_VARIANT": job.variant}
+    return {
+        "JOB_ID": job.job_id,
+        "JOB_ATTEMPT": str(job.attempt),
+        "JOB_WORKSPACE": str(job.workspace),
+        **{name: value for name, value in told.items() if value is not None},
+    }
 
 
 def _listen(process: "subprocess.Popen[bytes]", job: JobContext) -> bytes:

@@ -1,7 +1,7 @@
 """What a worker's GPUs are and how full: asked of the driver in a thread of its own, since a broken one hangs."""
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from threading import Event, Lock, Thread
@@ -13,24 +13,25 @@ from herdsman.ports import Clock
 FAKE_MEMORY_MB = 24_576
 MOST_PROCESSES = 100
 _MB = 1024 * 1024
+_LONGEST_OWNER = 40
 
 T = TypeVar("T")
 
 Look = Callable[[], GpuReport]
 
 
-def fake_gpus(count: int) -> Look:
-    """For a machine without GPUs: they are there, empty and well."""
+def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = None) -> Look:
+    """For a machine without GPUs: they are there, empty and well. Each owner has its own, at the places it was given."""
     devices = tuple(
         GpuDevice(
             index=index,
-            uuid=f"FAKE-GPU-{index}",
+            uuid=f"FAKE-{owner[-_LONGEST_OWNER:]}-{index}",
             name="Fake GPU",
             total_mb=FAKE_MEMORY_MB,
             used_mb=0,
             utilisation=0,
         )
-        for index in range(count)
+        for index in _places(count, given)
     )
     report = GpuReport(
         ready=True,
@@ -40,6 +41,16 @@ def fake_gpus(count: int) -> Look:
         devices=devices,
     )
     return lambda: report
+
+
+def _places(count: int, given: Sequence[str] | None) -> Sequence[int]:
+    numbers = [int(each) for each in given or () if each.isascii() and each.isdecimal()]
+    return numbers if len(numbers) == count else range(count)
+
+
+def on_node(node: str, look: Look) -> Look:
+    """The same, with the name of the machine that they are in."""
+    return lambda: replace(look(), node=node)
 
 
 def unseen_gpus() -> GpuReport:
@@ -52,6 +63,8 @@ class Nvml:
     """NVIDIA's own library; only the GPUs that CUDA would show this process, by index or by UUID."""
 
     visible: Sequence[str] | None = None
+    own: Callable[[], Collection[int] | None] = lambda: None
+    """The worker's own processes, as the driver numbers them; None where nobody knows."""
 
     def __call__(self) -> GpuReport:
         try:
@@ -70,7 +83,8 @@ class Nvml:
             nvml.nvmlShutdown()
 
     def _measure(self, nvml: Any) -> GpuReport:
-        devices = tuple(_device(nvml, handle) for handle in self._handles(nvml))
+        own = self.own()
+        devices = tuple(_device(nvml, handle, own) for handle in self._handles(nvml))
         if not devices:
             return GpuReport(ready=False, seen=False)
         return GpuReport(
@@ -92,8 +106,9 @@ class Nvml:
         ]
 
 
-def _device(nvml: Any, handle: Any) -> GpuDevice:
+def _device(nvml: Any, handle: Any, own: Collection[int] | None) -> GpuDevice:
     memory = _memory(nvml, handle)
+    processes = _or_none(nvml, lambda: _processes(nvml, handle))
     return GpuDevice(
         index=nvml.nvmlDeviceGetIndex(handle),
         uuid=_words(nvml.nvmlDeviceGetUUID(handle)),
@@ -101,8 +116,15 @@ def _device(nvml: Any, handle: Any) -> GpuDevice:
         total_mb=memory.total // _MB,
         used_mb=memory.used // _MB,
         utilisation=_or_none(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-        processes=_or_none(nvml, lambda: _processes(nvml, handle)) or (),
+        processes=(processes or ())[:MOST_PROCESSES],
+        own_mb=None if processes is None or own is None else _memory_of(own, processes),
     )
+
+
+def _memory_of(own: Collection[int], processes: Sequence[tuple[int, int | None]]) -> int | None:
+    """None where the driver names one of ours and not its memory."""
+    ours = [memory for pid, memory in processes if pid in own]
+    return None if None in ours else sum(each for each in ours if each is not None)
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
@@ -113,7 +135,7 @@ def _memory(nvml: Any, handle: Any) -> Any:
 
 def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int | None], ...]:
     """Inside a container the driver may hide others, or their memory."""
-    found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)[:MOST_PROCESSES]
+    found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     return tuple(
         (each.pid, None if each.usedGpuMemory is None else each.usedGpuMemory // _MB) for each in found
     )

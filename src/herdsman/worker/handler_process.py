@@ -19,12 +19,13 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
+from herdsman.core.loading import from_variables
 from herdsman.core.model import Failure
 from herdsman.worker import failures
 from herdsman.worker.channel import Channel
-from herdsman.worker.context import JobContext
+from herdsman.worker.context import JobContext, Setup
 from herdsman.worker.memory import limited_to
-from herdsman.worker.registry import Handler, Sources, load
+from herdsman.worker.registry import Handler, Sources, load, prepare
 
 _PR_SET_PDEATHSIG = 1
 
@@ -69,11 +70,25 @@ def _loaded(channel: Channel, given: dict[str, Any]) -> dict[str, Handler]:
     sources = Sources(**lists, installed=given["installed"])
     sys.path[:0] = sources.paths
     try:
-        return load(sources)
+        handlers = load(sources)
+        prepare(handlers.values(), _setup(channel))
     except BaseException as error:
         with suppress(OSError):
             channel.send({"broken": str(error)[: failures.LONGEST_ERROR]})
         raise
+    return handlers
+
+
+def _setup(channel: Channel) -> Setup:
+    wanted = from_variables(os.environ)
+    return Setup(
+        model=wanted.model,
+        adapter=wanted.adapter,
+        variant=wanted.variant,
+        preload=wanted.preload,
+        revision=wanted.revision,
+        link=channel,
+    )
 
 
 def _keep_what_is_loaded() -> None:
@@ -106,6 +121,9 @@ def _context(channel: Channel, order: dict[str, Any], given: dict[str, Any]) -> 
         type=order["type"],
         payload=given["payload"],
         attempt=given["attempt"],
+        model=given.get("model"),
+        adapter=given.get("adapter"),
+        variant=given.get("variant"),
         deadline=None if seconds is None else time.monotonic() + seconds,
         place=Path(given["workspace"]),
         link=channel,

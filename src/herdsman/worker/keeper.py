@@ -12,6 +12,7 @@ from herdsman.core.model import ClaimKey
 from herdsman.core.work import LogLines, Orders, Progress, Pulse
 from herdsman.ports import Clock, WorkQueue
 from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
+from herdsman.worker.models import Standing
 from herdsman.worker.watch import Heard
 
 _MOST_FLUSHES = 100
@@ -25,12 +26,17 @@ class Keeper:
         interval: timedelta,
         report: Callable[[], GpuReport | None],
         say: Callable[[str], None],
+        standing: Callable[[], Standing] = Standing,
     ) -> None:
         self._queue = queue
         self._clock = clock
         self._interval = interval
         self._report = report
         self._say = say
+        self._standing = standing
+        self._telling = Standing()
+        self._told: Standing | None = None
+        """The last one that arrived."""
         self._lock = Lock()
         self._one_at_a_time = Lock()
         self._stopping = Event()
@@ -134,9 +140,20 @@ class Keeper:
             keys = tuple(key for key in self._books if key not in self._heard.lost)
             progress = {key: self._progress[key] for key in keys if key in self._progress}
             books = {key: self._books[key] for key in keys}
-        return Pulse(keys=keys, report=self._report(), progress=progress, logs=_pieces(books))
+        now, told = self._standing(), self._told
+        self._telling = now
+        return Pulse(
+            keys=keys,
+            report=self._report(),
+            progress=progress,
+            logs=_pieces(books),
+            models=now.models if told is None or told.changes != now.changes else None,
+            revision=now.revision if told is None or told.revision != now.revision else None,
+            trouble=now.trouble,
+        )
 
     def _accepted(self, pulse: Pulse, sent: float, orders: Orders) -> None:
+        self._told = self._telling
         with self._lock:
             recovered, self._silent = self._silent, False
             for key, piece in pulse.logs.items():
@@ -157,6 +174,7 @@ class Keeper:
                     **{key: why for key, why in orders.lost.items() if key in held},
                 },
                 drain=self._heard.drain or orders.drain,
+                load=orders.load,
             )
         if recovered:
             self._say("heartbeats are accepted again")

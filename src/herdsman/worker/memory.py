@@ -11,6 +11,7 @@ from pathlib import Path
 
 _MB = 1024 * 1024
 _PROC = Path("/proc")
+_DEAD = frozenset("ZXx")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -38,6 +39,12 @@ def members(group: int, proc: Path = _PROC) -> Iterator[int]:
     for entry in proc.iterdir():
         if entry.name.isdecimal() and (stat := read_stat(int(entry.name), proc)) and int(stat[2]) == group:
             yield int(entry.name)
+
+
+def is_alone(leader: int, proc: Path = _PROC) -> bool:
+    """Whether nobody of its group lives but the leader itself; the dead who wait to be reaped hold nothing."""
+    others = [pid for pid in members(leader, proc) if pid != leader]
+    return not any((stat := read_stat(pid, proc)) and stat[0] not in _DEAD for pid in others)
 
 
 def read_stat(pid: int, proc: Path = _PROC) -> list[str] | None:

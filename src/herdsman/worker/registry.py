@@ -7,12 +7,13 @@ A package names its handlers in its own metadata, as a function or as a module o
 """
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, TypeVar
 
+from herdsman.worker.context import Setup
 from herdsman.worker.demo import demo
 from herdsman.worker.exec_handler import command_handler
 
@@ -21,7 +22,9 @@ LARGEST_BATCH = 100
 LONGEST_LINGER_MS = 10_000
 LONGEST_TYPE = 64
 _MARK = "__herdsman_handler__"
+_SETUP = "__herdsman_setup__"
 
+Prepare = Callable[[Setup], object]
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
@@ -44,6 +47,7 @@ class HandlerSpec:
 class Handler:
     spec: HandlerSpec
     run: Callable[[Any], object]
+    setup: Prepare | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +73,13 @@ def handler(
     linger_ms: int = 0,
     stall_seconds: float | None = None,
     memory_limit_mb: int | None = None,
+    setup: Prepare | None = None,
 ) -> Callable[[Function], Function]:
     """Marks a function as the handler of a type of jobs.
 
     With `batch` above 1 it gets a list of up to so many `JobContext`s and returns a list of results in their
-    order. Nothing is registered by the mark alone: a worker is told which modules to load.
+    order. `setup` is called once in each process, before its first job and only once for all handlers that name
+    it: the place to load models. Nothing is registered by the mark alone: a worker is told which modules to load.
     """
     spec = HandlerSpec(
         type=type,
@@ -86,6 +92,7 @@ def handler(
 
     def mark(function: Function) -> Function:
         setattr(function, _MARK, spec)
+        setattr(function, _SETUP, setup)
         return function
 
     return mark
@@ -149,9 +156,12 @@ def _named(origin: str, thing: object, name: str) -> Iterator[tuple[str, Handler
         if not marked:
             raise UnusableHandler(f"the module {origin!r} has no function with @handler: add it to one")
         for each in marked:
-            yield origin, Handler(spec=_spec(each), run=each)
+            yield origin, Handler(spec=_spec(each), run=each, setup=_setup(each))
     elif callable(thing):
-        yield origin, Handler(spec=_spec(thing) or HandlerSpec(type=name), run=thing)
+        yield (
+            origin,
+            Handler(spec=_spec(thing) or HandlerSpec(type=name), run=thing, setup=_setup(thing)),
+        )
     else:
         raise UnusableHandler(f"{origin!r} is a {type(thing).__name__}: a handler is a function")
 
@@ -159,6 +169,20 @@ def _named(origin: str, thing: object, name: str) -> Iterator[tuple[str, Handler
 def _spec(thing: object) -> Any:
     found = getattr(thing, _MARK, None)
     return found if isinstance(found, HandlerSpec) else None
+
+
+def _setup(thing: object) -> Prepare | None:
+    return getattr(thing, _SETUP, None) if _spec(thing) else None
+
+
+def prepare(handlers: Iterable[Handler], setup: Setup) -> None:
+    """Each setup once. Only for the handler's own process: this runs user code."""
+    for each in dict.fromkeys(handler.setup for handler in handlers if handler.setup is not None):
+        try:
+            each(setup)
+        except Exception as error:
+            name = getattr(each, "__qualname__", repr(each))
+            raise UnusableHandler(f"the setup {name} failed: {error!r}") from error
 
 
 def _command(text: str) -> Iterator[tuple[str, Handler]]:

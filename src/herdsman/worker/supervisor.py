@@ -102,11 +102,12 @@ class Supervisor:
 
     def _serve(self) -> Parted:
         while (parted := self._parting()) is None:
+            self.warm.follow(self.keeper.heard.load)
             was_ready = self.warm.ready
             if not self.warm.get_ready(TICK):
                 continue
             if not was_ready:
-                self.keeper.hurry()  # jobs may come from now on
+                self.keeper.hurry()  # jobs may come from now on, and a swap waits for this word
             claims, asked_at = self.claim()
             while claims:
                 claims, asked_at = self.work(claims, asked_at)
@@ -143,6 +144,7 @@ class Supervisor:
             most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
             begin=True,
             resume=self._unsure,
+            models=self.warm.models.names(),
         )
 
     def claim(self) -> tuple[Sequence[Claim], float]:
@@ -189,10 +191,14 @@ class Supervisor:
     def _fill_up(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """A batch that is not full waits a moment for the rest."""
         spec = self.warm.specs.get(claims[0].type)
-        if spec is None or not spec.linger_ms or len(claims) >= spec.batch:
+        if spec is None or not spec.linger_ms or len(claims) >= spec.batch or self._must_load():
             return claims
         more = Ask(
-            types=(spec.type,), most={spec.type: spec.batch - len(claims)}, beside=len(claims), begin=True
+            types=(spec.type,),
+            most={spec.type: spec.batch - len(claims)},
+            beside=len(claims),
+            begin=True,
+            models=self.warm.models.names(),
         )
         try:
             return [*claims, *self.queue.claim(more, timedelta(milliseconds=spec.linger_ms))]
@@ -227,11 +233,15 @@ class Supervisor:
         if not endings:
             return (), 0.0
         self.keeper.flush([ending.key for ending in endings])
-        more = last and self.warm.ready and self._parting() is None
+        more = last and self.warm.ready and not self._must_load() and self._parting() is None
         news = self._teller.tell(endings, self._ask() if more else None)
         self._unsure = news.unsure or (self._unsure and not more)
         claims = self._resumed(news.claims, news.asked_at) if news.resumed else news.claims
         return claims, news.asked_at
+
+    def _must_load(self) -> bool:
+        """No new job before that: the job at hand is the last with what is loaded now."""
+        return self.warm.is_behind(self.keeper.heard.load)
 
     def _leave(self) -> None:
         try:

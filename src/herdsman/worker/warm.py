@@ -5,18 +5,22 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 
+from herdsman.core.loading import NOTHING
+from herdsman.core.work import Load
 from herdsman.ports import Clock
 from herdsman.worker.child import Answer, Child, Exit
+from herdsman.worker.models import Models, Standing
 from herdsman.worker.registry import HandlerSpec, check_spec
 
 _MOST_FAILED_STARTS = 3
 _PAUSE = timedelta(seconds=1)
 _LAST_WORDS_S = 2.0
+_LONGEST_TROUBLE = 500
 
 
 @dataclass(kw_only=True)
 class Warm:
-    launch: Callable[[], Child]
+    launch: Callable[[Load], Child]
     clock: Clock
     say: Callable[[str], None]
     start_limit: timedelta = timedelta(minutes=10)
@@ -25,17 +29,42 @@ class Warm:
     """After so many jobs the process is replaced; 1 isolates each job."""
     fault: str | None = None
     """Why no process can be had."""
+    load: Load = NOTHING
+    """What the process has to have loaded."""
+    trouble: str | None = None
+    """Why the last order to load something else could not be followed."""
     child: Child | None = None
+    models: Models = field(default_factory=Models)
     specs: Mapping[str, HandlerSpec] = field(default_factory=dict[str, HandlerSpec])
     _launched_at: float = 0.0
     _failed: int = 0
-    _ever: bool = False
+    _served_load: Load | None = None
+    _refused: int = 0
     _served: int = 0
     _broken: str | None = None
 
     @property
     def ready(self) -> bool:
         return self.child is not None and bool(self.specs)
+
+    def standing(self) -> Standing:
+        served = self._served_load
+        revision = None if served is None else served.revision or None
+        models, changes = self.models.told()
+        return Standing(models=models, changes=changes, revision=revision, trouble=self.trouble)
+
+    def is_behind(self, order: Load | None) -> bool:
+        """Whether the order is a new one, and none that was tried in vain."""
+        return order is not None and order.revision > max(self.load.revision, self._refused)
+
+    def follow(self, order: Load | None) -> None:
+        """The process ends completely before the next one is started with the new load: both never share a GPU."""
+        if order is None or not self.is_behind(order):
+            return
+        self.say(f"revision {order.revision} is to be loaded: the handler's process is replaced")
+        self.close()
+        self.models.drop()
+        self.load, self._failed, self._broken = order, 0, None
 
     def get_ready(self, wait: timedelta) -> bool:
         """Whether jobs may come; after at most `wait`, unless a process has to be started first."""
@@ -74,6 +103,7 @@ class Warm:
         assert self.child is not None
         how = self.child.close(grace_s)
         self.child, self.specs, self._served = None, {}, 0
+        self.models.forget()
         return how
 
     def close(self) -> None:
@@ -81,11 +111,11 @@ class Warm:
             self.bury(_LAST_WORDS_S)
 
     def _launch(self) -> bool:
+        self._launched_at = self.clock.monotonic()
         try:
-            self.child = self.launch()
+            self.child = self.launch(self.load)
         except OSError as error:
             self._has_failed(f"no process could be started for handlers: {error}")
-        self._launched_at = self.clock.monotonic()
         return False
 
     def _late(self) -> bool:
@@ -96,16 +126,34 @@ class Warm:
             self._broken = str(answer["broken"])
         elif isinstance(answer.get("ready"), list):
             self.specs = _specs(answer["ready"])
-            self._ever, self._broken = True, None
+            self._has_started()
+        else:
+            self.models.hear(answer)
+
+    def _has_started(self) -> None:
+        self._served_load, self._broken = self.load, None
+        self.models.serve(self.load)
+        if self.load.revision > self._refused:
+            self.trouble = None
 
     def _has_failed(self, why: str) -> None:
         """A first start that fails will fail again; a later one may have met a full machine."""
         self._failed += 1
-        if not self._ever or self._failed >= _MOST_FAILED_STARTS:
+        before, enough = self._served_load, self._failed >= _MOST_FAILED_STARTS
+        if before is not None and before != self.load and (enough or self._late()):
+            self._go_back(before, why)
+        elif before is None or enough:
             self.fault = why
-            return
-        self.say(f"{why}; it is started again")
-        self.clock.sleep(_PAUSE)
+        else:
+            self.say(f"{why}; it is started again")
+            self.clock.sleep(_PAUSE)
+
+    def _go_back(self, before: Load, why: str) -> None:
+        """A load that cannot be had must not cost the pool its worker: it goes on with what it had, and says so."""
+        self.trouble = f"revision {self.load.revision} could not be loaded: {why}"[:_LONGEST_TROUBLE]
+        self.say(f"{self.trouble}; the worker goes back to what it had")
+        self._refused, self.load = self.load.revision, before
+        self._failed, self._broken = 0, None
 
 
 def _specs(given: list[Any]) -> dict[str, HandlerSpec]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import Enum
 
 from herdsman.core.model import ClaimKey
+from herdsman.core.work import Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,8 @@ class Heard:
     lost: Mapping[ClaimKey, str] = field(default_factory=dict[ClaimKey, str])
     """Claims that are no longer ours, and why."""
     drain: bool = False
+    load: Load | None = None
+    """What this worker has to serve, as the last beat had it."""
     dismissed: str | None = None
     """Why this worker is no longer wanted at all."""
 

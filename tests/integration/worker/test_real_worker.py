@@ -15,7 +15,7 @@ import pytest
 
 from herdsman.control.commands import cancel_job, find_job, move_worker, read_logs, submit_job
 from herdsman.control.services import Services
-from herdsman.core.model import Job, JobId, JobPolicy, NewJob, WorkerId
+from herdsman.core.model import DEFAULT_POOL, Job, JobId, JobPolicy, NewJob, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState, WorkerState
@@ -82,13 +82,19 @@ class RealWorker:
 
 
 @contextmanager
-def real_worker(url: str, place: Path, *before: str) -> Generator[RealWorker]:
+def real_worker(
+    url: str, place: Path, *before: str, pool: str = DEFAULT_POOL, **more: str
+) -> Generator[RealWorker]:
     usual = {"PATH": os.environ["PATH"], "HOME": str(place), "PYTHONPATH": str(ROOT)}
     here = {"DATABASE_URL": url, "LOCAL_STATE_DIR": str(place), MARK: str(place)}
     own = {"WORKER_MODULES": ",".join(MODULES), "WORKER_ID": place.name}
     with opened(url) as database, (place / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*before, *COMMAND], cwd=place, env={**usual, **here, **own, **QUICK}, stdout=log, stderr=log
+            [*before, *COMMAND, "--pool", pool],
+            cwd=place,
+            env={**usual, **here, **own, **QUICK, **more},
+            stdout=log,
+            stderr=log,
         )
         try:
             started = RealWorker(Services(database, JobPolicy(), new_job_id), place, process)

@@ -8,9 +8,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from herdsman.core.loading import to_variables
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.retry import RetryPolicy
 from herdsman.core.states import JobState
+from herdsman.core.work import Load
 from herdsman.ports import SystemClock
 from herdsman.settings.surroundings import harmless_environment
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
@@ -44,7 +46,12 @@ class Yard:
         self.queue = MemoryQueue(self.jobs)
         self.warm = Warm(launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=self.max_jobs)
         self.keeper = Keeper(
-            self.queue, self.clock, timedelta(milliseconds=50), lambda: None, self.said.append
+            self.queue,
+            self.clock,
+            timedelta(milliseconds=50),
+            lambda: None,
+            self.said.append,
+            self.warm.standing,
         )
         limits = Limits(
             self_fence=timedelta(seconds=25),
@@ -96,8 +103,9 @@ class Yard:
     def working(self, job_ids: Sequence[JobId]) -> bool:
         return all(self.jobs.job(each).progress is not None for each in job_ids)
 
-    def _launch(self) -> HandlerChild:
-        child = HandlerChild(self.sources, harmless_environment(), say=self.said.append)
+    def _launch(self, load: Load) -> HandlerChild:
+        environment = harmless_environment() | to_variables(load)
+        child = HandlerChild(self.sources, environment, say=self.said.append)
         self.children.append(child)
         return child
 

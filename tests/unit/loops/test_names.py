@@ -10,7 +10,7 @@ from herdsman import client
 from herdsman.worker import context, loops, registry
 
 CLIENT = {"AsyncClient", "AsyncJobHandle", "Client", "JobCancelled", "JobFailed", "JobHandle"}
-HANDLERS = {"Cancelled", "JobContext", "TryAgain", "UserError"}
+HANDLERS = {"Cancelled", "JobContext", "Setup", "TryAgain", "UserError"}
 HOMES: dict[str, object] = {
     **dict.fromkeys(set(loops.__all__) - {"Notifier"}, loops),  # systemd alone is spoken to by it
     **dict.fromkeys(CLIENT, client),

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from herdsman.core.model import JobId, JobPolicy, NewJob
+from herdsman.core.work import Load
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from herdsman.testing.runpod.clocks import ManualClock
@@ -100,12 +101,20 @@ class Bench:
         self.queue = MemoryQueue(self.jobs)
         self.said: list[str] = []
         self.children: list[FakeChild] = []
+        self.loads: list[Load] = []
         self.play = play
         self.first = READY
         self.each_tick: Callable[[], object] = self.beat
         self.ended_instance = 0
-        self.keeper = Keeper(self.queue, self.clock, timedelta(seconds=5), lambda: None, self.said.append)
         self.warm = Warm(launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=max_jobs)
+        self.keeper = Keeper(
+            self.queue,
+            self.clock,
+            timedelta(seconds=5),
+            lambda: None,
+            self.said.append,
+            self.warm.standing,
+        )
         self.supervisor = Supervisor(
             queue=self.queue,
             keeper=self.keeper,
@@ -139,7 +148,9 @@ class Bench:
     def child(self) -> FakeChild:
         return self.children[-1]
 
-    def _launch(self) -> FakeChild:
+    def _launch(self, load: Load) -> FakeChild:
+        assert all(child.closed for child in self.children), "two processes would share the GPU"
+        self.loads.append(load)
         child = FakeChild(self.clock, self.play, self.first)
         child.each_tick = self._tick
         self.children.append(child)

@@ -8,7 +8,7 @@ from herdsman.core.errors import StaleWrite
 from herdsman.core.model import Claim, Failure, JobId, NewJob, WorkerId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
-from herdsman.core.work import Ask, Done, Failed, GivenBack, LogLines, Progress, Pulse
+from herdsman.core.work import Ask, Done, Failed, GivenBack, Load, LogLines, Progress, Pulse
 from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from herdsman.testing.runpod.clocks import ManualClock
@@ -130,3 +130,21 @@ def test_many_at_once_get_each_job_once() -> None:
 
     assert sum(at_once(8, work)) == 200
     assert {job.token for job in place.jobs.all()} == {1}
+
+
+def test_a_worker_is_told_what_to_load_until_it_serves_it() -> None:
+    place = Place()
+    place.ann.load = Load(revision=2, model="b")
+    assert place.ann.beat(Pulse(models=("a",), revision=1)).load == place.ann.load
+    assert place.ann.beat(Pulse(trouble="no room")).load == place.ann.load
+    assert (place.ann.models, place.ann.revision, place.ann.trouble) == (("a",), 1, "no room")
+    assert place.ann.beat(Pulse(models=("b",), revision=2)).load is None
+    assert (place.ann.models, place.ann.revision, place.ann.trouble) == (("b",), 2, None)
+    assert place.bob.beat(Pulse()).load is None, "each worker has its own orders"
+
+
+def test_a_claim_names_the_model_of_its_job_and_an_ask_what_is_loaded() -> None:
+    place = Place()
+    place.jobs.submit(NewJob(type="demo", model="org/a"))
+    assert [each.model for each in place.ann.claim(Ask(begin=True, models=("org/a",)))] == ["org/a"]
+    assert place.ann.models == ("org/a",)

@@ -1,7 +1,9 @@
 """The small parts of a worker, each on plain values."""
 
 import gc
+import os
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,13 +13,16 @@ import pytest
 
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey, JobId
+from herdsman.core.request import NAME
+from herdsman.settings.surroundings import this_machine
 from herdsman.worker.child import Exit
 from herdsman.worker.context import Alone, Cancelled, JobContext, UserError
 from herdsman.worker.failures import kind
 from herdsman.worker.fitness import Free, Needs, judge
-from herdsman.worker.gpu import Nvml, fake_gpus
+from herdsman.worker.gpu import Nvml, fake_gpus, on_node
+from herdsman.worker.kin import descendants, own_processes
 from herdsman.worker.logs import LONGEST_LINE, LogBook, split_lines
-from herdsman.worker.memory import kernel_kills
+from herdsman.worker.memory import is_alone, kernel_kills
 from herdsman.worker.registry import Sources, UnusableHandler, handler, load
 from herdsman.worker.template import fill, split
 from herdsman.worker.watch import DeadMan, Heard, Leaving, Limits, Stop, must_stop
@@ -240,6 +245,20 @@ def test_fake_gpus_have_names_of_their_own() -> None:
     assert report.vram_total_mb == sum(each.total_mb for each in report.devices)
 
 
+def test_two_workers_with_fake_gpus_on_one_machine_have_two() -> None:
+    ann = on_node("box", fake_gpus(1, owner="ann", given=("0",)))()
+    bob = on_node("box", fake_gpus(1, owner="bob", given=("3",)))()
+    found = [(report.node, each.index, each.uuid) for report in (ann, bob) for each in report.devices]
+    assert found == [("box", 0, "FAKE-ann-0"), ("box", 3, "FAKE-bob-3")]
+
+
+@pytest.mark.parametrize("given", [None, (), ("GPU-1a2b",), ("1", "2", "3"), ("MIG-x", "0")])
+def test_fake_gpus_that_were_given_no_places_count_from_0(given: tuple[str, ...] | None) -> None:
+    report = fake_gpus(2, owner="w" * 128, given=given)()
+    assert [each.index for each in report.devices] == [0, 1]
+    assert all(len(each.uuid) <= 64 for each in report.devices), "as long as anybody keeps it"
+
+
 class FakeNvml:
     """Two GPUs; the driver does not say how busy they are."""
 
@@ -278,8 +297,10 @@ class FakeNvml:
     def nvmlDeviceGetUtilizationRates(self, _handle: int) -> object:  # noqa: N802
         raise self.NVMLError("Not Supported")
 
+    running: Sequence[tuple[int, int | None]] = ((7, None),)
+
     def nvmlDeviceGetComputeRunningProcesses(self, _handle: int) -> list[object]:  # noqa: N802
-        return [SimpleNamespace(pid=7, usedGpuMemory=None)]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in self.running]
 
 
 def test_each_gpu_is_described_and_what_a_driver_does_not_say_is_left_open(
@@ -296,6 +317,71 @@ def test_each_gpu_is_described_and_what_a_driver_does_not_say_is_left_open(
         None,
         ((7, None),),
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "running", "expected"),
+    [
+        ({7, 8}, [(7, 1 << 30), (8, 2 << 30), (9, 4 << 30)], 3072),
+        ({7, 8}, [(9, 4 << 30)], 0),
+        ({7, 8}, [(7, 1 << 30), (8, None)], None),
+        (None, [(7, 1 << 30)], None),
+        ({999}, [(pid, 1 << 20) for pid in range(1, 1000)], 1),
+    ],
+)
+def test_the_memory_of_our_own_processes_is_told_where_the_driver_names_them(
+    monkeypatch: pytest.MonkeyPatch,
+    own: set[int] | None,
+    running: list[tuple[int, int | None]],
+    expected: int | None,
+) -> None:
+    nvml = FakeNvml()
+    nvml.running = running
+    monkeypatch.setitem(sys.modules, "pynvml", cast("ModuleType", nvml))
+    device = Nvml(own=lambda: own)().devices[0]
+    assert device.own_mb == expected
+    assert len(device.processes) <= 100
+
+
+def a_process(proc: Path, pid: int, parent: int, *, state: str = "S", group: int = 1) -> None:
+    (proc / str(pid)).mkdir(parents=True)
+    (proc / str(pid) / "stat").write_text(f"{pid} (a ) name) {state} {parent} {group} 1 0")
+
+
+def test_all_that_came_of_a_process_is_its_own(tmp_path: Path) -> None:
+    for pid, parent in ((1, 0), (5, 1), (6, 5), (7, 6), (8, 1)):
+        a_process(tmp_path, pid, parent)
+    assert descendants(5, tmp_path) == {5, 6, 7}
+
+
+@pytest.mark.parametrize(("link", "known"), [("pid:[4026531836]", True), ("pid:[4026532999]", False)])
+def test_in_a_container_nobody_knows_the_driver_s_numbers(tmp_path: Path, link: str, known: bool) -> None:
+    (tmp_path / "self" / "ns").mkdir(parents=True)
+    (tmp_path / "self" / "ns" / "pid").symlink_to(link)
+    a_process(tmp_path, 5, os.getpid())
+    assert own_processes(tmp_path) == ({5, os.getpid()} if known else None)
+    assert own_processes(tmp_path / "nowhere") is None
+
+
+def test_a_group_is_gone_when_only_the_dead_are_left(tmp_path: Path) -> None:
+    """L3"""
+    a_process(tmp_path, 5, 1, group=5, state="Z")
+    a_process(tmp_path, 6, 1, group=5, state="Z")
+    a_process(tmp_path, 7, 1, group=7)
+    assert is_alone(5, tmp_path)
+    a_process(tmp_path, 8, 1, group=5, state="D")
+    assert not is_alone(5, tmp_path)
+
+
+def test_a_machine_has_a_name_that_an_id_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host, expected in (
+        ("gpu-01.example", "gpu-01.example"),
+        ("_b\u00fcro 1_", "b-ro-1"),
+        ("", "machine"),
+    ):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        name = this_machine()
+        assert (name, NAME.fullmatch(name) is not None) == (expected, True)
 
 
 @pytest.mark.parametrize(

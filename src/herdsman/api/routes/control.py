@@ -1,6 +1,8 @@
 """The control loop, asked to act now; and who leads."""
 
+from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from fastapi import APIRouter, Response
 
@@ -10,25 +12,33 @@ from herdsman.api.routes.answers import refused
 from herdsman.api.routes.desk import AtDesk, Desk
 from herdsman.api.routes.measured import Measured
 from herdsman.control.cycle import Cycle
+from herdsman.control.requests import PATIENCE, ask_leader, cycle_document
+from herdsman.core.access import Caller
+from herdsman.core.errors import Overloaded, TooMany
+from herdsman.ports import SystemClock
 from herdsman.store import leader
 from herdsman.wire.control import CycleOut, LeaderOut
 
 router = APIRouter(route_class=Measured, tags=["control"])
 
+AGAIN = timedelta(seconds=5)
 
-_ELSEWHERE: dict[int | str, dict[str, Any]] = {409: {"description": "Another replica leads, or none."}}
+_ELSEWHERE: dict[int | str, dict[str, Any]] = {
+    409: {"description": "Nobody leads now."},
+    503: {"description": "The leader did not answer in time."},
+}
 
 
 @router.post("/control/reconcile", response_model=CycleOut, responses=_ELSEWHERE)
-def reconcile(_who: Who, context: Context, desk: AtDesk) -> CycleOut | Response:
-    """One cycle, now. Only the leader acts; another replica says who that is."""
-    return _cycle(context, desk)
+def reconcile(who: Who, context: Context, desk: AtDesk) -> CycleOut | Response:
+    """One cycle, now. Only the leader acts; another replica asks it, and brings back what it did."""
+    return _cycle(who, context, desk)
 
 
 @router.post("/control/cycle", response_model=CycleOut, responses=_ELSEWHERE)
-def cycle(_who: Who, context: Context, desk: AtDesk) -> CycleOut | Response:
+def cycle(who: Who, context: Context, desk: AtDesk) -> CycleOut | Response:
     """The same, under the name that a timer calls."""
-    return _cycle(context, desk)
+    return _cycle(who, context, desk)
 
 
 @router.get("/leader")
@@ -36,14 +46,31 @@ def who_leads(_who: Who, context: Context) -> LeaderOut:
     return _leader(context)
 
 
-def _cycle(context: ApiContext, desk: Desk) -> CycleOut | Response:
-    if context.control is None:
-        return _not_here(context, "this replica runs no control loop")
-    with desk.cycling:
-        ran: Cycle = context.control.reconciler.tick()
-    if ran.epoch is None:
-        return _not_here(context, "this replica does not lead")
-    return CycleOut.model_validate({**ran.summary(), "complete": ran.complete, "steps": ran.steps()})
+def _cycle(who: Caller, context: ApiContext, desk: Desk) -> CycleOut | Response:
+    if context.control is not None and context.control.leadership.term is not None:
+        with desk.cycling:
+            ran: Cycle = context.control.reconciler.tick()
+        if ran.epoch is not None:
+            return CycleOut.model_validate(cycle_document(ran))
+    return _forward(who, context, desk)
+
+
+def _forward(who: Caller, context: ApiContext, desk: Desk) -> CycleOut | Response:
+    """While nobody leads, nobody is asked. A leader that ends meanwhile leaves the answer to the next one."""
+    found = _leader(context)
+    if not found.leads:
+        return refused(409, "not-leader", "nobody leads now: ask again in a few seconds")
+    if not desk.forwarding.acquire(blocking=False):
+        raise TooMany("others here wait for the leader already: ask again soon", retry_after=AGAIN)
+    try:
+        done = ask_leader(context.services, uuid4().hex, who.who, SystemClock(), context.stopping, PATIENCE)
+    finally:
+        desk.forwarding.release()
+    if done is None:
+        raise Overloaded(
+            f"{found.holder} leads, but did not answer: ask again", retry_after=AGAIN, code="no-leader"
+        )
+    return CycleOut.model_validate({**done, "forwarded": True})
 
 
 def _leader(context: ApiContext) -> LeaderOut:
@@ -58,9 +85,3 @@ def _leader(context: ApiContext) -> LeaderOut:
         since=term.acquired_at,
         expires_at=term.expires_at,
     )
-
-
-def _not_here(context: ApiContext, why: str) -> Response:
-    found = _leader(context)
-    next_step = f"ask {found.holder}" if found.leads else "nobody leads now: ask again in a few seconds"
-    return refused(409, "not-leader", f"{why}; {next_step}")

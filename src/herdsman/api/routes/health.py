@@ -41,6 +41,7 @@ def health(response: Response, _who: Who, context: Context, desk: AtDesk) -> Hea
         version=herdsman.__version__,
         database=context.services.database.backend,
         leads=control is not None and control.leadership.term is not None,
+        streams="off" if context.bus is None else context.bus.said,
         jobs=_counts(context) if found["status"] == HEALTHY else {},
     )
 

@@ -1,5 +1,6 @@
 """Jobs, for people and their programs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -9,12 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from herdsman.api.auth import Who
 from herdsman.api.context import ApiContext, Context
 from herdsman.api.routes.answers import location, refused, visible
-from herdsman.api.routes.desk import AtDesk
+from herdsman.api.routes.desk import AtDesk, submit_batch
 from herdsman.api.routes.measured import Measured
 from herdsman.control import commands
 from herdsman.core.access import Caller
 from herdsman.core.faces import states_of
-from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId
+from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId, Submitted
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JOB, JobState
 from herdsman.store.cursor import LARGEST_PAGE
@@ -37,24 +38,38 @@ Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE)]
 Text = Annotated[str | None, Query(max_length=255)]
 
 
-@router.post("/jobs/submit", status_code=201, responses={200: {"model": SubmittedOut}})
+@router.post(
+    "/jobs/submit",
+    status_code=201,
+    responses={200: {"model": SubmittedOut}},
+    response_model_exclude_none=True,
+)
 async def submit(job: JobIn, response: Response, who: Who, context: Context, desk: AtDesk) -> SubmittedOut:
     """Stored before the answer. 200 says that the same job had been submitted before."""
-    done = await desk.submits.call(_new(job, who))
+    new = _new(job, who)
+    done = await desk.submits.call(new)
     if done.created:
-        context.dispatcher.ring()
+        _tell(context, [new], [done])
     else:
         response.status_code = 200
     response.headers.update(location(done.job_id))
     return SubmittedOut.of(done)
 
 
-@router.post("/jobs/submit/batch", status_code=201, responses={200: {"model": SubmittedManyOut}})
-def submit_many(batch: JobsIn, response: Response, who: Who, context: Context) -> SubmittedManyOut:
+@router.post(
+    "/jobs/submit/batch",
+    status_code=201,
+    responses={200: {"model": SubmittedManyOut}},
+    response_model_exclude_none=True,
+)
+def submit_many(
+    batch: JobsIn, response: Response, who: Who, context: Context, desk: AtDesk
+) -> SubmittedManyOut:
     """All of them or, when one is refused, none."""
-    done = commands.submit_jobs(context.services, [_new(job, who) for job in batch.jobs])
+    news = [_new(job, who) for job in batch.jobs]
+    done = submit_batch(desk, news)
     if any(each.created for each in done):
-        context.dispatcher.ring()
+        _tell(context, news, done)
     else:
         response.status_code = 200
     return SubmittedManyOut(jobs=tuple(SubmittedOut.of(each) for each in done))
@@ -137,7 +152,15 @@ def _retry(job_id: str, who: Caller, context: ApiContext, wanted: RetryIn) -> Jo
     else:
         commands.requeue_job(services, named, who=who.who)
     context.dispatcher.ring()
+    if context.bus is not None:
+        context.bus.resync_soon()
     return JobOut.of(commands.find_job(services, named))
+
+
+def _tell(context: ApiContext, news: Sequence[NewJob], done: Sequence[Submitted]) -> None:
+    context.dispatcher.ring()
+    if context.bus is not None:
+        context.bus.announce_jobs(news, done)
 
 
 def _new(job: JobIn, who: Caller) -> NewJob:

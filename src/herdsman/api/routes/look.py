@@ -9,14 +9,16 @@ from typing import Any
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from herdsman.api.routes.spans import Spans
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
 from herdsman.core.errors import HerdsmanError
-from herdsman.core.model import PoolId
-from herdsman.core.policy import FleetPolicy
+from herdsman.core.holds import HoldKind
+from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.states import JobState, WorkerState
+from herdsman.store import tally
 from herdsman.store.database import Tx
-from herdsman.store.sight import see_pools
+from herdsman.store.holds import standing
 from herdsman.telemetry import metrics
 
 OFTEN_S = 5.0
@@ -24,11 +26,20 @@ SHARE = 20
 """A look that takes long is repeated less often: at most this fraction of the time is spent on looking."""
 
 
+MOST_POOLS = 100
+"""So many pools are shown by name; anybody may send jobs to any number of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     jobs: Mapping[JobState, int]
-    pools: Mapping[str, int]
     status: Mapping[str, float]
+    pools: frozenset[str]
+    depths: Mapping[str, int]
+    workers: Mapping[str, int]
+    overdue: int
+    gpus: tally.Gpus
+    holds: Mapping[HoldKind, int]
 
 
 class Look(Collector):
@@ -39,6 +50,7 @@ class Look(Collector):
         self._seen: Seen | None = None
         self._seen_at = self._next = 0.0
         self._up = False
+        self._spans = Spans()
 
     def collect(self) -> Iterable[Metric]:
         if time.monotonic() >= self._next and self._looking.acquire(blocking=False):
@@ -51,32 +63,44 @@ class Look(Collector):
         if self._seen is not None:
             yield metrics.gauge(metrics.LOOK_AGE, [((), time.monotonic() - self._seen_at)])
             yield from _shown(self._seen)
+            yield from _resources(self._seen)
+            yield self._spans.shown()
 
     def _look(self) -> None:
         began = time.monotonic()
         try:
-            self._seen = Seen(
-                count_jobs(self._services),
-                self._services.database.read(self._pools),
-                self._services.database.read(_status),
-            )
+            jobs, database = count_jobs(self._services), self._services.database
+            self._seen = database.read(lambda tx: self._see(tx, jobs))
+            database.read(self._spans.look)
             self._up, self._seen_at = True, began
         except HerdsmanError:
             self._up = False
         self._next = began + max(OFTEN_S, SHARE * (time.monotonic() - began))
 
-    def _pools(self, tx: Tx) -> Mapping[str, int]:
-        if self._control is None:
-            return {}
-        pools: Mapping[PoolId, FleetPolicy] = self._control.reconciler.observer.pools
-        return {each.id: each.queued for each in see_pools(tx, pools)}
+    def _see(self, tx: Tx, jobs: Mapping[JobState, int]) -> Seen:
+        workers, holding = tally.workers_by_pool(tx), standing(tx)
+        pools = frozenset({DEFAULT_POOL, *self._kept(), *tally.open_pools(tx), *workers})
+        return Seen(
+            jobs=jobs,
+            status=_status(tx),
+            pools=pools,
+            depths={**dict.fromkeys(pools, 0), **tally.depths(tx)},
+            workers={**dict.fromkeys(pools, 0), **workers},
+            overdue=tally.claims_overdue(tx),
+            gpus=tally.see_gpus(tx, self._services.leasing),
+            holds={kind: sum(each.kind is kind for each in holding.holds) for kind in HoldKind},
+        )
+
+    def _kept(self) -> Iterable[str]:
+        """The pools of the settings, where a control loop runs."""
+        return () if self._control is None else self._control.reconciler.observer.pools
 
     def _leads(self) -> bool:
         return self._control is not None and self._control.leadership.term is not None
 
 
 _HOURLY = {JobState.DONE: "jobs_done_per_hour", JobState.DEAD_LETTER: "jobs_failed_per_hour"}
-_ALSO = ("oldest_waiting_s", "cost_per_hour", *_HOURLY.values())
+_ALSO = ("oldest_waiting_s", "cost_per_hour", "last_cycle_s", *_HOURLY.values())
 
 
 def _status(tx: Tx) -> Mapping[str, float]:
@@ -86,11 +110,12 @@ def _status(tx: Tx) -> Mapping[str, float]:
 
 
 def _shown(seen: Seen) -> Iterable[Metric]:
-    # Without a control loop here the pools are not known, and all of them are shown as one.
-    depths = seen.pools or {"": seen.jobs[JobState.PENDING]}
+    depths = metrics.bounded(seen.depths, MOST_POOLS)
     yield metrics.gauge(metrics.JOBS, [((state,), count) for state, count in seen.jobs.items()])
-    yield metrics.gauge(metrics.DEPTH, [((pool,), count) for pool, count in depths.items()])
-    yield metrics.gauge(metrics.STREAM_DEPTH, [((pool,), count) for pool, count in depths.items()])
+    yield metrics.gauge(metrics.DEPTH, depths)
+    yield metrics.gauge(metrics.STREAM_DEPTH, depths)
+    yield metrics.gauge(metrics.OVERDUE, [((), seen.overdue)])
+    yield metrics.gauge(metrics.CYCLE_AGE, [((), seen.status["last_cycle_s"])])
     yield metrics.gauge(metrics.OLDEST, [((), seen.status["oldest_waiting_s"])])
     yield metrics.gauge(metrics.COST, [((), seen.status["cost_per_hour"])])
     yield metrics.gauge(
@@ -99,3 +124,20 @@ def _shown(seen: Seen) -> Iterable[Metric]:
     yield metrics.gauge(
         metrics.RECENT, [((state,), seen.status[column]) for state, column in _HOURLY.items()]
     )
+
+
+def _resources(seen: Seen) -> Iterable[Metric]:
+    gpus = seen.gpus
+    yield metrics.gauge(metrics.HOLDS, [((kind,), count) for kind, count in seen.holds.items()])
+    yield metrics.gauge(metrics.LEASES, [((), gpus.leases)])
+    yield metrics.gauge(metrics.FREE, [((), gpus.free)])
+    yield metrics.gauge(metrics.EXPIRED, [((), gpus.expired)])
+    yield metrics.gauge(metrics.QUARANTINED, [((), gpus.quarantined)])
+    yield metrics.gauge(metrics.GPU_MEMORY, _by_gpu(gpus.used_pct))
+    yield metrics.gauge(metrics.UTILISATION, _by_gpu(gpus.busy_pct))
+    yield metrics.gauge(metrics.POOLS, [((), len(seen.pools))])
+    yield metrics.gauge(metrics.POOL_WORKERS, metrics.bounded(seen.workers, MOST_POOLS))
+
+
+def _by_gpu(percents: Mapping[tuple[str, int], float]) -> list[metrics.Sample]:
+    return [((str(index), node), percent) for (node, index), percent in percents.items()]

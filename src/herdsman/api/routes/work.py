@@ -40,12 +40,12 @@ async def claim(ask: AskIn, request: Request, who: Who, context: Context, desk: 
     me = own_worker(who)
     pool = who.pool or await desk.pool_of(me)
     claims = await context.dispatcher.wait(
-        me, ask.ask(), timedelta(seconds=ask.wait_seconds), lambda: _gone(request), pool=pool
+        me, ask.ask(), timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool
     )
     return ClaimsOut(claims=tuple(ClaimOut.of(each) for each in claims))
 
 
-async def _gone(request: Request) -> None:
+async def gone(request: Request) -> None:
     """Until the caller has hung up. The body has been read, so nothing else can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

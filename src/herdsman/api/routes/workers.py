@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 
 from herdsman.api.auth import Who, own_worker
 from herdsman.api.context import ApiContext, Context
+from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
 from herdsman.control import commands
 from herdsman.control.commands.tokens import admit_worker, renew_worker_token
@@ -62,10 +63,12 @@ def register(wanted: RegisterIn, who: Who, context: Context) -> RegisteredOut:
 
 
 @router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(worker_id: str, beat: PulseIn, who: Who, context: Context) -> OrdersOut:
+def heartbeat(worker_id: str, beat: PulseIn, who: Who, context: Context, desk: AtDesk) -> OrdersOut:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
     orders = OrdersOut.of(commands.take_pulse(context.services, me, beat.pulse()))
+    if beat.report is not None:
+        desk.leases.ring()
     return _renewed(orders, who, context)
 
 

@@ -3,12 +3,15 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from herdsman.control.choice import Choice
 from herdsman.control.services import Services
+from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import Claim, PoolId, WorkerId
-from herdsman.core.request import check_name
+from herdsman.core.request import check_model, check_name
 from herdsman.core.work import MOST_AT_ONCE, Ask
 from herdsman.store import claiming, claims
+from herdsman.store.claiming import Free
 from herdsman.store.database import Tx
 from herdsman.store.faults import Duplicate
 from herdsman.store.hot import MOST_LISTED
@@ -36,9 +39,10 @@ def claim_for(services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
         check_ask(ask)
     if not asks:
         return []
+    rules = services.rules()
     for _ in range(_TRIES):
         try:
-            return services.database.transact(lambda tx: give(tx, services, asks))
+            return services.database.transact(lambda tx: give(tx, services, asks, rules))
         except Duplicate:  # a second request of one of these workers got its job in this very moment
             continue
     return []
@@ -51,25 +55,27 @@ def check_ask(ask: Ask) -> None:
         check_name("type", kind, 64)
     if ask.beside and len(ask.types) != 1:
         raise InvalidRequest(f"{len(ask.types)} types were named: a batch is filled up with jobs of one")
+    for model in ask.models:
+        check_model("model", model)
     for kind, most in ask.most.items():
         check_name("type", kind, 64)
         if not 1 <= most + ask.beside <= MOST_AT_ONCE:
             raise InvalidRequest(f"most of {kind} is {most}: it must be from 1 to {MOST_AT_ONCE}")
 
 
-def give(tx: Tx, services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
+def give(tx: Tx, services: Services, asks: Mapping[WorkerId, Ask], rules: ControlPolicy) -> list[Claim]:
     """The same, within a transaction that does more."""
     lost = [worker_id for worker_id, ask in asks.items() if ask.resume]
     given = [each for each in claiming.held(tx, lost) if _runs(asks[each.worker_id], each)] if lost else []
-    waiting: defaultdict[tuple[PoolId, tuple[str, ...]], list[WorkerId]] = defaultdict(list)
     empty = [worker_id for worker_id, ask in asks.items() if not ask.beside]
-    for worker_id, pool in claiming.free_workers(tx, empty) if empty else ():
-        waiting[pool, asks[worker_id].types].append(worker_id)
-    for (pool, types), workers in sorted(waiting.items()):
-        given += _take(tx, services, pool, types, {worker: asks[worker] for worker in workers})
-    for worker_id, ask in asks.items():
-        if ask.beside:
-            given += _fill_up(tx, services, worker_id, ask)
+    free = claiming.free_workers(tx, empty) if empty else []
+    fuller = [worker_id for worker_id, ask in asks.items() if ask.beside]
+    active = [found for worker_id in fuller if (found := claiming.active_worker(tx, worker_id))]
+    choice = Choice.of(tx, services, rules, [*free, *active])
+    for (pool, types), workers in sorted(_lines(free, asks).items()):
+        given += _take(choice, pool, types, {worker: asks[worker] for worker in workers})
+    for each in active:
+        given += _fill_up(choice, each, asks[each.worker_id])
     return given
 
 
@@ -78,27 +84,32 @@ def _runs(ask: Ask, claim: Claim) -> bool:
     return not ask.types or claim.type in ask.types
 
 
-def _fill_up(tx: Tx, services: Services, worker_id: WorkerId, ask: Ask) -> list[Claim]:
-    """The slots behind those that it says to hold; one that is taken after all undoes everything (`Duplicate`)."""
-    pool = claiming.pool_of_active(tx, worker_id)
-    if pool is None:
-        return []
-    slots = range(ask.beside, ask.beside + ask.most.get(ask.types[0], 1))
-    taken = claiming.take_slots(tx, pool, worker_id, slots, services.policy.claim_ttl, ask.types[0])
-    _begin(tx, taken if ask.begin else [])
+def _lines(
+    free: Sequence[Free], asks: Mapping[WorkerId, Ask]
+) -> Mapping[tuple[PoolId, tuple[str, ...]], list[WorkerId]]:
+    """Those who would take the same jobs."""
+    lines: defaultdict[tuple[PoolId, tuple[str, ...]], list[WorkerId]] = defaultdict(list)
+    for each in free:
+        lines[each.pool, asks[each.worker_id].types].append(each.worker_id)
+    return lines
+
+
+def _take(choice: Choice, pool: PoolId, types: tuple[str, ...], asks: Mapping[WorkerId, Ask]) -> list[Claim]:
+    taken = choice.first(pool, types, {worker: ask.models for worker, ask in asks.items()})
+    for first in tuple(taken):
+        ask = asks[first.worker_id]
+        slots = range(1, ask.most.get(first.type, 1))
+        taken += choice.more(pool, first.worker_id, slots, first.type, ask.models)
+    _begin(choice.tx, [claim for claim in taken if asks[claim.worker_id].begin])
     return taken
 
 
-def _take(
-    tx: Tx, services: Services, pool: PoolId, types: tuple[str, ...], asks: Mapping[WorkerId, Ask]
-) -> list[Claim]:
-    ttl = services.policy.claim_ttl
-    taken = claiming.take(tx, pool, list(asks), ttl, types)
-    for first in tuple(taken):
-        most = asks[first.worker_id].most.get(first.type, 1)
-        if most > 1:
-            taken += claiming.take_slots(tx, pool, first.worker_id, range(1, most), ttl, first.type)
-    _begin(tx, [claim for claim in taken if asks[claim.worker_id].begin])
+def _fill_up(choice: Choice, worker: Free, ask: Ask) -> list[Claim]:
+    """The slots behind those that it says to hold; one that is taken after all undoes everything (`Duplicate`)."""
+    kind = ask.types[0]
+    slots = range(ask.beside, ask.beside + ask.most.get(kind, 1))
+    taken = choice.more(worker.pool, worker.worker_id, slots, kind, ask.models)
+    _begin(choice.tx, taken if ask.begin else [])
     return taken
 
 

@@ -70,7 +70,7 @@ def _exchange(tx: Tx, services: Services, reports: _Reports, then: Ask | None) -
     for ending in endings:
         if isinstance(ending, Failed | GivenBack):
             told[ending.key] = _end(tx, services, ending, who, worker_id)
-    claims = give(tx, services, {worker_id: then}) if then is not None else []
+    claims = give(tx, services, {worker_id: then}, services.rules()) if then is not None else []
     return Exchange(told=[told[ending.key] for ending in endings], claims=claims)
 
 

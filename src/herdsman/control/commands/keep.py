@@ -8,10 +8,11 @@ from herdsman.control.services import Services
 from herdsman.core.body import clean
 from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.core.gpu import GpuReport
+from herdsman.core.leasing import LeaseMode
 from herdsman.core.model import Beat, ClaimKey, WorkerId
 from herdsman.core.states import WorkerState
 from herdsman.core.work import MOST_AT_ONCE, Orders, Progress, Pulse
-from herdsman.store import claims, logs, workers
+from herdsman.store import claims, gpus, leases, logs, models, workers
 from herdsman.store.database import Tx
 
 LONGEST_NOTE = 255
@@ -101,11 +102,17 @@ def _beat(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Beat
 
 def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
     state = workers.beat(tx, worker_id, pulse.report)
+    models.note_models(tx, worker_id, pulse.models, pulse.revision, pulse.trouble)
+    if pulse.report is not None:
+        gpus.note(tx, worker_id, pulse.report, services.leasing)
     expires_at = tx.now() + services.policy.claim_ttl
     drain = state is WorkerState.TERMINATING
+    load = None if drain else models.load_order(tx, worker_id)
     if not pulse.keys:
-        return Orders(expires_at=expires_at, drain=drain)
+        return Orders(expires_at=expires_at, drain=drain, load=load)
     lost = _renew(tx, services, worker_id, pulse.keys)
+    if services.leasing.mode is not LeaseMode.OFF:
+        leases.renew_of(tx, worker_id, expires_at)
     kept = [key for key in pulse.keys if key not in lost]
     for key in kept:
         if (progress := pulse.progress.get(key)) is not None:
@@ -113,7 +120,7 @@ def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Ord
         if (lines := pulse.logs.get(key)) is not None:
             logs.append(tx, key, lines)
     cancel = claims.cancelled(tx, kept) if kept else frozenset[ClaimKey]()
-    return Orders(expires_at=expires_at, drain=drain, cancel=cancel, lost=lost)
+    return Orders(expires_at=expires_at, drain=drain, cancel=cancel, lost=lost, load=load)
 
 
 def _renew(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+from herdsman.control.commands.leases import expire_leases, prune_leases
 from herdsman.control.commands.tokens import prune_tokens
 from herdsman.control.services import Services
 from herdsman.core.ending import end_of, overdue_failure
@@ -31,14 +32,20 @@ def stage_due_jobs(services: Services) -> int:
     )
 
 
+def end_overdue_leases(services: Services) -> int:
+    """Mark the leases whose holders sent no heartbeat in time (S2-60)."""
+    return _drain(lambda: expire_leases(services))
+
+
 def prune(services: Services) -> int:
-    """Remove what is older than its retention: ended jobs with their records, old audit rows, cycles and tokens."""
+    """Remove what is older than its retention: ended jobs and leases with their records, audit, cycles and tokens."""
     policy, database = services.policy, services.database
     removed = _drain(lambda: prune_tokens(services)) + _drain(
         lambda: database.transact(lambda tx: upkeep.prune_cycles(tx, tx.now() - upkeep.CYCLES_KEPT))
     )
     if (keep := policy.job_retention) is not None:
         removed += _drain(lambda: database.transact(lambda tx: upkeep.prune_jobs(tx, tx.now() - keep)))
+        removed += _drain(lambda: prune_leases(services, keep))
     if (audited := policy.audit_retention) is not None:
         removed += _drain(lambda: database.transact(lambda tx: upkeep.prune_audit(tx, tx.now() - audited)))
     return removed

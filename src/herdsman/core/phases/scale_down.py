@@ -15,7 +15,9 @@ def scale_down(seen: Snapshot) -> Iterable[Action]:
     if isinstance(seen.instances, Unseen):
         return
     for pool in seen.pools:
-        yield from _drain_idle(pool, seen)
+        if pool.life is not None and not pool.life.open:
+            continue  # all of its workers go, idle or not
+        yield from _drain_idle(pool, seen) if pool.drained is None else _drain_all(pool, pool.drained, seen)
 
 
 def end_workers(seen: Snapshot) -> Iterable[Action]:
@@ -47,6 +49,13 @@ def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
                 Code.IDLE, "idle, and more than are wanted", {**numbers, "active": len(active), "keep": keep}
             )
             yield DrainWorker(worker.id, why)
+
+
+def _drain_all(pool: SeenPool, why: str, seen: Snapshot) -> Iterator[Action]:
+    """Those that came after the drain was asked for; they get no job meanwhile, so each is soon without one."""
+    for worker in seen.of(pool.id, WorkerState.ACTIVE):
+        if worker.job is None:
+            yield DrainWorker(worker.id, Finding(Code.CLUSTER_DRAINED, why))
 
 
 def _may_go(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:

@@ -5,26 +5,35 @@ from math import ceil
 
 from herdsman.core.actions import Action, Note, SpawnWorker
 from herdsman.core.findings import Code, Finding
-from herdsman.core.fleet import SeenPool, Snapshot, Unseen
+from herdsman.core.fleet import PoolLife, SeenPool, Snapshot, Unseen
 from herdsman.core.phases.sizing import load_of, wanted_workers
 
 
 def scale_up(seen: Snapshot) -> Iterable[Action]:
+    room = seen.room_together()
     for pool in seen.pools:
-        yield from _grow(pool, seen)
+        actions = tuple(_grow(pool, seen, room if pool.shares else None))
+        if room is not None and pool.shares:
+            room -= sum(1 for action in actions if isinstance(action, SpawnWorker))
+        yield from actions
 
 
-def _grow(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
+def _grow(pool: SeenPool, seen: Snapshot, room: int | None) -> Iterator[Action]:
+    """`room` is left for it under the ceiling that it shares with other pools."""
+    if pool.life is not None and (pool.life.by_hand or not pool.life.open):
+        yield from _left_alone(pool, pool.life, seen)
+        return
     wanted, capacity = wanted_workers(pool, seen), load_of(pool, seen).capacity
     missing = wanted.grow_to - capacity
     blocked = _blocked(pool, seen) if missing > 0 else None
-    blocked = blocked or _at_the_ceiling(pool, seen, missing)
+    blocked = blocked or _at_the_ceiling(pool, seen, missing) or _at_the_shared_ceiling(missing, room, seen)
     if blocked is not None:
         yield Note(pool.id, blocked)
         return
     policy = pool.policy
     numbers = {**wanted.terms, "wanted": wanted.grow_to, "min": policy.min_workers, "max": policy.max_workers}
-    for added in range(min(missing, policy.max_workers - seen.alive(pool.id))):
+    free = policy.max_workers - seen.alive(pool.id)
+    for added in range(min(missing, free if room is None else min(free, room))):
         below_floor = capacity + added < policy.min_workers
         text = "fewer workers than the floor" if below_floor else "more jobs than the workers can take"
         yield SpawnWorker(pool.id, Finding(Code.FLOOR if below_floor else Code.DEMAND, text, numbers))
@@ -42,10 +51,28 @@ def _at_the_ceiling(pool: SeenPool, seen: Snapshot, missing: int) -> Finding | N
     return Finding(Code.CEILING, "as many workers as allowed are alive", numbers)
 
 
+def _at_the_shared_ceiling(missing: int, room: int | None, seen: Snapshot) -> Finding | None:
+    if missing <= 0 or room is None or room > 0:
+        return None
+    text = "as many workers as allowed are alive in all pools together"
+    return Finding(Code.CEILING, text, {"max": seen.most_together or 0})
+
+
+def _left_alone(pool: SeenPool, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
+    """Jobs that wait for a pool which is not ours to fill are worth a word."""
+    numbers = {"queued": pool.queued}
+    if pool.queued and not life.open:
+        yield Note(pool.id, Finding(Code.POOL_CLOSED, f"the pool is {life.state}: start it again", numbers))
+    elif pool.queued and seen.alive(pool.id) == 0:
+        yield Note(pool.id, Finding(Code.SERVED_BY_HAND, "its workers are started by hand", numbers))
+
+
 def _blocked(pool: SeenPool, seen: Snapshot) -> Finding | None:
     """The first of the things that forbid a spawn, or None."""
     if isinstance(seen.instances, Unseen):
         return Finding(Code.PARTIAL_SIGHT, f"the provider could not be looked at: {seen.instances.why}")
+    if pool.drained is not None:
+        return Finding(Code.CLUSTER_DRAINED, pool.drained, {"queued": pool.queued})
     if pool.stopped_by is not None:
         return Finding(Code.PROVIDER_REJECTED, pool.stopped_by)
     if pool.wait_until is not None and seen.now < pool.wait_until:

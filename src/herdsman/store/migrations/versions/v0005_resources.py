@@ -50,9 +50,9 @@ ADDED: dict[str, list[Column[Any]]] = {
 }
 
 INDEXES: tuple[tuple[str, str, list[str]], ...] = (
-    ("ix_orchestrator_jobs_agent", "orchestrator_jobs", ["status", "agent", "pool", "place"]),
+    ("ix_orchestrator_jobs_turn", "orchestrator_jobs", ["status", "pool", "agent", "model", "place"]),
     ("ix_orchestrator_jobs_key", "orchestrator_jobs", ["status", "concurrency_key"]),
-    ("ix_orchestrator_jobs_model", "orchestrator_jobs", ["status", "pool", "model"]),
+    ("ix_orchestrator_jobs_agent", "orchestrator_jobs", ["agent", "status"]),
     ("ix_job_attempts_ended_at", "job_attempts", ["ended_at"]),
     ("ix_orchestrator_leases_gpu", "orchestrator_leases", ["gpu_uuid", "status"]),
     ("ix_orchestrator_leases_ended", "orchestrator_leases", ["gpu_uuid", "ended_at"]),
@@ -71,6 +71,7 @@ def upgrade() -> None:
     for index, table, indexed in INDEXES:
         op.create_index(index, table, indexed, if_not_exists=True)
     _gpus()
+    _worker_gpus()
     _worker_models()
     _holds()
     _policies()
@@ -78,7 +79,6 @@ def upgrade() -> None:
     _gates()
     _usage()
     _concurrency()
-    _turns()
     _requests()
 
 
@@ -96,6 +96,7 @@ def _gpus() -> None:
         Column("utilisation", Integer()),
         Column("processes", JsonText()),
         Column("measured_at", Instant(), nullable=False),
+        Column("proven_at", Instant(), nullable=False),
         Column("lease_seq", BigInteger(), nullable=False, server_default=text("0")),
         Column("quarantined_at", Instant()),
         Column("quarantine_reason", name(255)),
@@ -103,6 +104,16 @@ def _gpus() -> None:
     )
     op.create_index("ix_orchestrator_gpus_node_id", "orchestrator_gpus", ["node_id"], if_not_exists=True)
     op.create_index("ix_orchestrator_gpus_worker_id", "orchestrator_gpus", ["worker_id"], if_not_exists=True)
+
+
+def _worker_gpus() -> None:
+    op.create_table(
+        "worker_gpus",
+        Column("worker_id", name(128), primary_key=True),
+        Column("uuid", name(64), primary_key=True),
+        **TABLE,
+    )
+    op.create_index("ix_worker_gpus_uuid", "worker_gpus", ["uuid"], if_not_exists=True)
 
 
 def _worker_models() -> None:
@@ -175,16 +186,6 @@ def _concurrency() -> None:
     op.create_table(
         "concurrency_keys",
         Column("key", name(128), primary_key=True),
-        **TABLE,
-    )
-
-
-def _turns() -> None:
-    op.create_table(
-        "agent_turns",
-        Column("pool", name(128), primary_key=True),
-        Column("agent", name(255), primary_key=True),
-        Column("turn", BigInteger(), nullable=False),
         **TABLE,
     )
 

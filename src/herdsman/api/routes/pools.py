@@ -1,0 +1,81 @@
+"""Pools of warm workers that are asked for by name."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from herdsman.api.auth import Who
+from herdsman.api.context import Context
+from herdsman.api.routes.measured import Measured
+from herdsman.control.commands import pools as commands
+from herdsman.core.model import PoolId
+from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
+
+router = APIRouter(route_class=Measured, prefix="/workers/pool", tags=["pools"])
+
+Limit = Annotated[int, Query(ge=1, le=commands.LARGEST_PAGE)]
+
+
+@router.post("", status_code=201, responses={200: {"model": PoolOut}})
+def start_pool(wanted: PoolIn, response: Response, who: Who, context: Context) -> PoolOut:
+    """Ask for a pool. 200 says that it was there already; what was asked for holds from now on."""
+    done = commands.start_pool(context.services, wanted.new_pool(), who=who.who)
+    if not done.created:
+        response.status_code = 200
+    response.headers["Location"] = f"/workers/pool/{done.standing.pool.pool_id}"
+    return PoolOut.of(done.standing)
+
+
+@router.get("")
+def list_pools(
+    _who: Who,
+    context: Context,
+    after: Annotated[str | None, Query(max_length=128)] = None,
+    limit: Limit = 50,
+) -> PoolsOut:
+    """By name."""
+    found = commands.list_pools(context.services, after=after, limit=limit)
+    last = found[-1].pool.pool_id if len(found) == limit else None
+    return PoolsOut(pools=tuple(PoolOut.of(each) for each in found), next=last)
+
+
+@router.get("/{pool_id}")
+def find_pool(pool_id: str, _who: Who, context: Context) -> PoolOut:
+    return PoolOut.of(commands.find_pool(context.services, PoolId(pool_id)))
+
+
+@router.delete("/{pool_id}")
+def end_pool(pool_id: str, who: Who, context: Context, *, force: bool = False) -> PoolOut:
+    """The same as a drain; with `force`, as an eviction."""
+    end = commands.evict_pool if force else commands.drain_pool
+    return PoolOut.of(end(context.services, PoolId(pool_id), who=who.who))
+
+
+@router.post("/{pool_id}/heartbeat")
+def beat_pool(pool_id: str, _who: Who, context: Context) -> PoolOut:
+    """It is still wanted: the time that it is held begins anew."""
+    return PoolOut.of(commands.beat_pool(context.services, PoolId(pool_id)))
+
+
+@router.post("/{pool_id}/drain")
+def drain_pool(pool_id: str, who: Who, context: Context) -> PoolOut:
+    """No new jobs; its workers finish what they hold and leave, and then it has stopped."""
+    return PoolOut.of(commands.drain_pool(context.services, PoolId(pool_id), who=who.who))
+
+
+@router.post("/{pool_id}/evict")
+def evict_pool(pool_id: str, who: Who, context: Context) -> PoolOut:
+    """At once: its workers are ended, and the jobs that they hold go back unharmed."""
+    return PoolOut.of(commands.evict_pool(context.services, PoolId(pool_id), who=who.who))
+
+
+@router.post("/{pool_id}/swap")
+def swap_pool(pool_id: str, wanted: SwapIn, who: Who, context: Context) -> PoolOut:
+    """Serve another model, adapter or variant. Workers follow one after the other, and no job is lost."""
+    return PoolOut.of(commands.swap_pool(context.services, PoolId(pool_id), wanted.changed(), who=who.who))
+
+
+@router.post("/{pool_id}/scale")
+def scale_pool(pool_id: str, wanted: ScaleIn, who: Who, context: Context) -> PoolOut:
+    done = commands.scale_pool(context.services, PoolId(pool_id), wanted.desired_workers, who=who.who)
+    return PoolOut.of(done)

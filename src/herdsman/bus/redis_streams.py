@@ -1,0 +1,238 @@
+"""The words that we say to Redis. Each may fail, and may then have been heard all the same."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from redis.exceptions import WatchError
+
+from herdsman.bus.connection import check_version, connect
+from herdsman.bus.entries import Entry, Letter, Mirror, hint_fields, hint_mirror
+from herdsman.bus.faults import BusUnavailable, GroupMissing, translated
+from herdsman.bus.names import Names, Stream, job_key
+from herdsman.core.hints import Hint
+
+PAGE = 500
+_SILENCE = timedelta(seconds=2)
+_END = "0-0"
+_MOST_PAGES = 2000
+HASH_KEPT = timedelta(days=1)
+END_KEPT = timedelta(minutes=1)
+"""For the mirror of a job that has ended: its row says everything."""
+TOLD_KEPT = timedelta(days=2)
+MOST_KEPT = 10_000
+"""About so many dead letters and words of control stay in their streams, which nobody has to acknowledge."""
+
+Read = Sequence[tuple[str, Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    length: int
+    pending: int
+    mine: int
+    """How many of those pending this replica holds."""
+
+
+class RedisStreams:
+    """Safe to use from several threads, but `listen` belongs to one."""
+
+    def __init__(
+        self, url: str, names: Names, consumer: str, block: timedelta = timedelta(seconds=1)
+    ) -> None:
+        self.names = names
+        self.consumer = consumer
+        self._block = block
+        self._client = connect(url, _SILENCE)
+        # Its own connection: one that waits would keep the others from being served.
+        self._ear = connect(url, block + _SILENCE)
+
+    def check(self) -> None:
+        check_version(self._client)
+
+    def disconnect(self) -> None:
+        """The next word is said on a fresh connection, which may lead to another server."""
+        self._client.connection_pool.disconnect(inuse_connections=False)
+
+    def close(self) -> None:
+        self._client.close()
+        self._ear.close()
+
+    def make_group(self, stream: Stream) -> bool:
+        """At `0`: what came before the group is meant for it too. False when it was there."""
+        try:
+            with translated():
+                self._client.xgroup_create(stream.name, stream.group, "0", mkstream=True)
+        except BusUnavailable as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+            return False
+        return True
+
+    def remove(self, stream: Stream) -> None:
+        with translated():
+            self._client.delete(stream.name)
+
+    def announce(self, stream: Stream, hints: Sequence[Hint]) -> None:
+        """One entry for each, and then its mirror says so: an entry too many is better than one too few."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for hint in hints:
+                pipe.xadd(stream.name, hint_fields(hint, self.consumer))
+            ids = pipe.execute()
+            for hint, entry_id in zip(hints, ids, strict=True):
+                _reflect(pipe, hint_mirror(hint, str(entry_id)))
+            pipe.execute()
+
+    def announced(self, job_ids: Sequence[str]) -> list[str | None]:
+        """The version of each job that was announced last, as far as Redis remembers."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hget(job_key(job_id), "version")
+            return list(pipe.execute())
+
+    def reflect(self, mirrors: Sequence[Mirror]) -> None:
+        if not mirrors:
+            return
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for mirror in mirrors:
+                _reflect(pipe, mirror)
+            pipe.execute()
+
+    def say(self, name: str, fields: Mapping[str, str]) -> None:
+        """To a stream that everybody reads, and that nobody acknowledges."""
+        with translated():
+            self._client.xadd(name, dict(fields), maxlen=MOST_KEPT, approximate=True)
+
+    def order(self, stream: Stream, fields: Mapping[str, str]) -> None:
+        """To a stream whose entries wait until somebody has acknowledged them."""
+        with translated():
+            self._client.xadd(stream.name, dict(fields))
+
+    def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
+        """What anybody added to these streams after these ids; empty when nothing came in time."""
+        with translated():
+            found = self._ear.xread(dict(after), count=PAGE, block=round(self._block.total_seconds() * 1000))
+        return {str(name): _entries(entries) for name, entries in found}
+
+    def take(self, stream: Stream) -> list[Entry]:
+        """Entries that no replica was given yet; they are ours from now on."""
+        return self._read(stream, ">")
+
+    def mine(self, stream: Stream, after: str) -> list[Entry]:
+        """A page of the entries that we hold. Being looked at they are fresh again, so nobody takes them over."""
+        return self._read(stream, after)
+
+    def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]:
+        """Page by page, the entries that nobody has looked at for so long: they are ours from now on."""
+        cursor, limit = _END, round(idle.total_seconds() * 1000)
+        for _ in range(_MOST_PAGES):
+            with translated():
+                # Redis 7 adds a third part, entries that are gone and that it has let go of by itself.
+                cursor, entries, *_gone = self._client.xautoclaim(
+                    stream.name, stream.group, self.consumer, limit, cursor, count=PAGE
+                )
+            yield [Entry(stream, entry_id, fields) for entry_id, fields in _entries(entries)]
+            if cursor == _END:
+                return
+
+    def settle(self, stream: Stream, ids: Sequence[str]) -> None:
+        """Acknowledged and gone, or neither."""
+        if not ids:
+            return
+        with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.xack(stream.name, stream.group, *ids)
+            pipe.xdel(stream.name, *ids)
+            pipe.execute()
+
+    def bury(self, letters: Sequence[Letter]) -> int:
+        """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
+        try:
+            with translated(), self._client.pipeline(transaction=True) as pipe:
+                return _bury(pipe, self.names, letters)
+        except WatchError:  # another replica did it in this very moment; the entries are looked at again
+            return 0
+
+    def trim(self, stream: Stream) -> None:
+        """Removes what every group has been given and acknowledged, and never what somebody still holds (S4)."""
+        with suppress(GroupMissing), translated():
+            floors = [self._floor(stream.name, group) for group in self._client.xinfo_groups(stream.name)]
+            if floors:
+                ms, number = min(floors)
+                self._client.xtrim(stream.name, minid=f"{ms}-{number}", approximate=False)
+
+    def forget_consumers(self, stream: Stream, idle: timedelta) -> None:
+        """Those that hold nothing and have said nothing for so long: with what one holds, its name is kept."""
+        with suppress(GroupMissing), translated():
+            for each in self._client.xinfo_consumers(stream.name, stream.group):
+                silent = each["idle"] > idle.total_seconds() * 1000 and each["pending"] == 0
+                if silent and each["name"] != self.consumer:
+                    self._client.xgroup_delconsumer(stream.name, stream.group, each["name"])
+
+    def size(self, stream: Stream) -> Size:
+        with translated():
+            length = int(self._client.xlen(stream.name))
+            found = self._client.xpending(stream.name, stream.group)
+        held = {each["name"]: int(each["pending"]) for each in found["consumers"] or ()}
+        return Size(length, int(found["pending"]), held.get(self.consumer, 0))
+
+    def length(self, name: str) -> int:
+        with translated():
+            return int(self._client.xlen(name))
+
+    def _read(self, stream: Stream, after: str) -> list[Entry]:
+        with translated():
+            found = self._client.xreadgroup(stream.group, self.consumer, {stream.name: after}, count=PAGE)
+        pages = [entries for _, entries in found]
+        return [Entry(stream, entry_id, fields) for page in pages for entry_id, fields in _entries(page)]
+
+    def _floor(self, name: str, group: Mapping[str, Any]) -> tuple[int, int]:
+        if group["pending"]:
+            return _number(self._client.xpending(name, group["name"])["min"])
+        ms, number = _number(group["last-delivered-id"])
+        return ms, number + 1
+
+
+def _bury(pipe: Any, names: Names, letters: Sequence[Letter]) -> int:
+    keys = [names.told(each.job_id, each.version) for each in letters if each.version is not None]
+    known = _watched(pipe, keys)
+    pipe.multi()
+    new = 0
+    for letter in letters:
+        key = None if letter.version is None else names.told(letter.job_id, letter.version)
+        if key is None or key not in known:
+            new += 1
+            pipe.xadd(names.dead, letter.fields(), maxlen=MOST_KEPT, approximate=True)
+            if key is not None:
+                pipe.set(key, "1", ex=TOLD_KEPT)
+                known.add(key)
+        if letter.entry is not None:
+            stream = letter.entry.stream
+            pipe.xack(stream.name, stream.group, letter.entry.id)
+            pipe.xdel(stream.name, letter.entry.id)
+    pipe.execute()
+    return new
+
+
+def _watched(pipe: Any, keys: Sequence[str]) -> set[str]:
+    """Those that are there; from now on nobody may add one behind our back."""
+    if not keys:
+        return set()
+    pipe.watch(*keys)
+    return {key for key, value in zip(keys, pipe.mget(keys), strict=True) if value is not None}
+
+
+def _reflect(pipe: Any, mirror: Mirror) -> None:
+    pipe.hset(job_key(mirror.job_id), mapping=dict(mirror.fields))
+    pipe.expire(job_key(mirror.job_id), END_KEPT if mirror.ended else HASH_KEPT)
+
+
+def _entries(found: Any) -> list[tuple[str, Mapping[str, str]]]:
+    """Redis 6 shows an entry that is gone as nothing at all."""
+    return [(str(entry_id), fields or {}) for entry_id, fields in found if entry_id is not None]
+
+
+def _number(entry_id: str) -> tuple[int, int]:
+    ms, _, number = entry_id.partition("-")
+    return int(ms), int(number)

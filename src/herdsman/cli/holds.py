@@ -1,0 +1,153 @@
+"""`herdsman pause`, `resume`, `holds`, `drain`, `evict` and `reconcile`: what an operator does to all that runs."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from herdsman.cli.door import Door
+from herdsman.cli.opening import door_here
+from herdsman.cli.shown import Output, age, print_json
+from herdsman.client.call import built
+from herdsman.core.holds import ALL
+from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
+
+LOOK = timedelta(milliseconds=500)
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+PoolOption = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
+TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")]
+Why = Annotated[str, typer.Option("--why", help="For who wonders later.")]
+
+
+def pause(
+    pool: PoolOption = None,
+    type: TypeOption = None,  # noqa: A002  (the users' word)
+    why: Why = "",
+    seconds: Annotated[
+        float | None, typer.Option("--for", metavar="SECONDS", help="Go on by itself after so long.")
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Give out no jobs: workers finish what they hold and stay, and new jobs are still taken in."""
+    wanted = built(lambda: PauseIn(pool=pool, type=type, why=why, seconds=seconds))
+    hold = door_here().hold(wanted)
+    if output is Output.JSON:
+        print_json(hold.model_dump(mode="json"))
+    else:
+        typer.echo(f"{_said(hold)}; it goes on {_end(hold)}")
+
+
+def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOption = Output.TABLE) -> None:  # noqa: A002
+    """Go on with what was paused or drained."""
+    door = door_here()
+    done = door.resume(built(lambda: ScopeIn(pool=pool, type=type)))
+    left = door.holds().holds
+    if output is Output.JSON:
+        print_json({**done.model_dump(), "still_held": [each.scope for each in left]})
+        return
+    typer.echo(f"{_named(done.scope)} {'goes on' if done.resumed else 'was not held'}")
+    for each in left:
+        typer.echo(f"still held: {_said(each)}")
+
+
+def holds(output: OutputOption = Output.TABLE) -> None:
+    """List what is paused or drained, and what goes on all the same."""
+    found = door_here().holds()
+    if output is Output.JSON:
+        print_json(found.model_dump(mode="json"))
+        return
+    for each in found.holds:
+        typer.echo(f"{_said(each)}, for {age(each.since)}, by {each.actor}; it goes on {_end(each)}")
+    if not found.holds:
+        typer.echo("nothing is held")
+    typer.echo(_going(found))
+
+
+def drain(
+    why: Why = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Until no job runs and no worker lives.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let the whole cluster run dry: every worker finishes what it holds and leaves, none are made."""
+    if not yes:
+        typer.confirm("All workers of all pools leave, until herdsman resume. Go on?", abort=True, err=True)
+    door = door_here()
+    hold = door.drain(built(lambda: DrainIn(why=why)))
+    found = _wait(door, quiet=output is Output.JSON) if wait else door.holds()
+    if output is Output.JSON:
+        print_json({**hold.model_dump(mode="json"), **found.model_dump(mode="json", exclude={"holds"})})
+    else:
+        typer.echo(f"{_said(hold)}; it goes on {_end(hold)}")
+        typer.echo(_going(found))
+
+
+def evict(
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool's id.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """End all workers of a pool at once, whatever they do; the jobs that they hold go back unharmed."""
+    if not yes:
+        typer.confirm(f"The workers of {pool} are ended without waiting. Go on?", abort=True, err=True)
+    ended = door_here().evict(pool)
+    if output is Output.JSON:
+        print_json(ended.model_dump(mode="json"))
+    else:
+        typer.echo(f"pool {ended.pool_id} is {ended.status}; {ended.queued} jobs wait for it")
+
+
+def reconcile(output: OutputOption = Output.TABLE) -> None:
+    """Have the leader run one cycle of its control loop now, wherever it is: 0 when all could be done."""
+    done = door_here().reconcile()
+    if output is Output.JSON:
+        print_json(done.model_dump(mode="json"))
+    else:
+        _print_cycle(done)
+    if not done.complete:
+        raise typer.Exit(1)
+
+
+def _wait(door: Door, *, quiet: bool) -> HoldsOut:
+    """Ctrl-C ends the waiting, and nothing else."""
+    said = ""
+    while True:
+        found = door.holds()
+        if found.jobs_held == 0 and not found.workers:
+            return found
+        if not quiet and (going := _going(found)) != said:
+            typer.echo(going, err=True)
+            said = going
+        door.pause(LOOK)
+
+
+def _print_cycle(done: CycleOut) -> None:
+    if done.skipped:
+        typer.echo(f"nothing was done: {done.skipped}")
+    for step in done.steps:
+        if step["action"] != "Note":
+            result = "" if step["done"] else f" [not done: {step['said']}]"
+            typer.echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
+    typer.echo(f"{done.status}")
+
+
+def _said(hold: HoldOut) -> str:
+    word = "drained" if hold.kind == "drain" else "paused"
+    return f"{_named(hold.scope)} is {word} ({hold.why})"
+
+
+def _named(scope: str) -> str:
+    return "everything" if scope == ALL else scope.replace(":", " ", 1)
+
+
+def _end(hold: HoldOut) -> str:
+    if hold.until is not None:
+        return f"by itself at {hold.until:%Y-%m-%d %H:%M:%S}"
+    named = "" if hold.scope == ALL else f" --{hold.scope.replace(':', ' ', 1)}"
+    return f"with herdsman resume{named}"
+
+
+def _going(found: HoldsOut) -> str:
+    workers = ", ".join(f"{count} {state}" for state, count in found.workers.items()) or "none"
+    return f"jobs that workers hold: {found.jobs_held}; workers: {workers}"

@@ -1,0 +1,152 @@
+"""`herdsman policy`: limits of agents and gates for all of them, changed while everything runs."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from herdsman.cli.opening import door_here
+from herdsman.cli.shown import Output, age, print_json
+from herdsman.core.control_policy import check_policy
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.policy_changes import changes, with_value
+from herdsman.wire.policy import ChangeOut, EditionOut, PolicyDocument, PolicyIn, PolicyOut, written
+
+policy = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Show and change the limits of agents and the gates for all of them.",
+)
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+
+
+@policy.command()
+def show(
+    version: Annotated[int | None, typer.Option(min=0, help="An earlier one.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the policy that holds now: what differs from having none."""
+    found = door_here().policy(version)
+    if output is Output.JSON:
+        print_json(found.model_dump(mode="json"))
+        return
+    _print_head(found)
+    _print_changes([ChangeOut.of(each) for each in changes(_plain(PolicyDocument()), _plain(found.policy))])
+
+
+@policy.command("set")
+def set_policy(
+    edits: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH=VALUE", help="Such as agents.ann.burst=10; the value none takes it away."
+        ),
+    ] = None,
+    note: Annotated[str, typer.Option(help="Why, for the history.")] = "",
+    file: Annotated[Path | None, typer.Option(help="Begin with the policy in this JSON file.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change the policy, and print what that changed."""
+    if not edits and file is None:
+        raise InvalidRequest("nothing to set: name it as PATH=VALUE, or give a --file")
+    door = door_here()
+    now = door.policy(None)
+    document = _edited(_plain(now.policy) if file is None else _read(file), edits or [])
+    if dry_run:
+        made = changes(_plain(now.policy), _plain(document))
+        _say(
+            [ChangeOut.of(each) for each in made], f"version {now.version} stays: nothing was written", output
+        )
+        return
+    done = door.set_policy(PolicyIn(policy=document, note=note, base_version=now.version))
+    changed = done.version != now.version
+    _say(
+        done.changes if changed else (),
+        f"version {done.version}" if changed else f"version {done.version} already says that",
+        output,
+    )
+
+
+@policy.command()
+def history(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many at most.")] = 20,
+    after: Annotated[int | None, typer.Option(min=0, help="Where the page before ended.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List who changed what, the newest first."""
+    found = door_here().policy_history(after, limit)
+    if output is Output.JSON:
+        print_json(found.model_dump(mode="json"))
+        return
+    if not found.versions:
+        typer.echo("nobody has set a policy yet; set one with: herdsman policy set default.rate_per_second=5")
+    for each in found.versions:
+        _print_head(each)
+        _print_changes(each.changes)
+    if found.next is not None:
+        typer.echo(f"more: the same command with --after {found.next}")
+
+
+def _edited(document: dict[str, Any], edits: Sequence[str]) -> PolicyDocument:
+    found: dict[str, object] = document
+    for edit in edits:
+        path, given, value = edit.partition("=")
+        if not given or not path:
+            raise InvalidRequest(f"{edit!r} is not PATH=VALUE, such as agents.ann.rate_per_second=5")
+        found = with_value(found, path, _value(value))
+    made = written(found)
+    check_policy(made.policy())
+    return made
+
+
+def _value(text: str) -> object:
+    """JSON where it is, and else a name; `none` and nothing at all take a value away."""
+    if text.lower() in ("", "none", "null"):
+        return None
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        return text
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A file may be what `show -o json` printed, or the policy in it alone."""
+    try:
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"{file} cannot be read as JSON: {error}") from error
+    inner: Any = found.get("policy", found) if isinstance(found, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(inner, dict):
+        raise InvalidRequest(f"{file} holds no policy: it must be a JSON object")
+    return inner  # pyright: ignore[reportUnknownVariableType]
+
+
+def _say(made: Sequence[ChangeOut], told: str, output: Output) -> None:
+    if output is Output.JSON:
+        print_json({"said": told, "changes": [each.model_dump(mode="json") for each in made]})
+        return
+    _print_changes(made)
+    typer.echo(told)
+
+
+def _print_head(found: PolicyOut | EditionOut) -> None:
+    if found.created_at is None:
+        typer.echo("version 0: nobody has set a policy yet")
+        return
+    note = f": {found.note}" if found.note else ""
+    typer.echo(f"version {found.version}, {age(found.created_at)} ago by {found.by}{note}")
+
+
+def _print_changes(made: Sequence[ChangeOut]) -> None:
+    for each in made:
+        old = "none" if each.old is None else json.dumps(each.old)
+        new = "none" if each.new is None else json.dumps(each.new)
+        typer.echo(f"  {each.path}: {old} -> {new}")
+
+
+def _plain(document: PolicyDocument) -> dict[str, Any]:
+    return document.model_dump(mode="json")

@@ -1,0 +1,196 @@
+"""`herdsman pool`: warm workers that are asked for by name."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from herdsman.cli.opening import door_here
+from herdsman.cli.shown import Output, age, print_json
+from herdsman.client.call import built
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.pools import ServedBy
+from herdsman.core.states import PoolState
+from herdsman.wire.pools import PoolIn, PoolOut, ScaleIn, SwapIn
+
+pool = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Hold warm workers ready under a name, and change them."
+)
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+Name = Annotated[str, typer.Argument(metavar="POOL", help="The pool's id.")]
+Model = Annotated[str | None, typer.Option(help="What its workers load.")]
+Adapter = Annotated[str | None, typer.Option(help="What is put on top of the model.")]
+Variant = Annotated[str | None, typer.Option(help="Which edition of the model, such as fp16.")]
+_LOOK = timedelta(seconds=1)
+
+
+@pool.command("list")
+def list_pools(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many at most.")] = 50,
+    after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List pools by name; those of the settings are not among them."""
+    page = door_here().pools.page(after, limit)
+    if output is Output.JSON:
+        print_json(page.model_dump(mode="json", by_alias=True))
+    elif not page.pools:
+        typer.echo("no pools; ask for one with: herdsman pool create NAME --model MODEL")
+    else:
+        _print_all(page.pools)
+        if page.next:
+            typer.echo(f"more: the same command with --after {page.next}")
+
+
+@pool.command()
+def show(pool_id: Name, output: OutputOption = Output.TABLE) -> None:
+    """Show one pool: its state, its workers, and how far a swap has come."""
+    _show(door_here().pools.look(pool_id), output)
+
+
+@pool.command()
+def create(
+    pool_id: Name,
+    model: Model = None,
+    adapter: Adapter = None,
+    variant: Variant = None,
+    agent: Annotated[str | None, typer.Option(help="For whom it is held.")] = None,
+    workers: Annotated[int, typer.Option("--workers", "-w", help="Workers kept while it is held.")] = 1,
+    hold: Annotated[int, typer.Option(help="Seconds that it is kept after its last use.")] = 600,
+    least: Annotated[int, typer.Option("--min", help="Workers kept for as long as it is there.")] = 0,
+    most: Annotated[int | None, typer.Option("--max", help="Most workers.")] = None,
+    warm_buffer: Annotated[int | None, typer.Option(help="Idle workers beyond those at work.")] = None,
+    idle_timeout: Annotated[
+        float | None, typer.Option(help="Seconds after which an idle worker too many is let go.")
+    ] = None,
+    max_lifetime: Annotated[
+        float | None, typer.Option(help="Seconds after which a worker is replaced.")
+    ] = None,
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(help='Such as "mon-fri 08:00-18:00 Europe/Berlin min=2 max=4"; may be repeated.'),
+    ] = None,
+    preload: Annotated[
+        list[str] | None, typer.Option(help="A model to load before the first job; may be repeated.")
+    ] = None,
+    isolated: Annotated[bool, typer.Option("--isolated", help="It has a stream of its own.")] = False,
+    served_by: Annotated[
+        ServedBy, typer.Option(help="hand: its workers are started by somebody else.")
+    ] = ServedBy.HERDSMAN,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Ask for a pool, or change what was asked for; one that has ended starts again."""
+    asked: dict[str, Any] = {
+        "pool_id": pool_id,
+        "model_id": model,
+        "adapter": adapter,
+        "variant": variant,
+        "agent_name": agent,
+        "desired_workers": workers,
+        "hold_seconds": hold,
+        "min_workers": least,
+        "max_workers": most,
+        "warm_buffer": warm_buffer,
+        "idle_timeout_seconds": idle_timeout,
+        "max_lifetime_seconds": max_lifetime,
+        "schedule": [_window(each) for each in schedule or ()],
+        "preload": tuple(preload or ()),
+        "isolated": isolated,
+        "served_by": served_by,
+    }
+    _show(door_here().pools.start(built(lambda: PoolIn.model_validate(asked))), output)
+
+
+@pool.command()
+def scale(
+    pool_id: Name,
+    workers: Annotated[int, typer.Argument(help="Workers kept while it is held.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change how many workers are kept."""
+    _show(door_here().pools.scale(pool_id, built(lambda: ScaleIn(desired_workers=workers))), output)
+
+
+@pool.command()
+def swap(
+    pool_id: Name,
+    model: Model = None,
+    adapter: Adapter = None,
+    variant: Variant = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Serve something else; workers follow one after the other. The word none takes an adapter or variant away."""
+    given = {"model_id": model, "adapter": adapter, "variant": variant}
+    changed = {name: None if value == "none" else value for name, value in given.items() if value is not None}
+    _show(door_here().pools.swap(pool_id, built(lambda: SwapIn.model_validate(changed))), output)
+
+
+@pool.command()
+def drain(
+    pool_id: Name,
+    wait: Annotated[bool, typer.Option("--wait", help="Until its last worker is gone.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let a pool go: no new jobs, and its workers leave when they have finished what they hold."""
+    door = door_here()
+    found = door.pools.drain(pool_id)
+    while wait and found.status == PoolState.DRAINING:
+        door.pause(_LOOK)
+        found = door.pools.look(pool_id)
+    _show(found, output)
+
+
+@pool.command()
+def evict(
+    pool_id: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """End all workers of a pool at once; the jobs that they hold go back unharmed."""
+    if not yes:
+        typer.confirm(f"The workers of {pool_id} are ended without waiting. Go on?", abort=True, err=True)
+    _show(door_here().evict(pool_id), output)
+
+
+def _window(text: str) -> dict[str, Any]:
+    days, _, rest = text.strip().partition(" ")
+    hours, *words = rest.split() or [""]
+    begin, dash, end = hours.partition("-")
+    sizes = dict(word.split("=", 1) for word in words if "=" in word)
+    zones = [word for word in words if "=" not in word]
+    if not dash or len(zones) > 1 or not set(sizes) <= {"min", "max"}:
+        raise InvalidRequest(
+            f'--schedule is {text!r}: write it as "DAYS FROM-TO [ZONE] [min=N] [max=N]",'
+            ' such as "mon-fri 08:00-18:00 Europe/Berlin min=2"'
+        )
+    return {"days": days, "from": begin, "to": end, **({"timezone": zones[0]} if zones else {}), **sizes}
+
+
+def _show(found: PoolOut, output: Output) -> None:
+    if output is Output.JSON:
+        print_json(found.model_dump(mode="json", by_alias=True))
+        return
+    workers = ", ".join(f"{count} {state}" for state, count in found.workers.items() if count) or "none"
+    typer.echo(f"pool {found.pool_id} is {found.status} ({found.reason}), for {found.agent_name}")
+    typer.echo(f"workers: {workers}; {found.desired_workers} are wanted, {found.queued} jobs wait")
+    served = " ".join(each for each in (found.model_id, found.adapter, found.variant) if each) or "no model"
+    how_far = f"; {found.at_revision} workers serve it so far" if found.swapping else ""
+    typer.echo(f"serves {served}, revision {found.revision}{how_far}")
+    for trouble in found.troubles:
+        typer.echo(f"trouble: {trouble}")
+
+
+def _print_all(found: Sequence[PoolOut]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("POOL", "STATE", "WHY", "MODEL", "WORKERS", "WANTED", "WAITING", "AGE"):
+        table.add_column(heading, no_wrap=heading == "POOL")
+    for each in found:
+        sizes = str(each.spawned_workers), str(each.desired_workers), str(each.queued)
+        table.add_row(
+            each.pool_id, each.status, each.reason, each.model_id or "-", *sizes, age(each.started_at)
+        )
+    Console(width=None if Console().is_terminal else 140).print(table)

@@ -1,0 +1,256 @@
+"""A part of a GPU for a block of code: asked for, kept by heartbeats, watched, and given back."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Self
+
+from herdsman.client import calls
+from herdsman.client.call import built
+from herdsman.client.driving import run
+from herdsman.client.errors import LeaseDenied, LeaseLost
+from herdsman.client.transport import Transport
+from herdsman.client.waiting import Seconds, span
+from herdsman.core.errors import Gone, HerdsmanError, NotFound
+from herdsman.wire.leases import LeaseAnswer, LeaseIn
+
+LONGEST_ASK = timedelta(seconds=60)
+BEATS = 3
+"""So many heartbeats within the life of a lease."""
+LONGEST_NAP = 60.0
+GOODBYE = timedelta(seconds=5)
+"""So long it is tried to give a lease back; then it runs out by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is asked for; always the same token, so that a lost answer costs nothing."""
+
+    body: LeaseIn
+    wait: timedelta
+
+    def asking(self, left: timedelta) -> LeaseIn:
+        return self.body.model_copy(update={"wait_seconds": max(0.0, min(left, LONGEST_ASK).total_seconds())})
+
+
+def wanted(
+    *,
+    memory_mb: int,
+    ttl: Seconds | None,
+    wait: Seconds,
+    exclusive: bool,
+    allow_cpu: bool,
+    node: str | None,
+    gpu_index: int | None,
+    agent: str | None,
+    metadata: dict[str, object] | None,
+    token: str,
+) -> Wanted:
+    body = built(
+        lambda: LeaseIn(
+            agent=agent,
+            min_memory_mb=memory_mb,
+            ttl_seconds=None if ttl is None else span(ttl).total_seconds(),
+            exclusive=exclusive,
+            allow_cpu=allow_cpu,
+            node=node,
+            gpu_index=gpu_index,
+            token=token,
+            metadata=metadata or {},
+        )
+    )
+    return Wanted(body=body, wait=span(wait))
+
+
+class Lost:
+    """Set once the lease may not be used any more; like `threading.Event`, but it also knows the time."""
+
+    def __init__(self, now: Callable[[], float], deadline: float) -> None:
+        self._now = now
+        self._changed = threading.Condition()
+        self._deadline = deadline
+        self._why: str | None = None
+
+    def is_set(self) -> bool:
+        return self.why is not None
+
+    @property
+    def why(self) -> str | None:
+        with self._changed:
+            if self._why is None and self._now() >= self._deadline:
+                self._why = "no heartbeat was taken in time"
+            return self._why
+
+    @property
+    def left(self) -> float:
+        """Seconds until it is set if no heartbeat is taken any more."""
+        with self._changed:
+            return max(0.0, self._deadline - self._now())
+
+    @property
+    def deadline(self) -> float:
+        return self._deadline
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it is set, or for so many seconds; whether it is."""
+        until = None if timeout is None else self._now() + timeout
+        with self._changed:
+            while not self.is_set():
+                left = [self.left] + ([] if until is None else [until - self._now()])
+                if min(left) <= 0 and not self.is_set():
+                    return False
+                self._changed.wait(min(LONGEST_NAP, max(0.0, min(left))))
+        return True
+
+    def move(self, deadline: float) -> None:
+        """A heartbeat was taken. What is lost stays lost, though the server has not noticed."""
+        with self._changed:
+            if not self.is_set():
+                self._deadline = deadline
+                self._changed.notify_all()
+
+    def set(self, why: str) -> None:
+        with self._changed:
+            self._why = self._why or why
+            self._changed.notify_all()
+
+
+class Held:
+    """What the holder of a lease may ask, whichever kind of program it is."""
+
+    def __init__(self, transport: Transport, asked: Wanted) -> None:
+        self._transport = transport
+        self._asked = asked
+        self._answer: LeaseAnswer | None = None
+        self.lost = Lost(transport.now, float("inf"))
+        """Set at the end of the lease less its margin, or as soon as the server says that it is over."""
+        self._expires: datetime | None = None
+
+    @property
+    def answer(self) -> LeaseAnswer:
+        if self._answer is None:
+            raise LeaseLost("there is no lease yet: it is asked for when its block is entered")
+        return self._answer
+
+    @property
+    def token(self) -> str:
+        return self.answer.token or ""
+
+    @property
+    def seq(self) -> int:
+        """Rises with each lease of a GPU: pass it on to whatever must not listen to an older holder."""
+        return self.answer.lease_seq or 0
+
+    @property
+    def mode(self) -> str:
+        return self.answer.mode or "gpu"
+
+    @property
+    def node_id(self) -> str | None:
+        return self.answer.node_id
+
+    @property
+    def gpu_index(self) -> int | None:
+        return self.answer.gpu_index
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        return self.answer.gpu_uuid
+
+    @property
+    def expires(self) -> datetime | None:
+        """By the server's clock, as it said last."""
+        return self._expires
+
+    def check(self) -> None:
+        """Raises `LeaseLost` once the GPU may be another's: call it before every piece of work."""
+        why = self.lost.why
+        if why is not None:
+            raise LeaseLost(f"the lease of {self.answer.memory_mb} MB is lost: {why}; stop using the GPU")
+
+    async def take(self) -> None:
+        """Ask until it is given, or raise `LeaseDenied` after all of the wait."""
+        until = self._transport.now() + self._asked.wait.total_seconds()
+        while True:
+            sent = self._transport.now()
+            left = timedelta(seconds=max(0.0, until - sent))
+            answer = await self._transport.send(calls.lease(self._asked.asking(left)))
+            if answer.granted:
+                break
+            retry = timedelta(seconds=answer.retry_after_seconds or 0)
+            if self._transport.now() >= until or answer.reason == "too_large":
+                raise LeaseDenied(answer.reason or "unknown", answer.detail or "", retry or None)
+        self._answer, self._expires = answer, answer.expires_at
+        self.lost = Lost(self._transport.now, sent + self._lasting(answer.margin_seconds))
+        if self._asked.wait:  # the answer was held back, so it says little about how much is left
+            self.lost = Lost(self._transport.now, float("inf"))
+            await self._first_beat()
+
+    async def _first_beat(self) -> None:
+        try:
+            await self.beat()
+        except HerdsmanError:
+            await self.give_back()
+            raise
+        self.check()
+
+    async def beat(self) -> None:
+        """One heartbeat. Its own sending is when the new time begins, not the answer (L2)."""
+        sent = self._transport.now()
+        try:
+            kept = await self._transport.send(calls.keep_lease(self.token), until=self._until())
+        except (Gone, NotFound) as error:
+            self.lost.set(str(error))
+            return
+        self._expires = kept.expires_at
+        self.lost.move(sent + self._lasting(kept.margin_seconds))
+
+    async def give_back(self) -> None:
+        """Best effort: a lease that is not given back runs out."""
+        if self._answer is None:
+            return
+        try:
+            until = self._transport.now() + GOODBYE.total_seconds()
+            await self._transport.send(calls.release_lease(self.token), until=until)
+        except HerdsmanError:
+            return
+
+    def pause(self) -> float:
+        """Seconds to the next heartbeat."""
+        return max(0.05, (self.answer.ttl_seconds or 60.0) / BEATS)
+
+    def _lasting(self, margin: float | None) -> float:
+        return max(0.0, (self.answer.ttl_seconds or 0.0) - (margin or 0.0))
+
+    def _until(self) -> float | None:
+        deadline = self.lost.deadline
+        return None if deadline == float("inf") else deadline
+
+
+class Lease(Held):
+    """Use it with `with`; heartbeats are sent by a thread of its own until the block is left."""
+
+    def __init__(self, transport: Transport, asked: Wanted) -> None:
+        super().__init__(transport, asked)
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        run(self.take())
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        run(self.give_back())
+
+    def _keep(self) -> None:
+        pause = self.pause()
+        while not self._done.wait(pause) and not self.lost.is_set():
+            try:
+                run(self.beat())
+                pause = self.pause()
+            except HerdsmanError:  # it is tried again as long as there is time
+                pause = self.pause() / BEATS

@@ -1,0 +1,207 @@
+"""Which jobs go to which workers, within one transaction.
+
+Almost always the first in line is right, and many are given out by two statements. Where agents have to take turns,
+jobs want models or share keys, types are stopped, or a GPU is not wholly free, the choice is made with more care.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+
+from herdsman.control.services import Services
+from herdsman.core.control_policy import ControlPolicy
+from herdsman.core.leasing import LeaseMode
+from herdsman.core.model import Claim, PoolId, WorkerId
+from herdsman.core.placement import Head, Loaded, best, shares
+from herdsman.store import choosing, claiming, leases
+from herdsman.store.choosing import Wish
+from herdsman.store.claiming import Free, Taking, Waiting
+from herdsman.store.database import Tx
+from herdsman.store.leases import Room
+
+Models = tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class Choice:
+    tx: Tx
+    services: Services
+    rules: ControlPolicy
+    rooms: Mapping[WorkerId, Room]
+    """What workers with GPUs have free on them; no entry where no lease is needed."""
+    not_types: frozenset[str]
+    changed: Mapping[WorkerId, datetime | None]
+    """When workers last changed their model."""
+    _full_keys: set[str] = field(default_factory=set[str])
+    _full_agents: set[str] = field(default_factory=set[str])
+
+    @staticmethod
+    def of(tx: Tx, services: Services, rules: ControlPolicy, free: Sequence[Free]) -> "Choice":
+        stopped = any(each.types_held for each in free)
+        leased = services.leasing.mode is not LeaseMode.OFF and free
+        names = [each.worker_id for each in free]
+        return Choice(
+            tx=tx,
+            services=services,
+            rules=rules,
+            rooms=leases.rooms(tx, names, services.leasing) if leased else {},
+            not_types=choosing.held_types(tx) if stopped else frozenset(),
+            changed={each.worker_id: each.loaded_at for each in free},
+        )
+
+    def first(self, pool: PoolId, types: Sequence[str], takers: Mapping[WorkerId, Models]) -> list[Claim]:
+        """One job for each taker, as far as there are any for it."""
+        easy = [worker for worker in takers if self._unhindered(worker)]
+        jobs = self._in_line(pool, len(easy), types) if easy else []
+        if jobs is None:
+            easy, jobs = [], []
+        given = self._give(pool, [Taking(job, worker, 0) for job, worker in zip(jobs, easy, strict=False)])
+        for worker in [each for each in takers if each not in easy]:
+            given += self._carefully(pool, worker, 0, types, takers[worker])
+        return given
+
+    def more(self, pool: PoolId, worker: WorkerId, slots: range, kind: str, models: Models) -> list[Claim]:
+        """The rest of a batch: further jobs of one type for the same worker, each in a slot of its own."""
+        if not slots:
+            return []
+        jobs = self._in_line(pool, len(slots), [kind]) if self._unhindered(worker) else None
+        if jobs is not None:
+            return self._give(
+                pool, [Taking(job, worker, slot) for job, slot in zip(jobs, slots, strict=False)]
+            )
+        given: list[Claim] = []
+        for slot in slots:
+            one = self._carefully(pool, worker, slot, [kind], models)
+            if not one:
+                break
+            given += one
+        return given
+
+    def _unhindered(self, worker: WorkerId) -> bool:
+        return not self.not_types and not self.rules.limits_running and self._narrow(worker) is None
+
+    def _narrow(self, worker: WorkerId) -> int | None:
+        """How much of its GPU a worker has, where others hold leases on it; a shadow hinders nobody."""
+        room = self.rooms.get(worker)
+        narrow = room is not None and not room.whole and self.services.leasing.mode is LeaseMode.ON
+        return room.free_mb if room is not None and narrow else None
+
+    def _in_line(self, pool: PoolId, count: int, types: Sequence[str]) -> list[Waiting] | None:
+        """The next ones; None when they must not simply be given to whoever comes."""
+        jobs = claiming.next_jobs(self.tx, pool, count, types)
+        if jobs and jobs[0].several and self.rules.fair:
+            waiting = list(islice(self._agents(pool), count))
+            if choosing.want_models(self.tx, pool, waiting):
+                return None
+            jobs = self._by_turns(pool, waiting, count, types)
+        return jobs if all(job.plain for job in jobs) else None
+
+    def _by_turns(self, pool: PoolId, waiting: list[str], count: int, types: Sequence[str]) -> list[Waiting]:
+        jobs: list[Waiting] = []
+        while waiting and len(jobs) < count:
+            dealt = shares(waiting, count - len(jobs))
+            known = {job.job_id for job in jobs}
+            for agent, number in dealt.items():
+                mine = claiming.next_jobs(self.tx, pool, number + _of(jobs, agent), types, agent)
+                fresh = [job for job in mine if job.job_id not in known]
+                jobs += fresh
+                if len(fresh) < number:
+                    waiting.remove(agent)
+        return jobs
+
+    def _carefully(
+        self, pool: PoolId, worker: WorkerId, slot: int, types: Sequence[str], models: Models
+    ) -> list[Claim]:
+        room_mb = self._narrow(worker)
+        if room_mb == 0:
+            return []
+        loaded = self._loaded(pool, worker, models)
+        for agents in self._groups(pool):
+            job = self._next_of(agents, lambda: self._wish(pool, types, room_mb), loaded)
+            if job is not None:
+                if job.model is not None and job.model not in models:
+                    choosing.note_change(self.tx, worker, job.model)
+                return self._give(pool, [Taking(job, worker, slot)])
+        return []
+
+    def _groups(self, pool: PoolId) -> Iterator[Sequence[str]]:
+        """Agents that take turns are looked at one after the other; without turns, all at once."""
+        if not self.rules.fair:
+            yield list(self._agents(pool))
+            return
+        for agent in self._agents(pool):
+            yield [agent]
+
+    def _next_of(self, agents: Sequence[str], wish: Callable[[], Wish], loaded: Loaded) -> Waiting | None:
+        """What is full is left out, and the look is repeated without it."""
+        while True:
+            waiting = [agent for agent in agents if agent not in self._full_agents]
+            heads = [job for agent in waiting for job in choosing.heads(self.tx, wish(), agent)]
+            job = self._best(heads, loaded)
+            if job is None or self._has_place(job):
+                return job
+
+    def _loaded(self, pool: PoolId, worker: WorkerId, models: Models) -> Loaded:
+        changed = self.changed.get(worker)
+        return Loaded(
+            here=models,
+            elsewhere=choosing.loaded_elsewhere(self.tx, pool, worker),
+            settled=changed is None or self.tx.now() - changed >= self.services.policy.model_dwell,
+        )
+
+    def _agents(self, pool: PoolId) -> Iterator[str]:
+        last = self.services.turns.last(pool) if self.rules.fair else ""
+        return choosing.agents_behind(self.tx, pool, last)
+
+    def _wish(self, pool: PoolId, types: Sequence[str], room_mb: int | None) -> Wish:
+        return Wish(
+            pool=pool,
+            types=types,
+            room_mb=room_mb,
+            not_types=self.not_types,
+            not_keys=frozenset(self._full_keys),
+        )
+
+    def _best(self, heads: Sequence[Waiting], loaded: Loaded) -> Waiting | None:
+        bound = self.tx.now() - self.services.policy.model_wait
+        judged = {Head(job.model, job.place, overdue=job.run_at <= bound): job for job in heads}
+        chosen = best(list(judged), loaded)
+        return None if chosen is None else judged[chosen]
+
+    def _has_place(self, job: Waiting) -> bool:
+        """Counted while the key is locked, so that two replicas cannot both give out its last place."""
+        key, most = job.concurrency_key, self.rules.limits_of(job.agent).max_running
+        if most is not None:
+            choosing.lock_key(self.tx, choosing.agent_key(job.agent))
+            if choosing.running_of_agent(self.tx, job.agent) >= most:
+                self._full_agents.add(job.agent)
+                return False
+        if key is not None:
+            choosing.lock_key(self.tx, key)
+            if choosing.running_of_key(self.tx, key) >= self.rules.most_of(key):
+                self._full_keys.add(key)
+                return False
+        return True
+
+    def _give(self, pool: PoolId, taking: Sequence[Taking]) -> list[Claim]:
+        """The claim and the lease together, or neither (L5)."""
+        claims = claiming.claim(self.tx, pool, taking, self.services.policy.claim_ttl)
+        for claim, each in zip(claims, taking, strict=True):
+            self.services.turns.served(pool, each.job.agent)
+            room = self.rooms.get(each.worker_id)
+            if room is not None and each.slot == 0:
+                leases.occupy(
+                    self.tx,
+                    each.worker_id,
+                    agent=each.job.agent,
+                    gpus=room.gpus,
+                    memory_mb=each.job.gpu_memory_mb,
+                    job_id=each.job.job_id,
+                    expires_at=claim.expires_at,
+                )
+        return claims
+
+
+def _of(jobs: Sequence[Waiting], agent: str) -> int:
+    return sum(1 for job in jobs if job.agent == agent)

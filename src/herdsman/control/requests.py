@@ -1,0 +1,107 @@
+"""The leader's ear: replicas that do not lead ask it through the database, and wait for what it did."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+import structlog
+
+from herdsman.control.commands.holds import expire_holds
+from herdsman.control.cycle import Cycle
+from herdsman.control.leadership import Leadership
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.services import Services
+from herdsman.core.errors import StaleWrite, StoreUnavailable
+from herdsman.ports import Clock
+from herdsman.store import requests
+from herdsman.store.database import Tx
+
+log = structlog.get_logger()
+
+RECONCILE = "reconcile"
+PATIENCE = timedelta(seconds=30)
+"""So long somebody waits for the leader's answer; what is older is not acted on any more."""
+LISTEN = timedelta(milliseconds=250)
+TIDY = timedelta(seconds=5)
+_LOOK_S = 0.1
+
+
+@dataclass
+class Ear:
+    """Only the leader listens. All that wait are answered by one cycle, which began after they had asked."""
+
+    services: Services
+    reconciler: Reconciler
+    clock: Clock
+    _tidied: float = field(default=float("-inf"))
+
+    def run(self, stopping: Event) -> None:
+        while not stopping.is_set():
+            try:
+                self.listen()
+            except (StoreUnavailable, StaleWrite) as error:
+                log.warning("requests.postponed", reason=str(error))
+            stopping.wait(LISTEN.total_seconds())
+
+    def listen(self) -> int:
+        """How many were answered."""
+        term = self.leadership.term
+        if term is None:
+            return 0
+        self._tidy()
+        listed = self.services.database.read(lambda tx: requests.waiting(tx, PATIENCE))
+        return self._answer(listed, term.epoch) if listed else 0
+
+    @property
+    def leadership(self) -> Leadership:
+        return self.reconciler.leadership
+
+    def _answer(self, listed: list[str], epoch: int) -> int:
+        self._write(epoch, lambda tx: requests.take(tx, listed))
+        ran = self.reconciler.tick()
+        if ran.epoch is None:  # no longer ours: whoever leads next finds them
+            return 0
+        self._write(epoch, lambda tx: requests.finish(tx, listed, cycle_document(ran)))
+        log.info("requests.answered", count=len(listed))
+        return len(listed)
+
+    def _write(self, epoch: int, change: Callable[[Tx], None]) -> None:
+        def fenced(tx: Tx) -> None:
+            self.leadership.fence(tx, epoch)
+            change(tx)
+
+        self.services.database.transact(fenced)
+
+    def _tidy(self) -> None:
+        """What nobody waits for, and holds whose time is over; neither is missed while nobody leads."""
+        if self.clock.monotonic() - self._tidied < TIDY.total_seconds():
+            return
+        self._tidied = self.clock.monotonic()
+        expire_holds(self.services)
+        self.services.database.transact(requests.prune)
+
+
+def cycle_document(ran: Cycle) -> dict[str, Any]:
+    """A cycle as it is answered with."""
+    return {**ran.summary(), "complete": ran.complete, "steps": ran.steps()}
+
+
+def ask_leader(
+    services: Services,
+    request_id: str,
+    who: str,
+    clock: Clock,
+    stopping: Event,
+    patience: timedelta = PATIENCE,
+) -> Mapping[str, Any] | None:
+    """What the leader saw and did in a cycle of its own; None when nobody answered in time."""
+    deadline = clock.monotonic() + patience.total_seconds()
+    services.database.transact(lambda tx: requests.ask(tx, request_id, RECONCILE, who))
+    while not stopping.is_set() and clock.monotonic() < deadline:
+        found = services.database.read(lambda tx: requests.find(tx, request_id))
+        if found is None or found.done_at is not None:
+            return None if found is None else found.outcome
+        stopping.wait(_LOOK_S)
+    return None

@@ -1,0 +1,93 @@
+"""Says after the commit what was queued. It never holds up or fails whoever asks: what it cannot say, the sweep repeats."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from threading import Condition
+
+from herdsman.bus.entries import Mirror
+from herdsman.bus.faults import BusUnavailable, StreamSpent
+from herdsman.bus.names import Stream
+from herdsman.bus.redis_streams import PAGE, RedisStreams
+from herdsman.control.streams.roster import Roster
+from herdsman.control.streams.state import BusState, Count
+from herdsman.core.hints import Hint
+
+ROOM = 10_000
+_WAIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Something else that is said: to everybody, or, with a group, to the one who will do it."""
+
+    stream: str | Stream
+    fields: Mapping[str, str]
+
+
+Said = Hint | Word | Mirror
+
+
+class Announcer:
+    def __init__(
+        self, redis: RedisStreams, roster: Roster, state: BusState, on_lost: Callable[[], None]
+    ) -> None:
+        self._redis = redis
+        self._roster = roster
+        self._state = state
+        self._on_lost = on_lost
+        self._news = Condition()
+        self._queue: deque[Said] = deque()
+
+    def tell(self, said: Sequence[Said]) -> None:
+        with self._news:
+            room = max(0, ROOM - len(self._queue))
+            self._queue.extend(said[:room])
+            self._news.notify()
+        if len(said) > room:
+            self._lost(len(said) - room)
+
+    def turn(self) -> None:
+        batch = self._next()
+        try:
+            self._publish(batch)
+        except BusUnavailable:
+            self._lost(len(batch))
+            raise
+
+    def _next(self) -> list[Said]:
+        with self._news:
+            if not self._queue:
+                self._news.wait(_WAIT_S)
+            return [self._queue.popleft() for _ in range(min(PAGE, len(self._queue)))]
+
+    def _publish(self, batch: Sequence[Said]) -> None:
+        hints = [each for each in batch if isinstance(each, Hint)]
+        announce(self._redis, self._roster, hints)
+        self._state.count(Count.PUBLISHED, len(hints))
+        self._redis.reflect([each for each in batch if isinstance(each, Mirror)])
+        for word in (each for each in batch if isinstance(each, Word)):
+            if isinstance(word.stream, Stream):
+                self._redis.order(word.stream, word.fields)
+            else:
+                self._redis.say(word.stream, word.fields)
+
+    def _lost(self, number: int) -> None:
+        if number:
+            self._state.count(Count.DROPPED, number)
+            self._on_lost()
+
+
+def announce(redis: RedisStreams, roster: Roster, hints: Sequence[Hint]) -> None:
+    """Each in the stream of its pool."""
+
+    def stream_of(hint: Hint) -> Stream:
+        return roster.stream_of(hint.pool)
+
+    for stream, some in groupby(sorted(hints, key=lambda hint: stream_of(hint).name), key=stream_of):
+        try:
+            redis.announce(stream, [*some])
+        except StreamSpent:  # nothing but hints is in it, and they can be given again
+            redis.remove(stream)
+            raise

@@ -1,0 +1,183 @@
+"""The streams of one replica: started and stopped with its API, and told what was queued."""
+
+from collections.abc import Mapping, Sequence
+from threading import Event
+
+from herdsman.bus.entries import Mirror
+from herdsman.bus.redis_streams import RedisStreams
+from herdsman.control.services import Services
+from herdsman.control.streams.announcer import Announcer, Word
+from herdsman.control.streams.ingest import Ingest
+from herdsman.control.streams.keeper import Keeper, Rhythm
+from herdsman.control.streams.listener import Listener
+from herdsman.control.streams.loop import Loop
+from herdsman.control.streams.provisioner import PoolProvisioner
+from herdsman.control.streams.quarantine import Quarantine
+from herdsman.control.streams.resync import Resync
+from herdsman.control.streams.roster import Roster
+from herdsman.control.streams.settler import Settler
+from herdsman.control.streams.state import BusState
+from herdsman.control.streams.surroundings import Surroundings
+from herdsman.core.hints import Hint
+from herdsman.core.model import NewJob, Submitted
+from herdsman.ports import Clock
+
+
+class StreamBus:
+    """Nothing here waits for Redis or fails because of it, but the threads between `start` and `stop`."""
+
+    def __init__(
+        self,
+        redis: RedisStreams,
+        services: Services,
+        clock: Clock,
+        around: Surroundings,
+        rhythm: Rhythm | None = None,
+        ingest_agent: str | None = None,
+    ) -> None:
+        """Without `ingest_agent` nobody can submit through a stream."""
+        self.redis = redis
+        self.state = BusState()
+        self._services = services
+        self._clock = clock
+        self._around = around
+        self._rhythm = rhythm or Rhythm()
+        self._stopping = Event()
+        database = services.database
+        self.roster = Roster(redis.names, database)
+        self._quarantine = Quarantine(redis, database, self.state, clock)
+        self.announcer = Announcer(redis, self.roster, self.state, on_lost=self.resync_soon)
+        self.provisioner = self._provisioner()
+        self.ingest = None if ingest_agent is None else self._ingest(ingest_agent)
+        self.listener = self._listener()
+        self.keeper = self._keeper()
+        turns = {
+            "announcer": self.announcer,
+            "listener": self.listener,
+            "keeper": self.keeper,
+            "provisioner": self.provisioner,
+            "ingest": self.ingest,
+        }
+        self._loops = [
+            Loop(name, part.turn, self.state, self._stopping, self._after_fault)
+            for name, part in turns.items()
+            if part is not None
+        ]
+
+    @property
+    def said(self) -> str:
+        """`ok`, or what is wrong and what that means."""
+        fault = self.state.fault
+        return "ok" if fault is None else f"degraded, the database is polled: {fault}"
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for loop in self._loops:
+            loop.join()
+        self.redis.close()
+
+    def announce_jobs(self, news: Sequence[NewJob], done: Sequence[Submitted]) -> None:
+        """After the commit. Those that wait for their time are announced when it has come."""
+        self.announcer.tell(
+            [_hint(new, each) for new, each in zip(news, done, strict=True) if _waits(new, each)]
+        )
+
+    def announce_pool(
+        self,
+        event: str,
+        pool_id: str,
+        *,
+        model_id: str | None = None,
+        adapter: str | None = None,
+        variant: str | None = None,
+        desired_workers: int | None = None,
+    ) -> None:
+        """A pool was created, swapped, scaled or drained: the leader need not wait for its next cycle."""
+        said = {"model_id": model_id, "adapter": adapter, "variant": variant}
+        wanted = "" if desired_workers is None else str(desired_workers)
+        texts = {name: value or "" for name, value in said.items()}
+        fields = {"event": event, "pool_id": pool_id, **texts, "desired_workers": wanted}
+        self.announcer.tell([Word(self.redis.names.preloads, fields)])
+
+    def announce_control(self, event: str, by: str, scope: str = "all") -> None:
+        """Something that every replica should look at now: a pause, a drain, a cycle that was asked for."""
+        self.announcer.tell([Word(self.redis.names.control, {"event": event, "by": by, "scope": scope})])
+
+    def mirror(self, job_id: str, mapping: Mapping[str, str]) -> None:
+        """Where a job is on an external service, for those who look into Redis (S3-04). The row is written first."""
+        self.announcer.tell([Mirror(job_id, mapping)])
+
+    def resync_soon(self) -> None:
+        """Jobs were queued that nobody announced."""
+        self.keeper.poked.set()
+
+    def _provisioner(self) -> PoolProvisioner | None:
+        around = self._around
+        if around.tick is None:
+            return None
+        return PoolProvisioner(self.redis, around.leads, around.tick, self._clock, self._rhythm.claim_idle)
+
+    def _ingest(self, agent: str) -> Ingest:
+        return Ingest(
+            redis=self.redis,
+            services=self._services,
+            state=self.state,
+            quarantine=self._quarantine,
+            clock=self._clock,
+            agent=agent,
+            claim_idle=self._rhythm.claim_idle,
+            leads=self._around.leads,
+            submitted=self._ingested,
+        )
+
+    def _listener(self) -> Listener:
+        return Listener(
+            self.redis,
+            self.roster,
+            self.state,
+            wake=self._around.wake,
+            on_order=_nothing if self.provisioner is None else self.provisioner.ordered.set,
+            on_ingest=_nothing if self.ingest is None else self.ingest.news.set,
+            on_lost=self.resync_soon,
+        )
+
+    def _keeper(self) -> Keeper:
+        database = self._services.database
+        return Keeper(
+            redis=self.redis,
+            roster=self.roster,
+            state=self.state,
+            settler=Settler(self.redis, database, self.state, self._quarantine),
+            resync=Resync(self.redis, database, self.roster, self.state),
+            listener=self.listener,
+            clock=self._clock,
+            rhythm=self._rhythm,
+            leads=self._around.leads,
+            wake=self._around.wake,
+        )
+
+    def _after_fault(self) -> None:
+        self.keeper.known_server = False
+        self.redis.disconnect()
+
+    def _ingested(self, new: NewJob, done: Submitted) -> None:
+        if done.created:
+            self._around.ring()
+            self.announce_jobs([new], [done])
+
+
+def _hint(new: NewJob, done: Submitted) -> Hint:
+    return Hint(job_id=done.job_id, type=new.type, pool=done.pool or new.pool, timeout=new.timeout)
+
+
+def _waits(new: NewJob, done: Submitted) -> bool:
+    later = new.run_at or new.delay or done.run_at
+    return done.created and later is None
+
+
+def _nothing() -> None:
+    """Nobody here is interested."""

@@ -1,0 +1,113 @@
+"""What the streams ask the database: which jobs wait, what became of those that were announced, what was made up."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import bindparam, func, insert, select
+
+from herdsman.core.body import clean
+from herdsman.core.hints import Hint, Known
+from herdsman.core.model import JobId, PoolId
+from herdsman.core.states import JobState
+from herdsman.store.database import Tx
+from herdsman.store.hot import Hot
+from herdsman.store.jobs import seconds
+from herdsman.store.reading import values
+from herdsman.store.schema import audit, jobs, pools
+
+MOST_POOLS = 200
+QUARANTINED = "stream.quarantined"
+KIND = "stream"
+
+_SEEN = (
+    *(jobs.c.job_id, jobs.c.status, jobs.c.version, jobs.c.pool, jobs.c.attempts, jobs.c.last_error),
+    *(jobs.c.service_job_id, jobs.c.service_status, jobs.c.service_submitted_at, jobs.c.last_service_check),
+)
+_SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
+LOOK_UP = Hot(lambda listed: select(*_SEEN).where(jobs.c.job_id.in_(listed)))
+WAITING = Hot(
+    select(jobs.c.job_id, jobs.c.type, jobs.c.version, jobs.c.timeout_s)
+    .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+    .order_by(jobs.c.place)
+    .limit(bindparam("b_limit"))
+)
+
+
+def look_up(tx: Tx, job_ids: Sequence[str]) -> Mapping[str, Known]:
+    """Those that exist, in one query."""
+    return {row[0]: _known(row) for row in tx.rows(LOOK_UP, {}, job_ids)} if job_ids else {}
+
+
+def waiting(tx: Tx, pool: PoolId, limit: int) -> list[Hint]:
+    """The first of the jobs that wait in this pool, in the order in which they will be claimed."""
+    return [
+        Hint(job_id=JobId(job_id), type=kind, pool=pool, version=version, timeout=seconds(timeout))
+        for job_id, kind, version, timeout in tx.rows(WAITING, {"b_pool": pool, "b_limit": limit})
+    ]
+
+
+def waiting_pools(tx: Tx) -> list[PoolId]:
+    """Pools in which jobs wait. From name to name by the index: the jobs of a long queue are not counted."""
+    found: list[PoolId] = []
+    first = select(func.min(jobs.c.pool)).where(jobs.c.status == JobState.PENDING.value)
+    while len(found) < MOST_POOLS:
+        after = first.where(jobs.c.pool > found[-1]) if found else first
+        pool = tx.execute(after).scalar()
+        if pool is None:
+            break
+        found.append(PoolId(pool))
+    return found
+
+
+def isolated_pools(tx: Tx) -> list[PoolId]:
+    query = select(pools.c.pool_id).where(pools.c.isolated != 0).order_by(pools.c.pool_id).limit(MOST_POOLS)
+    return [PoolId(pool) for pool in values(tx, query)]
+
+
+def recent_dead(tx: Tx, within: timedelta, limit: int) -> list[Known]:
+    """Jobs that ended as dead letters not long ago, the latest first."""
+    dead, since = jobs.c.status == JobState.DEAD_LETTER.value, tx.now() - within
+    query = select(*_SEEN).where(dead, jobs.c.finished_at >= since).order_by(jobs.c.finished_at.desc())
+    return [_known(tuple(row)) for row in tx.execute(query.limit(limit))]
+
+
+def record_quarantined(tx: Tx, stream: str, entry_id: str, job_id: str, why: str) -> None:
+    """One row for each entry; `Duplicate` when it is there already."""
+    details: dict[str, object] = {
+        "stream": clean(stream, 255),
+        "entry": entry_id,
+        "job_id": clean(job_id, 255),
+        "why": clean(why, 1000),
+    }
+    row: dict[str, Any] = {
+        "ts": tx.now(),
+        "event_type": QUARANTINED,
+        "object_kind": KIND,
+        "object_id": clean(f"{stream}:{entry_id}"[-128:], 128),
+        "seq": 1,
+        "to_status": "quarantined",
+        "reason": "quarantined",
+        "actor": "streams",
+        "details": details,
+    }
+    tx.execute(insert(audit).values(row))
+
+
+def _known(row: Sequence[Any]) -> Known:
+    job_id, status, version, pool, attempts, last_error, *service = row
+    return Known(
+        job_id=JobId(job_id),
+        state=JobState(status),
+        version=version,
+        pool=PoolId(pool),
+        attempts=attempts,
+        last_error=last_error,
+        service={
+            name: _text(value) for name, value in zip(_SERVICE, service, strict=True) if value is not None
+        },
+    )
+
+
+def _text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,75 @@
+"""What a replica that does not lead asks of the one that does: a row, and the answer in it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from herdsman.store.database import Tx
+from herdsman.store.hot import Hot
+from herdsman.store.reading import record, values
+from herdsman.store.schema_resources import requests
+
+MOST_TAKEN = 100
+KEPT = timedelta(hours=1)
+_BATCH = 500
+
+# Along the index: what is not done stands together, and the oldest is first.
+WAITING = Hot(
+    select(requests.c.id)
+    .where(requests.c.done_at.is_(None), requests.c.asked_at > bindparam("b_since"))
+    .order_by(requests.c.asked_at)
+    .limit(MOST_TAKEN)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    id: str
+    actor: str
+    taken_at: datetime | None
+    done_at: datetime | None
+    outcome: Mapping[str, Any] | None
+    """Once it is done."""
+
+
+def ask(tx: Tx, request_id: str, kind: str, actor: str) -> None:
+    tx.execute(insert(requests).values(id=request_id, kind=kind, actor=actor, asked_at=tx.now()))
+
+
+def find(tx: Tx, request_id: str) -> Asked | None:
+    row = record(tx, select(requests).where(requests.c.id == request_id))
+    if row is None:
+        return None
+    return Asked(
+        id=row["id"],
+        actor=row["actor"],
+        taken_at=row["taken_at"],
+        done_at=row["done_at"],
+        outcome=row["outcome"],
+    )
+
+
+def waiting(tx: Tx, patience: timedelta) -> list[str]:
+    """Those that somebody still waits for; also one that an earlier leader took and did not end."""
+    return [row[0] for row in tx.rows(WAITING, {"b_since": tx.now() - patience})]
+
+
+def take(tx: Tx, listed: Sequence[str]) -> None:
+    tx.execute(update(requests).where(requests.c.id.in_(listed)).values(taken_at=tx.now()))
+
+
+def finish(tx: Tx, listed: Sequence[str], outcome: Mapping[str, Any]) -> None:
+    mine = (requests.c.id.in_(listed), requests.c.done_at.is_(None))
+    tx.execute(update(requests).where(*mine).values(done_at=tx.now(), outcome=dict(outcome)))
+
+
+def prune(tx: Tx) -> int:
+    """Remove the next batch of those that nobody waits for any more."""
+    old = select(requests.c.id).where(requests.c.asked_at < tx.now() - KEPT).limit(_BATCH)
+    found = values(tx, old.with_for_update(skip_locked=True))
+    if found:
+        tx.execute(delete(requests).where(requests.c.id.in_(found)))
+    return len(found)

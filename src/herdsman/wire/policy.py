@@ -1,0 +1,210 @@
+"""The policy that people set while everything runs, as a document."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Annotated, Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic.config import JsonDict
+
+from herdsman.core.control_policy import AgentLimits, ControlPolicy, Gates
+from herdsman.core.errors import InvalidRequest, StoreMisconfigured
+from herdsman.core.model import PoolId
+from herdsman.core.policy_changes import Change
+from herdsman.core.request import LARGEST_MEMORY_MB, NAME
+from herdsman.wire.model import Reply, Request
+
+MOST_NAMED = 1000
+LARGEST = 10_000_000
+STORED = "stored"
+"""In the context of a document that was let in before: words of a newer version are passed over."""
+
+_CLOSED: JsonDict = {"additionalProperties": False}
+
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Memory = Annotated[int, Field(ge=0, le=LARGEST_MEMORY_MB)]
+Span = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
+Named = Annotated[str, Field(min_length=1, max_length=255, pattern=f"^{NAME.pattern}$")]
+PoolName = Annotated[str, Field(min_length=1, max_length=128, pattern=f"^{NAME.pattern}$")]
+Key = PoolName
+
+
+class _Part(BaseModel):
+    """A word that we do not know is refused with the one that was meant."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, hide_input_in_errors=True, allow_inf_nan=False, json_schema_extra=_CLOSED
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: object, info: ValidationInfo) -> object:
+        if not isinstance(given, Mapping):
+            return given
+        words = cast("Mapping[str, object]", given)
+        unknown = next((word for word in words if word not in cls.model_fields), None)
+        if unknown is None:
+            return words
+        if info.context == STORED:
+            return {word: value for word, value in words.items() if word in cls.model_fields}
+        near = get_close_matches(unknown[:64], cls.model_fields, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(cls.model_fields)}"
+        raise ValueError(f"there is no {unknown[:64]!r} here: {hint}")
+
+
+class LimitsDocument(_Part):
+    """Of one agent. What is null has no limit."""
+
+    rate_per_second: Annotated[float, Field(ge=0.00001, le=1_000_000)] | None = Field(
+        default=None, description="Jobs a second, in the long run. To stop an agent, set `max_queued` to 0."
+    )
+    burst: Annotated[int, Field(ge=1, le=LARGEST)] | None = Field(
+        default=None, description="Jobs at once after a quiet time; without it, those of a second."
+    )
+    max_queued: Count | None = Field(
+        default=None, description="At so many waiting jobs no more are taken in."
+    )
+    resume_queued: Count | None = Field(default=None, description="Until they are down to this.")
+    max_running: Count | None = Field(default=None, description="So many run at a time; more wait.")
+    gpu_seconds_per_day: Annotated[float, Field(ge=0, le=1e12)] | None = Field(
+        default=None, description="Of a day in UTC."
+    )
+    max_leased_mb: Memory | None = Field(default=None, description="GPU memory in leases.")
+    resume_leased_mb: Memory | None = Field(default=None, description="No more until it is down to this.")
+
+    def limits(self) -> AgentLimits:
+        return AgentLimits(**self.model_dump())
+
+
+class GatesDocument(_Part):
+    """For all jobs but those of the pool for CPUs."""
+
+    gpu_memory_high_pct: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        default=None, description="Above this share of all GPU memory no GPU job is taken in for a time."
+    )
+    gpu_memory_hold_seconds: Annotated[float, Field(gt=0, le=86_400)] = 30.0
+    queue_high: Annotated[int, Field(ge=1, le=LARGEST)] | None = Field(
+        default=None, description="At so many jobs in the queue no more are taken in."
+    )
+    queue_low: Count | None = Field(default=None, description="Until they are down to this.")
+    oldest_high_seconds: Span | None = Field(
+        default=None, description="When a job has waited so long, no more are taken in."
+    )
+    oldest_low_seconds: Span | None = Field(default=None, description="Until the oldest has waited less.")
+
+    def gates(self) -> Gates:
+        return Gates(
+            gpu_memory_high_pct=self.gpu_memory_high_pct,
+            gpu_memory_hold=timedelta(seconds=self.gpu_memory_hold_seconds),
+            queue_high=self.queue_high,
+            queue_low=self.queue_low,
+            oldest_high=_span(self.oldest_high_seconds),
+            oldest_low=_span(self.oldest_low_seconds),
+        )
+
+
+class PolicyDocument(_Part):
+    default: LimitsDocument = Field(
+        default_factory=LimitsDocument, description="For every agent that has no limits of its own."
+    )
+    agents: dict[Named, LimitsDocument] = Field(
+        default_factory=dict[str, LimitsDocument],
+        max_length=MOST_NAMED,
+        description="By the agent's name. They stand in the place of `default`, all of them.",
+    )
+    gates: GatesDocument = Field(default_factory=GatesDocument)
+    cpu_pool: PoolName | None = Field(
+        default=None, description="Where jobs that allow it go when GPUs are short."
+    )
+    cheaper_pools: dict[PoolName, PoolName] = Field(
+        default_factory=dict[str, str], max_length=MOST_NAMED, description="Where jobs of a pool go instead."
+    )
+    fallback_max_queued: Count | None = Field(
+        default=None, description="So many jobs may wait in a pool that others are sent to."
+    )
+    concurrency: dict[Key, Annotated[int, Field(ge=1, le=LARGEST)]] = Field(
+        default_factory=dict[str, int],
+        max_length=MOST_NAMED,
+        description="Jobs of a key that run at a time.",
+    )
+    default_concurrency: Annotated[int, Field(ge=1, le=LARGEST)] = Field(
+        default=1, description="For a key that is not named."
+    )
+    fair: bool = Field(default=True, description="Agents that wait in one pool are served in turn.")
+
+    def policy(self, version: int = 0) -> ControlPolicy:
+        return ControlPolicy(
+            version=version,
+            default=self.default.limits(),
+            agents={agent: each.limits() for agent, each in self.agents.items()},
+            gates=self.gates.gates(),
+            cpu_pool=None if self.cpu_pool is None else PoolId(self.cpu_pool),
+            cheaper_pools={PoolId(pool): PoolId(to) for pool, to in self.cheaper_pools.items()},
+            fallback_max_queued=self.fallback_max_queued,
+            concurrency=self.concurrency,
+            default_concurrency=self.default_concurrency,
+            fair=self.fair,
+        )
+
+
+class PolicyIn(Request):
+    policy: PolicyDocument = Field(description="All of it: what is left out is as at the beginning.")
+    note: Annotated[str, Field(max_length=255)] = Field(default="", description="Why, for the history.")
+    base_version: Annotated[int, Field(ge=0, le=2_147_483_647)] | None = Field(
+        default=None,
+        description="The version that this was made from; refused when it is not current any more.",
+    )
+
+
+class ChangeOut(Reply):
+    path: str
+    old: Any
+    new: Any
+
+    @staticmethod
+    def of(change: Change) -> "ChangeOut":
+        return ChangeOut(path=change.path, old=change.old, new=change.new)
+
+
+class PolicyOut(Reply):
+    version: int = Field(description="0 is what holds before anybody has set anything.")
+    policy: PolicyDocument
+    created_at: datetime | None
+    by: str | None
+    note: str
+
+
+class EditionOut(PolicyOut):
+    changes: tuple[ChangeOut, ...] = Field(description="From the version before.")
+
+
+class HistoryOut(Reply):
+    versions: tuple[EditionOut, ...]
+    next: int | None = Field(description="`after` for the next page.")
+
+
+def stored(text: str) -> PolicyDocument:
+    """One that was let in before. A newer version may have said more, and is not stopped for that."""
+    try:
+        return PolicyDocument.model_validate_json(text, context=STORED)
+    except ValidationError as error:
+        raise StoreMisconfigured(f"the stored policy cannot be read: {_told(error)}") from error
+
+
+def written(document: Mapping[str, Any]) -> PolicyDocument:
+    """One that a person has written. `InvalidRequest` names the place and the rule."""
+    try:
+        return PolicyDocument.model_validate(document)
+    except ValidationError as error:
+        raise InvalidRequest(f"the policy is not as it must be: {_told(error)}") from error
+
+
+def _told(error: ValidationError) -> str:
+    """Where and why."""
+    found = error.errors(include_url=False, include_input=False)[:20]
+    return "; ".join(f"{'.'.join(str(step)[:64] for step in each['loc'])}: {each['msg']}" for each in found)
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)

@@ -1,0 +1,225 @@
+"""Pools of warm workers: asked for in two spellings, answered in one, that of the table."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.model import DEFAULT_AGENT, PoolId
+from herdsman.core.pools import NewPool, PoolRules, PoolStanding, ServedBy, Serves
+from herdsman.core.schedule import Schedule
+from herdsman.core.states import WorkerState
+from herdsman.wire.model import Duration, Reply, Request, model_name, name
+from herdsman.wire.schedules import SizesIn, SizesOut, WindowIn, WindowOut
+
+T = TypeVar("T", int, str)
+
+Count = Annotated[int, Field(ge=0, le=64)]
+Model = Annotated[str, model_name()]
+Variant = Annotated[str, name(64)]
+USUAL_WORKERS = 1
+USUAL_HOLD_S = 600
+
+
+class PoolIn(Request):
+    """Two spellings of the same: those of the table, and `agent`, `model`, `num_workers`."""
+
+    pool_id: Annotated[str, name(123)] | None = Field(default=None, description="Made where it is left out.")
+    agent_name: Annotated[str, name(255)] | None = Field(default=None, description="For whom it is held.")
+    agent: Annotated[str, name(255)] | None = Field(default=None, description="The same as `agent_name`.")
+    model_id: Model | None = Field(default=None, description="What its workers load.")
+    model: Model | None = Field(default=None, description="The same as `model_id`.")
+    adapter: Model | None = None
+    variant: Variant | None = None
+    desired_workers: Count | None = Field(
+        default=None, description="Workers kept while it is held; without it, 1."
+    )
+    num_workers: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None, description="The same as `desired_workers`."
+    )
+    hold_seconds: Annotated[int, Field(ge=1, le=7200)] = Field(
+        default=USUAL_HOLD_S, description="So long after its last use it is kept."
+    )
+    min_workers: Count = Field(default=0, description="Workers kept for as long as it is there, used or not.")
+    max_workers: Count | None = Field(
+        default=None, description="Most workers; without it, as many as are kept."
+    )
+    warm_buffer: Count | None = Field(default=None, description="Idle workers beyond those at work.")
+    idle_timeout_seconds: Duration | None = Field(
+        default=None, description="After so long an idle worker beyond those that are kept is let go."
+    )
+    max_lifetime_seconds: Duration | None = Field(
+        default=None, description="A worker that is older is replaced, one at a time."
+    )
+    schedule: tuple[WindowIn, ...] = Field(
+        default=(), max_length=32, description="Hours with sizes of their own."
+    )
+    outside: SizesIn | None = Field(default=None, description="Sizes outside of the schedule's hours.")
+    preload: tuple[Model, ...] = Field(
+        default=(), max_length=64, description="Models loaded before the first job."
+    )
+    isolated: bool = Field(default=False, description="It has a stream of its own.")
+    served_by: ServedBy = Field(
+        default=ServedBy.HERDSMAN, description="`hand`: its workers are started by somebody else."
+    )
+
+    def new_pool(self) -> NewPool:
+        desired = _one("desired_workers", self.desired_workers, "num_workers", self.num_workers)
+        return NewPool(
+            pool_id=None if self.pool_id is None else PoolId(self.pool_id),
+            agent=_one("agent_name", self.agent_name, "agent", self.agent) or DEFAULT_AGENT,
+            serves=Serves(
+                model=_one("model_id", self.model_id, "model", self.model),
+                adapter=self.adapter,
+                variant=self.variant,
+            ),
+            desired_workers=USUAL_WORKERS if desired is None else desired,
+            hold=timedelta(seconds=self.hold_seconds),
+            rules=self._rules(),
+            served_by=self.served_by,
+            isolated=self.isolated,
+        )
+
+    def _rules(self) -> PoolRules:
+        outside = SizesIn(min=0) if self.outside is None else self.outside
+        return PoolRules(
+            min_workers=self.min_workers,
+            max_workers=self.max_workers,
+            warm_buffer=self.warm_buffer,
+            idle_timeout=_span(self.idle_timeout_seconds),
+            max_lifetime=_span(self.max_lifetime_seconds),
+            schedule=Schedule(
+                windows=tuple(each.window() for each in self.schedule), outside=outside.sizes()
+            ),
+            preload=self.preload,
+        )
+
+
+class ScaleIn(Request):
+    desired_workers: Count
+
+
+class SwapIn(Request):
+    """What is left out stays; what is null is taken away."""
+
+    model_id: Model | None = None
+    model: Model | None = Field(default=None, description="The same as `model_id`.")
+    adapter: Model | None = None
+    variant: Variant | None = None
+
+    def changed(self) -> dict[str, str | None]:
+        given = {field: getattr(self, field) for field in self.model_fields_set}
+        if "model_id" in given:
+            given["model"] = _one("model_id", given.pop("model_id"), "model", given.get("model"))
+        if not given:
+            raise InvalidRequest("a swap must name a model_id, an adapter or a variant")
+        return given
+
+
+class PoolOut(Reply):
+    pool_id: str
+    status: str
+    reason: str
+    agent_name: str
+    model_id: str | None = None
+    adapter: str | None = None
+    variant: str | None = None
+    desired_workers: int
+    spawned_workers: int
+    hold_seconds: float
+    revision: int
+    started_at: datetime
+    last_heartbeat: datetime | None = None
+    used_at: datetime | None = None
+    served_by: str
+    isolated: bool
+    min_workers: int
+    max_workers: int | None = None
+    warm_buffer: int | None = None
+    idle_timeout_seconds: float | None = None
+    max_lifetime_seconds: float | None = None
+    schedule: tuple[WindowOut, ...] = ()
+    outside: SizesOut | None = None
+    preload: tuple[str, ...] = ()
+    workers: dict[str, int] = Field(description="Living workers, by their states.")
+    at_revision: int = Field(description="Active workers that serve this revision.")
+    swapping: bool = Field(description="Some active workers serve an older revision yet.")
+    troubles: tuple[str, ...] = Field(
+        default=(), description="Why workers could not load what they were told to."
+    )
+    queued: int = Field(description="Jobs that wait for it now.")
+
+    @staticmethod
+    def of(seen: PoolStanding) -> "PoolOut":
+        pool, rules = seen.pool, seen.pool.rules
+        return PoolOut(
+            pool_id=pool.pool_id,
+            status=pool.state,
+            reason=pool.reason,
+            agent_name=pool.agent,
+            model_id=pool.serves.model,
+            adapter=pool.serves.adapter,
+            variant=pool.serves.variant,
+            desired_workers=pool.desired_workers,
+            # The row is brought up to date by the control loop; this is what there is.
+            spawned_workers=_there(seen),
+            hold_seconds=pool.hold.total_seconds(),
+            revision=pool.revision,
+            started_at=pool.started_at,
+            last_heartbeat=pool.last_heartbeat,
+            used_at=pool.used_at,
+            served_by=pool.served_by,
+            isolated=pool.isolated,
+            **_shown(rules),
+            workers={state: seen.workers.get(state, 0) for state in _LIVING},
+            at_revision=seen.at_revision,
+            swapping=seen.swapping,
+            troubles=seen.troubles,
+            queued=seen.queued,
+        )
+
+
+class PoolsOut(Reply):
+    pools: tuple[PoolOut, ...]
+    next: str | None = Field(
+        default=None, description="Send it as `after` for the page that follows; null on the last."
+    )
+
+
+_LIVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING, WorkerState.ERROR)
+
+
+def _there(seen: PoolStanding) -> int:
+    return seen.workers.get(WorkerState.SPAWNING, 0) + seen.workers.get(WorkerState.ACTIVE, 0)
+
+
+def _shown(rules: PoolRules) -> dict[str, Any]:
+    schedule = rules.schedule
+    return {
+        "min_workers": rules.min_workers,
+        "max_workers": rules.max_workers,
+        "warm_buffer": rules.warm_buffer,
+        "idle_timeout_seconds": _seconds(rules.idle_timeout),
+        "max_lifetime_seconds": _seconds(rules.max_lifetime),
+        "schedule": tuple(WindowOut.of(each) for each in schedule.windows),
+        "outside": SizesOut.of(schedule.outside) if schedule else None,
+        "preload": rules.preload,
+    }
+
+
+def _one(first: str, one: T | None, second: str, other: T | None) -> T | None:
+    """Both spellings may be sent, if they say the same."""
+    if one is not None and other is not None and one != other:
+        raise InvalidRequest(
+            f"{first} is {one!r} and {second} is {other!r}: they mean the same, send one of them"
+        )
+    return other if one is None else one
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()

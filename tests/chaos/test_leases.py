@@ -1,0 +1,243 @@
+"""Many holders, some of them stopped past the end of their leases: no GPU is ever used twice (L1, L2, L3)."""
+
+import json
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.api.failures import Failures
+from herdsman.api.server import ApiServer, Listening
+from herdsman.client import Client
+from herdsman.control.authenticator import Authenticator
+from herdsman.control.commands.leases import expire_leases, list_gpus, list_leases
+from herdsman.control.commands.tokens import create_token
+from herdsman.control.dispatcher import Dispatcher
+from herdsman.control.keyring import Keyring
+from herdsman.control.services import Services
+from herdsman.core.access import Role
+from herdsman.ports import SystemClock
+from tests.builders import scalar
+from tests.chaos.children import Children, children
+from tests.chaos.effort import effort
+from tests.chaos.lease_history import Use, violations
+from tests.chaos.lease_holders import (
+    GPUS,
+    TOTAL_MB,
+    TTL_S,
+    Yard,
+    holder,
+    http_holder,
+    node,
+    services_at,
+)
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
+
+KEYRING = Keyring(pepper=b"p" * 32)
+GRANTS = effort("GRANTS", 400)
+HOLDERS = effort("LEASE_HOLDERS", 6)
+BY_HTTP = 2
+PATIENCE = 60 + GRANTS * 0.1
+STOPPED_S = (TTL_S * 1.2, TTL_S * 2.2)
+
+
+def a_use(token: str, began: float, ended: float, **given: object) -> Use:
+    usual = Use(
+        token=token,
+        gpu="g",
+        seq=int(began * 10),
+        memory_mb=8000,
+        exclusive=False,
+        began=began,
+        ended=ended,
+        until=99,
+    )
+    return replace(usual, **given)  # type: ignore[arg-type]
+
+
+GOOD = [
+    a_use("a", 0, 1),
+    a_use("b", 0.5, 2),
+    a_use("c", 1, 3, memory_mb=16_000),
+    a_use("d", 3, 4, exclusive=True),
+]
+BAD = {
+    "too much at once": [a_use("a", 0, 5), a_use("b", 1, 2, memory_mb=17_000)],
+    "an exclusive one is not alone": [a_use("a", 0, 5), a_use("b", 1, 2, exclusive=True, memory_mb=1)],
+    "one comes beside an exclusive one": [a_use("a", 0, 5, exclusive=True), a_use("b", 1, 2, memory_mb=1)],
+    "one number twice": [a_use("a", 0, 1), a_use("b", 2, 3, seq=0)],
+    "it goes on after its end": [a_use("a", 0, 5, until=4.9)],
+    "a late heartbeat revives it": [a_use("a", 0, 1, late="kept")],
+}
+
+
+def test_the_checker_finds_nothing_in_a_good_history() -> None:
+    assert violations([*GOOD, a_use("e", 0, 9, gpu="other", memory_mb=24_000)], TOTAL_MB) == []
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_checker_finds_what_is_bad(name: str) -> None:
+    assert len(violations(BAD[name], TOTAL_MB)) == 1
+
+
+@pytest.fixture
+def yard(url: str, tmp_path: Path) -> Iterator[Yard]:
+    with services_at(url) as services:
+        secret = create_token(services, KEYRING, role=Role.OPERATOR, name="chaos").secret
+    server = an_api(url)
+    yield Yard(url, tmp_path, server.url, secret)
+    server.stop()
+
+
+def an_api(url: str) -> ApiServer:
+    """Serves until it is stopped, or its process dies."""
+    opened = services_at(url)
+    services = opened.__enter__()
+    clock = SystemClock()
+    context = ApiContext(
+        services=services,
+        authenticator=Authenticator(services, clock, KEYRING),
+        keyring=KEYRING,
+        dispatcher=Dispatcher(services, clock),
+        failures=Failures(clock),
+    )
+
+    def end() -> None:
+        context.stopping.set()
+        context.dispatcher.stop()
+        opened.__exit__(None, None, None)
+
+    server = ApiServer(create_app(context), Listening(host="127.0.0.1", port=0), on_stop=end)
+    server.start()
+    return server
+
+
+def test_l1_l2_l3_no_gpu_is_ever_used_twice_and_no_lease_is_left(yard: Yard) -> None:
+    chance, everybody = random.Random(GRANTS), HOLDERS + BY_HTTP
+    by_http = min(200, GRANTS // 20)
+    share = -(-(GRANTS - BY_HTTP * by_http) // HOLDERS)
+    with children("tests.chaos.lease_holders") as family:
+        family.start("node", node, yard, everybody)
+        for number in range(HOLDERS):
+            family.start(f"holder-{number}", holder, yard, number, everybody, share, number)
+        for number in range(HOLDERS, everybody):
+            family.start(f"http-{number}", http_holder, yard, number, everybody, by_http, number)
+        began = time.monotonic()
+        stopped = stop_some_until_done(family, chance)
+        took = time.monotonic() - began
+        with services_at(yard.database_url) as services:
+            until_nothing_is_held(services)
+            family.ask_to_stop("node")
+            found = the_uses(yard)
+            check(services, found)
+    most = json.loads(yard.story("node").read_text())["most"]
+    assert most <= TOTAL_MB, f"{most} MB were really in use on one GPU"
+    late = sum(use.late == "gone" for use in found)
+    print(
+        f"{len(found)} grants, {stopped} stops, {late} late heartbeats refused, {took:.0f} s, most {most} MB"
+    )
+    assert stopped > 0
+    assert len(found) >= GRANTS
+
+
+def stop_some_until_done(family: Children, chance: random.Random) -> int:
+    """One after the other holders stand still past the end of their leases, and wake up."""
+    count, deadline = 0, time.monotonic() + PATIENCE
+    while busy := [name for name in family.names if name != "node" and family.alive(name)]:
+        assert time.monotonic() < deadline, f"{busy} took too long"
+        victim = chance.choice(busy)
+        family.pause(victim)
+        time.sleep(chance.uniform(*STOPPED_S))
+        family.resume(victim)
+        count += 1
+        time.sleep(chance.uniform(0, TTL_S / 2))
+    return count
+
+
+def until_nothing_is_held(services: Services) -> None:
+    waited_for(lambda: expire_leases(services) == 0 and not _live(services), 4 * TTL_S)
+
+
+def _live(services: Services) -> tuple[object, ...]:
+    return list_leases(services, agent=None, ended=False, after=None, limit=10).leases
+
+
+def waited_for(fact: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def the_uses(yard: Yard) -> list[Use]:
+    stories = [*yard.directory.glob("holder-*.jsonl"), *yard.directory.glob("http-*.jsonl")]
+    return [Use(**json.loads(line)) for story in stories for line in story.read_text().splitlines()]
+
+
+def check(services: Services, uses: list[Use]) -> None:
+    assert violations(uses, TOTAL_MB) == []
+    database = services.database
+    assert scalar(database, "SELECT COUNT(*) FROM orchestrator_leases WHERE status = 'active'") == 0
+    gpus = [gpu for gpu, _ in list_gpus(services, after=None, limit=50).gpus]
+    assert len(gpus) == GPUS
+    for gpu in gpus:
+        counted = "SELECT {} FROM orchestrator_leases WHERE gpu_uuid = :uuid"
+        numbers = [
+            int(scalar(database, counted.format(what), uuid=gpu.uuid) or 0)
+            for what in ("COUNT(*)", "COUNT(DISTINCT lease_seq)", "MAX(lease_seq)")
+        ]
+        assert numbers == [gpu.lease_seq] * 3, "every number was given once, and none was left out"
+    audited = "SELECT COUNT(*) FROM orchestrator_audit WHERE object_kind = 'lease'"
+    assert scalar(database, audited) == 2 * scalar(database, "SELECT COUNT(*) FROM orchestrator_leases")
+
+
+def serve(url: str, where: str) -> None:
+    server = an_api(url)
+    Path(where).write_text(server.url)
+    signal.pause()
+
+
+def test_s2_42_a_lease_survives_the_kill_of_the_server_with_the_same_end(url: str, tmp_path: Path) -> None:
+    with services_at(url) as services:
+        secret = create_token(services, KEYRING, role=Role.OPERATOR, name="chaos").secret
+    where = tmp_path / "address"
+    with children("tests.chaos.lease_holders") as family:
+        family.start("one", serve, url, str(where))
+        waited_for(where.exists, 30)
+        with Client(where.read_text(), secret, agent="ann", patience=20) as client:
+            told(client)
+            lease = client.lease(memory_mb=8000, ttl=60)
+            with lease:
+                before = lease.expires
+                family.kill("one")
+                where.unlink()
+                family.start("two", serve, url, str(where))
+                waited_for(where.exists, 30)
+                with Client(where.read_text(), secret, agent="ann") as other:
+                    (found,) = leases_of(other)
+                    assert (found["token"], found["expires_at"]) == (lease.token, before)
+
+
+def told(client: Client) -> None:
+    from herdsman.client import calls  # noqa: PLC0415
+    from herdsman.client.driving import run  # noqa: PLC0415
+    from herdsman.wire.leases import GpusIn  # noqa: PLC0415
+    from tests.gpus import a_device  # noqa: PLC0415
+
+    run(client._transport.send(calls.report_gpus("n1", GpusIn.of((a_device(),), timedelta(0)))))
+
+
+def leases_of(client: Client) -> list[dict[str, object]]:
+    from herdsman.client import calls  # noqa: PLC0415
+    from herdsman.client.driving import run  # noqa: PLC0415
+
+    page = run(client._transport.send(calls.leases(ended=False, after=None, limit=10)))
+    return [each.model_dump() for each in page.leases]

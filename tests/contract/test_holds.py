@@ -1,0 +1,179 @@
+"""What people stop for a while stands still, loses nothing, and goes on when they say so."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select
+
+from herdsman.control.commands import claim_job, complete_job, find_job, submit_job
+from herdsman.control.commands.holds import drain, expire_holds, find_holds, pause, resume
+from herdsman.control.services import Services
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.findings import Code
+from herdsman.core.holds import ALL, HoldKind, scope_of
+from herdsman.core.model import DEFAULT_POOL, NewJob, PoolId, WorkerId
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.states import JobState, WorkerState
+from herdsman.store import sight, workers
+from herdsman.store.reading import records
+from herdsman.store.schema import audit
+from tests.builders import a_claim, a_job, a_worker, claimed
+from tests.databases import MovingClock
+from tests.herd import a_herd
+from tests.threads import at_once
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+def stopped(clock: MovingClock) -> None:
+    clock.stop(at=NOON)
+
+
+def told(services: Services, scope: str) -> list[tuple[int, str | None, str, str, str]]:
+    mine = select(audit).where(audit.c.object_kind == "hold", audit.c.object_id == scope)
+    rows = services.database.read(lambda tx: records(tx, mine.order_by(audit.c.seq)))
+    return [(r["seq"], r["from_status"], r["to_status"], r["reason"], r["actor"]) for r in rows]
+
+
+def state_of(services: Services, worker: WorkerId) -> WorkerState:
+    return services.database.read(lambda tx: workers.get(tx, worker).state)
+
+
+def test_while_everything_is_paused_no_job_is_given_out_and_none_is_refused(services: Services) -> None:
+    worker = a_worker(services)
+    pause(services, ALL)
+    job_id = submit_job(services, NewJob(type="demo")).job_id
+    assert claim_job(services, worker) is None
+    assert state_of(services, worker) is WorkerState.ACTIVE
+    assert resume(services, ALL)
+    assert claimed(services, worker).key.job_id == job_id
+
+
+def test_a_paused_pool_waits_and_the_others_go_on(services: Services) -> None:
+    slow, quick = a_worker(services, "slow", pool="slow"), a_worker(services, "quick", pool="quick")
+    for pool in ("slow", "quick"):
+        a_job(services, pool=PoolId(pool))
+    pause(services, scope_of(pool="slow"))
+    assert claim_job(services, slow) is None
+    assert claim_job(services, quick) is not None
+
+
+def test_a_paused_type_waits_and_jobs_behind_it_go_on(services: Services) -> None:
+    worker = a_worker(services)
+    a_job(services, type="stuck")
+    other = a_job(services, type="fine")
+    pause(services, scope_of(kind="stuck"))
+    assert claimed(services, worker).key.job_id == other
+
+
+def test_a_job_that_runs_is_not_stopped_by_a_pause(services: Services) -> None:
+    claim = a_claim(services)
+    pause(services, ALL)
+    complete_job(services, claim.key, None)
+    assert find_job(services, claim.key.job_id).state is JobState.DONE
+
+
+def test_a_pause_with_an_end_goes_on_by_itself_and_the_audit_says_so(
+    services: Services, clock: MovingClock
+) -> None:
+    worker = a_worker(services)
+    a_job(services)
+    assert pause(services, ALL, duration=MINUTE).until == NOON + MINUTE
+    clock.advance(MINUTE - timedelta(seconds=1))
+    assert claim_job(services, worker) is None
+    assert expire_holds(services) == 0
+    clock.advance(timedelta(seconds=1))
+    assert claim_job(services, worker) is not None, "it counts no more, though nobody has removed it"
+    assert find_holds(services).holding.holds == ()
+    assert expire_holds(services) == 1
+    assert told(services, ALL)[-1] == (2, "pause", "lifted", "time_over", "leader")
+    assert not resume(services, ALL)
+
+
+def test_the_same_pause_again_is_one_pause(services: Services, clock: MovingClock) -> None:
+    first = pause(services, ALL, why="moving", who="ann")
+    clock.advance(MINUTE)
+    assert pause(services, ALL, why="moving", who="bob") == first
+    assert pause(services, ALL, why="still moving", who="bob").actor == "bob"
+    assert resume(services, ALL, who="cid")
+    assert not resume(services, ALL, who="cid")
+    assert told(services, ALL) == [
+        (1, None, "pause", "paused", "ann"),
+        (2, "pause", "pause", "paused", "bob"),
+        (3, "pause", "lifted", "resumed", "cid"),
+    ]
+
+
+def test_a1_pauses_that_meet_leave_no_gap_in_the_audit(services: Services) -> None:
+    def twice(number: int) -> None:
+        pause(services, ALL, why=f"reason {number}")
+        resume(services, ALL)
+
+    at_once(6, twice)
+    story = told(services, ALL)
+    assert [step[0] for step in story] == list(range(1, len(story) + 1))
+    assert [step[1] for step in story[1:]] == [step[2] for step in story[:-1]]
+    assert find_holds(services).holding.holds == ()
+
+
+def test_a_drain_lets_every_worker_finish_and_leave(services: Services) -> None:
+    """S2-49."""
+    claim = a_claim(services, "busy")
+    idle = a_worker(services, "idle", pool="other")
+    hold = drain(services, why="the power goes", who="ann")
+    assert (hold.kind, hold.why, hold.until) == (HoldKind.DRAIN, "the power goes", None)
+    assert {state_of(services, worker) for worker in (claim.worker_id, idle)} == {WorkerState.TERMINATING}
+    seen = find_holds(services)
+    assert (seen.jobs_held, seen.workers, seen.still) == (1, {WorkerState.TERMINATING: 2}, False)
+    complete_job(services, claim.key, None)
+    assert find_job(services, claim.key.job_id).state is JobState.DONE
+    assert drain(services, why="the power goes") == hold
+    assert told(services, ALL) == [(1, None, "drain", "drained", "ann")]
+
+
+def test_a_pause_does_not_undo_a_drain_and_a_drain_goes_beyond_a_pause(services: Services) -> None:
+    pause(services, ALL, duration=MINUTE)
+    drained = drain(services)
+    assert drained.until is None
+    assert pause(services, ALL, duration=MINUTE) == drained
+
+
+@pytest.mark.parametrize("duration", [timedelta(0), -MINUTE, timedelta(days=366)])
+def test_a_pause_without_a_sensible_end_is_refused(services: Services, duration: timedelta) -> None:
+    with pytest.raises(InvalidRequest, match="more than 0"):
+        pause(services, ALL, duration=duration)
+
+
+def test_what_is_held_waits_for_no_worker(services: Services) -> None:
+    """Machines are not rented for jobs that nobody may run, and no worker is blamed for leaving them."""
+    for kind in ("a", "a", "b"):
+        a_job(services, type=kind)
+
+    def queued() -> int:
+        (pool,) = services.database.read(lambda tx: sight.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+        return pool.queued
+
+    assert queued() == 3
+    pause(services, scope_of(kind="a"))
+    assert queued() == 1
+    pause(services, scope_of(pool=DEFAULT_POOL))
+    assert queued() == 0
+
+
+def test_while_drained_the_leader_spawns_nothing_and_lets_late_workers_go(
+    services: Services, clock: MovingClock
+) -> None:
+    a_job(services)
+    drain(services, why="moving house")
+    late = a_worker(services, "late")
+    with a_herd(services, clock) as herd:
+        replica = herd.replica()
+        ran = herd.cycle(replica)
+        assert ran.summary()["actions"]["workers_spawned"] == 0  # type: ignore[index]
+        codes = {str(step["code"]) for step in ran.steps()}
+        assert Code.CLUSTER_DRAINED in codes
+        assert state_of(services, late) is not WorkerState.ACTIVE
+        assert resume(services, ALL)
+        assert herd.cycle(replica).summary()["actions"]["workers_spawned"] == 2  # type: ignore[index]

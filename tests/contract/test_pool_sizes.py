@@ -1,0 +1,117 @@
+"""P1, S2-61, U2-05: how large pools are, and how many there are."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from herdsman.control.commands.pools import (
+    drain_pool,
+    find_pool,
+)
+from herdsman.control.services import Services
+from herdsman.core.errors import Conflict
+from herdsman.core.pools import PoolLimits, PoolRules, ServedBy
+from herdsman.core.schedule import Schedule, Sizes, Window
+from herdsman.core.states import PoolState, WorkerState
+from tests.builders import a_job, a_worker
+from tests.databases import MovingClock
+from tests.herd import Herd
+from tests.pools import LLM, a_pool, a_pool_herd, alive, cycles, rented, state
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_pool_herd(services, clock) as herd:
+        yield herd
+
+
+def test_a_pool_that_keeps_workers_by_its_rules_outlives_its_hold(herd: Herd) -> None:
+    services = herd.services
+    herd.with_policy(idle_timeout=timedelta(seconds=30))
+    a_pool(services, hold=timedelta(seconds=60), desired_workers=3, rules=PoolRules(min_workers=1))
+    cycles(herd, 2)
+    assert rented(herd) == 3
+    cycles(herd, 12)
+    assert (state(services), rented(herd)) == (PoolState.RUNNING, 1)
+
+
+def test_the_ceiling_of_the_settings_holds_for_all_pools_together(herd: Herd) -> None:
+    """P1: looked at in the transaction that takes the place."""
+    herd.with_policy(max_workers=3, min_workers=2)
+    a_pool(herd.services, "one", desired_workers=2)
+    a_pool(herd.services, "two", desired_workers=2)
+    cycles(herd, 6)
+    assert herd.fake.ledger.most_alive == 3
+
+
+def test_a_queue_grows_a_pool_up_to_its_own_ceiling(herd: Herd) -> None:
+    services = herd.services
+    a_pool(services, desired_workers=1, rules=PoolRules(max_workers=3))
+    for _ in range(50):
+        a_job(services, pool=LLM)
+    cycles(herd, 5)
+    assert len(alive(services)) == 3
+
+
+def test_hours_of_the_week_change_the_size(herd: Herd, clock: MovingClock) -> None:
+    window = Window(days=frozenset(range(7)), begin=8 * 60, end=18 * 60, sizes=Sizes(least=2, most=2))
+    rules = PoolRules(schedule=Schedule(windows=(window,)), idle_timeout=timedelta(seconds=30))
+    now = herd.services.database.read(lambda tx: tx.now())
+    clock.advance((now.replace(hour=9, minute=0) - now) % timedelta(days=1))
+    a_pool(herd.services, rules=rules)
+    cycles(herd, 3)
+    assert rented(herd) == 2
+    clock.advance(timedelta(hours=10))
+    cycles(herd, 8)
+    assert (state(herd.services), rented(herd)) == (PoolState.RUNNING, 0)
+
+
+def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(herd: Herd) -> None:
+    services = herd.services
+    rules = PoolRules(min_workers=2, max_workers=3, max_lifetime=timedelta(minutes=3))
+    a_pool(services, rules=rules)
+    cycles(herd, 3)
+    first = set(alive(services))
+    replica, fewest = herd.replica(), 2
+    for _ in range(20):
+        herd.cycle(replica)
+        there = find_pool(services, LLM).workers
+        fewest = min(fewest, there.get(WorkerState.ACTIVE, 0))
+    assert fewest == 1
+    assert not first & set(alive(services))
+
+
+def test_a_pool_that_others_serve_is_only_watched(herd: Herd) -> None:
+    """S2-61"""
+    services = herd.services
+    a_pool(services, served_by=ServedBy.HAND, hold=timedelta(seconds=60))
+    for _ in range(20):
+        a_job(services, pool=LLM)
+    cycles(herd, 2)
+    assert (state(services), rented(herd)) == (PoolState.STARTING, 0)
+    a_worker(services, "mine", pool=LLM)
+    cycles(herd, 6)
+    assert (state(services), alive(services)) == (PoolState.RUNNING, ["mine"])
+    drain_pool(services, LLM)
+    cycles(herd, 2)
+    assert state(services) is PoolState.STOPPED
+
+
+def test_a_full_house_makes_room_by_the_oldest_that_is_idle(herd: Herd) -> None:
+    """U2-05"""
+    limits = PoolLimits(most=2, min_warm=1, idle_timeout=timedelta(seconds=45))
+    services = replace(herd.services, pools=limits)
+    a_pool(services, "first", desired_workers=1)
+    cycles(herd, 1)
+    a_pool(services, "second", desired_workers=1)
+    with pytest.raises(Conflict, match="GPU_POOL_MAX_TOTAL"):
+        a_pool(services, "third", desired_workers=1)
+    cycles(herd, 3)
+    a_job(services, pool="first")
+    a_pool(services, "third", desired_workers=1)
+    assert state(services, "first") is PoolState.RUNNING, "a job waits for it"
+    assert state(services, "second") is PoolState.DRAINING
+    with pytest.raises(Conflict):
+        a_pool(replace(services, pools=replace(limits, min_warm=2)), "fourth", desired_workers=1)

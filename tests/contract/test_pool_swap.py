@@ -1,0 +1,161 @@
+"""U2-01, S2-10: a pool changes what it serves while it serves, and workers follow one after the other."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pytest
+
+from herdsman.control.commands import take_pulse
+from herdsman.control.commands.pools import evict_pool, find_pool, swap_pool
+from herdsman.control.services import Services
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.instances import Instance, SpawnRequest
+from herdsman.core.model import WorkerId
+from herdsman.core.pools import PoolRules, Serves
+from herdsman.core.work import Load, Pulse
+from herdsman.ports import Provider
+from herdsman.store import models
+from tests.builders import a_worker, scalar
+from tests.databases import MovingClock
+from tests.herd import Herd
+from tests.pools import LLM, a_pool, a_pool_herd, alive, cycles
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_pool_herd(services, clock) as herd:
+        yield herd
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A provider that remembers what was asked of it."""
+
+    real: Any
+    asked: list[SpawnRequest]
+
+    @property
+    def name(self) -> str:
+        return self.real.name
+
+    def spawn(self, request: SpawnRequest) -> Instance:
+        self.asked.append(request)
+        return self.real.spawn(request)
+
+
+def says(services: Services, worker: str, revision: int | None = None, **said: object) -> Load | None:
+    pulse = Pulse(revision=revision, **said)  # type: ignore[arg-type]  # a test names real fields
+    return take_pulse(services, WorkerId(worker), pulse).load
+
+
+def test_a_new_worker_begins_with_what_its_pool_serves(herd: Herd) -> None:
+    """Its machine is told, and so the first beat brings no second order."""
+    rules = PoolRules(preload=("org/embed", "org/rank"))
+    a_pool(
+        herd.services,
+        desired_workers=1,
+        rules=rules,
+        serves=Serves(model="org/m", adapter="a", variant="fp16"),
+    )
+    replica = herd.replica()
+    asked: list[SpawnRequest] = []
+    provider = replica.hands.spawner.provider
+    spawner = replace(replica.hands.spawner, provider=cast("Provider", Listening(provider, asked)))
+    replica = replace(replica, hands=replace(replica.hands, spawner=spawner))
+    for _ in range(3):
+        herd.cycle(replica)
+    (request,) = asked
+    given = request.environment
+    assert given["HERDSMAN_MODEL"] == "org/m"
+    assert given["HERDSMAN_ADAPTER"] == "a"
+    assert given["HERDSMAN_VARIANT"] == "fp16"
+    assert given["HERDSMAN_PRELOAD"] == "org/embed,org/rank"
+    assert given["HERDSMAN_REVISION"] == "1"
+    (worker,) = alive(herd.services)
+    assert says(herd.services, worker, revision=1) is None
+    assert find_pool(herd.services, LLM).at_revision == 1
+
+
+def test_workers_follow_one_after_the_other(herd: Herd) -> None:
+    services = herd.services
+    a_pool(services)
+    cycles(herd)
+    fleet = alive(services)
+    for worker in fleet:
+        assert says(services, worker, revision=1) is None
+    swapped = swap_pool(services, LLM, {"model": "org/new", "variant": "int8"})
+    assert (swapped.pool.revision, swapped.at_revision, swapped.swapping) == (2, 0, True)
+    followed: list[str] = []
+    for number in range(1, 3):
+        cycles(herd, 2)
+        orders = {worker: says(services, worker) for worker in fleet}
+        told = [worker for worker, order in orders.items() if order is not None]
+        assert len(told) == 1, "the other one serves"
+        assert orders[told[0]] == Load(revision=2, model="org/new", variant="int8")
+        assert says(services, told[0], revision=2) is None
+        followed += told
+        assert find_pool(services, LLM).at_revision == number
+    assert sorted(followed) == fleet
+    assert not find_pool(services, LLM).swapping
+    cycles(herd, 2)
+    assert [says(services, worker) for worker in fleet] == [None, None]
+
+
+def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(herd: Herd) -> None:
+    services = herd.services
+    a_pool(services)
+    cycles(herd)
+    fleet = alive(services)
+    for worker in fleet:
+        says(services, worker, revision=1)
+    swap_pool(services, LLM, {"model": "org/broken"})
+    cycles(herd, 2)
+    (told,) = [worker for worker in fleet if says(services, worker) is not None]
+    says(services, told, trouble="revision 2 could not be loaded: no such model")
+    cycles(herd, 3)
+    seen = find_pool(services, LLM)
+    assert (seen.swapping, seen.at_revision) == (True, 0)
+    assert seen.troubles == ("revision 2 could not be loaded: no such model",)
+    assert len([worker for worker in fleet if says(services, worker) is not None]) == 1
+    swap_pool(services, LLM, {"model": "org/mended"})
+    cycles(herd, 2)
+    order = says(services, told)
+    assert order is not None, "what it was told last is what counts"
+    assert (order.revision, order.model) == (3, "org/mended")
+
+
+def test_a_swap_to_the_same_changes_nothing_and_null_takes_away(services: Services) -> None:
+    a_pool(services, serves=Serves(model="m", adapter="a"))
+    assert swap_pool(services, LLM, {"adapter": "a"}).pool.revision == 1
+    swapped = swap_pool(services, LLM, {"adapter": None}, who="ann")
+    assert (swapped.pool.revision, swapped.pool.serves) == (2, Serves(model="m"))
+    with pytest.raises(InvalidRequest, match="model_id"):
+        swap_pool(services, LLM, {"model": "not a name"})
+    noted = scalar(services.database, "SELECT metadata FROM worker_pools")
+    assert "ann" in str(noted)
+
+
+def test_what_a_worker_has_loaded_is_known_and_bounded(services: Services) -> None:
+    """X9"""
+    worker = a_worker(services)
+    count = "SELECT COUNT(*) FROM worker_models WHERE worker_id = 'w1'"
+    says(services, worker, models=("org/a", "org/b"))
+    says(services, worker)
+    assert scalar(services.database, count) == 2
+    says(services, worker, models=("org/b", *(f"m{number}" for number in range(500))))
+    assert scalar(services.database, count) == models.MOST_MODELS
+    says(services, worker, models=())
+    assert scalar(services.database, count) == 0
+
+
+def test_a_worker_that_is_gone_has_nothing_loaded(herd: Herd) -> None:
+    services = herd.services
+    a_pool(services, desired_workers=1)
+    cycles(herd)
+    (worker,) = alive(services)
+    says(services, worker, models=("org/a",))
+    assert scalar(services.database, "SELECT COUNT(*) FROM worker_models") == 1
+    evict_pool(services, LLM)
+    cycles(herd, 5)
+    assert scalar(services.database, "SELECT COUNT(*) FROM worker_models") == 0

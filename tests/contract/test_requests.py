@@ -1,0 +1,112 @@
+"""A replica that does not lead asks the one that does, and hears what came of it (S2-23)."""
+
+from datetime import timedelta
+from threading import Event
+
+import pytest
+
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.requests import PATIENCE, RECONCILE, Ear, ask_leader
+from herdsman.control.services import Services
+from herdsman.core.errors import StaleWrite
+from herdsman.ports import SystemClock
+from herdsman.store import requests
+from tests.builders import a_job
+from tests.databases import MovingClock
+from tests.herd import a_herd
+
+CLOCK = SystemClock()
+
+
+def ask(services: Services, name: str = "r1") -> None:
+    services.database.transact(lambda tx: requests.ask(tx, name, RECONCILE, "ann"))
+
+
+def answer(services: Services, name: str = "r1") -> requests.Asked:
+    found = services.database.read(lambda tx: requests.find(tx, name))
+    assert found is not None
+    return found
+
+
+def an_ear(services: Services, replica: Reconciler) -> Ear:
+    replica.leadership.campaign()
+    return Ear(services, replica, CLOCK)
+
+
+def test_the_leader_acts_and_tells_all_who_asked(services: Services, clock: MovingClock) -> None:
+    a_job(services)
+    with a_herd(services, clock) as herd:
+        ear = an_ear(services, herd.replica())
+        ask(services, "r1")
+        ask(services, "r2")
+        assert ear.listen() == 2
+        told = [answer(services, name) for name in ("r1", "r2")]
+        assert ear.listen() == 0, "once is enough"
+    assert told[0].outcome == told[1].outcome
+    assert told[0].outcome is not None
+    assert told[0].outcome["actions"]["workers_spawned"] == 2
+
+
+def test_who_does_not_lead_does_not_answer(services: Services, clock: MovingClock) -> None:
+    """S2-23, S2-30: only the leader acts."""
+    with a_herd(services, clock) as herd:
+        herd.replica("one").leadership.campaign()
+        follower = an_ear(services, herd.replica("two"))
+        ask(services)
+        assert follower.listen() == 0
+    assert answer(services).taken_at is None
+
+
+def test_what_a_leader_took_and_did_not_end_its_successor_ends(
+    services: Services, clock: MovingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_herd(services, clock) as herd:
+        first = an_ear(services, herd.replica("one"))
+        ask(services)
+
+        def dies(_self: Reconciler) -> None:
+            raise StaleWrite("killed here")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Reconciler, "tick", dies)
+            with pytest.raises(StaleWrite):
+                first.listen()
+        assert answer(services).taken_at is not None
+        first.leadership.resign()
+        assert an_ear(services, herd.replica("two")).listen() == 1
+    assert answer(services).outcome is not None
+
+
+def test_an_old_leader_cannot_answer(services: Services, clock: MovingClock) -> None:
+    """E1: two may believe, one can write."""
+    with a_herd(services, clock) as herd:
+        old = an_ear(services, herd.replica("one"))
+        ask(services)
+        clock.advance(timedelta(seconds=11))  # the database's clock alone: the old one still believes
+        ask(services, "r2")
+        herd.replica("two").leadership.campaign()
+        with pytest.raises(StaleWrite):
+            old.listen()
+    assert answer(services, "r2").taken_at is None
+
+
+def test_nobody_acts_on_what_nobody_waits_for(services: Services, clock: MovingClock) -> None:
+    with a_herd(services, clock) as herd:
+        ask(services)
+        clock.advance(PATIENCE + timedelta(seconds=1))
+        assert an_ear(services, herd.replica()).listen() == 0
+        clock.advance(requests.KEPT)
+        an_ear(services, herd.replica()).listen()
+    assert services.database.read(lambda tx: requests.find(tx, "r1")) is None, "old ones are removed"
+
+
+def test_who_asks_waits_no_longer_than_it_said(services: Services) -> None:
+    began = CLOCK.monotonic()
+    assert ask_leader(services, "r1", "ann", CLOCK, Event(), timedelta(seconds=0.3)) is None
+    assert CLOCK.monotonic() - began < 5
+
+
+def test_who_stops_does_not_wait(services: Services) -> None:
+    stopping = Event()
+    stopping.set()
+    assert ask_leader(services, "r1", "ann", CLOCK, stopping) is None

@@ -1,0 +1,57 @@
+"""GPUs that exist only in the tables, and leases of them with everything filled in that a test does not name."""
+
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from herdsman.control.commands.leases import grant_lease, report_gpus
+from herdsman.control.services import Services
+from herdsman.core.gpu import GpuDevice
+from herdsman.core.lease_request import LeaseRequest
+from herdsman.core.leasing import Refusal, Wish
+from herdsman.store.granting import Lease
+
+TOTAL = 24_000
+_NUMBERS = count(1)
+
+
+def a_device(index: int = 0, *, used_mb: int = 0, node: str = "n1", **given: Any) -> GpuDevice:
+    usual: dict[str, Any] = {"uuid": f"GPU-{node}-{index}", "name": "Fake", "total_mb": TOTAL}
+    return GpuDevice(**{**usual, "index": index, "used_mb": used_mb, **given})
+
+
+def a_node(services: Services, node: str = "n1", gpus: int = 1, *, used_mb: int = 0) -> None:
+    """It reports its GPUs, now."""
+    report_gpus(services, node, [a_device(index, used_mb=used_mb, node=node) for index in range(gpus)])
+
+
+def asked(
+    memory_mb: int = 8000, *, agent: str = "ann", ttl_s: float = 60, exclusive: bool = False, **given: Any
+) -> LeaseRequest:
+    places = {name: given.pop(name) for name in ("node", "gpu_index") if name in given}
+    return LeaseRequest(
+        agent=agent,
+        wish=Wish(memory_mb=memory_mb, exclusive=exclusive, **places),
+        ttl=timedelta(seconds=ttl_s),
+        **given,
+    )
+
+
+def ask(services: Services, memory_mb: int = 8000, **given: Any) -> Lease | Refusal:
+    return grant_lease(services, asked(memory_mb, **given), new_token=new_token, who="test")
+
+
+def a_lease(services: Services, memory_mb: int = 8000, **given: Any) -> Lease:
+    got = ask(services, memory_mb, **given)
+    assert isinstance(got, Lease), got
+    return got
+
+
+def refused(services: Services, memory_mb: int = 8000, **given: Any) -> str:
+    got = ask(services, memory_mb, **given)
+    assert isinstance(got, Refusal), got
+    return got.reason.value
+
+
+def new_token() -> str:
+    return f"token-{next(_NUMBERS):016}"

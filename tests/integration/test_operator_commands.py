@@ -1,0 +1,46 @@
+"""Pausing, draining and evicting as an operator types it, with nothing but a database."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.shell import Shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path)
+    assert shell("db", "init").returncode == 0
+    return shell
+
+
+def test_a_pause_from_its_begin_to_its_end(shell: Shell) -> None:
+    """S2-55."""
+    assert shell.said("holds").startswith("nothing is held\n")
+    said = shell.said("pause", "--pool", "a", "--why", "moving")
+    assert said == "pool a is paused (moving); it goes on with herdsman resume --pool a\n"
+    assert "by itself at 20" in shell.said("pause", "--type", "t", "--for", "60")
+    held = shell.json("holds")["holds"]
+    assert isinstance(held, list)
+    assert [each["scope"] for each in held] == ["pool:a", "type:t"]
+    assert shell.said("resume", "--pool", "a").startswith("pool a goes on\nstill held: type t is paused")
+    assert shell.said("resume").startswith("everything was not held\n")
+
+
+def test_what_cannot_be_meant_is_one_sentence(shell: Shell) -> None:
+    assert shell("pause", "--pool", "a", "--type", "t").returncode == 2
+    assert shell("pause", "--for", "0").returncode == 2
+    assert shell("pause", "--pool", "a b").returncode == 2
+    assert shell("evict", "nobody", "-y").returncode == 3
+    assert "nobody leads now" in shell.refused("reconcile")
+    assert shell("reconcile").returncode == 4
+
+
+def test_a_drain_asks_first_and_says_what_is_left(shell: Shell) -> None:
+    assert shell("drain").returncode == 1
+    assert shell.said("holds").startswith("nothing is held\n")
+    said = shell.said("drain", "--yes", "--wait", "--why", "the power goes")
+    assert said.startswith("everything is drained (the power goes); it goes on with herdsman resume\n")
+    assert "workers: none" in said
+    assert shell.json("drain", "-y", "--why", "the power goes")["kind"] == "drain"
+    assert shell.said("resume") == "everything goes on\n"

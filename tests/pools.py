@@ -1,0 +1,64 @@
+"""Pools with everything that a test does not name filled in, and a control loop that keeps them."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import text
+
+from herdsman.control.commands.pools import find_pool, start_pool
+from herdsman.control.services import Services
+from herdsman.core.model import PoolId
+from herdsman.core.pools import NewPool, PoolStanding, Serves
+from herdsman.core.states import PoolState
+from tests.databases import MovingClock
+from tests.herd import POLICY, Herd, a_herd
+
+LLM = PoolId("llm")
+SERVES = Serves(model="org/llama-8b")
+
+
+@contextmanager
+def a_pool_herd(services: Services, clock: MovingClock) -> Generator[Herd]:
+    """Nothing is kept but what is asked for by name."""
+    with a_herd(services, clock) as herd:
+        herd.policy = replace(POLICY, min_workers=0, max_workers=6)
+        yield herd
+
+
+def a_pool(services: Services, name: str = LLM, **asked: Any) -> PoolStanding:
+    given: dict[str, Any] = {"serves": SERVES, "desired_workers": 2, **asked}
+    return start_pool(services, NewPool(pool_id=PoolId(name), **given)).standing
+
+
+def state(services: Services, name: str = LLM) -> PoolState:
+    return find_pool(services, PoolId(name)).pool.state
+
+
+def rented(herd: Herd) -> int:
+    """Machines that cost money now."""
+    return len(herd.fake.ledger.alive)
+
+
+def alive(services: Services, name: str = LLM) -> list[str]:
+    query = text("SELECT id FROM workers WHERE pool = :pool AND status <> 'terminated' ORDER BY id")
+    return services.database.read(lambda tx: [row[0] for row in tx.execute(query, {"pool": name})])
+
+
+def cycles(herd: Herd, count: int = 3) -> None:
+    """By a new control plane, which knows nothing but what is written down."""
+    replica = herd.replica()
+    for _ in range(count):
+        herd.cycle(replica)
+
+
+def history(services: Services, name: str = LLM) -> list[tuple[str, str]]:
+    """The states that it went through, and why; without a gap (A1)."""
+    query = text(
+        "SELECT seq, to_status, reason FROM orchestrator_audit"
+        " WHERE object_kind = 'pool' AND object_id = :name ORDER BY seq"
+    )
+    rows = services.database.read(lambda tx: [tuple(row) for row in tx.execute(query, {"name": name})])
+    assert [seq for seq, _, _ in rows] == list(range(1, len(rows) + 1)), "the audit has a gap"
+    return [(to, reason) for _, to, reason in rows]

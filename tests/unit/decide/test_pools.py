@@ -1,0 +1,213 @@
+"""The life of pools that were asked for by name, as the judgement sees it."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herdsman.core.actions import (
+    CallOffWorker,
+    MovePool,
+    Note,
+    OfferRevision,
+    RetireWorker,
+    ReturnJob,
+    SpawnWorker,
+)
+from herdsman.core.decide import decide
+from herdsman.core.fleet import PoolLife, SeenPool, Snapshot, Unseen
+from herdsman.core.model import PoolId
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.retry import FailureClass
+from herdsman.core.states import POOL as POOLS
+from herdsman.core.states import PoolState, WorkerState
+from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, an_instance, minutes, seconds, snapshots
+
+CLOSED = (PoolState.DRAINING, PoolState.STOPPED, PoolState.EVICTED)
+
+
+def a_life(state: PoolState = PoolState.RUNNING, **values: Any) -> PoolLife:
+    return PoolLife(state=state, **values)
+
+
+def moves(seen: Snapshot) -> list[PoolState]:
+    return [action.to for action in decide(seen).actions if isinstance(action, MovePool)]
+
+
+def test_a_pool_runs_when_a_worker_of_it_is_there() -> None:
+    life = a_life(PoolState.STARTING)
+    assert moves(a_snapshot(a_worker(), life=life)) == [PoolState.RUNNING]
+    assert moves(a_snapshot(life=life)) == []
+
+
+@pytest.mark.parametrize(
+    ("ends_in", "values", "expected"),
+    [
+        (-1, {}, [PoolState.DRAINING]),
+        (1, {}, []),
+        (-1, {"queued": 1}, []),
+        (-1, {"instances": Unseen("away")}, []),
+    ],
+)
+def test_a_hold_that_is_over_ends_a_pool_that_nobody_uses(
+    ends_in: int, values: dict[str, Any], expected: list[PoolState]
+) -> None:
+    life = a_life(hold_ends_at=NOW + seconds(ends_in))
+    policy = FleetPolicy(min_workers=1, max_workers=1)
+    assert moves(a_snapshot(a_worker(), life=life, policy=policy, **values)) == expected
+    assert moves(a_snapshot(a_worker(job=a_job()), life=life, **values)) == []
+
+
+def test_a_pool_that_only_its_hold_has_ended_comes_back_when_jobs_do() -> None:
+    by_hold, by_hand = (a_life(PoolState.DRAINING, ended_by_hold=each) for each in (True, False))
+    assert moves(a_snapshot(a_worker(), queued=1, life=by_hold)) == [PoolState.RUNNING]
+    assert moves(a_snapshot(a_worker(), queued=1, life=by_hand)) == []
+
+
+def test_a_closed_pool_lets_all_go_and_a_busy_one_finishes() -> None:
+    """S2-35"""
+    fleet = (a_worker("busy", job=a_job()), a_worker("idle"), a_worker("new", WorkerState.SPAWNING))
+    seen = a_snapshot(*fleet, queued=9, life=a_life(PoolState.DRAINING), policy=FleetPolicy(min_workers=3))
+    actions = decide(seen).actions
+    retired = {each.worker_id for each in actions if isinstance(each, RetireWorker)}
+    assert {"busy", "idle"} <= retired
+    assert not [each for each in actions if isinstance(each, SpawnWorker | ReturnJob)]
+
+
+def test_an_evicted_pool_waits_for_nobody_and_blames_no_job() -> None:
+    busy = a_worker("busy", job=a_job("j1"), batch=(a_job("j2"),))
+    actions = decide(a_snapshot(busy, life=a_life(PoolState.EVICTED))).actions
+    kinds = {each.key.job_id: each.kind for each in actions if isinstance(each, ReturnJob)}
+    assert kinds == {"j1": FailureClass.INTERRUPTED, "j2": FailureClass.INTERRUPTED}
+    assert [each.worker_id for each in actions if isinstance(each, RetireWorker)] == ["busy"]
+
+
+def test_a_pool_that_drains_has_stopped_with_its_last_worker() -> None:
+    life = a_life(PoolState.DRAINING)
+    assert moves(a_snapshot(a_worker(job=a_job()), life=life)) == []
+    assert moves(a_snapshot(life=life)) == [PoolState.STOPPED]
+
+
+@pytest.mark.parametrize(("age", "retired"), [(minutes(59), []), (minutes(61), ["old"])])
+def test_the_oldest_is_retired_when_it_has_lived_long_enough(age: timedelta, retired: list[str]) -> None:
+    life = a_life(max_lifetime=minutes(60))
+    fleet = (a_worker("old", age=age, job=a_job()), a_worker("young", age=minutes(5)))
+    actions = decide(a_snapshot(*fleet, life=life, policy=FleetPolicy(min_workers=2))).actions
+    assert [each.worker_id for each in actions if isinstance(each, RetireWorker)] == retired
+
+
+def test_nobody_is_retired_while_another_comes_or_goes() -> None:
+    life = a_life(max_lifetime=minutes(1))
+    for other in (WorkerState.SPAWNING, WorkerState.TERMINATING):
+        fleet = (a_worker("old"), a_worker("other", other, age=minutes(1), ready=False, job=None))
+        seen = a_snapshot(*fleet, life=life, policy=FleetPolicy(min_workers=2))
+        assert not [each for each in decide(seen).actions if isinstance(each, RetireWorker)]
+
+
+@pytest.mark.parametrize(("active", "offered"), [(1, 1), (2, 1), (7, 1), (8, 2), (12, 3)])
+def test_a_swap_reaches_a_few_workers_at_a_time(active: int, offered: int) -> None:
+    fleet = [a_worker(f"w{number:02}", revision=1, wanted_revision=1) for number in range(active)]
+    policy = FleetPolicy(min_workers=active, max_workers=20)
+    first = decide(a_snapshot(*fleet, life=a_life(revision=2), policy=policy))
+    offers = [each for each in first.actions if isinstance(each, OfferRevision)]
+    assert [each.revision for each in offers] == [2] * offered
+    assert not [each for each in decide(first.expected).actions if isinstance(each, OfferRevision)]
+
+
+def test_a_swap_goes_on_when_the_first_have_followed_and_stalls_when_they_cannot() -> None:
+    policy = FleetPolicy(min_workers=2)
+    behind = a_worker("b", revision=1, wanted_revision=1)
+    for first, expected in (
+        (a_worker("a", revision=2, wanted_revision=2), ["b"]),
+        (a_worker("a", revision=1, wanted_revision=2), []),
+    ):
+        seen = a_snapshot(first, behind, life=a_life(revision=2), policy=policy)
+        assert [
+            each.worker_id for each in decide(seen).actions if isinstance(each, OfferRevision)
+        ] == expected
+
+
+def test_idle_workers_are_swapped_before_busy_ones() -> None:
+    fleet = (a_worker("a", job=a_job()), a_worker("b"))
+    seen = a_snapshot(*fleet, life=a_life(revision=1), policy=FleetPolicy(min_workers=2))
+    assert [each.worker_id for each in decide(seen).actions if isinstance(each, OfferRevision)] == ["b"]
+
+
+def test_a_pool_that_others_serve_gets_no_worker() -> None:
+    """S2-61"""
+    policy = FleetPolicy(min_workers=3)
+    (action,) = decide(a_snapshot(queued=9, life=a_life(by_hand=True), policy=policy)).actions
+    assert isinstance(action, Note)
+    assert action.why.code == "SERVED_BY_HAND"
+
+
+def test_pools_that_share_a_ceiling_never_pass_it() -> None:
+    """P1"""
+    policy = FleetPolicy(min_workers=3, max_workers=3)
+    names = [PoolId(f"p{number}") for number in range(4)]
+    pools = tuple(SeenPool(id=name, policy=policy, life=a_life(), shares=True) for name in names)
+    here = a_worker(pool=names[0])
+    plan = decide(
+        Snapshot(now=NOW, pools=pools, workers=(here,), instances=(an_instance(here),), most_together=5)
+    )
+    assert sum(1 for each in plan.actions if isinstance(each, SpawnWorker)) == 4
+    said = {each.about: each.why.code for each in plan.actions if isinstance(each, Note)}
+    assert {said[name] for name in names[2:]} == {"CEILING"}
+
+
+@given(snapshots(), st.integers(0, 6))
+def test_the_shared_ceiling_is_never_passed(seen: Snapshot, most: int) -> None:
+    pools = tuple(replace(pool, shares=True) for pool in seen.pools)
+    plan = decide(replace(seen, pools=pools, most_together=most))
+    if any(isinstance(action, SpawnWorker) for action in plan.actions):
+        room = plan.expected.room_together()
+        assert room is not None
+        assert room >= 0
+
+
+@given(snapshots())
+def test_a_closed_pool_gets_no_worker_and_a_plan_makes_only_legal_moves(seen: Snapshot) -> None:
+    (pool,) = seen.pools
+    actions = decide(seen).actions
+    moved = [action.to for action in actions if isinstance(action, MovePool)]
+    state = None if pool.life is None else pool.life.state
+    for to in moved:
+        assert state is not None
+        assert POOLS.allows(state, to)
+        state = to
+    if state in CLOSED or (pool.life is not None and pool.life.by_hand):
+        assert not [each for each in actions if isinstance(each, SpawnWorker)]
+
+
+@given(snapshots())
+def test_on_partial_sight_nobody_is_retired_and_no_pool_is_let_go(seen: Snapshot) -> None:
+    if isinstance(seen.instances, Unseen):
+        actions = decide(seen).actions
+        assert not [each for each in actions if isinstance(each, RetireWorker | CallOffWorker)]
+        assert PoolState.DRAINING not in [each.to for each in actions if isinstance(each, MovePool)]
+
+
+@given(snapshots())
+def test_jobs_are_only_interrupted_where_a_person_evicts(seen: Snapshot) -> None:
+    (pool,) = seen.pools
+    interrupted = [
+        each
+        for each in decide(seen).actions
+        if isinstance(each, ReturnJob) and each.kind is FailureClass.INTERRUPTED
+    ]
+    if interrupted:
+        assert pool.life is not None
+        assert pool.life.state is PoolState.EVICTED
+
+
+@given(snapshots())
+def test_most_of_a_pool_serves_while_it_is_swapped(seen: Snapshot) -> None:
+    plan = decide(seen)
+    if not [each for each in plan.actions if isinstance(each, OfferRevision)]:
+        return
+    active = list(plan.expected.of(POOL, WorkerState.ACTIVE))
+    loading = sum(1 for each in active if each.revision < each.wanted_revision)
+    assert loading <= max(1, len(active) // 4)

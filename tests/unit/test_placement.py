@@ -1,0 +1,96 @@
+"""Which waiting job a worker gets (S2: model affinity, turns)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herdsman.core.placement import Head, Loaded, best, shares
+
+MODELS = ("a", "b", "c")
+heads = st.lists(
+    st.builds(Head, st.sampled_from([None, *MODELS]), st.integers(0, 20), st.booleans()), max_size=6
+)
+some_models = st.frozensets(st.sampled_from(MODELS))
+loads = st.builds(Loaded, here=some_models, elsewhere=some_models, settled=st.booleans())
+
+
+def test_a_job_goes_where_its_model_is_loaded() -> None:
+    waiting = [Head("a", 1), Head("b", 2)]
+    assert best(waiting, Loaded(here={"b"}, elsewhere={"a"})) == Head("b", 2)
+
+
+def test_a_job_of_a_model_that_another_has_loaded_waits_for_that_one() -> None:
+    assert best([Head("a", 1)], Loaded(here={"b"}, elsewhere={"a"})) is None
+
+
+def test_a_job_that_has_waited_long_enough_goes_to_anybody() -> None:
+    late = Head("a", 1, overdue=True)
+    assert best([late, Head("b", 2)], Loaded(here={"b"}, elsewhere={"a"})) == late
+    assert best([late], Loaded(here={"b"}, elsewhere={"a"}, settled=False)) == late
+
+
+def test_who_has_just_changed_its_model_keeps_it_while_there_are_jobs_for_it() -> None:
+    late = Head("a", 1, overdue=True)
+    assert best([late, Head("b", 2)], Loaded(here={"b"}, settled=False)) == Head("b", 2)
+
+
+def test_a_model_that_nobody_has_is_taken_by_who_has_nothing_else() -> None:
+    assert best([Head("a", 1)], Loaded(here={"b"})) == Head("a", 1)
+    assert best([Head("a", 1), Head("b", 2)], Loaded(here={"b"})) == Head("b", 2)
+
+
+@given(heads, loads)
+def test_an_overdue_job_does_not_wait_for_its_model(waiting: list[Head], loaded: Loaded) -> None:
+    """The bound on waiting: with a settled worker, none that came before the chosen one in line is overdue."""
+    chosen = best(waiting, loaded)
+    overdue = [head.place for head in waiting if head.overdue]
+    if overdue:
+        assert chosen is not None
+        assert chosen.place <= min(overdue) or not loaded.settled
+
+
+@given(heads, loads)
+def test_a_worker_changes_its_model_only_when_it_must(waiting: list[Head], loaded: Loaded) -> None:
+    """What it has loaded, or what needs no model, comes before any change that is not overdue."""
+    chosen = best(waiting, loaded)
+    if chosen is None or chosen.model is None or chosen.model in loaded.here:
+        return
+    if not (chosen.overdue and loaded.settled):
+        assert not [head for head in waiting if head.model is None or head.model in loaded.here]
+
+
+@given(heads, loads)
+def test_a_job_that_names_no_model_is_never_held_back(waiting: list[Head], loaded: Loaded) -> None:
+    free = [head.place for head in waiting if head.model is None]
+    chosen = best(waiting, loaded)
+    assert not free or (chosen is not None and chosen.place <= min(free))
+
+
+@given(st.integers(1, 4), st.integers(1, 10), st.integers(1, 3))
+def test_models_that_arrive_in_turns_do_not_make_a_worker_change_with_each_job(
+    dwell: int, bound: int, arriving: int
+) -> None:
+    """One worker, far more jobs than it can do, of two models in turns: one change in `dwell` at most."""
+    waiting = {("a", 0), ("b", 0)}
+    here, changed_at, changes, minutes = "a", -dwell, 0, 120
+    for minute in range(1, minutes):
+        waiting |= {(model, minute * 10 + number) for model in "ab" for number in range(arriving)}
+        heads = [
+            Head(model, place, overdue=minute - place // 10 >= bound)
+            for model in "ab"
+            for place in [min(at for kind, at in waiting if kind == model)]
+        ]
+        chosen = best(heads, Loaded(here={here}, settled=minute - changed_at >= dwell))
+        assert chosen is not None
+        assert chosen.model is not None
+        waiting.remove((chosen.model, chosen.place))
+        if chosen.model != here:
+            here, changed_at, changes = chosen.model, minute, changes + 1
+    assert changes <= minutes / dwell
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=8, unique=True), st.integers(0, 50))
+def test_shares_differ_by_one_at_most_and_use_everything(agents: list[str], count: int) -> None:
+    dealt = shares(agents, count)
+    assert sum(dealt.values()) == count
+    each = [dealt.get(agent, 0) for agent in agents]
+    assert max(each) - min(each) <= 1
