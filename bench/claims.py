@@ -4,7 +4,6 @@ Run it with `python -m bench.claims`.
 """
 
 import argparse
-import os
 import resource
 import sys
 import time
@@ -19,7 +18,7 @@ from bench.asked import answer, parser, say
 from bench.crowd import Crowd, Seen
 from bench.databases import opened, postgres, sqlite
 from bench.peers.figures import percentile, table
-from bench.running import Server, a_server
+from bench.running import Server, a_server, cpu_s
 from herdsman.control.commands import move_worker, register_worker
 from herdsman.control.commands.tokens import admit_worker
 from herdsman.control.keyring import Keyring, load_pepper
@@ -128,15 +127,9 @@ def _keep_busy(crowd: Crowd, effort: Effort) -> None:
 
 def _cpu(server: Server, work: Callable[[], None]) -> float:
     """The share of one core that its process used meanwhile."""
-    before, began = _ticks(server.pid), time.monotonic()
+    before, began = cpu_s(server.pid), time.monotonic()
     work()
-    spent = (_ticks(server.pid) - before) / os.sysconf("SC_CLK_TCK")
-    return spent / (time.monotonic() - began)
-
-
-def _ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])  # user and system
+    return (cpu_s(server.pid) - before) / (time.monotonic() - began)
 
 
 def _enlist(url: str, directory: Path, count: int) -> Sequence[str]:

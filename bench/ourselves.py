@@ -16,7 +16,7 @@ from bench.databases import Place, opened
 from bench.peers import marks
 from bench.peers.child import flooded, sample
 from bench.peers.peer import Passage, Start, wait_for
-from bench.running import Alive, Server, a_replica, a_server, a_worker
+from bench.running import Alive, Server, a_replica, a_server, a_worker, cpu_s
 from bench.work import NOOP
 from herdsman import Client, __version__
 from herdsman.control.commands import submit_jobs
@@ -61,13 +61,16 @@ class Ourselves:
             _fill(services, 1)
             with self._at_work(directory, url, streams) as (server, path, alive):
                 wait_for(lambda: marks.count(path), 1, alive)
+                used = cpu_s(server.pid)
                 with Client(server.url, server.token) as client:
                     first, last = flooded(lambda count: self._submit(client, count), jobs)
                 wait_for(lambda: marks.count(path), jobs + 2, alive)
                 wait_for(lambda: _done(services), jobs + 2, alive)
                 known = monotonic()
-                hinted = None if streams is None else entries_added(streams) / (jobs + 2)
-        return Passage(submitted=jobs / (last - first), through=jobs / (known - first), hinted=hinted)
+                hinted = None if streams is None else _settled(streams, alive) / (jobs + 2)
+                used = (cpu_s(server.pid) - used) / jobs
+        rates = {"submitted": jobs / (last - first), "through": jobs / (known - first)}
+        return Passage(**rates, hinted=hinted, cpu_s=used)
 
     def latency(self, samples: int, pause_s: float) -> list[float]:
         with self._home() as (directory, url), opened(url) as services, self._streams() as streams:
@@ -118,11 +121,12 @@ class Ourselves:
             yield desk, path, all_alive
 
 
-def entries_added(url: str) -> int:
-    """How many entries the stream of the jobs ever had."""
+def _settled(url: str, alive: Alive) -> int:
+    """How many entries the stream of the jobs has had, once none is left."""
     with Redis.from_url(url) as redis:  # pyright: ignore[reportUnknownMemberType]
-        told: Any = redis.xinfo_stream(STREAM) if redis.exists(STREAM) else {"entries-added": 0}
-    return told["entries-added"]
+        opened: Any = redis
+        wait_for(lambda: int(opened.xlen(STREAM) == 0), 1, alive)
+        return opened.xinfo_stream(STREAM)["entries-added"]
 
 
 def _fill(services: Services, count: int) -> None:

@@ -93,6 +93,12 @@ def a_worker(server: Server, marks: Path, *, over_http: bool, batch: int = 1) ->
         yield alive
 
 
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU that this process has used, for itself and in the system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
 def _process(
     words: list[str], environment: Mapping[str, str], log: Path

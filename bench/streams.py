@@ -50,11 +50,13 @@ NOTES = (
         f"The streams alone: XADD, XREADGROUP and XACK, each waiting for its answer; or XADD in pipelines of {TOGETHER},"
         f" and up to {TOGETHER} entries read and confirmed together. Nothing is stored elsewhere, and nothing is run."
     ),
+    "CPU is that of the API's process; the database, Redis, the worker and the client use their own.",
     "Peers keep no results. They run one job at a time in one process, and their clients submit one at a time.",
     "PostgreSQL and SQLite have every commit on the disk. Redis is as it comes: a crash may lose a minute of jobs.",
     "One after the other, in turns; all processes share the machine.",
 )
 
+HEADS = ("jobs a second", "through", "submitted", "hinted", "CPU, ms/job")
 Passages = Mapping[str, Sequence[Passage]]
 
 
@@ -115,20 +117,19 @@ def _passages(everyone: Sequence[Peer], versions: Mapping[str, str], jobs: int, 
 def _table(found: Passages) -> str:
     against = [name for name in (*FLOORS.values(), *PEERS) if found.get(name)]
     rows = [[name, *_cells(passages, [found[each] for each in against])] for name, passages in found.items()]
-    return table(
-        ["jobs a second", "through", "submitted", "hinted", *(f"/ {name}" for name in against)], rows
-    )
+    return table([*HEADS, *(f"/ {name}" for name in against)], rows)
 
 
 def _cells(passages: Sequence[Passage], against: Sequence[Sequence[Passage]]) -> list[str]:
     rate = _rate(passages)
     if rate is None:
-        return ["not installed", "", "", *("" for _ in against)]
-    hints = [each.hinted for each in passages if each.hinted is not None]
+        return ["not installed", "", "", "", *("" for _ in against)]
+    hinted, cpu = _hinted(passages), _cpu(passages)
     return [
         f"{rate:,.0f}",
         f"{median(each.submitted for each in passages):,.0f}",
-        f"{median(hints):.2f}" if hints else "",
+        "" if hinted is None else f"{hinted:.2f}",
+        "" if cpu is None else f"{1e3 * cpu:.2f}",
         *(ratio(rate, _rate(theirs) or 0) for theirs in against),
     ]
 
@@ -137,12 +138,23 @@ def _rate(passages: Sequence[Passage]) -> float | None:
     return median(each.through for each in passages) if passages else None
 
 
+def _hinted(passages: Sequence[Passage]) -> float | None:
+    found = [each.hinted for each in passages if each.hinted is not None]
+    return median(found) if found else None
+
+
+def _cpu(passages: Sequence[Passage]) -> float | None:
+    found = [each.cpu_s for each in passages if each.cpu_s is not None]
+    return median(found) if found else None
+
+
 def aims(found: Passages) -> list[Aim]:
     """That the streams cost little, that we stay within a tenth of them, and that no peer is faster."""
     cost = [
         _aim(found, name_of(store, "with Redis", batch), name_of(store, "without Redis", batch), least=0.9)
         for store, batch in product(STORES, BATCHES)
     ]
+    work = [_work_aim(found, store, batch) for store, batch in product(STORES, BATCHES)]
     floor = [
         _aim(found, name_of(store, "with Redis", batch), FLOORS[batch], least=0.1)
         for store, batch in product(STORES, BATCHES)
@@ -151,12 +163,19 @@ def aims(found: Passages) -> list[Aim]:
         _aim(found, name_of("PostgreSQL", "with Redis", batch), rival, least=1.0)
         for batch, rival in product(BATCHES, RIVALS)
     ]
-    return [*cost, *floor, *rivals]
+    return [*cost, *work, *floor, *rivals]
 
 
 def _aim(found: Passages, ours: str, theirs: str, *, least: float) -> Aim:
     rates = [_rate(found.get(name, ())) for name in (ours, theirs)]
     return Aim(what=f"{ours}, against {theirs}", ratio=over(*rates), least=least)
+
+
+def _work_aim(found: Passages, store: str, batch: int) -> Aim:
+    """The one number that other work on the machine hardly changes."""
+    ours, theirs = (name_of(store, streams, batch) for streams in REDIS)
+    used = [_cpu(found.get(name, ())) for name in (ours, theirs)]
+    return Aim(what=f"CPU of {ours}, against {theirs}", ratio=over(*used), most=1.1)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
-from herdsman.control.commands.leases import grant_lease, report_gpus
+from herdsman.control.commands.gpus import report_gpus
+from herdsman.control.commands.leases import grant_lease
 from herdsman.control.services import Services
 from herdsman.core.gpu import GpuDevice
+from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest
 from herdsman.core.leasing import Refusal, Wish
-from herdsman.store.granting import Lease
 
 TOTAL = 24_000
 _NUMBERS = count(1)

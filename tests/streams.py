@@ -84,8 +84,9 @@ def replica(
     leads: bool = True,
     rhythm: Rhythm = PATIENT,
     agent: str | None = None,
+    block: timedelta = BLOCK,
 ) -> Generator[Replica]:
-    redis = RedisStreams(server.url(), NAMES, name, BLOCK)
+    redis = RedisStreams(server.url(), NAMES, name, block)
     heard: list[str] = []
 
     def tick() -> Cycle:

@@ -66,6 +66,8 @@ class Passage:
     """From before the first submission until the last is done, where `drain` says that it is."""
     hinted: float | None = None
     """Of ours with Redis: entries of the stream for each job."""
+    cpu_s: float | None = None
+    """Of ours: what the process of the API used for each job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

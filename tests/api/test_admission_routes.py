@@ -61,6 +61,15 @@ def test_an_agent_over_its_rate_gets_429_with_a_code_and_a_time(
     assert pending(services) == 3
 
 
+def test_the_time_that_is_asked_for_is_enough(
+    client: Client, ann: dict[str, str], services: Services
+) -> None:
+    """1.4 s are two seconds in a header of whole ones: after one it would be refused again."""
+    limit(services, agents={"ann": {"rate_per_second": 0.7, "burst": 1}})
+    submit(client, ann)
+    assert submit(client, ann).headers["retry-after"] == "2"
+
+
 def test_x2_a_submitter_cannot_use_another_s_rate(
     client: Client, ann: dict[str, str], services: Services
 ) -> None:

@@ -1,12 +1,14 @@
 """The page on HTTP says what the code does."""
 
+from typing import get_args
+
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 from herdsman.api.access import served
+from herdsman.api.routes.events import Kind
 from herdsman.api.routes.look import OFTEN_S
 from herdsman.core.access import Role
-from herdsman.core.states import MACHINES
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.store.submissions import LARGEST_BATCH
 from herdsman.wire.problems import TABLE
@@ -43,5 +45,5 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"`limit` (1 to {LARGEST_PAGE})" in WORDS
     assert f"`wait_seconds` (0 to {LONGEST_POLL:g})" in WORDS
     assert f"at most every {OFTEN_S:g} seconds" in WORDS
-    kinds = ", ".join(f"`{machine.kind}`" for machine in MACHINES)
+    kinds = ", ".join(f"`{kind}`" for kind in get_args(Kind))
     assert f"`kind` ({kinds})" in WORDS

@@ -17,15 +17,16 @@ import structlog
 
 from herdsman.client import Client, LeaseDenied
 from herdsman.client.lease import Lost
-from herdsman.control.commands.leases import grant_lease, keep_lease, release_lease, report_gpus
+from herdsman.control.commands.gpus import report_gpus
+from herdsman.control.commands.leases import grant_lease, keep_lease, release_lease
 from herdsman.control.services import Services
 from herdsman.core.errors import Gone, HerdsmanError
 from herdsman.core.gpu import GpuDevice
+from herdsman.core.lease import Lease
 from herdsman.core.leasing import LeasePolicy
 from herdsman.core.model import JobPolicy
 from herdsman.ports import SystemClock
 from herdsman.store.database import Database
-from herdsman.store.granting import Lease
 from herdsman.wire.ids import new_job_id, new_lease_token
 from tests.chaos.lease_history import Use
 from tests.gpus import asked
@@ -37,6 +38,8 @@ TTL_S = 2.0
 POLICY = LeasePolicy(tolerance_mb=0, empty_within=timedelta(seconds=1), margin=timedelta(seconds=0.5))
 REPORT_S = 0.03
 SHARE_OF_LONG = 0.02
+SHARE_OF_FROZEN = 0.004
+"""So many stand still past the end of their lease, without being stopped from outside."""
 
 
 @dataclass(frozen=True)
@@ -150,13 +153,15 @@ def _hold(
                 keep_lease(services, lease.token)
                 lost.move(now + TTL_S - POLICY.margin_of(timedelta(seconds=TTL_S)).total_seconds())
         time.sleep(0.002)
+    if chance.random() < SHARE_OF_FROZEN:
+        time.sleep(TTL_S * (1.2 + chance.random()))
     deadline = lost.deadline
     ledger.take(number, gpu, 0)
-    if lost.is_set() and time.monotonic() > deadline + 2 * TTL_S:
+    if lost.is_set() and time.monotonic() > deadline + TTL_S / 2:
         late = _late_beat(services, lease)
     with suppress(HerdsmanError):
         release_lease(services, lease.token, who="chaos")
-    return _use(lease, began, min(ended, deadline) if ended <= deadline else ended, deadline, late)
+    return _use(lease, began, ended, deadline, late)
 
 
 def _late_beat(services: Services, lease: Lease) -> str:

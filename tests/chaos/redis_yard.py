@@ -77,11 +77,12 @@ class Yard:
     def busy(self) -> Generator[None]:
         """Submissions and workers go on during the block, and afterwards everything is brought to its end."""
         submitter = Thread(target=self.submit)
+        before = self._active()
         crew = [Thread(target=self.work) for _ in range(WORKERS)]
         for thread in crew:
             thread.start()
         try:
-            until(lambda: self._active() == WORKERS)
+            until(lambda: self._active() >= before + WORKERS)
             submitter.start()
             yield
             self._wind_up(submitter)

@@ -71,7 +71,7 @@ class Limits:
         return self.burst + self.rate * seconds + 1
 
 
-SLOW, WIDE = Limits(0.5, 1), Limits(0.5, 20)
+SLOW, WIDE = Limits(0.5, 1), Limits(0.2, 20)
 
 
 @pytest.fixture

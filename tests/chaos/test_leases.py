@@ -17,7 +17,8 @@ from herdsman.api.failures import Failures
 from herdsman.api.server import ApiServer, Listening
 from herdsman.client import Client
 from herdsman.control.authenticator import Authenticator
-from herdsman.control.commands.leases import expire_leases, list_gpus, list_leases
+from herdsman.control.commands.gpus import list_gpus
+from herdsman.control.commands.leases import expire_leases, list_leases
 from herdsman.control.commands.tokens import create_token
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
@@ -153,7 +154,9 @@ def stop_some_until_done(family: Children, chance: random.Random) -> int:
     count, deadline = 0, time.monotonic() + PATIENCE
     while busy := [name for name in family.names if name != "node" and family.alive(name)]:
         assert time.monotonic() < deadline, f"{busy} took too long"
-        victim = chance.choice(busy)
+        # Those that speak to the database themselves stop with its locks: it happens, but not all the time.
+        outside = [name for name in busy if name.startswith("http")]
+        victim = chance.choice(outside if outside and chance.random() < 0.9 else busy)
         family.pause(victim)
         time.sleep(chance.uniform(*STOPPED_S))
         family.resume(victim)

@@ -3,8 +3,9 @@
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from statistics import median
+from threading import Event
 
 import pytest
 
@@ -25,17 +26,19 @@ BACK_S = 10.0
 """Within so long after its return Redis is used again as before."""
 
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis") as server:
-        yield server
-
-
-@pytest.fixture
-def here(mariadb: ServerDatabases, redis: RedisServer, tmp_path: Path) -> Iterator[Yard]:
+@pytest.fixture(scope="module")
+def opened(mariadb: ServerDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """On MariaDB, where replicas have no other way to tell each other."""
-    with yard(mariadb.fresh(), redis, tmp_path) as opened:
-        yield opened
+    with (
+        RedisServer(tmp_path_factory.mktemp("redis")) as server,
+        yard(mariadb.fresh(), server, tmp_path_factory.mktemp("yard")) as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def here(opened: Yard) -> Yard:
+    return replace(opened, closed=Event(), stopping=Event(), refused=[])
 
 
 def flush(here: Yard) -> None:

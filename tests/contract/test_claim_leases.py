@@ -10,11 +10,11 @@ from herdsman.control.commands.leases import expire_leases, keep_lease, list_lea
 from herdsman.control.services import Services
 from herdsman.core.errors import Conflict
 from herdsman.core.gpu import GpuReport
+from herdsman.core.lease import Lease
 from herdsman.core.leasing import LeasePolicy
 from herdsman.core.model import Claim, JobId, WorkerId
 from herdsman.core.states import LeaseState
 from herdsman.store import leases
-from herdsman.store.granting import Lease
 from herdsman.store.leases import Room
 from tests.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.databases import MovingClock

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from herdsman.control.commands import beat, move_worker, take_pulse
-from herdsman.control.commands.leases import clear_gpu, keep_lease, list_gpus, release_lease, report_gpus
+from herdsman.control.commands.gpus import clear_gpu, list_gpus, report_gpus
+from herdsman.control.commands.leases import keep_lease, release_lease
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.gpu import GpuDevice, GpuReport

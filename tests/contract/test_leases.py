@@ -20,10 +20,10 @@ from herdsman.control.services import Services
 from herdsman.control.sweeper import Sweeper
 from herdsman.core.control_policy import AgentLimits, ControlPolicy
 from herdsman.core.errors import Conflict, Gone, InvalidRequest, NotFound
+from herdsman.core.lease import Lease
 from herdsman.core.leasing import LeaseMode, LeasePolicy
 from herdsman.core.states import LeaseState
 from herdsman.ports import SystemClock
-from herdsman.store.granting import Lease
 from tests.builders import scalar
 from tests.databases import MovingClock, opened
 from tests.gpus import TOTAL, a_lease, a_node, ask, asked, new_token, refused

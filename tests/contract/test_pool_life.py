@@ -13,6 +13,9 @@ from herdsman.control.commands.pools import (
     find_pool,
 )
 from herdsman.control.services import Services
+from herdsman.core.actions import MovePool
+from herdsman.core.decide import decide
+from herdsman.core.errors import StaleWrite
 from herdsman.core.model import NewJob, WorkerId
 from herdsman.core.pools import Serves
 from herdsman.core.states import JobState, PoolState, WorkerState
@@ -180,3 +183,20 @@ def test_the_end_of_a_job_is_remembered_as_its_use(herd: Herd) -> None:
     assert state(services) is PoolState.RUNNING
     cycles(herd, 8)
     assert state(services) is PoolState.STOPPED
+
+
+def test_a_job_that_comes_in_the_last_moment_keeps_its_pool(herd: Herd) -> None:
+    """The loop has seen nobody; the transaction that lets the pool go looks once more."""
+    services = herd.services
+    a_pool(services, hold=timedelta(seconds=70))
+    cycles(herd, 3)
+    replica = herd.replica()
+    term = replica.leadership.campaign()
+    assert term is not None
+    seen = replica.observer.look(term.epoch)
+    (step,) = [each for each in decide(seen).actions if isinstance(each, MovePool)]
+    a_job(services, pool=LLM)
+    with pytest.raises(StaleWrite):
+        replica.hands.act(step, seen, term.epoch)
+    assert state(services) is PoolState.RUNNING
+    assert claim_job(services, WorkerId(alive(services)[0])) is not None

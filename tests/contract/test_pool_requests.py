@@ -1,5 +1,6 @@
 """C-12, J1: what may be asked of a pool, and what is refused."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,11 +19,12 @@ from herdsman.control.commands.pools import (
 from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, InvalidRequest, NotFound
 from herdsman.core.model import PoolId
-from herdsman.core.pools import NewPool, PoolRules, ServedBy, Serves
+from herdsman.core.pools import NewPool, PoolLimits, PoolRules, ServedBy, Serves
 from herdsman.core.schedule import Schedule, Sizes, Window
 from herdsman.store import pools
 from tests.builders import sql
 from tests.pools import LLM, SERVES, a_pool, history
+from tests.threads import at_once
 
 
 def test_asking_again_is_harmless_and_another_size_holds_from_then_on(services: Services) -> None:
@@ -133,3 +135,17 @@ def test_a_hand_written_move_that_is_not_legal_is_refused_by_the_database(servic
     a_pool(services)
     with pytest.raises(Exception, match="herdsman"):
         sql(services.database, "UPDATE worker_pools SET status = 'stopped', version = version + 1")
+
+
+def test_many_that_ask_at_once_do_not_open_more_pools_than_allowed(services: Services) -> None:
+    """U2-05: the last place is given once, and one name is one pool."""
+    limited = replace(services, pools=PoolLimits(most=3))
+
+    def ask(number: int) -> bool:
+        try:
+            return start_pool(limited, NewPool(pool_id=PoolId(f"p{number % 6}"))).created
+        except Conflict:
+            return False
+
+    assert sum(at_once(12, ask)) == 3
+    assert len(list_pools(services)) == 3

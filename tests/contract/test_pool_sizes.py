@@ -12,9 +12,13 @@ from herdsman.control.commands.pools import (
 )
 from herdsman.control.services import Services
 from herdsman.core.errors import Conflict
+from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.policy import FleetPolicy
 from herdsman.core.pools import PoolLimits, PoolRules, ServedBy
 from herdsman.core.schedule import Schedule, Sizes, Window
 from herdsman.core.states import PoolState, WorkerState
+from herdsman.store import fleet
+from herdsman.store.fleet import Intent
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 from tests.herd import Herd
@@ -115,3 +119,27 @@ def test_a_full_house_makes_room_by_the_oldest_that_is_idle(herd: Herd) -> None:
     assert state(services, "second") is PoolState.DRAINING
     with pytest.raises(Conflict):
         a_pool(replace(services, pools=replace(limits, min_warm=2)), "fourth", desired_workers=1)
+
+
+def test_the_last_place_of_all_pools_is_given_once(services: Services) -> None:
+    """P1: whatever was planned, the transaction that takes the place looks at all of them."""
+    policy = FleetPolicy(max_workers=5)
+    for name in ("one", "two"):
+        a_pool(services, name)
+
+    def intend(pool: str, number: int) -> str:
+        intent = Intent(
+            worker_id=WorkerId(f"w{number}"), instance_name=f"i{number}", pool=PoolId(pool), provider="fake"
+        )
+        return services.database.transact(lambda tx: fleet.intend(tx, intent, policy, 2))
+
+    assert [intend("one", 1), intend("default", 2)] == ["", ""]
+    assert "all pools together" in intend("two", 3)
+    assert len(alive(services, "two")) == 0
+
+
+def test_a_worker_that_was_started_by_hand_takes_no_place_of_ours(services: Services) -> None:
+    a_pool(services, "one")
+    a_worker(services, "mine", pool="one")
+    intent = Intent(worker_id=WorkerId("w1"), instance_name="i1", pool=PoolId("one"), provider="fake")
+    assert services.database.transact(lambda tx: fleet.intend(tx, intent, FleetPolicy(), 1)) == ""

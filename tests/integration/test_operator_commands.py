@@ -1,6 +1,7 @@
 """Pausing, draining and evicting as an operator types it, with nothing but a database."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -20,8 +21,7 @@ def test_a_pause_from_its_begin_to_its_end(shell: Shell) -> None:
     said = shell.said("pause", "--pool", "a", "--why", "moving")
     assert said == "pool a is paused (moving); it goes on with herdsman resume --pool a\n"
     assert "by itself at 20" in shell.said("pause", "--type", "t", "--for", "60")
-    held = shell.json("holds")["holds"]
-    assert isinstance(held, list)
+    held = cast("list[dict[str, object]]", shell.json("holds")["holds"])
     assert [each["scope"] for each in held] == ["pool:a", "type:t"]
     assert shell.said("resume", "--pool", "a").startswith("pool a goes on\nstill held: type t is paused")
     assert shell.said("resume").startswith("everything was not held\n")

@@ -33,7 +33,18 @@ def test_redis_is_held_against_its_absence_its_streams_and_the_peers() -> None:
     assert reached[f"{ours}, against {FLOORS[100]}"] is False
     assert reached[f"{ours}, against celery"] is True
     assert reached[f"{ours}, against dramatiq"] is None
-    assert len(reached) == 2 * len(STORES) * len(BATCHES) + len(BATCHES) * len(RIVALS)
+    assert len(reached) == 3 * len(STORES) * len(BATCHES) + len(BATCHES) * len(RIVALS)
+
+
+def test_redis_may_cost_the_api_a_tenth_more_of_its_work() -> None:
+    ours, theirs = (name_of("SQLite", streams, 1) for streams in ("with Redis", "without Redis"))
+    found = {
+        ours: [Passage(submitted=1, through=1, cpu_s=1.2)],
+        theirs: [Passage(submitted=1, through=1, cpu_s=1.0)],
+    }
+    reached = {aim.what: aim.reached for aim in aims(found)}
+    assert reached[f"CPU of {ours}, against {theirs}"] is False
+    assert reached[f"{ours}, against {theirs}"] is True
 
 
 def test_the_median_of_the_rounds_counts() -> None:

@@ -34,7 +34,7 @@ def translated() -> Generator[None]:
     except WatchError:  # no fault: somebody else was quicker
         raise
     except ResponseError as error:
-        raise _kind(error)(f"Redis says: {error}") from error
+        raise _kind(error)(f"Redis refuses: {type(error).__name__}: {error}") from error
     except (RedisError, OSError) as error:
         raise BusUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
 

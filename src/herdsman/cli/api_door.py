@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+from herdsman.cli.lease_door import ApiLeases, LeaseDoor
 from herdsman.cli.pool_door import ApiPools, PoolDoor
 from herdsman.client import calls, control_calls, policy_calls
 from herdsman.client.answers import nothing
@@ -104,6 +105,10 @@ class ApiDoor:
     @property
     def pools(self) -> PoolDoor:
         return ApiPools(self._ask)
+
+    @property
+    def leases(self) -> LeaseDoor:
+        return ApiLeases(self._ask)
 
     def reconcile(self) -> CycleOut:
         return self._ask(control_calls.reconcile())

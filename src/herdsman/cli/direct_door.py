@@ -6,7 +6,9 @@ from datetime import timedelta
 from threading import Event
 from uuid import uuid4
 
+from herdsman.cli.direct_leases import DirectLeases
 from herdsman.cli.direct_pools import DirectPools
+from herdsman.cli.lease_door import LeaseDoor
 from herdsman.cli.pool_door import PoolDoor
 from herdsman.control import commands
 from herdsman.control.commands import holds, policy
@@ -107,6 +109,10 @@ class DirectDoor:
     @property
     def pools(self) -> PoolDoor:
         return DirectPools(self.services)
+
+    @property
+    def leases(self) -> LeaseDoor:
+        return DirectLeases(self.services)
 
     def reconcile(self) -> CycleOut:
         """No server runs here: one elsewhere may lead."""

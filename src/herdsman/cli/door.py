@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from herdsman.cli.lease_door import LeaseDoor
 from herdsman.cli.pool_door import PoolDoor
 from herdsman.core.model import JobFilter
 from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
@@ -61,6 +62,9 @@ class Door(Protocol):
 
     @property
     def pools(self) -> PoolDoor: ...
+
+    @property
+    def leases(self) -> LeaseDoor: ...
 
     def reconcile(self) -> CycleOut:
         """One cycle of whoever leads."""

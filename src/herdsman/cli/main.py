@@ -33,6 +33,8 @@ COMMANDS = {
     "evict": Entry("holds:evict"),
     "policy": Entry("policy:policy"),
     "pool": Entry("pool:pool"),
+    "leases": Entry("leases:leases"),
+    "gpus": Entry("leases:gpus"),
     "worker": Entry("worker:worker"),
     "audit": Entry("audit:audit"),
     "cost": Entry("cost:cost"),

@@ -33,6 +33,8 @@ class Choice:
     not_types: frozenset[str]
     changed: Mapping[WorkerId, datetime | None]
     """When workers last changed their model."""
+    _given: dict[str, WorkerId] = field(default_factory=dict[str, WorkerId])
+    """GPUs that somebody got in this transaction."""
     _full_keys: set[str] = field(default_factory=set[str])
     _full_agents: set[str] = field(default_factory=set[str])
 
@@ -52,7 +54,7 @@ class Choice:
 
     def first(self, pool: PoolId, types: Sequence[str], takers: Mapping[WorkerId, Models]) -> list[Claim]:
         """One job for each taker, as far as there are any for it."""
-        easy = [worker for worker in takers if self._unhindered(worker)]
+        easy = self._apart([worker for worker in takers if self._unhindered(worker)])
         jobs = self._in_line(pool, len(easy), types) if easy else []
         if jobs is None:
             easy, jobs = [], []
@@ -84,8 +86,22 @@ class Choice:
     def _narrow(self, worker: WorkerId) -> int | None:
         """How much of its GPU a worker has, where others hold leases on it; a shadow hinders nobody."""
         room = self.rooms.get(worker)
-        narrow = room is not None and not room.whole and self.services.leasing.mode is LeaseMode.ON
-        return room.free_mb if room is not None and narrow else None
+        if room is None or self.services.leasing.mode is not LeaseMode.ON:
+            return None
+        if any(self._given.get(gpu, worker) != worker for gpu in room.gpus):
+            return 0  # the room was measured before that; there is another round
+        return None if room.whole else room.free_mb
+
+    def _apart(self, takers: Sequence[WorkerId]) -> list[WorkerId]:
+        """Those who share no GPU: two that do would both find it free."""
+        apart: list[WorkerId] = []
+        taken: set[str] = set()
+        for worker in takers:
+            room = self.rooms.get(worker)
+            if room is None or taken.isdisjoint(room.gpus):
+                apart.append(worker)
+                taken.update(room.gpus if room else ())
+        return apart
 
     def _in_line(self, pool: PoolId, count: int, types: Sequence[str]) -> list[Waiting] | None:
         """The next ones; None when they must not simply be given to whoever comes."""
@@ -191,6 +207,7 @@ class Choice:
             self.services.turns.served(pool, each.job.agent)
             room = self.rooms.get(each.worker_id)
             if room is not None and each.slot == 0:
+                self._given |= dict.fromkeys(room.gpus, each.worker_id)
                 leases.occupy(
                     self.tx,
                     each.worker_id,

@@ -11,6 +11,7 @@ from herdsman.core.actions import (
     DrainWorker,
     FailWorker,
     PromoteWorker,
+    RetireWorker,
     ReturnJob,
     SpawnWorker,
 )
@@ -51,7 +52,7 @@ class Cycle:
                 "workers_failed": done[FailWorker],
                 "workers_spawned": done[SpawnWorker],
                 "workers_terminated": done[BuryWorker],
-                "workers_drained": done[DrainWorker],
+                "workers_drained": done[DrainWorker] + done[RetireWorker],
                 "tasks_reset": done[ReturnJob],
             },
             "status": self._status(),

@@ -13,10 +13,10 @@ import structlog
 from herdsman.control.commands.leases import grant_lease, release_lease
 from herdsman.control.services import Services
 from herdsman.core.errors import HerdsmanError, StoreUnavailable, TooMany
+from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest, Waiting, as_hopeless, barred_by
 from herdsman.core.leasing import Obstacle, Refusal, Wish
 from herdsman.ports import Clock, SystemClock
-from herdsman.store.granting import Lease
 from herdsman.wire.ids import new_lease_token
 
 log = structlog.get_logger()

@@ -1,7 +1,7 @@
 """The inventory of GPUs: reported by workers with their beats, or by nodes without one."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,17 +18,17 @@ from herdsman.core.model import WorkerId
 from herdsman.core.states import SERVING, LeaseState
 from herdsman.store.database import Tx
 from herdsman.store.faults import Contended
+from herdsman.store.gpu_bounds import bounded
 from herdsman.store.hot import Hot
 from herdsman.store.reading import record, values
 from herdsman.store.schema import leases, workers
 from herdsman.store.schema_resources import gpus, worker_gpus
-from herdsman.store.standings import lock
-from herdsman.store.workers import MOST_GPU_PROCESSES, MOST_GPUS
+from herdsman.store.standings import lock_free
+from herdsman.store.workers import MOST_GPUS
 
 log = structlog.get_logger()
 
 MOST_OF_NODE = 64
-LARGEST = 2**31 - 1
 SAME_MB = 64
 """A change of so little memory is written down with the next full report."""
 QUIET_PART = 4
@@ -47,6 +47,14 @@ KNOWN = Hot(
         gpus.c.quarantined_at,
         select(func.max(leases.c.ended_at))
         .where(leases.c.gpu_uuid == gpus.c.uuid)
+        .correlate(gpus)
+        .scalar_subquery(),
+        select(func.min(leases.c.expires_at))
+        .where(
+            leases.c.gpu_uuid == gpus.c.uuid,
+            leases.c.status == LeaseState.ACTIVE.value,
+            leases.c.worker_id.is_(None),
+        )
         .correlate(gpus)
         .scalar_subquery(),
     ).where(gpus.c.uuid.in_(listed))
@@ -104,10 +112,14 @@ def measure(
     node shares the card but does not speak for it, and one that says it is elsewhere is not listened to (X7).
     """
     by_uuid = {each.uuid: each for each in devices}
-    seen = {each.gpu.uuid: each for each in lock(tx, list(by_uuid), "leader")}
-    shared = [uuid for uuid in by_uuid if uuid not in seen or _together(tx, seen[uuid].gpu, told, policy)]
+    known = {row[0] for row in tx.rows(KNOWN, {}, list(by_uuid))}
+    # A beat waits for nobody: a GPU that is being given out is measured again in a moment.
+    seen = {each.gpu.uuid: each for each in lock_free(tx, list(by_uuid), "leader")}
+    busy = known - seen.keys()
+    free = [uuid for uuid in by_uuid if uuid not in busy]
+    shared = [uuid for uuid in free if uuid not in seen or _together(tx, seen[uuid].gpu, told, policy)]
     if told.worker_id is not None:
-        _assign(tx, told.worker_id, shared)
+        _assign(tx, told.worker_id, shared, busy)
     taken = [uuid for uuid in shared if uuid not in seen or _speaks(tx, seen[uuid].gpu, told, policy)]
     at = tx.now() - min(age, timedelta(days=365))
     for uuid in sorted(taken):
@@ -127,36 +139,6 @@ def tell(
     return sorted([*same, *(measure(tx, told, changed, age, policy) if changed else ())])
 
 
-def bounded(devices: Iterable[GpuDevice], most: int) -> list[GpuDevice]:
-    """What somebody says is bounded: a bad one must not fill the table, nor break it (X9)."""
-    found: dict[str, GpuDevice] = {}
-    for each in devices:
-        uuid = clean(each.uuid, 64).strip()
-        if uuid and len(found) < most:
-            found.setdefault(uuid, _bounded(each, uuid))
-    return list(found.values())
-
-
-def _bounded(device: GpuDevice, uuid: str) -> GpuDevice:
-    total = _number(device.total_mb)
-    return GpuDevice(
-        index=_number(device.index),
-        uuid=uuid,
-        name=clean(device.name, 64),
-        total_mb=total,
-        used_mb=min(_number(device.used_mb), total),
-        utilisation=None if device.utilisation is None else min(100, _number(device.utilisation)),
-        processes=tuple(
-            (_number(pid), mb and _number(mb)) for pid, mb in device.processes[:MOST_GPU_PROCESSES]
-        ),
-        own_mb=None if device.own_mb is None else _number(device.own_mb),
-    )
-
-
-def _number(given: int) -> int:
-    return max(0, min(given, LARGEST))
-
-
 def _changed(tx: Tx, told: Reporter, devices: Sequence[GpuDevice], policy: LeasePolicy) -> list[GpuDevice]:
     if not devices:
         return []
@@ -171,7 +153,7 @@ def _changed(tx: Tx, told: Reporter, devices: Sequence[GpuDevice], policy: Lease
 def _same(
     now: datetime, told: Reporter, device: GpuDevice, row: tuple[Any, ...], policy: LeasePolicy
 ) -> bool:
-    worker, node, total, used, outside, measured, proven, quarantined, ended = row
+    worker, node, total, used, outside, measured, proven, quarantined, ended, ends = row
     return (
         (worker, node, total) == (told.worker_id, told.node, device.total_mb)
         and abs(used - device.used_mb) < SAME_MB
@@ -179,6 +161,7 @@ def _same(
         and timedelta(0) <= now - measured < policy.silent_after / QUIET_PART
         and quarantined is None
         and (ended is None or ended < proven)
+        and (ends is None or ends > now)
     )
 
 
@@ -204,19 +187,20 @@ def _serves(tx: Tx, worker_id: WorkerId) -> bool:
     return row is not None and row["status"] in SERVING
 
 
-def _assign(tx: Tx, worker_id: WorkerId, uuids: Sequence[str]) -> None:
+def _assign(tx: Tx, worker_id: WorkerId, shared: Sequence[str], busy: Set[str]) -> None:
     """Which cards a worker has. One that it has no more is forgotten, unless somebody holds it: no hoard of rows."""
     mine = worker_gpus.c.worker_id == worker_id
     known = set(values(tx, select(worker_gpus.c.uuid).where(mine)))
-    if known == set(uuids):
+    uuids = set(shared) | (known & busy)
+    if known == uuids:
         return
-    if gone := known - set(uuids):
+    if gone := known - uuids:
         tx.execute(delete(worker_gpus).where(mine, worker_gpus.c.uuid.in_(gone)))
         held = select(leases.c.token).where(
             leases.c.gpu_uuid == gpus.c.uuid, leases.c.status == LeaseState.ACTIVE.value
         )
         tx.execute(delete(gpus).where(gpus.c.uuid.in_(gone), gpus.c.worker_id == worker_id, ~exists(held)))
-    for uuid in sorted(set(uuids) - known):
+    for uuid in sorted(uuids - known):
         tx.execute(insert(worker_gpus).values(worker_id=worker_id, uuid=uuid))
 
 

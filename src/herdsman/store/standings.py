@@ -32,6 +32,14 @@ LOCKED = Hot(
         select(*_COLUMNS).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update()
     )
 )
+FREE = Hot(
+    lambda listed: (
+        select(*_COLUMNS)
+        .where(gpus.c.uuid.in_(listed))
+        .order_by(gpus.c.uuid)
+        .with_for_update(skip_locked=True)
+    )
+)
 HELD = Hot(
     lambda listed: select(
         leases.c.gpu_uuid,
@@ -82,7 +90,16 @@ def lock(tx: Tx, uuids: Sequence[str], who: str) -> list[Standing]:
     A lease that is over by its time is marked as such: its holder may be sending a heartbeat in this moment,
     and only one of the two may win (L2).
     """
-    found = [to_gpu(row) for each in _pieces(uuids) for row in tx.rows(LOCKED, {}, each)]
+    return _locked(tx, uuids, who, LOCKED)
+
+
+def lock_free(tx: Tx, uuids: Sequence[str], who: str) -> list[Standing]:
+    """The same, without those that another gives out in this moment: nobody is waited for."""
+    return _locked(tx, uuids, who, FREE)
+
+
+def _locked(tx: Tx, uuids: Sequence[str], who: str, how: Hot) -> list[Standing]:
+    found = [to_gpu(row) for each in _pieces(uuids) for row in tx.rows(how, {}, each)]
     for each in _pieces([gpu.uuid for gpu in found]):
         tx.run(OVERDUE, {"b_now": tx.now(), "b_actor": who}, each)
     return standings(tx, found)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field
 
 from herdsman.core.gpu import GpuDevice
+from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest, check_ttl
 from herdsman.core.leasing import Gpu, LeasePolicy, Refusal, Wish
 from herdsman.wire.model import Reply, Request, name
@@ -81,6 +82,24 @@ class LeaseAnswer(Reply):
     retry_after_seconds: float | None = None
 
     @staticmethod
+    def of(lease: Lease, policy: LeasePolicy) -> "LeaseAnswer":
+        ttl = lease.ttl or policy.ttl
+        return LeaseAnswer(
+            granted=True,
+            token=lease.token,
+            lease_seq=lease.seq,
+            mode=lease.mode,
+            node_id=lease.node_id,
+            gpu_index=lease.gpu_index,
+            gpu_uuid=lease.gpu_uuid,
+            memory_mb=lease.memory_mb,
+            expires_at=lease.expires_at,
+            ttl_seconds=ttl.total_seconds(),
+            margin_seconds=policy.margin_of(ttl).total_seconds(),
+            overruled=lease.overruled,
+        )
+
+    @staticmethod
     def refused(why: Refusal) -> "LeaseAnswer":
         return LeaseAnswer(
             granted=False,
@@ -122,6 +141,30 @@ class LeaseOut(Reply):
     ended_at: datetime | None
     overruled: str | None
     metadata: dict[str, Any]
+
+    @staticmethod
+    def of(lease: Lease) -> "LeaseOut":
+        return LeaseOut(
+            token=lease.token,
+            agent=lease.agent,
+            agent_name=lease.agent,
+            status=lease.state,
+            reason=lease.reason,
+            mode=lease.mode,
+            node_id=lease.node_id,
+            gpu_index=lease.gpu_index,
+            gpu_uuid=lease.gpu_uuid,
+            memory_mb=lease.memory_mb,
+            exclusive=lease.exclusive,
+            lease_seq=lease.seq,
+            worker_id=lease.worker_id,
+            created_at=lease.created_at,
+            expires_at=lease.expires_at,
+            last_heartbeat=lease.last_heartbeat,
+            ended_at=lease.ended_at,
+            overruled=lease.overruled,
+            metadata=dict(lease.metadata),
+        )
 
 
 class LeasesOut(Reply):

@@ -16,7 +16,7 @@ from herdsman.core.states import JOB
 
 router = APIRouter(route_class=Measured, tags=["events"])
 
-Kind = Literal["job", "worker", "pool", "lease", "stream", "policy"]
+Kind = Literal["job", "worker", "pool", "lease", "stream", "policy", "hold"]
 _LAST = 2**63 - 1
 
 

@@ -9,7 +9,7 @@ from herdsman.api.auth import Who
 from herdsman.api.context import Context
 from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
-from herdsman.control.commands import leases
+from herdsman.control.commands import gpus
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.leases import GpuOut, GpusIn, GpusOut, TakenOut
 
@@ -24,7 +24,7 @@ def list_gpus(
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
 ) -> GpusOut:
     """By their UUIDs, each with what was measured on it last and what is leased of it."""
-    page = leases.list_gpus(context.services, after=after, limit=limit)
+    page = gpus.list_gpus(context.services, after=after, limit=limit)
     return GpusOut(gpus=tuple(GpuOut.of(gpu, leased) for gpu, leased in page.gpus), next=page.next)
 
 
@@ -32,7 +32,7 @@ def list_gpus(
 def report_gpus(node_id: str, told: GpusIn, _who: Who, context: Context, desk: AtDesk) -> TakenOut:
     """What was measured on a machine that runs no worker; send it every few seconds."""
     age = timedelta(seconds=told.age_seconds)
-    taken = leases.report_gpus(context.services, node_id, told.devices(), age)
+    taken = gpus.report_gpus(context.services, node_id, told.devices(), age)
     desk.leases.ring()
     return TakenOut(taken=tuple(taken))
 
@@ -40,6 +40,6 @@ def report_gpus(node_id: str, told: GpusIn, _who: Who, context: Context, desk: A
 @router.post("/gpus/{uuid}/clear")
 def clear_gpu(uuid: str, who: Who, context: Context, desk: AtDesk) -> GpuOut:
     """Lifts a quarantine: what is in use on the GPU now counts as outsiders' from here on."""
-    cleared = leases.clear_gpu(context.services, uuid, who=who.who)
+    cleared = gpus.clear_gpu(context.services, uuid, who=who.who)
     desk.leases.ring()
     return GpuOut.of(cleared, 0)

@@ -8,7 +8,6 @@ from herdsman.api.auth import Who
 from herdsman.api.context import Context
 from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
-from herdsman.api.routes.shown_leases import granted, lease_out
 from herdsman.api.routes.work import gone
 from herdsman.control.commands import leases
 from herdsman.core.lease_request import check_wait
@@ -39,7 +38,7 @@ async def lease(
         response.status_code = 200
         response.headers["retry-after"] = str(max(1, round(outcome.retry_after.total_seconds())))
         return LeaseAnswer.refused(outcome)
-    return granted(outcome, policy)
+    return LeaseAnswer.of(outcome, policy)
 
 
 @router.get("/leases")
@@ -56,7 +55,7 @@ def list_leases(
     page = leases.list_leases(
         context.services, agent=who.only_agent or agent, ended=ended, after=after, limit=limit
     )
-    return LeasesOut(leases=tuple(lease_out(each) for each in page.leases), next=page.next)
+    return LeasesOut(leases=tuple(LeaseOut.of(each) for each in page.leases), next=page.next)
 
 
 _GONE = {410: {"description": "The lease has ended; it is never given back to its holder."}}
@@ -74,7 +73,7 @@ def release_lease(token: str, who: Who, context: Context, desk: AtDesk) -> Lease
     """From any replica, and as often as you like; one that has ended stays as it ended."""
     ended = leases.release_lease(context.services, token, who=who.who, only_agent=who.only_agent)
     desk.leases.ring()
-    return lease_out(ended)
+    return LeaseOut.of(ended)
 
 
 @router.post("/leases/{token}/revoke")
@@ -82,4 +81,4 @@ def revoke_lease(token: str, who: Who, context: Context, desk: AtDesk) -> LeaseO
     """Takes a lease back; its holder learns of it with the next heartbeat."""
     ended = leases.revoke_lease(context.services, token, who=who.who)
     desk.leases.ring()
-    return lease_out(ended)
+    return LeaseOut.of(ended)

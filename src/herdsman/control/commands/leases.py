@@ -11,21 +11,22 @@ from herdsman.core.body import encode
 from herdsman.core.control_policy import AgentLimits
 from herdsman.core.errors import Conflict, Forbidden, Gone, InvalidRequest, NotFound
 from herdsman.core.gating import Shut
-from herdsman.core.gpu import GpuDevice
+from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest, check_request
-from herdsman.core.leasing import Gpu, LeaseMode, Obstacle, Refusal, Standing, choose, free_mb, obstacle
+from herdsman.core.leasing import LeaseMode, Obstacle, Refusal, Standing, choose, free_mb, obstacle
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.states import LeaseState
-from herdsman.store import admission, choosing, gpu_list, gpus, granting, standings
+from herdsman.store import admission, choosing, granting, standings
 from herdsman.store.database import Tx
 from herdsman.store.faults import Duplicate
-from herdsman.store.granting import Lease, NewLease
+from herdsman.store.granting import NewLease
 
 log = structlog.get_logger()
 
 TRIES = 5
 """So often a GPU may be taken by another between the look and the lock; then all that fit are locked."""
+MOST_TRIED = 16
 MOST_METADATA = 16_384
 
 
@@ -91,12 +92,20 @@ class _Try:
         choice = choose(seen, wish, tx.now(), policy, self.barred)
         if choice.refusal is not None:
             return self._refused(tx, choice.refusal, seen)
-        return self._locked(tx, choice.fits if self.all_at_once else choice.fits[:1])
+        return self._granted(tx, self._locked(tx, choice.fits))
 
-    def _locked(self, tx: Tx, uuids: Sequence[str]) -> Outcome | _Moved:
+    def _locked(self, tx: Tx, fits: Sequence[str]) -> Sequence[Standing]:
+        """The tightest that nobody else has at hand: one that stands still with a GPU keeps nobody from the others."""
+        if self.all_at_once:
+            return standings.lock(tx, fits, self.who)
+        for uuid in fits[:MOST_TRIED]:
+            if found := standings.lock_free(tx, [uuid], self.who):
+                return found
+        return standings.lock(tx, fits[:1], self.who)
+
+    def _granted(self, tx: Tx, found: Sequence[Standing]) -> Outcome | _Moved:
         """Looked at again under the lock: only what is seen then counts (L1)."""
         policy, wish = self.services.leasing, self.asked.wish
-        found = standings.lock(tx, uuids, self.who)
         fitting = [each for each in found if obstacle(each, wish, tx.now(), policy) is None]
         if not fitting:
             return _Moved()
@@ -251,34 +260,6 @@ def list_leases(
     return services.database.read(
         lambda tx: granting.page(tx, agent=agent, ended=ended, after=after, limit=limit)
     )
-
-
-def report_gpus(
-    services: Services, node: str, devices: Sequence[GpuDevice], age: timedelta = timedelta(0)
-) -> list[str]:
-    """What somebody saw on a node without a worker; the GPUs whose word was taken.
-
-    One that a live worker reports is left to the worker, which can tell its own memory from others'.
-    """
-    check_name("node_id", node, 128)
-    if len(devices) > gpus.MOST_OF_NODE:
-        raise InvalidRequest(f"{len(devices)} GPUs were reported, the limit of a node is {gpus.MOST_OF_NODE}")
-    found = gpus.bounded(devices, gpus.MOST_OF_NODE)
-    told = gpus.Reporter(node=node)
-    return services.database.transact(lambda tx: gpus.tell(tx, told, found, age, services.leasing))
-
-
-def list_gpus(services: Services, *, after: str | None, limit: int) -> gpu_list.GpuPage:
-    return services.database.read(lambda tx: gpu_list.page(tx, after=after, limit=limit))
-
-
-def clear_gpu(services: Services, uuid: str, *, who: str) -> Gpu:
-    """Lift a quarantine: what is in use on the GPU now counts as outsiders', and is not waited for."""
-    if len(uuid) > 64 or "\0" in uuid:
-        raise NotFound("there is no such GPU")
-    cleared = services.database.transact(lambda tx: gpu_list.clear(tx, uuid))
-    log.info("gpu.cleared_by_hand", gpu=cleared.uuid, who=who, outside_mb=cleared.outside_mb)
-    return cleared
 
 
 def expire_leases(services: Services, who: str = "leader") -> int:

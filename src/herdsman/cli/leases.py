@@ -1,0 +1,168 @@
+"""`herdsman leases` and `herdsman gpus`: who may use which GPU, and what is on it."""
+
+import socket
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from herdsman.cli.opening import door_here
+from herdsman.cli.shown import Output, age, print_json
+from herdsman.core.errors import InvalidRequest, StoreUnavailable, Unreachable
+from herdsman.wire.leases import GpuOut, GpusIn, LeaseOut
+from herdsman.worker.gpu import Look, Nvml, fake_gpus
+
+leases = typer.Typer(
+    add_completion=False, invoke_without_command=True, help="List the leases of GPUs, and end them."
+)
+gpus = typer.Typer(
+    add_completion=False, invoke_without_command=True, help="List the GPUs, report and clear them."
+)
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many at most.")]
+After = Annotated[str | None, typer.Option(help="Where the page before ended.")]
+Token = Annotated[str, typer.Argument(metavar="TOKEN", help="The lease's token.")]
+
+
+@leases.callback()
+def list_leases(
+    context: typer.Context,
+    ended: Annotated[bool, typer.Option("--all", help="Those that have ended, too.")] = False,
+    limit: Limit = 50,
+    after: After = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the leases of GPUs, newest first, and end them."""
+    if context.invoked_subcommand is not None:
+        return
+    page = door_here().leases.page(ended=ended, after=after, limit=limit)
+    if output is Output.JSON:
+        print_json(page.model_dump(mode="json"))
+    elif not page.leases:
+        typer.echo("no leases")
+    else:
+        _print_leases(page.leases)
+        _more(page.next)
+
+
+@leases.command()
+def release(token: Token) -> None:
+    """Give a lease back for its holder."""
+    _ended(door_here().leases.release(token))
+
+
+@leases.command()
+def revoke(token: Token) -> None:
+    """Take a lease back from its holder, who learns of it with the next heartbeat."""
+    _ended(door_here().leases.revoke(token))
+
+
+@gpus.callback()
+def list_gpus(
+    context: typer.Context, limit: Limit = 100, after: After = None, output: OutputOption = Output.TABLE
+) -> None:
+    """List the GPUs with what is used and leased of them, report and clear them."""
+    if context.invoked_subcommand is not None:
+        return
+    page = door_here().leases.gpus(after, limit)
+    if output is Output.JSON:
+        print_json(page.model_dump(mode="json"))
+    elif not page.gpus:
+        typer.echo("no GPUs; workers report theirs, other machines with: herdsman gpus report")
+    else:
+        _print_gpus(page.gpus)
+        _more(page.next)
+
+
+@gpus.command()
+def report(
+    node: Annotated[
+        str | None, typer.Option(help="The name of this machine; without it, its host name.")
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(min=0.1, max=3600, metavar="SECONDS", help="Go on, so often; Ctrl-C ends it."),
+    ] = None,
+    fake: Annotated[int, typer.Option(min=0, max=64, help="Pretend that there are so many GPUs.")] = 0,
+) -> None:
+    """Measure the GPUs of this machine and report them; for machines that run no worker."""
+    look: Look = fake_gpus(fake) if fake else Nvml()
+    door, name = door_here(), node or socket.gethostname()
+    while True:
+        told = _measured(look)
+        try:
+            taken = door.leases.report(name, told).taken
+            typer.echo(f"{name}: {len(taken)} of {len(told.gpus)} GPUs reported")
+        except (Unreachable, StoreUnavailable) as error:
+            if every is None:
+                raise
+            typer.echo(f"not reported: {error}", err=True)
+        if every is None:
+            return
+        door.pause(timedelta(seconds=every))
+
+
+@gpus.command()
+def clear(uuid: Annotated[str, typer.Argument(metavar="UUID", help="The GPU.")]) -> None:
+    """Lift a quarantine: what is in use on the GPU now counts as outsiders'."""
+    done = door_here().leases.clear(uuid)
+    typer.echo(f"{done.uuid} may be leased again; {done.outside_mb} MB on it count as outsiders'")
+
+
+def _measured(look: Look) -> GpusIn:
+    seen = look()
+    if not seen.devices:
+        raise InvalidRequest(f"no GPU was found here: {seen.fault or 'there is no driver, or no card'}")
+    return GpusIn.of(seen.devices, seen.vram_age)
+
+
+def _ended(lease: LeaseOut) -> None:
+    typer.echo(f"{lease.token} is {lease.status} ({lease.reason})")
+
+
+def _more(after: str | None) -> None:
+    if after:
+        typer.echo(f"more: the same command with --after {after}")
+
+
+def _print_leases(found: Sequence[LeaseOut]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("TOKEN", "AGENT", "STATE", "GPU", "MEMORY", "SEQ", "HEARTBEAT", "AGE"):
+        table.add_column(heading, no_wrap=heading == "TOKEN")
+    for each in found:
+        where = "cpu" if each.mode == "cpu" else f"{each.node_id}/{each.gpu_index}"
+        memory = f"{each.memory_mb} MB{' alone' if each.exclusive else ''}"
+        beat = f"{age(each.last_heartbeat)} ago" if each.last_heartbeat else "never"
+        table.add_row(
+            each.token,
+            each.agent,
+            each.status,
+            where,
+            memory,
+            str(each.lease_seq),
+            beat,
+            age(each.created_at),
+        )
+    Console(width=None if Console().is_terminal else 160).print(table)
+
+
+def _print_gpus(found: Sequence[GpuOut]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("UUID", "NODE", "INDEX", "TOTAL", "USED", "OUTSIDE", "LEASED", "MEASURED", "STATE"):
+        table.add_column(heading, no_wrap=heading == "UUID")
+    for each in found:
+        state = each.quarantine_reason or ("quarantined" if each.quarantined_at else "ok")
+        numbers = (each.total_mb, each.used_mb, each.outside_mb, each.leased_mb)
+        table.add_row(
+            each.uuid,
+            each.node_id,
+            str(each.gpu_index),
+            *map(str, numbers),
+            f"{age(each.measured_at)} ago",
+            state,
+        )
+    Console(width=None if Console().is_terminal else 160).print(table)
