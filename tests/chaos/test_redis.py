@@ -4,17 +4,27 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from statistics import median
 from threading import Event
 
 import pytest
 
+from herdsman.control.commands import claim_for, complete_job, complete_jobs, find_job, submit_jobs
+from herdsman.control.services import Services
+from herdsman.control.streams.state import Count
+from herdsman.core.model import JobPolicy, NewJob
+from herdsman.core.states import JobState
+from herdsman.core.work import Ask
 from herdsman.testing.servers.redis import RedisServer
+from herdsman.wire.ids import new_job_id
+from tests.builders import a_worker, claimed, replayed
 from tests.chaos.effort import effort
 from tests.chaos.measuring import percentile
 from tests.chaos.redis_yard import Yard, until, yard
-from tests.databases import ServerDatabases
-from tests.streams import NAMES, client
+from tests.databases import Backend, ServerDatabases, opened
+from tests.streams import NAMES, QUICK, Replica, client, replica
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -22,23 +32,26 @@ FLUSHES = effort("FLUSHES", 8)
 KILLS = effort("REDIS_KILLS", 3)
 THEFTS = effort("STREAM_THEFTS", 4)
 OUTAGE_S = effort("REDIS_OUTAGE_S", 4)
+JOBS = effort("STREAM_JOBS", 4000)
+LONG_S = effort("LONG_JOB_S", 3)
+MOST_AT_ONCE = 1000
 BACK_S = 10.0
 """Within so long after its return Redis is used again as before."""
 
 
 @pytest.fixture(scope="module")
-def opened(mariadb: ServerDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def running(mariadb: ServerDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """On MariaDB, where replicas have no other way to tell each other."""
     with (
         RedisServer(tmp_path_factory.mktemp("redis")) as server,
-        yard(mariadb.fresh(), server, tmp_path_factory.mktemp("yard")) as running,
+        yard(mariadb.fresh(), server, tmp_path_factory.mktemp("yard")) as both,
     ):
-        yield running
+        yield both
 
 
 @pytest.fixture
-def here(opened: Yard) -> Yard:
-    return replace(opened, closed=Event(), stopping=Event(), refused=[])
+def here(running: Yard) -> Yard:
+    return replace(running, closed=Event(), stopping=Event(), refused=[])
 
 
 def flush(here: Yard) -> None:
@@ -116,3 +129,72 @@ def check(here: Yard) -> None:
     with client(here.server) as raw:
         until(lambda: raw.xlen(NAMES.jobs.name) == 0)
         assert raw.xpending(NAMES.jobs.name, NAMES.jobs.group)["pending"] == 0
+
+
+def test_streams_stay_short_however_many_jobs_go_through(
+    sqlite: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F-04, S4: as XINFO shows it while jobs go through and afterwards."""
+    with (
+        RedisServer(tmp_path) as server,
+        opened(sqlite.fresh()) as database,
+        replica(server, Services(database, JobPolicy(), new_job_id)) as one,
+    ):
+        longest, keys = _through(one)
+        until(lambda: one.raw.xlen(NAMES.jobs.name) == 0)
+        seen = one.raw.xinfo_stream(NAMES.jobs.name)
+        one.bus.stop()
+    with capsys.disabled():
+        print(f"\n{JOBS} jobs: longest stream {longest}, at the end {seen['length']}; {keys} keys")
+    assert seen["entries-added"] >= JOBS
+    assert longest <= MOST_AT_ONCE * 4
+    assert seen["radix-tree-nodes"] < 100
+
+
+def _through(one: Replica) -> tuple[int, int]:
+    """Submitted and done a thousand at a time; the longest that the stream was, and the keys at the end."""
+    workers = {a_worker(one.services, f"w{number}"): Ask(most={"demo": 100}) for number in range(10)}
+    one.bus.start()
+    longest = 0
+    for _ in range(0, JOBS, MOST_AT_ONCE):
+        news = [NewJob(type="demo") for _ in range(MOST_AT_ONCE)]
+        before = one.count(Count.PUBLISHED)
+        one.bus.announce_jobs(news, submit_jobs(one.services, news))
+        until(lambda before=before: one.count(Count.PUBLISHED) >= before + MOST_AT_ONCE)
+        while claims := claim_for(one.services, workers):
+            complete_jobs(one.services, {claim.key: {"ok": True} for claim in claims})
+        longest = max(longest, one.raw.xlen(NAMES.jobs.name))
+    return longest, one.raw.dbsize()
+
+
+def test_a_job_that_takes_long_is_never_taken_from_its_worker(
+    sqlite: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """C-13, X2-06: many times `ORCH_CLAIM_IDLE_MS`, and the replica that looked after its entry dies on the way."""
+    rhythm = replace(QUICK, claim_idle=timedelta(milliseconds=200), reclaim=timedelta(milliseconds=100))
+    with RedisServer(tmp_path) as server, opened(sqlite.fresh()) as database:
+        services = Services(database, JobPolicy(), new_job_id)
+        with (
+            replica(server, services, "one", leads=False, rhythm=rhythm) as one,
+            replica(server, services, "two", rhythm=rhythm) as two,
+        ):
+            one.bus.start()
+            until(lambda: one.raw.exists(NAMES.jobs.name))
+            job_id = one.submit()
+            until(lambda: [each["consumer"] for each in one.pending()] == ["one"])
+            claim = claimed(services, a_worker(services))
+            two.bus.start()
+            time.sleep(LONG_S / 2)
+            assert two.count(Count.RECLAIMED) == two.count(Count.KEPT) == 0
+            one.bus.stop()
+            until(lambda: two.count(Count.KEPT) == 1)
+            time.sleep(LONG_S / 2)
+            assert two.count(Count.RECLAIMED) == 0
+            assert find_job(services, job_id).attempts == 1
+            complete_job(services, claim.key, {})
+            until(lambda: not two.pending())
+            two.bus.stop()
+        assert replayed(services, job_id) == JobState.DONE
+        assert find_job(services, job_id).attempts == 1
+    with capsys.disabled():
+        print(f"\na job of {LONG_S} s with entries that look idle after 0.2 s: one attempt")

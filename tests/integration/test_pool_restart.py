@@ -73,7 +73,7 @@ def _swap(shell: Shell) -> None:
 
 def _drain_a_busy_pool(shell: Shell) -> None:
     """S2-35: what runs is finished, what waits is not begun, and then it has stopped."""
-    running = shell.said("submit", "demo", "--pool", "llm", "--payload", '{"seconds": 4}').strip()
+    running = shell.said("submit", "demo", "--pool", "llm", "--payload", '{"seconds": 20}').strip()
     _until(lambda: shell.json("job", running)["status"] == "running")
     drained = shell.json("pool", "drain", "llm", "--wait")
     assert drained["status"] == "stopped"

@@ -1,0 +1,82 @@
+"""What the API shows of the streams, and what it tells them."""
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.bus.names import Names
+from herdsman.bus.redis_streams import Size
+from herdsman.control.streams.state import BusState, Count
+from herdsman.core.access import Role
+from tests.api.calling import Client
+from tests.api.conftest import Tokens
+
+
+@dataclass
+class Bus:
+    """Remembers what it is told."""
+
+    state: BusState = field(default_factory=BusState)
+    redis: Any = field(default_factory=lambda: SimpleNamespace(names=Names()))
+    said: str = "ok"
+    told: list[str] = field(default_factory=list[str])
+    asked: int = 0
+
+    def announce_jobs(self, news: Any, done: Any) -> None:
+        assert len(news) == len(done)
+        self.told += [each.job_id for each in done]
+
+    def resync_soon(self) -> None:
+        self.asked += 1
+
+
+@pytest.fixture
+def bus() -> Bus:
+    return Bus()
+
+
+@pytest.fixture
+def context(context: ApiContext, bus: Bus) -> ApiContext:
+    return replace(context, bus=bus)
+
+
+def test_what_was_submitted_is_announced_once(client: Client, bus: Bus, tokens: Tokens) -> None:
+    """S2-21: after it was stored."""
+    who = tokens.header(Role.ADMIN)
+    for _ in range(2):
+        client.post("/jobs/submit", json={"type": "demo", "job_id": "one"}, headers=who)
+    client.post("/jobs/submit/batch", json={"jobs": [{"type": "demo", "job_id": "two"}]}, headers=who)
+    assert bus.told == ["one", "two"]
+
+
+def test_redis_being_away_makes_nobody_unhealthy(client: Client, bus: Bus, tokens: Tokens) -> None:
+    who = tokens.header(Role.ADMIN)
+    assert client.get("/health", headers=who).json()["streams"] == "ok"
+    bus.said = "degraded, the database is polled: Redis does not answer"
+    found = client.get("/health", headers=who)
+    assert (found.status_code, found.json()["status"]) == (200, "healthy")
+    assert found.json()["streams"].startswith("degraded")
+    assert client.get("/health/ready", headers=who).status_code == 200
+
+
+def test_the_streams_are_measured(client: Client, bus: Bus, tokens: Tokens) -> None:
+    """U2-07."""
+    bus.state.sizes = {"stream:orchestrator:inference_jobs": Size(7, 5, 3)}
+    bus.state.count(Count.RECLAIMED, 2)
+    bus.state.failed("listener", "away")
+    shown = client.get("/metrics", headers=tokens.header(Role.METRICS)).text
+    assert 'herdsman_stream_length{stream="stream:orchestrator:inference_jobs"} 7.0' in shown
+    assert 'herdsman_stream_pending{stream="stream:orchestrator:inference_jobs"} 5.0' in shown
+    assert 'herdsman_stream_events_total{event="reclaimed"} 2.0' in shown
+    assert "herdsman_streams_up 0.0" in shown
+
+
+def test_without_redis_nothing_is_said_of_it(tokens: Tokens, context: ApiContext) -> None:
+    app = create_app(replace(context, bus=None))
+    with Client(app) as client:
+        assert client.get("/health", headers=tokens.header(Role.ADMIN)).json()["streams"] == "off"
+        assert "herdsman_stream_" not in client.get("/metrics", headers=tokens.header(Role.METRICS)).text

@@ -1,0 +1,153 @@
+"""The parts of the streams that need no server: what a hint is worth, what is said, what is remembered."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from herdsman.bus.entries import Entry, Letter, hint_fields
+from herdsman.bus.names import Names
+from herdsman.control.streams import announcer as module
+from herdsman.control.streams.announcer import Announcer, Word
+from herdsman.control.streams.ingest import read
+from herdsman.control.streams.keeper import Rhythm
+from herdsman.control.streams.listener import MOST_HELD, Listener
+from herdsman.control.streams.state import BusState, Count
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.hints import Hint, Known, Verdict, judge, possible
+from herdsman.core.model import JobId, PoolId
+from herdsman.core.states import JobState
+
+VERDICTS = {
+    JobState.SCHEDULED: Verdict.SETTLE,
+    JobState.PENDING: Verdict.KEEP,
+    JobState.CLAIMED: Verdict.KEEP,
+    JobState.RUNNING: Verdict.KEEP,
+    JobState.DONE: Verdict.SETTLE,
+    JobState.FAILED: Verdict.SETTLE,
+    JobState.DEAD_LETTER: Verdict.BURY,
+    JobState.CANCELLED: Verdict.SETTLE,
+}
+HINT = Hint(job_id=JobId("j"), type="demo", pool=PoolId("default"))
+
+
+def a_row(state: JobState) -> Known:
+    return Known(
+        job_id=JobId("j"), state=state, version=1, pool=PoolId("default"), attempts=0, last_error=None
+    )
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_the_row_decides_what_becomes_of_a_hint(state: JobState) -> None:
+    assert judge(a_row(state)) is VERDICTS[state]
+
+
+def test_a_hint_without_a_row_was_made_up() -> None:
+    assert judge(None) is Verdict.QUARANTINE
+
+
+@pytest.mark.parametrize(
+    ("job_id", "good"),
+    [("job-1", True), ("a" * 128, True), ("a" * 129, False), ("", False), ("a b", False), ("a\0", False)],
+)
+def test_only_what_could_be_an_id_is_looked_up(job_id: str, *, good: bool) -> None:
+    assert possible(job_id) is good
+
+
+def test_the_names_are_those_that_others_know() -> None:
+    """S2-09, S2-10."""
+    names = Names()
+    assert names.jobs.name == "stream:orchestrator:inference_jobs"
+    assert names.preloads.name == "stream:orchestrator:preloads"
+    assert names.ingest.name == "stream:orchestrator:ingest_events"
+    assert (names.control, names.dead) == ("stream:orchestrator:control", "stream:orchestrator:dlq")
+    assert (names.jobs.group, names.preloads.group) == ("cg:inference", "cg:preloads:workers")
+    assert names.jobs_of(PoolId("x")).group == "cg:inference:x"
+
+
+def test_an_entry_carries_a_name_and_no_payload() -> None:
+    assert hint_fields(HINT, "me") == {"job_id": "j", "type": "demo", "by": "me"}
+
+
+def test_a_dead_letter_has_four_fields_of_bounded_length() -> None:
+    """S2-13."""
+    letter = Letter(job_id="j", origin_id="1-0", attempts=3, last_error="x" * 1_000_000)
+    assert list(letter.fields()) == ["job_id", "origin_id", "attempts", "last_error"]
+    assert len(letter.fields()["last_error"]) == 2000
+
+
+def test_a_full_queue_drops_and_asks_for_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever submits never waits: the sweep repeats what was dropped."""
+    monkeypatch.setattr(module, "ROOM", 3)
+    state, lost = BusState(), list[int]()
+    nobody: Any = None
+    announcer = Announcer(nobody, nobody, state, on_lost=lambda: lost.append(1))
+    announcer.tell([HINT] * 2)
+    assert not lost
+    announcer.tell([HINT] * 2)
+    announcer.tell([Word("control", {})])
+    assert (state.counts[Count.DROPPED], len(lost)) == (2, 2)
+
+
+def test_what_a_replica_holds_never_looks_idle_to_another() -> None:
+    assert Rhythm(claim_idle=timedelta(milliseconds=300)).settle == timedelta(milliseconds=100)
+    assert Rhythm().settle == timedelta(seconds=1)
+
+
+def test_faults_are_told_once_and_each_loop_for_itself() -> None:
+    state = BusState()
+    for _ in range(3):
+        state.failed("listener", "away")
+    state.failed("keeper", "gone")
+    state.fine("listener")
+    assert (state.fault, state.counts[Count.FAULTS]) == ("gone", 4)
+    state.fine("keeper")
+    assert state.fault is None
+
+
+def test_entries_beyond_what_a_replica_can_look_after_are_let_go() -> None:
+    """The stream stays bounded when a million jobs wait."""
+    names, settled = Names(), list[str]()
+
+    def take(_stream: Any) -> list[Entry]:
+        return [Entry(names.jobs, f"{number}-0", {"job_id": "j", "by": "x"}) for number in range(3)]
+
+    def settle(_stream: Any, ids: list[str]) -> None:
+        settled.extend(ids)
+
+    def listen(_after: Mapping[str, str]) -> Mapping[str, Any]:
+        return {}
+
+    redis: Any = SimpleNamespace(names=names, consumer="me", take=take, settle=settle, listen=listen)
+    roster: Any = SimpleNamespace(streams=[names.jobs])
+    woken: list[int] = []
+    state = BusState()
+    listener = Listener(
+        redis,
+        roster,
+        state,
+        wake=lambda: woken.append(1),
+        on_order=lambda: None,
+        on_ingest=lambda: None,
+        on_lost=lambda: None,
+    )
+    listener.counted({names.jobs.name: MOST_HELD - 1})
+    listener.turn()
+    assert settled == ["1-0", "2-0"]
+    assert (state.counts[Count.LET_GO], woken) == (2, [1])
+
+
+def test_an_entry_that_is_read_twice_is_the_same_job() -> None:
+    """S2-57."""
+    entry = Entry(Names().ingest, "7-1", {"type": "demo", "payload": "[1]", "agent": "root"})
+    assert read(entry, "hand") == read(entry, "hand")
+    new = read(entry, "hand")
+    assert (new.job_id, new.payload, new.agent) == ("ingest-7-1", [1], "hand")
+
+
+@pytest.mark.parametrize("payload", ["", "{", "[" * 50_000])
+def test_a_payload_that_is_no_json_is_refused(payload: str) -> None:
+    with pytest.raises(InvalidRequest, match="payload is no JSON"):
+        read(Entry(Names().ingest, "7-1", {"type": "demo", "payload": payload}), "hand")
