@@ -45,6 +45,7 @@ class Yard:
     """Nobody submits any more."""
     stopping: Event = field(default_factory=Event)
     submitted: set[str] = field(default_factory=set[str])
+    finished: list[str] = field(default_factory=list[str])
     refused: list[str] = field(default_factory=list[str])
 
     def work(self) -> None:
@@ -62,10 +63,16 @@ class Yard:
         for claim in queue.claim(Ask(), wait=timedelta(seconds=5)):
             queue.start([claim.key])
             queue.finish([Done(claim.key, {"ok": True})])
+            self.finished.append(claim.key.job_id)
 
     def submit(self) -> None:
         with Client(self.urls[0], self.token) as client:
             while not self.closed.is_set():
+                if len(self.submitted) - len(self.finished) > WORKERS:
+                    self.closed.wait(
+                        EVERY_S
+                    )  # a machine that is busy otherwise: the wait in a queue is not meant here
+                    continue
                 try:
                     handles = client.submit_many("demo", [{"number": number} for number in range(TOGETHER)])
                     self.submitted.update(handle.id for handle in handles)

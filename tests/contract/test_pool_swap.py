@@ -123,6 +123,8 @@ def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(herd: Herd) ->
     order = says(services, told)
     assert order is not None, "what it was told last is what counts"
     assert (order.revision, order.model) == (3, "org/mended")
+    says(services, told, trouble="revision 3 could not be loaded: the disk was full")
+    assert swap_pool(services, LLM, {"model": "org/mended"}).pool.revision == 4, "asked again, they try again"
 
 
 def test_a_swap_to_the_same_changes_nothing_and_null_takes_away(services: Services) -> None:

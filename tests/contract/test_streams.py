@@ -83,8 +83,10 @@ def test_every_replica_hears_an_entry_that_only_one_is_given(one: Replica, serve
         waits = Thread(target=two.listen)
         waits.start()
         waited_for(lambda: one.raw.info("clients")["blocked_clients"] or None)
-        one.submit()
-        one.publish()
+        with one.raw.pipeline(transaction=True) as pipe:  # it is the other's before anybody else can ask
+            pipe.xadd(NAMES.jobs.name, {"job_id": a_job(one.services), "type": "demo", "by": "one"})
+            pipe.xreadgroup(NAMES.jobs.group, "one", {NAMES.jobs.name: ">"})
+            pipe.execute()
         waits.join()
         assert two.heard == ["wake"]
 

@@ -8,6 +8,7 @@ from herdsman.control.commands.finish import complete_all, end_claim
 from herdsman.control.commands.keep import check_count
 from herdsman.control.services import Services
 from herdsman.core.body import encode
+from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import ClaimKey, Failure, WorkerId
 from herdsman.core.retry import FailureClass
@@ -27,10 +28,11 @@ def finish_jobs(
         check_ask(then)
     texts, refused = _encoded(services, endings)
     reports = _Reports(worker_id, endings, texts, refused)
+    rules = services.rules()
     try:
-        return services.database.transact(lambda tx: _exchange(tx, services, reports, then))
+        return services.database.transact(lambda tx: _exchange(tx, services, reports, then, rules))
     except Duplicate:  # a second request of this worker got a job in this very moment: it has its work
-        return services.database.transact(lambda tx: _exchange(tx, services, reports, None))
+        return services.database.transact(lambda tx: _exchange(tx, services, reports, None, rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ def _encoded(
     return list(texts.items()), refused
 
 
-def _exchange(tx: Tx, services: Services, reports: _Reports, then: Ask | None) -> Exchange:
+def _exchange(
+    tx: Tx, services: Services, reports: _Reports, then: Ask | None, rules: ControlPolicy
+) -> Exchange:
     worker_id, endings = reports.worker_id, reports.endings
     who = f"worker:{worker_id}"
     if then is not None:
@@ -70,7 +74,7 @@ def _exchange(tx: Tx, services: Services, reports: _Reports, then: Ask | None) -
     for ending in endings:
         if isinstance(ending, Failed | GivenBack):
             told[ending.key] = _end(tx, services, ending, who, worker_id)
-    claims = give(tx, services, {worker_id: then}, services.rules()) if then is not None else []
+    claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
     return Exchange(told=[told[ending.key] for ending in endings], claims=claims)
 
 

@@ -64,13 +64,16 @@ def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = 
 def swap_pool(
     services: Services, pool_id: PoolId, changed: Mapping[str, str | None], *, who: str = "admin"
 ) -> PoolStanding:
-    """Serve another `model`, `adapter` or `variant`; None takes one away. Workers follow one after the other."""
+    """Serve another `model`, `adapter` or `variant`; None takes one away. Workers follow one after the other.
+
+    Asked for again after workers could not load it, they try once more.
+    """
 
     def change(tx: Tx) -> PoolStanding:
         pool = _open(tx, pool_id)
         serves = replace(pool.serves, **changed)
         check_serves(serves)
-        if serves != pool.serves:
+        if serves != pool.serves or _look(tx, pool_id).troubles:
             pools.swap(tx, pool, serves, who)
         return _look(tx, pool_id)
 
