@@ -17,8 +17,8 @@ _NUMBERS = count(1)
 
 
 def a_device(index: int = 0, *, used_mb: int = 0, node: str = "n1", **given: Any) -> GpuDevice:
-    usual: dict[str, Any] = {"uuid": f"GPU-{node}-{index}", "name": "Fake", "total_mb": TOTAL}
-    return GpuDevice(**{**usual, "index": index, "used_mb": used_mb, **given})
+    usual: dict[str, Any] = {"uuid": f"GPU-{node}-{index}", "name": "Fake", "total_mb": TOTAL, **given}
+    return GpuDevice(index=index, used_mb=used_mb, **usual)
 
 
 def a_node(services: Services, node: str = "n1", gpus: int = 1, *, used_mb: int = 0) -> None:

@@ -33,6 +33,12 @@ class Bus:
     def resync_soon(self) -> None:
         self.asked += 1
 
+    def announce_pool(self, event: str, pool_id: str, **said: Any) -> None:
+        self.told.append(f"{event} {pool_id} {said['model_id']} {said['desired_workers']}")
+
+    def announce_control(self, event: str, _by: str, scope: str = "all") -> None:
+        self.told.append(f"{event} {scope}")
+
 
 @pytest.fixture
 def bus() -> Bus:
@@ -80,3 +86,29 @@ def test_without_redis_nothing_is_said_of_it(tokens: Tokens, context: ApiContext
     with Client(app) as client:
         assert client.get("/health", headers=tokens.header(Role.ADMIN)).json()["streams"] == "off"
         assert "herdsman_stream_" not in client.get("/metrics", headers=tokens.header(Role.METRICS)).text
+
+
+def test_what_becomes_of_a_pool_is_announced(client: Client, bus: Bus, tokens: Tokens) -> None:
+    """S2-19."""
+    who = tokens.header(Role.ADMIN)
+    made = {"pool_id": "llm", "agent": "ann", "model": "org/a", "num_workers": 1}
+    client.post("/workers/pool", json=made, headers=who)
+    client.post("/workers/pool/llm/scale", json={"desired_workers": 2}, headers=who)
+    client.post("/workers/pool/llm/swap", json={"model_id": "org/b"}, headers=who)
+    client.post("/workers/pool/llm/drain", headers=who)
+    client.post("/control/evict_pool", json={"pool_id": "llm"}, headers=who)
+    assert bus.told == [
+        "created llm org/a 1",
+        "scaled llm org/a 2",
+        "swapped llm org/b 2",
+        "drained llm org/b 2",
+        "evicted llm org/b 2",
+    ]
+
+
+def test_what_is_stopped_is_announced(client: Client, bus: Bus, tokens: Tokens) -> None:
+    who = tokens.header(Role.ADMIN)
+    client.post("/control/pause", json={"pool": "llm"}, headers=who)
+    client.post("/control/resume", json={"pool": "llm"}, headers=who)
+    client.post("/control/drain", json={}, headers=who)
+    assert bus.told == ["pause pool:llm", "resume pool:llm", "drain all"]

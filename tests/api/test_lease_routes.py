@@ -131,9 +131,7 @@ def test_an_operator_revokes_and_the_holder_learns_of_it(
     assert client.post(f"/leases/{token}/heartbeat", headers=ann).status_code == 410
 
 
-def test_nodes_report_gpus_and_people_clear_them(
-    client: Client, tokens: Tokens, clock: MovingClock
-) -> None:
+def test_nodes_report_gpus_and_people_clear_them(client: Client, tokens: Tokens, clock: MovingClock) -> None:
     operator, viewer = tokens.header(Role.OPERATOR, "eve"), tokens.header(Role.VIEWER, "vic")
     told = client.post("/nodes/n1/gpus", json={"gpus": [device(0), device(1)]}, headers=operator)
     assert told.json() == {"taken": ["GPU-n1-0", "GPU-n1-1"]}

@@ -140,7 +140,7 @@ def _hold(
 ) -> Use:
     """What it may not use any more it has stopped using; then it frees the memory, and says so."""
     began = ended = time.monotonic()
-    gpu, late, beaten = lease.gpu_index or 0, "", began
+    gpu, late, beaten, heard = lease.gpu_index or 0, "", began, began
     if not lost.is_set():
         ledger.take(number, gpu, lease.memory_mb)
     long = chance.random() < SHARE_OF_LONG
@@ -152,12 +152,14 @@ def _hold(
             with suppress(HerdsmanError):
                 keep_lease(services, lease.token)
                 lost.move(now + TTL_S - POLICY.margin_of(timedelta(seconds=TTL_S)).total_seconds())
+            heard = time.monotonic()
         time.sleep(0.002)
     if chance.random() < SHARE_OF_FROZEN:
-        time.sleep(TTL_S * (1.2 + chance.random()))
+        time.sleep(TTL_S * (1.2 + chance.random()))  # it does not know how long
     deadline = lost.deadline
     ledger.take(number, gpu, 0)
-    if lost.is_set() and time.monotonic() > deadline + TTL_S / 2:
+    # The server began to count before its last answer was heard, so by then its time is surely over.
+    if time.monotonic() > heard + TTL_S:
         late = _late_beat(services, lease)
     with suppress(HerdsmanError):
         release_lease(services, lease.token, who="chaos")

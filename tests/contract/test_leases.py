@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -60,7 +61,7 @@ def test_l1_no_more_is_leased_than_there_is(services: Services) -> None:
 def test_l1_clients_that_ask_at_once_never_get_more_than_there_is(services: Services) -> None:
     a_node(services, gpus=2)
     with ThreadPoolExecutor(8) as many:
-        got = list(many.map(lambda _: ask(services, 8000), range(24)))
+        got = list(many.map(partial(ask, services), [8000] * 24))
     granted = [each for each in got if isinstance(each, Lease)]
     assert len(granted) == 6
     for uuid in ("GPU-n1-0", "GPU-n1-1"):
@@ -210,20 +211,19 @@ def test_a_lease_is_revoked_by_a_person(services: Services) -> None:
 def test_x2_the_leases_of_others_do_not_exist(services: Services) -> None:
     a_node(services)
     lease = a_lease(services, agent="ann")
-    for touch in (keep_lease, lambda *a, **k: release_lease(*a, who="bob", **k)):
-        with pytest.raises(NotFound):
-            touch(services, lease.token, only_agent="bob")
+    with pytest.raises(NotFound):
+        keep_lease(services, lease.token, only_agent="bob")
+    with pytest.raises(NotFound):
+        release_lease(services, lease.token, who="bob", only_agent="bob")
     assert keep_lease(services, lease.token, only_agent="ann")
 
 
 def test_an_unknown_lease_is_not_found(services: Services) -> None:
-    for act in (
-        keep_lease,
-        lambda s, t: release_lease(s, t, who="x"),
-        lambda s, t: revoke_lease(s, t, who="x"),
-    ):
+    with pytest.raises(NotFound):
+        keep_lease(services, "no-such-token-here")
+    for end in (release_lease, revoke_lease):
         with pytest.raises(NotFound):
-            act(services, "no-such-token-here")
+            end(services, "no-such-token-here", who="x")
 
 
 def test_the_same_words_with_the_same_token_bring_the_same_lease(services: Services) -> None:
@@ -290,7 +290,7 @@ def test_s2_34_the_limit_of_an_agent_holds_for_requests_at_once(services: Servic
     held = limited(services, max_leased_mb=10_000)
     a_node(held, gpus=4)
     with ThreadPoolExecutor(6) as many:
-        got = list(many.map(lambda _: ask(held, 3000), range(12)))
+        got = list(many.map(partial(ask, held), [3000] * 12))
     assert sum(isinstance(each, Lease) for each in got) == 3
 
 

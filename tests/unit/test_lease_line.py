@@ -111,7 +111,7 @@ def test_what_is_free_is_given_at_once() -> None:
 
 def test_who_waits_is_served_in_the_order_of_coming() -> None:
     async def play(room: Room, line: LeaseLine, _clock: ManualClock) -> None:
-        tasks = []
+        tasks: list[asyncio.Task[Outcome]] = []
         for place, name in enumerate("abc", start=1):
             tasks.append(ask(line, name, 5))
             await until(lambda place=place: line.waiting == place)
@@ -187,7 +187,7 @@ def test_a_cancelled_caller_leaves_no_lease() -> None:
 
 def test_those_who_ask_for_as_much_as_one_that_was_refused_are_not_tried() -> None:
     async def play(room: Room, line: LeaseLine, _clock: ManualClock) -> None:
-        tasks = []
+        tasks: list[asyncio.Task[Outcome]] = []
         for place in range(1, 6):
             tasks.append(ask(line, f"w{place}", 5, timedelta(seconds=5)))
             await until(lambda place=place: line.waiting == place)

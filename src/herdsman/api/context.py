@@ -11,6 +11,7 @@ from herdsman.api.limits import Limits
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
+from herdsman.core.pools import PoolStanding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,24 @@ class ApiContext:
     """Only workers change anything."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the process ends: whoever waits for a client answers at once."""
+
+    def announce_pool(self, event: str, standing: PoolStanding) -> PoolStanding:
+        """Where there are streams, the leader hears of it at once; else with its next cycle."""
+        pool = standing.pool
+        if self.bus is not None:
+            self.bus.announce_pool(
+                event,
+                pool.pool_id,
+                model_id=pool.serves.model,
+                adapter=pool.serves.adapter,
+                variant=pool.serves.variant,
+                desired_workers=pool.desired_workers,
+            )
+        return standing
+
+    def announce_control(self, event: str, by: str, scope: str = "all") -> None:
+        if self.bus is not None:
+            self.bus.announce_control(event, by, scope)
 
 
 async def context(request: Request) -> ApiContext:

@@ -34,8 +34,11 @@ def routes(**answers: Any) -> Any:
 
     def answer(request: httpx.Request) -> httpx.Response:
         word = request.url.path.rpartition("/")[2]
-        found = answers[word]
-        return found(request) if callable(found) else said(found)
+        found: Any = answers[word]
+        if callable(found):
+            answered: httpx.Response = found(request)  # pyright: ignore[reportAssignmentType]
+            return answered
+        return said(found)
 
     return answer
 
@@ -111,10 +114,12 @@ def test_l2_the_time_of_a_heartbeat_begins_when_it_was_sent() -> None:
         assert lease.lost.left == pytest.approx(35)
 
 
+def over(_request: httpx.Request) -> httpx.Response:
+    return refused(410, "gone", "it is over")
+
+
 def test_l2_a_heartbeat_that_is_gone_loses_the_lease_at_once() -> None:
-    served = Served(
-        routes(leases=GRANTED, heartbeat=lambda _: refused(410, "gone", "it is over"), release=lease_out())
-    )
+    served = Served(routes(leases=GRANTED, heartbeat=over, release=lease_out()))
     with served.client() as client, client.lease(memory_mb=8000) as lease:
         asyncio.run(lease.beat())
         with pytest.raises(LeaseLost, match="it is over"):

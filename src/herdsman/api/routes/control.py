@@ -62,6 +62,7 @@ def _forward(who: Caller, context: ApiContext, desk: Desk) -> CycleOut | Respons
         return refused(409, "not-leader", "nobody leads now: ask again in a few seconds")
     if not desk.forwarding.acquire(blocking=False):
         raise TooMany("others here wait for the leader already: ask again soon", retry_after=AGAIN)
+    context.announce_control("reconcile", who.who)
     try:
         done = ask_leader(context.services, uuid4().hex, who.who, SystemClock(), context.stopping, PATIENCE)
     finally:

@@ -18,6 +18,7 @@ router = APIRouter(route_class=Measured, tags=["control"])
 def pause(body: PauseIn, who: Who, context: Context) -> HoldOut:
     """No job of it is given out; workers finish what they hold and stay, and jobs are still taken in."""
     hold = holds.pause(context.services, body.meant(), why=body.why, duration=body.duration, who=who.who)
+    context.announce_control("pause", who.who, hold.scope)
     return HoldOut.of(hold)
 
 
@@ -27,19 +28,23 @@ def resume(body: ScopeIn, who: Who, context: Context) -> ResumedOut:
     lifted = holds.resume(context.services, scope, who=who.who)
     if lifted:
         context.dispatcher.ring()
+        context.announce_control("resume", who.who, scope)
     return ResumedOut(scope=scope, resumed=lifted)
 
 
 @router.post("/control/drain")
 def drain(body: DrainIn, who: Who, context: Context) -> HoldOut:
     """The whole cluster: nothing is given out, every worker finishes and leaves, and none are made until a resume."""
-    return HoldOut.of(holds.drain(context.services, why=body.why, who=who.who))
+    hold = holds.drain(context.services, why=body.why, who=who.who)
+    context.announce_control("drain", who.who)
+    return HoldOut.of(hold)
 
 
 @router.post("/control/evict_pool")
 def evict(body: EvictIn, who: Who, context: Context) -> PoolOut:
     """At once: the workers of the pool are ended without waiting, and the jobs that they hold go back unharmed."""
-    return PoolOut.of(commands.evict_pool(context.services, PoolId(body.pool_id), who=who.who))
+    done = commands.evict_pool(context.services, PoolId(body.pool_id), who=who.who)
+    return PoolOut.of(context.announce_pool("evicted", done))
 
 
 @router.get("/control/holds")

@@ -23,7 +23,7 @@ def start_pool(wanted: PoolIn, response: Response, who: Who, context: Context) -
     if not done.created:
         response.status_code = 200
     response.headers["Location"] = f"/workers/pool/{done.standing.pool.pool_id}"
-    return PoolOut.of(done.standing)
+    return PoolOut.of(context.announce_pool("created" if done.created else "changed", done.standing))
 
 
 @router.get("")
@@ -47,8 +47,8 @@ def find_pool(pool_id: str, _who: Who, context: Context) -> PoolOut:
 @router.delete("/{pool_id}")
 def end_pool(pool_id: str, who: Who, context: Context, *, force: bool = False) -> PoolOut:
     """The same as a drain; with `force`, as an eviction."""
-    end = commands.evict_pool if force else commands.drain_pool
-    return PoolOut.of(end(context.services, PoolId(pool_id), who=who.who))
+    end = evict_pool if force else drain_pool
+    return end(pool_id, who, context)
 
 
 @router.post("/{pool_id}/heartbeat")
@@ -60,22 +60,25 @@ def beat_pool(pool_id: str, _who: Who, context: Context) -> PoolOut:
 @router.post("/{pool_id}/drain")
 def drain_pool(pool_id: str, who: Who, context: Context) -> PoolOut:
     """No new jobs; its workers finish what they hold and leave, and then it has stopped."""
-    return PoolOut.of(commands.drain_pool(context.services, PoolId(pool_id), who=who.who))
+    done = commands.drain_pool(context.services, PoolId(pool_id), who=who.who)
+    return PoolOut.of(context.announce_pool("drained", done))
 
 
 @router.post("/{pool_id}/evict")
 def evict_pool(pool_id: str, who: Who, context: Context) -> PoolOut:
     """At once: its workers are ended, and the jobs that they hold go back unharmed."""
-    return PoolOut.of(commands.evict_pool(context.services, PoolId(pool_id), who=who.who))
+    done = commands.evict_pool(context.services, PoolId(pool_id), who=who.who)
+    return PoolOut.of(context.announce_pool("evicted", done))
 
 
 @router.post("/{pool_id}/swap")
 def swap_pool(pool_id: str, wanted: SwapIn, who: Who, context: Context) -> PoolOut:
     """Serve another model, adapter or variant. Workers follow one after the other, and no job is lost."""
-    return PoolOut.of(commands.swap_pool(context.services, PoolId(pool_id), wanted.changed(), who=who.who))
+    done = commands.swap_pool(context.services, PoolId(pool_id), wanted.changed(), who=who.who)
+    return PoolOut.of(context.announce_pool("swapped", done))
 
 
 @router.post("/{pool_id}/scale")
 def scale_pool(pool_id: str, wanted: ScaleIn, who: Who, context: Context) -> PoolOut:
     done = commands.scale_pool(context.services, PoolId(pool_id), wanted.desired_workers, who=who.who)
-    return PoolOut.of(done)
+    return PoolOut.of(context.announce_pool("scaled", done))
