@@ -172,7 +172,7 @@ def _aim(found: Passages, ours: str, theirs: str, *, least: float) -> Aim:
 
 
 def _work_aim(found: Passages, store: str, batch: int) -> Aim:
-    """The one number that other work on the machine hardly changes."""
+    """Other work on the machine changes this less than it changes the rates."""
     ours, theirs = (name_of(store, streams, batch) for streams in REDIS)
     used = [_cpu(found.get(name, ())) for name in (ours, theirs)]
     return Aim(what=f"CPU of {ours}, against {theirs}", ratio=over(*used), most=1.1)

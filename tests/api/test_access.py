@@ -12,7 +12,16 @@ from tests.api.calling import Client
 from tests.api.conftest import Tokens
 
 LINES = sorted(MATRIX)
-FILLED = {"version": "1", "pool_id": "p1", "job_id": "j1", "worker_id": "ann", "token": "no-such-lease-token", "uuid": "GPU-0", "node_id": "n1", "token_id": "0123456789abcdef"}
+FILLED = {
+    "version": "1",
+    "pool_id": "p1",
+    "job_id": "j1",
+    "worker_id": "ann",
+    "token": "no-such-lease-token",
+    "uuid": "GPU-0",
+    "node_id": "n1",
+    "token_id": "0123456789abcdef",
+}
 
 
 def path_of(template: str) -> str:

@@ -78,11 +78,13 @@ def test_a_lease_is_refused_while_an_outsider_fills_the_memory(services: Service
     first = asked(services, total // 2)
     assert isinstance(first, Lease), first
     release_lease(services, first.token, who="ann")
+    looked(services)
     with outsider(total * 9 // 10):
         looked(services)
         refusal = asked(services, total // 2)
         print("with an outsider on", total * 9 // 10, "of", total, "MB:", refusal)
         assert isinstance(refusal, Refusal)
+        assert refusal.reason == "outsiders"
         assert isinstance(asked(services, 1000, exclusive=True), Refusal)
     looked(services)
     again = asked(services, total // 2)
