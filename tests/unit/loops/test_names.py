@@ -9,7 +9,8 @@ import herdsman
 from herdsman import client
 from herdsman.worker import context, loops, registry
 
-CLIENT = {"AsyncClient", "AsyncJobHandle", "Client", "JobCancelled", "JobFailed", "JobHandle"}
+JOBS = {"AsyncClient", "AsyncJobHandle", "Client", "JobCancelled", "JobFailed", "JobHandle"}
+CLIENT = JOBS | {"AsyncLease", "Lease", "LeaseDenied", "LeaseLost"}
 HANDLERS = {"Cancelled", "JobContext", "Setup", "TryAgain", "UserError"}
 HOMES: dict[str, object] = {
     **dict.fromkeys(set(loops.__all__) - {"Notifier"}, loops),  # systemd alone is spoken to by it
