@@ -76,7 +76,8 @@ def test_who_is_cut_off_before_the_first_event_knows_where_to_go_on(services: Se
 def test_every_refusal_is_described_as_a_problem(app: FastAPI) -> None:
     shown = app.openapi()
     assert {int(status) for status in shown["components"]["responses"]} == REFUSALS.keys()
-    assert {status for _, status, _ in TABLE} - REFUSALS.keys() == {502}, "only a provider is behind that one"
+    alone = {status for _, status, _ in TABLE} - REFUSALS.keys()
+    assert alone == {410, 502}, "only leases end like the first, and only a provider is behind the second"
     for path, operations in shown["paths"].items():
         for method, operation in operations.items():
             for status, answer in operation["responses"].items():

@@ -75,7 +75,7 @@ def submit(
     )
     done = door_here().submit([new] * count)
     if output is Output.JSON:
-        print_json({"jobs": [each.model_dump() for each in done]})
+        print_json({"jobs": [each.model_dump(mode="json", exclude_none=True) for each in done]})
         return
     for submitted in done:
         typer.echo(f"{submitted.job_id}{_how(submitted)}")

@@ -37,8 +37,7 @@ class Intent:
 
 def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | None = None) -> str:
     """Take a place for one more worker, or say why there is none. Both ceilings hold for any number of callers."""
-    if most_together is not None and _alive_together(tx) >= most_together:
-        return f"all pools together have {most_together} workers alive already"
+    full = most_together is not None and _alive_together(tx) >= most_together
     pool = _lock_pool(tx, intent.pool)
     if pool["stopped_by"] is not None:
         return str(pool["stopped_by"])
@@ -52,6 +51,8 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | Non
     )
     if int(values(tx, alive)[0]) >= policy.max_workers:
         return f"pool {intent.pool} has {policy.max_workers} workers alive already"
+    if full:
+        return f"all pools together have {most_together} workers alive already"
     register(
         tx,
         intent.worker_id,

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Select, bindparam, func, select, update
 
@@ -16,6 +16,7 @@ from herdsman.store.hot import MOST_LISTED, Hot, Row
 from herdsman.store.schema import leases
 from herdsman.store.schema_resources import gpus
 
+LATELY = timedelta(minutes=1)
 MOST_GPUS = 1000
 """The most that a request for a lease looks at; those that had the most free when they were measured."""
 
@@ -53,7 +54,12 @@ ENDED = Hot(
     lambda listed: (
         select(leases.c.gpu_uuid, leases.c.worker_id, func.max(leases.c.ended_at))
         .join_from(leases, gpus, gpus.c.uuid == leases.c.gpu_uuid)
-        .where(leases.c.gpu_uuid.in_(listed), leases.c.ended_at >= gpus.c.proven_at)
+        .where(
+            leases.c.gpu_uuid.in_(listed),
+            leases.c.ended_at >= gpus.c.proven_at,
+            # The same with a number: only then the databases look into the end of the index, not at all of it.
+            leases.c.ended_at >= bindparam("b_since"),
+        )
         .group_by(leases.c.gpu_uuid, leases.c.worker_id)
     )
 )
@@ -108,7 +114,7 @@ def _locked(tx: Tx, uuids: Sequence[str], who: str, how: Hot) -> list[Standing]:
 def standings(tx: Tx, found: Sequence[Gpu]) -> list[Standing]:
     uuids = [gpu.uuid for gpu in found]
     live, over = _held(tx, uuids)
-    ends = _ended(tx, uuids)
+    ends = _ended(tx, found)
     return [
         Standing(
             gpu=gpu,
@@ -162,11 +168,16 @@ def _held(tx: Tx, uuids: Sequence[str]) -> tuple[Mapping[str, list[Held]], Mappi
     return live, over
 
 
-def _ended(tx: Tx, uuids: Sequence[str]) -> Mapping[str, list[tuple[datetime, WorkerId | None]]]:
+def _ended(tx: Tx, found: Sequence[Gpu]) -> Mapping[str, list[tuple[datetime, WorkerId | None]]]:
+    """Those that were looked at lately first: for one that was not, the look goes further back."""
     ends: defaultdict[str, list[tuple[datetime, WorkerId | None]]] = defaultdict(list)
-    rows = [row for each in _pieces(uuids) for row in tx.rows(ENDED, {}, each)]
-    for uuid, worker, at in rows:
-        ends[uuid].append((at, worker))
+    lately = max((gpu.proven_at for gpu in found), default=tx.now()) - LATELY
+    recent = [gpu for gpu in found if gpu.proven_at >= lately]
+    for group in (recent, [gpu for gpu in found if gpu.proven_at < lately]):
+        since = {"b_since": min((gpu.proven_at for gpu in group), default=lately)}
+        for each in _pieces([gpu.uuid for gpu in group]):
+            for uuid, worker, at in tx.rows(ENDED, since, each):
+                ends[uuid].append((at, worker))
     return ends
 
 
