@@ -19,9 +19,9 @@ REFUSALS: dict[int, str] = {
     415: "The body is not plain JSON.",
     421: "The server is not called by that name.",
     422: "Something in the request is not as it must be: `detail` says what.",
-    429: "Too many wrong tokens came from this address: wait as long as `Retry-After` says.",
+    429: "A limit is reached, `code` says which: wait as long as `Retry-After` says.",
     431: "The headers are too many, or too large.",
-    503: "The database is away: send it again.",
+    503: "The database is away, or no more is taken in from anybody now: send it again later.",
 }
 """One line for each status, shared by all routes."""
 
@@ -58,10 +58,10 @@ def _complete_operation(path: str, method: str, operation: dict[str, Any]) -> No
     answers = operation["responses"]
     answers.pop("422", None)  # FastAPI's own, which is not the one that is sent
     for status in map(str, sorted(_statuses(path, method, operation))):
-        if status in answers:
-            answers[status].setdefault("content", {})[MEDIA_TYPE] = _PROBLEM
-        else:
-            answers[status] = {"$ref": f"#/components/responses/{status}"}
+        answers.setdefault(status, {"$ref": f"#/components/responses/{status}"})
+    for status, answer in answers.items():
+        if status >= "400" and "$ref" not in answer:
+            answer.setdefault("content", {})[MEDIA_TYPE] = _PROBLEM
 
 
 def _statuses(path: str, method: str, operation: dict[str, Any]) -> Iterator[int]:
