@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from herdsman.control.hindrances import hindrances
 from herdsman.control.services import Services
 from herdsman.core.counterfactual import NextWorker, next_worker
 from herdsman.core.errors import NotFound
@@ -158,6 +159,7 @@ def _waiting(tx: Tx, job: Job) -> tuple[dict[str, Any], tuple[str, ...]]:
         said.insert(0, f"pool {job.pool} has no active worker; {coming}")
     elif busy == len(active):
         said.insert(0, f"all {busy} active workers of pool {job.pool} hold a job")
+    said = [*hindrances(tx, job), *said]
     return {"ahead": ahead, "active": len(active), "busy": busy, "spawning": spawning}, tuple(said)
 
 

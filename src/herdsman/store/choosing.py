@@ -110,15 +110,16 @@ def _first(tx: Tx, query: Select[Any, *tuple[Any, ...]]) -> Waiting | None:
     return None if row is None else Waiting(**row)
 
 
-def loaded_elsewhere(tx: Tx, pool: PoolId, worker: WorkerId) -> frozenset[str]:
-    """What other active workers of the pool have loaded."""
+def loaded_elsewhere(tx: Tx, pool: PoolId, worker: WorkerId | None) -> frozenset[str]:
+    """What active workers of the pool have loaded, `worker` left aside."""
     query = (
         select(worker_models.c.model)
         .join(workers, workers.c.id == worker_models.c.worker_id)
-        .where(workers.c.pool == pool, workers.c.status == WorkerState.ACTIVE.value, workers.c.id != worker)
+        .where(workers.c.pool == pool, workers.c.status == WorkerState.ACTIVE.value)
         .distinct()
     )
-    return frozenset(str(model) for model in values(tx, query))
+    others = query if worker is None else query.where(workers.c.id != worker)
+    return frozenset(str(model) for model in values(tx, others))
 
 
 def note_change(tx: Tx, worker: WorkerId, model: str) -> None:
