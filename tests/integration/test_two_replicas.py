@@ -116,7 +116,9 @@ def test_the_follower_is_asked_and_the_leader_acts(pair: tuple[Replica, Replica]
     asked = time.monotonic()
     told = follower.post("/control/reconcile").json()
     assert time.monotonic() - asked < 10
-    assert (told["forwarded"], told["actions"]["workers_spawned"]) == (True, 1)
+    assert told["forwarded"] is True
+    # By this cycle, or by the first one of a leader that was elected a moment ago; never by both.
+    assert len(follower.get("/workers")["workers"]) == 1
     assert leader.post("/control/cycle").json()["forwarded"] is False
 
 
