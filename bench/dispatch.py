@@ -4,14 +4,15 @@ Run it with `python -m bench.dispatch`. Beside it: the least that the same store
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bench.aims import Aim, load_now, over, surroundings, verdict
 from bench.asked import answer, chosen, measured, parser, say, versions_of, with_peers
 from bench.databases import postgres, sqlite
+from bench.delays import Times, cells, p99
 from bench.floor import postgres_dispatch, sqlite_dispatch
 from bench.ourselves import Ourselves
-from bench.peers.figures import percentile, ratio, table
+from bench.peers.figures import table
 from bench.peers.peer import Peer
 
 STORES = {"SQLite": sqlite, "PostgreSQL": postgres}
@@ -37,8 +38,6 @@ NOTES = (
     "The floors: a row that is inserted durably, seen by another process, and claimed durably.",
     "arq as it comes polls twice a second, so it is asked a fifth as often, with longer pauses.",
 )
-
-Times = Mapping[str, Sequence[float] | None]
 
 
 def main() -> None:
@@ -71,34 +70,18 @@ def _latency(peer: Peer, samples: int) -> list[float]:
 
 
 def _table(times: Times) -> str:
-    floors = {store: _p99(times, name) for store, (name, _) in FLOORS.items()}
-    rows = [[name, *_cells(found, floors)] for name, found in times.items()]
+    floors = {store: p99(times, name) for store, (name, _) in FLOORS.items()}
+    rows = [[name, *cells(found, [*floors.values()])] for name, found in times.items()]
     return table(
         ["submit to start, ms", "p50", "p99", *(f"p99 / floor of {store}" for store in floors)], rows
     )
-
-
-def _cells(found: Sequence[float] | None, floors: Mapping[str, float | None]) -> list[str]:
-    if found is None:
-        return ["not installed", "", *("" for _ in floors)]
-    worst = percentile(found, 0.99)
-    return [
-        f"{1e3 * percentile(found, 0.5):.2f}",
-        f"{1e3 * worst:.2f}",
-        *("" if floor is None else ratio(worst, floor) for floor in floors.values()),
-    ]
-
-
-def _p99(times: Times, name: str) -> float | None:
-    found = times.get(name)
-    return None if found is None else percentile(found, 0.99)
 
 
 def aims(times: Times) -> list[Aim]:
     return [
         Aim(
             what=f"p99 of {_ours(store)}, against {name}",
-            ratio=over(_p99(times, _ours(store)), _p99(times, name)),
+            ratio=over(p99(times, _ours(store)), p99(times, name)),
             most=1.5,
         )
         for store, (name, _) in FLOORS.items()

@@ -1,14 +1,15 @@
 """How soon a job begins when the replica that took it is not the one at which the worker waits."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from bench.aims import Aim, over
 from bench.asked import chosen, measured, say, versions_of
 from bench.databases import mariadb, postgres
+from bench.delays import Times, cells, p99
 from bench.ourselves import Ourselves
 from bench.peers.catalogue import redis
-from bench.peers.figures import percentile, ratio, table
+from bench.peers.figures import table
 from bench.peers.peer import Peer
 
 FLOOR = "streams alone, one by one"
@@ -27,8 +28,6 @@ after the other. Where there are two replicas, one takes the jobs and the worker
 tell the second one; PostgreSQL can.
 
 """
-
-Times = Mapping[str, Sequence[float] | None]
 
 
 def measure(asked: argparse.Namespace, samples: int) -> Times:
@@ -52,32 +51,16 @@ def _latency(peer: Peer, samples: int) -> list[float]:
 
 def section(times: Times, samples: int) -> str:
     against = [name for name in (FLOOR, ALONE, POLLED) if times.get(name)]
-    rows = [[name, *_cells(times, name, against)] for name in times]
+    bases = [p99(times, name) for name in against]
+    rows = [[name, *cells(times[name], bases)] for name in times]
     heads = ["submit to start, ms", "p50", "p99", *(f"p99 / {name}" for name in against)]
     return HEAD.format(samples=samples) + table(heads, rows)
-
-
-def _cells(times: Times, name: str, against: Sequence[str]) -> list[str]:
-    found = times[name]
-    if found is None:
-        return ["not installed", "", *("" for _ in against)]
-    worst = percentile(found, 0.99)
-    return [
-        f"{1e3 * percentile(found, 0.5):.2f}",
-        f"{1e3 * worst:.2f}",
-        *(ratio(worst, _p99(times, other) or 0) for other in against),
-    ]
-
-
-def _p99(times: Times, name: str) -> float | None:
-    found = times.get(name)
-    return None if found is None else percentile(found, 0.99)
 
 
 def aims(times: Times) -> list[Aim]:
     """With Redis a worker at another replica waits far less than for a poll, and little longer than at the same."""
     return [
-        Aim(what=f"p99 of {HINTED}, against {other}", ratio=over(hinted, _p99(times, other)), most=most)
-        for hinted in [_p99(times, HINTED)]
+        Aim(what=f"p99 of {HINTED}, against {other}", ratio=over(hinted, p99(times, other)), most=most)
+        for hinted in [p99(times, HINTED)]
         for other, most in ((POLLED, 0.25), (ALONE, 1.5))
     ]

@@ -98,12 +98,11 @@ def up(shell: Shell) -> Generator[subprocess.Popen[str]]:
             while "Ctrl-C" not in (line := process.stdout.readline()):
                 assert line, f"it ended with {process.wait(30)}"
             yield process
-        except BaseException:
-            process.send_signal(signal.SIGINT)
-            raise
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+        finally:
+            alive = process.poll() is None
+            if alive:
+                process.send_signal(signal.SIGINT)
+        assert not alive or process.wait(60) == 0
 
 
 def _processes(shell: Shell) -> set[Identity]:

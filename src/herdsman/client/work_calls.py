@@ -7,6 +7,7 @@ from herdsman.client.answers import body_of, nothing
 from herdsman.client.call import Call, built, encoded, get, named, post
 from herdsman.core.model import ClaimKey
 from herdsman.core.work import Ask, Ending, Pulse
+from herdsman.wire.beats import OrdersOut, PulseIn
 from herdsman.wire.work import (
     AskIn,
     CheckpointIn,
@@ -16,8 +17,6 @@ from herdsman.wire.work import (
     FinishedOut,
     FinishIn,
     KeyIn,
-    OrdersOut,
-    PulseIn,
     RegisteredOut,
     RegisterIn,
     StartedOut,

@@ -9,8 +9,8 @@ from herdsman.core.gpu import GpuDevice
 from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest, check_ttl
 from herdsman.core.leasing import Gpu, LeasePolicy, Refusal, Wish
+from herdsman.wire.beats import DeviceIn
 from herdsman.wire.model import Reply, Request, name
-from herdsman.wire.work import DeviceIn
 
 MOST_DEVICES = 64
 

@@ -11,14 +11,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from herdsman.testing.queue import MemoryQueue
+from herdsman.wire.beats import OrdersOut, PulseIn
 from herdsman.wire.work import (
     AskIn,
     ClaimOut,
     ClaimsOut,
     FinishedOut,
     FinishIn,
-    OrdersOut,
-    PulseIn,
     RegisteredOut,
 )
 

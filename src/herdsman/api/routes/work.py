@@ -56,9 +56,7 @@ def start_many(wanted: StartManyIn, who: Who, context: Context) -> StartedOut:
     """The jobs run from now on, but for those that are refused: their claims are another's by now."""
     me, keys = own_worker(who), [each.key() for each in wanted.claims]
     found = commands.start_jobs(context.services, keys, who=who.who, worker=me)
-    return StartedOut(
-        refused=tuple(RefusedOut(job_id=key.job_id, token=key.token, why=why) for key, why in found.items())
-    )
+    return StartedOut(refused=tuple(RefusedOut.of(key, why) for key, why in found.items()))
 
 
 @router.post("/jobs/finish", response_model=FinishedOut)

@@ -16,8 +16,9 @@ from herdsman.core.errors import Conflict
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.store import workers
 from herdsman.store.cursor import LARGEST_PAGE
+from herdsman.wire.beats import OrdersOut, PulseIn
 from herdsman.wire.ids import new_worker_id
-from herdsman.wire.work import OrdersOut, PulseIn, RegisteredOut, RegisterIn
+from herdsman.wire.work import RegisteredOut, RegisterIn
 from herdsman.wire.workers import WorkerOut, WorkersOut
 
 router = APIRouter(route_class=Measured, tags=["workers"])

@@ -52,9 +52,10 @@ def grant_lease(
     `barred` GPUs are kept for others. Only the `last` try of who waits falls back to a lease without a GPU.
     """
     _check(services, asked)
+    limits = services.rules().limits_of(asked.agent)
     for attempt in range(TRIES + 1):
         token = asked.token or new_token()
-        trying = _Try(services, asked, token, who, barred, last=last, all_at_once=attempt == TRIES)
+        trying = _Try(services, asked, limits, token, who, barred, last=last, all_at_once=attempt == TRIES)
         try:
             outcome = services.database.transact(trying)
         except Duplicate:  # the same words at the same time, or the first lease of an agent with limits
@@ -75,6 +76,7 @@ def _check(services: Services, asked: LeaseRequest) -> None:
 class _Try:
     services: Services
     asked: LeaseRequest
+    limits: AgentLimits
     token: str
     who: str
     barred: frozenset[str]
@@ -84,7 +86,7 @@ class _Try:
     def __call__(self, tx: Tx) -> Outcome | _Moved:
         if self.asked.token is not None and (known := granting.find(tx, self.asked.token)) is not None:
             return self._again(tx, known)
-        full = _over_limit(tx, self.services, self.asked)
+        full = _over_limit(tx, self.limits, self.asked)
         if full is not None:
             return self._refused(tx, full, [])
         policy, wish = self.services.leasing, self.asked.wish
@@ -157,9 +159,8 @@ def leased_gate(agent: str) -> str:
     return f"leased:{agent}"
 
 
-def _over_limit(tx: Tx, services: Services, asked: LeaseRequest) -> Refusal | None:
+def _over_limit(tx: Tx, limits: AgentLimits, asked: LeaseRequest) -> Refusal | None:
     """The watermarks of the agent: full at the upper one, open again at the lower one."""
-    limits = services.rules().limits_of(asked.agent)
     if limits.max_leased_mb is None:
         return None
     gate = leased_gate(asked.agent)

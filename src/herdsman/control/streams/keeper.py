@@ -96,12 +96,13 @@ class Keeper:
             return
         self.poked.clear()
         self._last["resync"] = self.clock.monotonic()
+        compared = False
         try:
             self.resync.run()
-        except Exception:
-            if asked:
+            compared = True
+        finally:
+            if asked and not compared:
                 self.poked.set()
-            raise
         self.state.dead = self.redis.length(self.redis.names.dead)
 
     def _lead(self) -> None:
