@@ -6,14 +6,14 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 
 from herdsman.core.holds import ALL, Hold, Holding, HoldKind
-from herdsman.core.model import WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row
 from herdsman.store.reading import values
-from herdsman.store.schema import audit, workers
+from herdsman.store.schema import audit
 from herdsman.store.schema_resources import holds
+from herdsman.store.workers import move_all
 
 KIND = "hold"
 LIFTED = "lifted"
@@ -80,27 +80,8 @@ def lift_expired(tx: Tx, actor: str) -> int:
 
 
 def drain_workers(tx: Tx, actor: str) -> int:
-    """Every active worker finishes what it holds and leaves. Their rows are locked in the order of their ids."""
-    active = select(workers.c.id).where(workers.c.status == WorkerState.ACTIVE.value).order_by(workers.c.id)
-    found = [WorkerId(each) for each in values(tx, active.with_for_update())]
-    for start in range(0, len(found), _BATCH):
-        _let_go(tx, found[start : start + _BATCH], actor)
-    return len(found)
-
-
-def _let_go(tx: Tx, listed: list[WorkerId], actor: str) -> None:
-    tx.execute(
-        update(workers)
-        .where(workers.c.id.in_(listed), workers.c.status == WorkerState.ACTIVE.value)
-        .values(
-            status=WorkerState.TERMINATING.value,
-            reason=Reason.DRAINED.value,
-            actor=actor,
-            version=workers.c.version + 1,
-            updated_at=tx.now(),
-            entered_state_at=tx.now(),
-        )
-    )
+    """Every active worker finishes what it holds and leaves."""
+    return move_all(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, actor)
 
 
 def _lock(tx: Tx, scope: str) -> Hold | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from sqlalchemy import bindparam, insert, select, update
 
@@ -15,7 +16,7 @@ from herdsman.core.states import SERVING, WORKER, WorkerState
 from herdsman.store.cursor import beyond, check_limit, cursor
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, one_of
-from herdsman.store.reading import Record, record, records
+from herdsman.store.reading import Record, record, records, values
 from herdsman.store.schema import jobs, workers
 
 BEAT = Hot(
@@ -37,6 +38,7 @@ MEMORY = Hot(
 LOCK = Hot(select(workers.c.id).where(workers.c.id == bindparam("b_id")).with_for_update(key_share=True))
 STATE = Hot(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
 
+BATCH = 500
 LONGEST_FAULT = 255
 MOST_GPUS = 16
 MOST_GPU_PROCESSES = 32
@@ -79,18 +81,36 @@ def move(tx: Tx, worker_id: WorkerId, to: WorkerState, reason: Reason, who: str)
     changed = tx.execute(
         update(workers)
         .where(workers.c.id == worker_id, workers.c.status.in_(sources))
-        .values(
-            status=to.value,
-            reason=reason.value,
-            actor=who,
-            version=workers.c.version + 1,
-            updated_at=tx.now(),
-            entered_state_at=tx.now(),
-        )
+        .values(_moved(tx, to, reason, who))
     ).rowcount
     if changed == 0:
         state = get(tx, worker_id).state
         raise StaleWrite(f"worker {worker_id!r} is {state} and cannot become {to}")
+
+
+def move_all(
+    tx: Tx, here: WorkerState, to: WorkerState, reason: Reason, who: str, *, pool: PoolId | None = None
+) -> int:
+    """All that are in a state, or those of a pool; how many. Their rows are locked in the order of their ids."""
+    assert WORKER.allows(here, to)
+    there = select(workers.c.id).where(workers.c.status == here.value)
+    mine = there if pool is None else there.where(workers.c.pool == pool)
+    found = values(tx, mine.order_by(workers.c.id).with_for_update())
+    for start in range(0, len(found), BATCH):
+        some = workers.c.id.in_(found[start : start + BATCH])
+        tx.execute(update(workers).where(some).values(_moved(tx, to, reason, who)))
+    return len(found)
+
+
+def _moved(tx: Tx, to: WorkerState, reason: Reason, who: str) -> dict[str, Any]:
+    return {
+        "status": to.value,
+        "reason": reason.value,
+        "actor": who,
+        "version": workers.c.version + 1,
+        "updated_at": tx.now(),
+        "entered_state_at": tx.now(),
+    }
 
 
 def lock(tx: Tx, worker_id: WorkerId) -> None:
