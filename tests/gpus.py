@@ -4,13 +4,16 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
+from herdsman.control.commands import beat
 from herdsman.control.commands.gpus import report_gpus
 from herdsman.control.commands.leases import grant_lease
 from herdsman.control.services import Services
-from herdsman.core.gpu import GpuDevice
+from herdsman.core.gpu import GpuDevice, GpuReport
 from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest
 from herdsman.core.leasing import Refusal, Wish
+from herdsman.core.model import WorkerId
+from tests.builders import a_worker
 
 TOTAL = 24_000
 _NUMBERS = count(1)
@@ -24,6 +27,22 @@ def a_device(index: int = 0, *, used_mb: int = 0, node: str = "n1", **given: Any
 def a_node(services: Services, node: str = "n1", gpus: int = 1, *, used_mb: int = 0) -> None:
     """It reports its GPUs, now."""
     report_gpus(services, node, [a_device(index, used_mb=used_mb, node=node) for index in range(gpus)])
+
+
+def a_gpu_worker(services: Services, name: str = "w1", gpus: int = 1) -> WorkerId:
+    worker = a_worker(services, name)
+    told(services, worker, gpus)
+    return worker
+
+
+def told(services: Services, worker: WorkerId, gpus: int = 1, *, own_mb: int = 0) -> None:
+    devices = tuple(a_device(index, used_mb=own_mb, own_mb=own_mb) for index in range(gpus))
+    beat(
+        services,
+        worker,
+        None,
+        GpuReport(ready=True, seen=True, vram_total_mb=1, vram_used_mb=0, devices=devices, node="n1"),
+    )
 
 
 def asked(

@@ -14,8 +14,7 @@ from herdsman.core.model import Claim, JobId, WorkerId
 from herdsman.core.work import Ask
 from herdsman.store import leases
 from tests.builders import a_job, a_worker, scalar
-from tests.contract.test_claim_leases import a_gpu_worker, told
-from tests.gpus import a_lease
+from tests.gpus import a_gpu_worker, a_lease, told
 
 
 def asked(services: Services, *workers: WorkerId, **wanted: Any) -> Sequence[Claim]:

@@ -18,26 +18,10 @@ from herdsman.store import leases
 from herdsman.store.leases import Room
 from tests.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.databases import MovingClock
-from tests.gpus import TOTAL, a_device, a_lease, a_node, refused
+from tests.gpus import TOTAL, a_device, a_gpu_worker, a_lease, a_node, refused, told
 
 SECOND = timedelta(seconds=1)
 CARD = "GPU-n1-0"
-
-
-def a_gpu_worker(services: Services, name: str = "w1", gpus: int = 1) -> WorkerId:
-    worker = a_worker(services, name)
-    told(services, worker, gpus)
-    return worker
-
-
-def told(services: Services, worker: WorkerId, gpus: int = 1, *, own_mb: int = 0) -> None:
-    devices = tuple(a_device(index, used_mb=own_mb, own_mb=own_mb) for index in range(gpus))
-    beat(
-        services,
-        worker,
-        None,
-        GpuReport(ready=True, seen=True, vram_total_mb=1, vram_used_mb=0, devices=devices, node="n1"),
-    )
 
 
 def rooms(services: Services, *workers: WorkerId) -> Mapping[WorkerId, Room]:
