@@ -6,7 +6,8 @@ import random
 import signal
 import struct
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -88,11 +89,11 @@ def services_at(url: str) -> Generator[Services]:
         database.close()
 
 
-def node(yard: Yard, holders: int) -> None:
+def node(yard: Yard, everybody: int) -> None:
     """Measures again and again; the most that was ever found in use is written down at the end."""
     stopping = Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
-    ledger, most = Ledger(yard.ledger, holders), 0
+    ledger, most = Ledger(yard.ledger, everybody), 0
     with services_at(yard.database_url) as services:
         while not stopping.wait(REPORT_S):
             read = time.monotonic()
@@ -109,17 +110,24 @@ def _device(index: int, used_mb: int) -> GpuDevice:
     return GpuDevice(index=index, uuid=f"GPU-{index}", name="Fake", total_mb=TOTAL_MB, used_mb=used_mb)
 
 
-def holder(yard: Yard, number: int, holders: int, grants: int, seed: int) -> None:
-    """Asks through the commands, as the routes do."""
-    chance, ledger = random.Random(seed), Ledger(yard.ledger, holders)
-    with services_at(yard.database_url) as services, yard.story(f"holder-{number}").open("w") as story:
+def holders(yard: Yard, numbers: Sequence[int], everybody: int, grants: int) -> None:
+    """Several in one process, which therefore stand still together; they ask as the routes do."""
+    with services_at(yard.database_url) as services, ThreadPoolExecutor(len(numbers)) as threads:
+        for done in [threads.submit(_holder, services, yard, each, everybody, grants) for each in numbers]:
+            done.result()
+
+
+def _holder(services: Services, yard: Yard, number: int, everybody: int, grants: int) -> None:
+    chance, ledger = random.Random(number), Ledger(yard.ledger, everybody)
+    with yard.story(f"holder-{number}").open("w") as story:
         left = grants
         while left:
             use = None
             with suppress(HerdsmanError):
                 use = _one(services, chance, ledger, number)
             if use is None:
-                time.sleep(0.01 + chance.random() * 0.05)
+                # The more there are, the longer each waits, or they only hear that there is no room.
+                time.sleep(0.01 + chance.random() * 0.006 * everybody)
                 continue
             story.write(json.dumps(asdict(use)) + "\n")
             left -= 1
@@ -190,9 +198,9 @@ def _use(lease: Lease, began: float, ended: float, deadline: float, late: str) -
     )
 
 
-def http_holder(yard: Yard, number: int, holders: int, grants: int, seed: int) -> None:
+def http_holder(yard: Yard, number: int, everybody: int, grants: int) -> None:
     """The same with the SDK, as a program of others would."""
-    chance, ledger = random.Random(seed), Ledger(yard.ledger, holders)
+    chance, ledger = random.Random(number), Ledger(yard.ledger, everybody)
     with (
         Client(yard.api_url, yard.token, patience=5) as client,
         yard.story(f"http-{number}").open("w") as story,

@@ -36,7 +36,7 @@ from tests.chaos.lease_holders import (
     TOTAL_MB,
     TTL_S,
     Yard,
-    holder,
+    holders,
     http_holder,
     node,
     services_at,
@@ -46,7 +46,8 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 KEYRING = Keyring(pepper=b"p" * 32)
 GRANTS = effort("GRANTS", 400)
-HOLDERS = effort("LEASE_HOLDERS", 6)
+PROCESSES = effort("LEASE_PROCESSES", 4)
+HOLDERS = effort("LEASE_HOLDERS", 8)
 BY_HTTP = 2
 PATIENCE = 60 + GRANTS * 0.1
 STOPPED_S = (TTL_S * 1.2, TTL_S * 2.2)
@@ -129,10 +130,11 @@ def test_l1_l2_l3_no_gpu_is_ever_used_twice_and_no_lease_is_left(yard: Yard) -> 
     share = -(-(GRANTS - BY_HTTP * by_http) // HOLDERS)
     with children("tests.chaos.lease_holders") as family:
         family.start("node", node, yard, everybody)
-        for number in range(HOLDERS):
-            family.start(f"holder-{number}", holder, yard, number, everybody, share, number)
+        for number in range(PROCESSES):
+            numbers = range(number, HOLDERS, PROCESSES)
+            family.start(f"holders-{number}", holders, yard, numbers, everybody, share)
         for number in range(HOLDERS, everybody):
-            family.start(f"http-{number}", http_holder, yard, number, everybody, by_http, number)
+            family.start(f"http-{number}", http_holder, yard, number, everybody, by_http)
         began = time.monotonic()
         stopped = stop_some_until_done(family, chance)
         took = time.monotonic() - began
