@@ -1,12 +1,22 @@
 """What the programs ask of the outside, where there is more than one answer."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
 from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
 from herdsman.core.model import Claim, ClaimKey
+from herdsman.core.service import (
+    Capabilities,
+    Finished,
+    Fitness,
+    Heard,
+    ServiceJob,
+    ServiceMark,
+    StoredFile,
+    Verdict,
+)
 from herdsman.core.work import Ask, Ending, Exchange, Orders, Pulse
 
 
@@ -59,6 +69,70 @@ class Provider(Protocol):
         ...
 
 
+class ResultStore(Protocol):
+    """Keeps the files of jobs, where everybody who is shown a job can get them."""
+
+    def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
+        """Whole or not at all; the same name is replaced. `TooLarge` past a limit, `ServiceUnavailable` otherwise.
+
+        `name` comes from a service and is not trusted: only its last part counts.
+        """
+        ...
+
+    def read(self, uri: str) -> Iterator[bytes]:
+        """A file that `put` made, here or elsewhere. `NotFound`, `Forbidden` for a place that is not ours."""
+        ...
+
+
+class Connector(Protocol):
+    """Runs jobs on an external service, for one job at a time. Every call ends within seconds.
+
+    `ServiceUnavailable` means that nothing is known: no answer, or not one of this service. It is never a verdict.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def submit(self, job: ServiceJob, external_id: str) -> str:
+        """Hands it over, listening from before it does; the id under which the service knows it.
+
+        `ServiceRejected` promises that nothing was queued, `SubmissionUnknown` does not.
+        """
+        ...
+
+    def attach(self, job: ServiceJob, external_id: str) -> None:
+        """Listens to a job that another process handed over. What was said before is not heard again."""
+        ...
+
+    def listen(self, external_id: str, silence: timedelta) -> Heard | None:
+        """The next news of this very job; None after `silence` without any. It reconnects by itself, and never raises
+        for a service that is away: who wants to know that asks `check`."""
+        ...
+
+    def check(self, external_id: str) -> Verdict:
+        """What the service knows now, in an order of looks that cannot miss a job which ends meanwhile."""
+        ...
+
+    def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> object:
+        """The result as JSON, its files put into the result store. It may be called again, with the same outcome."""
+        ...
+
+    def cancel(self, external_id: str) -> None:
+        """Stops this job and no other, waiting or running. It may take a while, and the service may ignore it."""
+        ...
+
+    def fitness(self) -> Fitness:
+        """Whether the service can take jobs now. Never raises."""
+        ...
+
+    def close(self) -> None:
+        """The job at hand is over, or given up; another may follow."""
+        ...
+
+
 class WorkQueue(Protocol):
     """Where one worker gets its jobs and says what becomes of them. Each word may be repeated safely.
 
@@ -88,6 +162,10 @@ class WorkQueue(Protocol):
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None:
         """JSON, replacing what was there. `StaleWrite` when the claim is another's by now."""
+        ...
+
+    def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
+        """Where the job is on an external service; committed when this returns. `StaleWrite` as above."""
         ...
 
     def leave(self) -> None:

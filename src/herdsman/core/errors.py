@@ -19,7 +19,10 @@ HerdsmanError
 ├── ProviderUnavailable  the next cycle: the provider did not answer, or asked us to wait; nothing was started
 │   ├── CapacityUnavailable  the next cycle: it has no such machine left
 │   └── SpawnUnknown     the next cycle: a machine may have been started; look for it by name, never ask again
-└── ProviderRejected     a person: the key, the balance or the request is wrong
+├── ProviderRejected     a person: the key, the balance or the request is wrong
+├── ServiceUnavailable   the next look: an external service did not answer, or not in its own words
+│   └── SubmissionUnknown  the next look: it may have taken the job; ask for its id before sending it again
+└── ServiceRejected      the job, or a person: the service will not take it as it is
 """
 
 from datetime import timedelta
@@ -113,3 +116,20 @@ class SpawnUnknown(ProviderUnavailable):
 
 class ProviderRejected(HerdsmanError):
     """The key, the balance or the request is wrong: asking again will not help."""
+
+
+class ServiceUnavailable(HerdsmanError):
+    """An external service did not answer, or not in its own words: nothing is known about the job."""
+
+
+class SubmissionUnknown(ServiceUnavailable):
+    """The service may have taken the job: ask for its id before sending it again."""
+
+
+class ServiceRejected(HerdsmanError):
+    """The service will not take the job as it is; surely nothing was queued."""
+
+    def __init__(self, said: str, *, retry: bool = False) -> None:
+        """`retry` where another machine, or a person at this one, could help; else the job itself is wrong."""
+        super().__init__(said)
+        self.retry = retry

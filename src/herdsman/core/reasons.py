@@ -10,6 +10,8 @@ class Reason(StrEnum):
     CLAIMED = "claimed"
     STARTED = "started"
     COMPLETED = "completed"
+    RECOVERED = "recovered"
+    """Its result had been made and was missed: it was found at the service, and nothing had to run again."""
     RELEASED = "released"
     """The worker gave the job back unharmed: it drains, or lost its machine with notice."""
     CANCEL_REQUESTED = "cancel_requested"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import Claim, ClaimKey, Failure
@@ -91,6 +91,8 @@ class Orders:
 class Done:
     key: ClaimKey
     result: object
+    saved: timedelta | None = None
+    """Where the result had been made before and was only found: the GPU time that this spared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 import secrets
 import time
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
-from herdsman.core.model import JobId, WorkerId
+from herdsman.core.model import ClaimKey, JobId, WorkerId
+
+_SERVICES = UUID("6a1f2f4e-5a3b-5c5d-9e0b-6d1f0c7a2b41")
 
 
 def new_job_id() -> JobId:
@@ -15,6 +17,11 @@ def new_job_id() -> JobId:
 def new_lease_token() -> str:
     """Nobody can guess it: to know it is to hold the lease."""
     return secrets.token_hex(20)
+
+
+def service_id(key: ClaimKey) -> str:
+    """Under which one claim hands its job to an external service: known before anything is sent."""
+    return str(uuid5(_SERVICES, f"{key.job_id}:{key.token}"))
 
 
 def new_worker_id() -> WorkerId:

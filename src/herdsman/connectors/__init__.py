@@ -1,0 +1,1 @@
+"""How jobs run on external services, and how their results are never lost."""
