@@ -103,3 +103,16 @@ class ConnectorSettings(Group):
         default=30_000,
         description="Milliseconds without a message after which the service is asked about a job.",
     )
+    worker_service_patience_sec: Seconds = Field(
+        default=120, description="Seconds that a service may be away before the attempt at a job is over."
+    )
+    worker_service_stall_sec: Seconds = Field(
+        default=900,
+        description="Seconds after which a job that does not move is given up, though the service says it runs.",
+    )
+    comfyui_url: OptionalText = Field(
+        default=None, description="Where ComfyUI listens; set, this worker runs jobs of type comfyui on it."
+    )
+    worker_connectors_file: OptionalText = Field(
+        default=None, description="TOML file that gives types of jobs to external services, a table for each."
+    )

@@ -22,6 +22,7 @@ from herdsman.worker.watch import Leaving, Limits, Stop, must_stop
 
 TICK = timedelta(milliseconds=100)
 _MEMORY_LOOK_S = 1.0
+_LONGEST_SAVED_S = 10 * 365 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Attendant:
         task.stop = stop
         task.kill_at = now if stop.at_once else now + self.limits.stop_grace.total_seconds()
         self.say(f"job {task.claim.key.job_id} is stopped: {stop.value}")
-        child.send({"run": self._runs, "cancel": task.claim.key.job_id})
+        child.send({"run": self._runs, "cancel": task.claim.key.job_id, "why": stop.name})
 
     def _hear(self, child: Child, by_id: Mapping[str, Task], models: Models, wait_s: float) -> None:
         for answer in child.listen(wait_s):
@@ -177,7 +178,7 @@ class Attendant:
             self._note_progress(task.claim.key, answer)
         elif "log" in answer:
             task.book.add([piece for line in str(answer["log"]).splitlines() for piece in split_lines(line)])
-        elif answer.get("checkpoint") in ("get", "put"):
+        elif answer.get("checkpoint") in ("get", "put") or "service" in answer:
             self.errands.run(task.claim.key, answer, child.send)
 
     def _note_progress(self, key: ClaimKey, answer: Mapping[str, Any]) -> None:
@@ -195,6 +196,8 @@ def _job(task: Task, load: Load, workspace: str) -> dict[str, object]:
         "job_id": claim.key.job_id,
         "payload": claim.payload,
         "attempt": claim.attempt,
+        "token": claim.key.token,
+        "service_job_id": claim.service_job_id,
         "seconds": None if claim.timeout is None else claim.timeout.total_seconds(),
         "workspace": workspace,
         "model": claim.model or load.model,
@@ -209,7 +212,9 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
     if stop is Stop.LOST:
         return Abandoned(key, stop.value)
     if word is not None and "result" in word:
-        return Done(key, word["result"])  # it was finished; whether that still counts is decided at the queue
+        return Done(
+            key, word["result"], _saved(word)
+        )  # it was finished; whether that still counts is decided at the queue
     if stop in (Stop.TIMEOUT, Stop.STALLED):
         return _failed(key, FailureClass.TIMEOUT, stop.value)
     if stop is not None:
@@ -223,6 +228,14 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
     starved = how is not None and how.out_of_memory
     kind = FailureClass.OUT_OF_MEMORY if starved else FailureClass.JOB_ERROR
     return _failed(key, kind, f"the handler's process {how} without a word")
+
+
+def _saved(word: Mapping[str, Any]) -> timedelta | None:
+    """Words of a process that is not trusted."""
+    said = word.get("recovered")
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= _LONGEST_SAVED_S:
+        return None
+    return timedelta(seconds=said)
 
 
 def _reported(word: Mapping[str, object]) -> Failure:

@@ -25,7 +25,8 @@ class Channel:
         self._unread = bytearray()
         self._orders: list[Any] = []
         self._replies: dict[int, Any] = {}
-        self._cancelled: set[str] = set()
+        self._cancelled: dict[str, str] = {}
+        """Which, and why."""
         self._asked = 0
         self._run = 0
 
@@ -37,7 +38,7 @@ class Channel:
                 if not self._read():
                     return None
             order = self._orders.pop(0)
-        self._run, self._cancelled = order["run"], set()
+        self._run, self._cancelled = order["run"], {}
         return order
 
     def send(self, word: Mapping[str, object]) -> None:
@@ -75,6 +76,9 @@ class Channel:
                 self._reading.release()
         return job_id in self._cancelled
 
+    def why_stopped(self, job_id: str) -> str | None:
+        return self._cancelled.get(job_id)
+
     def _read(self) -> bool:
         got = self._connection.recv(_CHUNK)
         self._unread += got
@@ -87,7 +91,7 @@ class Channel:
     def _take(self, word: Any) -> None:
         if "cancel" in word:
             if word["run"] == self._run:
-                self._cancelled.add(word["cancel"])
+                self._cancelled.setdefault(word["cancel"], word.get("why", ""))
         elif "reply" in word:
             self._replies[word["reply"]] = word
         else:
@@ -106,6 +110,6 @@ def _value(reply: Any) -> Any:
         case {"kind": "refused", "said": said}:
             raise ValueError(said)
         case {"said": said}:
-            raise TryAgain(f"the checkpoint could not be reached: {said}")
+            raise TryAgain(f"the queue could not be reached: {said}")
         case _:
-            raise TryAgain("the checkpoint could not be reached")
+            raise TryAgain("the queue could not be reached")

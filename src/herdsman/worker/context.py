@@ -12,6 +12,7 @@ from weakref import finalize
 
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.request import check_model
+from herdsman.core.service import MarkStatus
 
 
 class UserError(Exception):
@@ -26,6 +27,15 @@ class Cancelled(Exception):
     """The job was asked to stop, and does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A result that had been made before, and was only found."""
+
+    result: object
+    seconds: float
+    """The GPU time that this spared."""
+
+
 class Link(Protocol):
     """The way from a job to its supervisor."""
 
@@ -35,6 +45,8 @@ class Link(Protocol):
 
     def cancelled(self, job_id: str) -> bool: ...
 
+    def why_stopped(self, job_id: str) -> str | None: ...
+
 
 @dataclass(slots=True)
 class Alone:
@@ -43,17 +55,24 @@ class Alone:
     said: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
     saved: Any = None
     stop: bool = False
+    why: str | None = None
 
     def tell(self, job_id: str, word: Mapping[str, object]) -> None:  # noqa: ARG002  there is only one job
         self.said.append(word)
 
     def ask(self, job_id: str, word: Mapping[str, object]) -> Any:  # noqa: ARG002
+        if "service" in word:
+            self.said.append(word)
+            return None
         if word["checkpoint"] == "put":
             self.saved = word["value"]
         return self.saved
 
     def cancelled(self, job_id: str) -> bool:  # noqa: ARG002
         return self.stop
+
+    def why_stopped(self, job_id: str) -> str | None:  # noqa: ARG002
+        return self.why
 
 
 @dataclass(slots=True, kw_only=True, weakref_slot=True, eq=False)
@@ -64,6 +83,10 @@ class JobContext:
     payload: Any = field(default_factory=dict[str, Any])
     job_id: str = "job"
     attempt: int = 1
+    token: int = 1
+    """That of its claim: it rises with each."""
+    service_job_id: str | None = None
+    """Under which an earlier claim handed it to an external service."""
     model: str | None = None
     """What the job names to run with, else the model of its pool."""
     adapter: str | None = None
@@ -102,6 +125,15 @@ class JobContext:
     def cancelled(self) -> bool:
         """Whether the job should stop now: cancelled, out of time, or its worker leaves."""
         return self.link.cancelled(self.job_id)
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why it is asked to stop: CANCELLED, TIMEOUT, DRAINED, ...; None while it is not."""
+        return self.link.why_stopped(self.job_id)
+
+    def mark_service(self, external_id: str, status: MarkStatus) -> None:
+        """Where the job is on an external service: written down for good when this returns."""
+        self.link.ask(self.job_id, {"service": {"id": external_id, "status": status.value}})
 
     def raise_if_cancelled(self) -> None:
         if self.cancelled:

@@ -1,4 +1,4 @@
-"""Checkpoints are fetched and brought by a thread of their own, so that a slow queue never delays a stop."""
+"""What a handler asks of the queue is done by a thread of its own, so that a slow queue never delays a stop."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +8,7 @@ from typing import Any
 
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import ClaimKey
+from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.ports import Clock, WorkQueue
 
 MOST_AT_ONCE = 16
@@ -58,6 +59,17 @@ class Errands:
                 self._clock.sleep(_PAUSE)
 
     def _once(self, key: ClaimKey, answer: Mapping[str, Any]) -> object:
+        if "service" in answer:
+            return self._queue.mark_service(key, _mark(answer["service"]))
         if answer["checkpoint"] == "put":
             return self._queue.put_checkpoint(key, answer.get("value"))
         return self._queue.get_checkpoint(key)
+
+
+def _mark(said: Any) -> ServiceMark:
+    """Words of a process that is not trusted."""
+    match said:
+        case {"id": str(external_id), "status": str(status)} if status in set(MarkStatus):
+            return ServiceMark(external_id=external_id, status=MarkStatus(status))
+        case _:
+            raise InvalidRequest(f"{str(said)[:200]!r} does not say where a job is")

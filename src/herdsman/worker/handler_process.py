@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from io import TextIOWrapper
@@ -23,9 +23,9 @@ from herdsman.core.loading import from_variables
 from herdsman.core.model import Failure
 from herdsman.worker import failures
 from herdsman.worker.channel import Channel
-from herdsman.worker.context import JobContext, Setup
+from herdsman.worker.context import JobContext, Recovered, Setup
 from herdsman.worker.memory import limited_to
-from herdsman.worker.registry import Handler, Sources, load, prepare
+from herdsman.worker.registry import SERVICES, Handler, Sources, load, prepare
 
 _PR_SET_PDEATHSIG = 1
 
@@ -34,7 +34,7 @@ def main() -> None:
     die_with(int(sys.argv[1]))
     _print_by_the_line()
     channel = Channel(_connection(int(sys.argv[2])))
-    handlers = _loaded(channel, json.loads(sys.argv[3]))
+    handlers = _loaded(channel, json.loads(sys.argv[3]), os.environ.pop(SERVICES, None))
     _keep_what_is_loaded()
     channel.send({"ready": [asdict(each.spec) for each in handlers.values()]})
     while (order := channel.next_order()) is not None:
@@ -63,20 +63,27 @@ def _connection(number: int) -> socket.socket:
     return connection
 
 
-def _loaded(channel: Channel, given: dict[str, Any]) -> dict[str, Handler]:
+def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> dict[str, Handler]:
     lists: dict[str, Any] = {
         name: tuple(cast("list[str]", value)) for name, value in given.items() if name != "installed"
     }
     sources = Sources(**lists, installed=given["installed"])
     sys.path[:0] = sources.paths
     try:
-        handlers = load(sources)
+        handlers = load(sources, () if services is None else _of_services(services))
         prepare(handlers.values(), _setup(channel))
     except BaseException as error:
         with suppress(OSError):
             channel.send({"broken": str(error)[: failures.LONGEST_ERROR]})
         raise
     return handlers
+
+
+def _of_services(text: str) -> Iterable[tuple[str, Handler]]:
+    """Only a worker that speaks to services pays for what that needs."""
+    from herdsman.worker.service.outside import handlers_of  # noqa: PLC0415
+
+    return handlers_of(text)
 
 
 def _setup(channel: Channel) -> Setup:
@@ -121,6 +128,8 @@ def _context(channel: Channel, order: dict[str, Any], given: dict[str, Any]) -> 
         type=order["type"],
         payload=given["payload"],
         attempt=given["attempt"],
+        token=given["token"],
+        service_job_id=given["service_job_id"],
         model=given.get("model"),
         adapter=given.get("adapter"),
         variant=given.get("variant"),
@@ -155,6 +164,8 @@ def _word(result: object) -> dict[str, object]:
     match result:
         case BaseException():
             return failures.told(result)
+        case Recovered():
+            return {"result": result.result, "recovered": result.seconds}
         case Failure():
             return {"failure": result.kind.value, "error": result.error[: failures.LONGEST_ERROR]}
         case _:

@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from itertools import chain
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -18,6 +19,9 @@ from herdsman.worker.demo import demo
 from herdsman.worker.exec_handler import command_handler
 
 GROUP = "herdsman.handlers"
+SERVICES = "HERDSMAN_SERVICES"
+"""The variable that tells a handler's process of external services, as JSON. It is taken out of the environment, where
+handlers would see it; and command lines, which everybody sees, are no place for passwords."""
 LARGEST_BATCH = 100
 LONGEST_LINGER_MS = 10_000
 LONGEST_TYPE = 64
@@ -111,10 +115,10 @@ def check_spec(spec: HandlerSpec) -> None:
         raise ValueError(f"memory_limit_mb is {spec.memory_limit_mb}: it must be at least 1")
 
 
-def load(sources: Sources) -> dict[str, Handler]:
+def load(sources: Sources, further: Iterable[tuple[str, Handler]] = ()) -> dict[str, Handler]:
     """Every handler by its type. Only for the handler's own process: this imports user code."""
     found: dict[str, Handler] = {}
-    for origin, each in _all(sources):
+    for origin, each in chain(_all(sources), further):
         if each.spec.type in found:
             raise UnusableHandler(
                 f"{origin} is a second handler for jobs of type {each.spec.type!r}: keep one"

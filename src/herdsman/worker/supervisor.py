@@ -56,6 +56,8 @@ class Supervisor:
     deadman: DeadMan = field(default_factory=DeadMan)
     end_instance: Callable[[], None] | None = None
     """Asks the provider to end this very machine."""
+    unfit: Callable[[], Mapping[str, str]] = dict[str, str]
+    """Types of jobs that cannot run at the moment, and why: their service is away."""
     alive: Callable[[], None] = lambda: None
     """Called again and again while this loop turns."""
     _asked: int = 0
@@ -108,6 +110,8 @@ class Supervisor:
                 continue
             if not was_ready:
                 self.keeper.hurry()  # jobs may come from now on, and a swap waits for this word
+            if not self._has_use():
+                continue
             claims, asked_at = self.claim()
             while claims:
                 claims, asked_at = self.work(claims, asked_at)
@@ -136,9 +140,22 @@ class Supervisor:
             since=self._leaving_since, at_once=self._asked + ordered > 1, unowned=self._fallen() is not None
         )
 
+    def _has_use(self) -> bool:
+        """Whether there are jobs that could run here now; else a moment passes."""
+        unfit = self.unfit()
+        if self._usable(unfit):
+            return True
+        said = "; ".join(f"{kind}: {why}" for kind, why in sorted(unfit.items()))
+        self._complain(f"no job is taken: {said}")
+        self._sleep(self.pause)
+        return False
+
+    def _usable(self, unfit: Mapping[str, str]) -> dict[str, HandlerSpec]:
+        return {kind: spec for kind, spec in self.warm.specs.items() if kind not in unfit}
+
     def _ask(self) -> Ask:
         """Only while the process is warm: the jobs begin with the claim."""
-        specs = self.warm.specs
+        specs = self._usable(self.unfit())
         return Ask(
             types=tuple(sorted(specs)),
             most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
@@ -234,6 +251,7 @@ class Supervisor:
             return (), 0.0
         self.keeper.flush([ending.key for ending in endings])
         more = last and self.warm.ready and not self._must_load() and self._parting() is None
+        more = more and bool(self._usable(self.unfit()))
         news = self._teller.tell(endings, self._ask() if more else None)
         self._unsure = news.unsure or (self._unsure and not more)
         claims = self._resumed(news.claims, news.asked_at) if news.resumed else news.claims

@@ -93,7 +93,7 @@ def test_a_cancelled_job_is_told_then_killed_then_cancelled() -> None:
     job_id = bench.submit()
     bench.each_tick = lambda: (bench.jobs.cancel(job_id), bench.beat())
     bench.work()
-    assert {"run": 1, "cancel": job_id} in bench.child.sent
+    assert {"run": 1, "cancel": job_id, "why": "CANCELLED"} in bench.child.sent
     assert bench.child.killed_at == pytest.approx(30, abs=0.5)
     assert bench.job(job_id).state is JobState.CANCELLED
 

@@ -1,0 +1,277 @@
+"""One attempt at a job on an external service: ask first, hand it over once, watch it, bring its result home."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeVar, assert_never
+
+from herdsman.core.errors import ServiceRejected, ServiceUnavailable, SubmissionUnknown
+from herdsman.core.model import ClaimKey, JobId
+from herdsman.core.service import (
+    Broken,
+    Ended,
+    Finished,
+    MarkStatus,
+    ServiceJob,
+    Unknown,
+    Verdict,
+    Working,
+    action,
+)
+from herdsman.ports import Clock, Connector
+from herdsman.wire.ids import service_id
+from herdsman.worker.context import Cancelled, JobContext, Recovered, TryAgain, UserError
+from herdsman.worker.service.monitor import HealthMonitor, Stall, Watching
+from herdsman.worker.watch import Stop
+
+T = TypeVar("T")
+
+TICK = timedelta(milliseconds=200)
+_PAUSE = timedelta(milliseconds=500)
+_SETTLE = timedelta(seconds=10)
+"""How long a job whose submission got no answer may take to show up there."""
+_STOPPING = timedelta(seconds=5)
+NOT_FOUND = "service_job_not_found"
+_OURS = (Stop.CANCELLED.name, Stop.TIMEOUT.name, Stop.STALLED.name)
+"""Only then is the job stopped at the service too. A worker that leaves, or has lost its claim, lets it run: whoever
+has the job next finds it there."""
+
+
+@dataclass(kw_only=True)
+class ServiceRun:
+    job: JobContext
+    connector: Connector
+    watching: Watching
+    clock: Clock
+    _unreached_since: float | None = field(default=None)
+
+    def run(self) -> object:
+        """The result, one that was recovered, or a failure."""
+        try:
+            external_id, found = self._begin()
+            return self._watch(external_id) if found is None else self._adopt(external_id, found)
+        finally:
+            self.connector.close()
+
+    def _begin(self) -> tuple[str, Finished | None]:
+        """Where the job is at the service; with its end, if it had come to it before this attempt."""
+        before = self.job.service_job_id
+        if before is None or not self.connector.capabilities.recovers:
+            return self._submit(), None
+        verdict = self._persist(lambda: self.connector.check(before))
+        self._log(before, verdict, "an earlier claim had handed it over")
+        match verdict:
+            case Finished():
+                return before, verdict
+            case Working():
+                self._mark(before, MarkStatus.ATTACHED)
+                self._persist(lambda: self.connector.attach(self._described(), before))
+                return before, None
+            case Broken() | Unknown():  # its failure was that of an earlier attempt
+                return self._submit(), None
+            case _:
+                assert_never(verdict)
+
+    def _submit(self) -> str:
+        """The id is written down before anything is sent, so that no crash can lose it (S3-04)."""
+        chosen = service_id(ClaimKey(JobId(self.job.job_id), self.job.token))
+        self._mark(chosen, MarkStatus.SUBMITTED)
+        try:
+            given = self._persist(lambda: self._handed_over(chosen))
+        except ServiceRejected as error:
+            raise _refused(error) from error
+        if given != chosen:
+            self._mark(given, MarkStatus.SUBMITTED)
+        return given
+
+    def _handed_over(self, external_id: str) -> str:
+        try:
+            return self.connector.submit(self._described(), external_id)
+        except SubmissionUnknown as error:
+            self.job.log(f"{error}; the service is asked whether it has the job")
+            self._look_for(external_id, str(error))
+            return external_id
+
+    def _look_for(self, external_id: str, why: str) -> None:
+        """It may be there all the same: sent again, it would run twice."""
+        until = self.clock.monotonic() + _SETTLE.total_seconds()
+        while isinstance(self._persist(lambda: self.connector.check(external_id)), Unknown):
+            if self.clock.monotonic() >= until:
+                raise TryAgain(f"return_to_queue: the submission failed: {why}")
+            self._wait(_PAUSE)
+
+    def _watch(self, external_id: str) -> object:
+        now = self.clock.monotonic()
+        monitor = HealthMonitor(watching=self.watching, began=now)
+        stall = Stall(limit=self.watching.stall, began=now)
+        while True:
+            self._stop_if_asked(external_id)
+            heard = self.connector.listen(external_id, TICK)
+            now = self.clock.monotonic()
+            if isinstance(heard, Ended):
+                verdict, missed = self._settled(external_id), False
+            elif isinstance(heard, Working):
+                monitor.heard(now)
+                stall.moved(now)
+                self._tell(heard)
+                continue
+            elif monitor.is_due(now):
+                verdict, missed = self._health_check(external_id, monitor.inactive(now)), True
+            else:
+                continue
+            if isinstance(verdict, Working | None):
+                self._give_up_if_stalled(external_id, stall, verdict)
+                continue
+            return self._end(external_id, verdict, missed=missed)
+
+    def _end(self, external_id: str, verdict: Finished | Broken | Unknown, *, missed: bool) -> object:
+        match verdict:
+            case Finished() if missed:
+                return self._adopt(external_id, verdict)
+            case Finished():
+                return self._fetched(external_id, verdict)
+            case Broken():
+                return verdict.failure
+            case Unknown():
+                raise TryAgain(f"return_to_queue: {NOT_FOUND}: {verdict.why}")
+            case _:
+                assert_never(verdict)
+
+    def _health_check(self, external_id: str, inactive: float) -> Verdict | None:
+        """None where the service could not be asked: that is no verdict, and the job goes on."""
+        try:
+            verdict = self.connector.check(external_id)
+        except ServiceUnavailable as error:
+            self.job.log(f"health_check prompt_id={external_id} inactive_s={inactive:.1f}: {error}")
+            self._bear(error)
+            return None
+        self._unreached_since = None
+        self._log(external_id, verdict, _reason(verdict), inactive)
+        self._mark(external_id, MarkStatus.CHECKED)
+        return verdict
+
+    def _settled(self, external_id: str) -> Verdict | None:
+        """The end was heard, so the service has it, or will in a moment."""
+        until = self.clock.monotonic() + _STOPPING.total_seconds()
+        while True:
+            verdict = self._persist(lambda: self.connector.check(external_id))
+            if not isinstance(verdict, Working) or self.clock.monotonic() >= until:
+                return verdict
+            self._wait(TICK)
+
+    def _give_up_if_stalled(self, external_id: str, stall: Stall, verdict: Working | None) -> None:
+        if verdict is None:
+            return
+        self._tell(verdict)
+        why = stall.look(verdict, self.clock.monotonic())
+        if why is not None:
+            self._cancel(external_id)
+            raise TryAgain(f"{why}; it may have to be restarted")
+
+    def _adopt(self, external_id: str, finished: Finished) -> object:
+        """What is there need not be made again, unless it is gone after all."""
+        try:
+            result = self._fetched(external_id, finished)
+        except TryAgain as error:
+            if self.job.service_job_id != external_id:
+                raise
+            self.job.log(f"{error}; the job is handed over anew")
+            self.job.service_job_id = None
+            return self._watch(self._submit())
+        return Recovered(result, finished.seconds or 0.0)
+
+    def _fetched(self, external_id: str, finished: Finished) -> object:
+        try:
+            return self._persist(lambda: self.connector.fetch(self._described(), external_id, finished))
+        except ServiceRejected as error:
+            raise _refused(error) from error
+
+    def _stop_if_asked(self, external_id: str) -> None:
+        if not self.job.cancelled:
+            return
+        if self.job.stop_reason in _OURS:
+            self._cancel(external_id)
+        raise Cancelled(f"job {self.job.job_id} was asked to stop")
+
+    def _cancel(self, external_id: str) -> None:
+        """Best effort, and a look whether it helped: the next job should not wait behind a dead one."""
+        if not self.connector.capabilities.cancels:
+            return
+        until = self.clock.monotonic() + _STOPPING.total_seconds()
+        try:
+            self.connector.cancel(external_id)
+            while isinstance(self.connector.check(external_id), Working):
+                if self.clock.monotonic() >= until:
+                    self.job.log("the service has not stopped it yet")
+                    return
+                self.clock.sleep(TICK)
+        except (ServiceUnavailable, ServiceRejected) as error:
+            self.job.log(f"the service could not be asked to stop it: {error}")
+
+    def _persist(self, call: Callable[[], T]) -> T:
+        """A service that is away for a moment costs a moment, not the attempt."""
+        while True:
+            try:
+                found = call()
+            except ServiceUnavailable as error:
+                self._bear(error)
+                self._wait(_PAUSE)
+            else:
+                self._unreached_since = None
+                return found
+
+    def _bear(self, error: ServiceUnavailable) -> None:
+        now = self.clock.monotonic()
+        if self._unreached_since is None:
+            self._unreached_since = now
+        if (away := now - self._unreached_since) >= self.watching.patience.total_seconds():
+            raise TryAgain(f"the service could not be reached for {away:.0f} seconds: {error}") from error
+
+    def _wait(self, duration: timedelta) -> None:
+        self.job.raise_if_cancelled()
+        self.clock.sleep(duration)
+
+    def _described(self) -> ServiceJob:
+        job = self.job
+        return ServiceJob(
+            job_id=job.job_id,
+            type=job.type,
+            payload=job.payload,
+            attempt=job.attempt,
+            model=job.model,
+            adapter=job.adapter,
+            variant=job.variant,
+            workspace=str(job.workspace),
+        )
+
+    def _mark(self, external_id: str, status: MarkStatus) -> None:
+        self.job.mark_service(external_id, status)
+
+    def _tell(self, working: Working) -> None:
+        if working.done is not None:
+            self.job.progress(working.done, working.note)
+
+    def _log(self, external_id: str, verdict: Verdict, reason: str, inactive: float = 0.0) -> None:
+        """One line that tells the whole decision (S3-19)."""
+        self.job.log(
+            f"health_check job_id={self.job.job_id} prompt_id={external_id} action={action(verdict)}"
+            f" reason={reason!r} inactive_s={inactive:.1f}"
+        )
+
+
+def _reason(verdict: Verdict) -> str:
+    match verdict:
+        case Finished():
+            return "its end was missed"
+        case Broken():
+            return f"service_error: {verdict.failure.error[:200]}"
+        case Unknown():
+            return NOT_FOUND
+        case Working():
+            return f"place {verdict.position}" if verdict.position else "running"
+        case _:
+            assert_never(verdict)
+
+
+def _refused(error: ServiceRejected) -> Exception:
+    return TryAgain(str(error)) if error.retry else UserError(str(error))
