@@ -1,0 +1,196 @@
+"""Files in a directory of this machine: `<directory>/<job id>/<name>`."""
+
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from herdsman.core.errors import ServiceUnavailable
+from herdsman.core.service import StoredFile
+from herdsman.results.limits import PIECE, Limits, Measured, described
+from herdsman.results.names import candidates, check_job, content_type, harmless, may_be_kept
+from herdsman.results.references import Web, kind_of, missing, not_ours
+
+_PARTS = ".parts"
+"""Where files grow. No job has this id, and it lies on the same disk as the files."""
+_STALE_S = 86_400.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LocalStore:
+    def __init__(self, directory: Path, limits: Limits, web: Web) -> None:
+        self._directory = directory
+        self._limits = limits
+        self._web = web
+
+    def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
+        check_job(job_id)
+        wanted = harmless(name)
+        what = described(job_id, wanted)
+        part = self._new_part(what)
+        try:
+            measured = self._written(part, what, content)
+            with self._kept(what):
+                path = self._placed(part, job_id, wanted, measured)
+        finally:
+            part.unlink(missing_ok=True)
+        return StoredFile(
+            name=path.name,
+            uri=path.as_uri(),
+            bytes=measured.bytes,
+            sha256=measured.sha256,
+            content_type=content_type(path.name),
+        )
+
+    def read(self, uri: str) -> Iterator[bytes]:
+        if kind_of(uri) == "http":
+            return self._web.read(uri)
+        return _pieces(self._inside(uri), 0, None)
+
+    def part(self, uri: str, first: int, length: int) -> Iterator[bytes]:
+        return _pieces(self._inside(uri), first, length)
+
+    def size(self, uri: str) -> int:
+        return self._inside(uri).stat().st_size
+
+    def find(self, job_id: str, name: str) -> str | None:
+        if not may_be_kept(job_id, name):
+            return None
+        path = self._directory / job_id / name
+        return path.as_uri() if path.is_file() and not path.is_symlink() else None
+
+    def drop(self, job_id: str) -> None:
+        home = self._directory / check_job(job_id)
+        with self._kept(f"the directory of job {job_id!r}"), suppress(FileNotFoundError):
+            shutil.rmtree(home)
+
+    def _new_part(self, what: str) -> Path:
+        parts = self._directory / _PARTS
+        with self._kept(what):
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            parts.mkdir(mode=0o700, exist_ok=True)
+            _remove_stale(parts)
+        return parts / secrets.token_hex(16)
+
+    def _written(self, part: Path, what: str, content: Iterable[bytes]) -> Measured:
+        """To the disk, and not only to its cache: the job is told to be done right after this."""
+        with self._kept(what):
+            file = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
+
+        def write(piece: bytes) -> None:
+            with self._kept(what):
+                _write_all(file.fileno(), piece)
+
+        with file:
+            measured = self._limits.measured(what, content, write)
+            with self._kept(what):
+                os.fsync(file.fileno())
+        return measured
+
+    def _placed(self, part: Path, job_id: str, wanted: str, measured: Measured) -> Path:
+        """Under the first name that is free. The same file once more is the file that is there."""
+        home = self._directory / job_id
+        for name in candidates(wanted):
+            path = home / name
+            if not os.path.lexists(path):
+                self._limits.check_job(described(job_id, name), measured.bytes, _kept_bytes(home))
+                home.mkdir(mode=0o700, exist_ok=True)
+                if _linked(part, path):
+                    return path
+            if _is(path, measured):
+                return path
+        raise AssertionError("the candidates end with an error")
+
+    def _inside(self, uri: str) -> Path:
+        """The file that a reference names; links in the way may not lead out of our directory."""
+        parts = urlsplit(uri)
+        if parts.scheme.lower() != "file" or parts.netloc not in ("", "localhost"):
+            raise not_ours(uri, str(self._directory))
+        named = unquote(parts.path)
+        if "\0" in named:
+            raise missing(uri)
+        path = Path(named).resolve()
+        if not path.is_relative_to(self._directory.resolve()):
+            raise not_ours(uri, str(self._directory))
+        if not path.is_file():
+            raise missing(uri)
+        return path
+
+    @contextmanager
+    def _kept(self, what: str) -> Generator[None]:
+        """Only around our own work: an error of whoever brings the content is not ours."""
+        try:
+            yield
+        except OSError as error:
+            full = error.errno in _FULL
+            remedy = "free space there" if full else "make it writable"
+            raise ServiceUnavailable(
+                f"{what} could not be kept in {self._directory}: {error.strerror or error};"
+                f" {remedy}, or set RESULT_STORE to another place"
+            ) from error
+
+
+def _write_all(handle: int, piece: bytes) -> None:
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+def _linked(part: Path, path: Path) -> bool:
+    """Never over a file that is there; False if one is by now."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
+            raise
+        part.rename(path)  # a file system without links; two writers of one name at once are not told apart
+    _sync_directory(path.parent)
+    return True
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _is(path: Path, measured: Measured) -> bool:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != measured.bytes:
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == measured.sha256
+
+
+def _kept_bytes(home: Path) -> int:
+    if not home.is_dir():
+        return 0
+    with os.scandir(home) as found:
+        return sum(each.stat(follow_symlinks=False).st_size for each in found)
+
+
+def _remove_stale(parts: Path) -> None:
+    """What processes left that were killed while they wrote."""
+    oldest = time.time() - _STALE_S
+    for part in parts.iterdir():
+        with suppress(FileNotFoundError):
+            if part.stat().st_mtime < oldest:
+                part.unlink()
+
+
+def _pieces(path: Path, first: int, length: int | None) -> Iterator[bytes]:
+    left = path.stat().st_size - first if length is None else length
+    with path.open("rb") as file:
+        file.seek(first)
+        while left > 0 and (piece := file.read(min(PIECE, left))):
+            left -= len(piece)
+            yield piece

@@ -1,0 +1,167 @@
+"""Files in a bucket of S3, or of a server that speaks like it: `<prefix>/<job id>/<name>`."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import IO, Any
+from urllib.parse import quote, unquote
+
+from obstore.store import S3Store as Bucket
+
+from herdsman.core.errors import InvalidSettings
+from herdsman.core.result_options import ResultOptions
+from herdsman.core.service import StoredFile
+from herdsman.results.limits import PIECE, Limits, Measured, described
+from herdsman.results.names import candidates, check_job, content_type, harmless, may_be_kept
+from herdsman.results.references import Web, kind_of, not_ours
+from herdsman.results.s3_faults import reached
+from herdsman.results.spool import spool, writing_to
+
+_SUM = "sha256"
+_PART = 8 * 1024 * 1024
+_AT_ONCE = 4
+_CONNECT = timedelta(seconds=5)
+_SILENCE = timedelta(minutes=2)
+"""A part on its way counts as silence too."""
+_WHOLE = timedelta(hours=1)
+_PATIENCE = timedelta(seconds=60)
+
+
+class S3Store:
+    def __init__(self, options: ResultOptions, limits: Limits, web: Web) -> None:
+        self._name, _, prefix = options.place.removeprefix("s3://").partition("/")
+        if not self._name:
+            raise InvalidSettings(
+                f"RESULT_STORE is {options.place!r}: it must be s3://BUCKET or s3://BUCKET/PREFIX"
+            )
+        self._root = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._place = f"s3://{self._name}/{self._root}".rstrip("/")
+        self._bucket = _opened(self._name, options)
+        self._limits = limits
+        self._web = web
+
+    def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
+        """By way of a temporary file: its sum and its name have to be known before it is sent."""
+        check_job(job_id)
+        wanted = harmless(name)
+        what = described(job_id, wanted)
+        with spool(what) as file:
+            measured = self._limits.measured(what, content, writing_to(file, what))
+            kept = self._placed(file, job_id, wanted, measured)
+        return StoredFile(
+            name=kept,
+            uri=self._uri(job_id, kept),
+            bytes=measured.bytes,
+            sha256=measured.sha256,
+            content_type=content_type(kept),
+        )
+
+    def read(self, uri: str) -> Iterator[bytes]:
+        if kind_of(uri) == "http":
+            return self._web.read(uri)
+        return self._pieces(uri, {})
+
+    def part(self, uri: str, first: int, length: int) -> Iterator[bytes]:
+        return self._pieces(uri, {"range": (first, first + length)}) if length else iter(())
+
+    def size(self, uri: str) -> int:
+        with self._reached(uri):
+            return self._bucket.head(self._key(uri))["size"]
+
+    def find(self, job_id: str, name: str) -> str | None:
+        if not may_be_kept(job_id, name):
+            return None
+        return None if self._sum_of(f"{self._root}{job_id}/{name}") is None else self._uri(job_id, name)
+
+    def drop(self, job_id: str) -> None:
+        with self._reached(f"{self._place}/{check_job(job_id)}"):
+            keys = [each["path"] for each in self._listed(job_id)]
+            if keys:
+                self._bucket.delete(keys)
+
+    def _placed(self, file: IO[bytes], job_id: str, wanted: str, measured: Measured) -> str:
+        """Under the first name that is free. The same file once more is the file that is there."""
+        for name in candidates(wanted):
+            key = f"{self._root}{job_id}/{name}"
+            there = self._sum_of(key)
+            if there is None:
+                self._send(file, job_id, name, measured)
+                return name
+            if there == measured.sha256:
+                return name
+        raise AssertionError("the candidates end with an error")
+
+    def _send(self, file: IO[bytes], job_id: str, name: str, measured: Measured) -> None:
+        what = described(job_id, name)
+        with self._reached(what):
+            kept = sum(each["size"] for each in self._listed(job_id))
+        self._limits.check_job(what, measured.bytes, kept)
+        file.seek(0)
+        with self._reached(what):
+            self._bucket.put(
+                f"{self._root}{job_id}/{name}",
+                file,
+                attributes={"Content-Type": content_type(name), _SUM: measured.sha256},
+                chunk_size=_PART,
+                max_concurrency=_AT_ONCE,
+            )
+
+    def _sum_of(self, key: str) -> str | None:
+        """None where there is nothing; a file that another program put there has no sum, and is no file of ours."""
+        with self._reached(key):
+            try:
+                found = self._bucket.get(key, options={"head": True})
+            except FileNotFoundError:
+                return None
+            return found.attributes.get(_SUM, "")
+
+    def _listed(self, job_id: str) -> Iterator[Any]:
+        for page in self._bucket.list(prefix=f"{self._root}{job_id}/"):  # pyright: ignore[reportUnknownMemberType]
+            yield from page
+
+    def _pieces(self, uri: str, options: Any) -> Iterator[bytes]:
+        """It is asked for now, so that what is missing is known before the first piece is wanted."""
+        key = self._key(uri)
+        with self._reached(uri):
+            return self._streamed(uri, self._bucket.get(key, options=options))
+
+    def _streamed(self, uri: str, found: Any) -> Iterator[bytes]:
+        with self._reached(uri):
+            for piece in found.stream(min_chunk_size=PIECE):
+                yield bytes(piece)
+
+    def _uri(self, job_id: str, name: str) -> str:
+        return f"s3://{self._name}/{quote(f'{self._root}{job_id}/{name}')}"
+
+    def _key(self, uri: str) -> str:
+        bucket, _, path = uri.partition("://")[2].partition("/")
+        key = unquote(path)
+        steps = key.split("/")
+        ours = kind_of(uri) == "s3" and bucket == self._name and key.startswith(self._root)
+        if not ours or any(step in ("", ".", "..") for step in steps):
+            raise not_ours(uri, self._place)
+        return key
+
+    def _reached(self, what: str) -> AbstractContextManager[None]:
+        return reached(self._place, what)
+
+
+def _opened(bucket: str, options: ResultOptions) -> Bucket:
+    endpoint = options.s3_endpoint
+    given: dict[str, Any] = {
+        "endpoint": endpoint,
+        "region": options.s3_region or ("us-east-1" if endpoint else None),
+        "access_key_id": options.s3_key_id,
+        "secret_access_key": options.s3_secret,
+    }
+    return Bucket(
+        bucket,
+        **{name: value for name, value in given.items() if value is not None},
+        client_options={
+            "allow_http": endpoint is not None and endpoint.startswith("http://"),
+            "connect_timeout": _CONNECT,
+            "read_timeout": _SILENCE,
+            "timeout": _WHOLE,
+        },
+        retry_config={"max_retries": 3, "retry_timeout": _PATIENCE},
+    )
