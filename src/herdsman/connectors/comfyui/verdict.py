@@ -1,0 +1,130 @@
+"""What ComfyUI's answers say about a job.
+
+    in the queue, running or waiting           Working
+    history: last message execution_error      Broken
+    history: last message ..._interrupted      Broken, cancelled
+    history: success, with what it must make   Finished
+    history: success without                   Broken: run again
+    neither                                    None here; `Unknown`, once everything was looked at
+
+The last message comes first: an error between two nodes leaves a history that calls itself a success.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, item, one_line
+from herdsman.connectors.comfyui.workflow import SAVERS, SOCKET_SAVER
+from herdsman.core.model import Failure
+from herdsman.core.retry import FailureClass
+from herdsman.core.service import Broken, Finished, Working
+
+LONGEST_ERROR = 2000
+OURS = "herdsman"
+"""Under this name our own facts travel with the prompt, and come back in queue and history."""
+
+
+def find_in_queue(queue: Mapping[str, object], external_id: str) -> Working | None:
+    running = [_id(entry) for entry in as_list(queue.get("queue_running"))]
+    if external_id in running:
+        return Working(position=0)
+    # They come as a heap: only the number says which is next.
+    pending = [_id(entry) for entry in sorted(as_list(queue.get("queue_pending")), key=_number)]
+    if external_id not in pending:
+        return None
+    before = [*running, *pending[: pending.index(external_id)]]
+    return Working(position=len(before), ahead=before[0] if before else None)
+
+
+def is_running(queue: Mapping[str, object], external_id: str) -> bool:
+    return external_id in [_id(entry) for entry in as_list(queue.get("queue_running"))]
+
+
+def find_in_history(history: Mapping[str, object], external_id: str) -> Mapping[str, object] | None:
+    return as_object(history.get(external_id)) or None
+
+
+def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finished | Broken:
+    """The history of a job that is over; `delivered` are nodes whose images came through the socket."""
+    messages = _messages(entry)
+    last, said = messages[-1] if messages else ("", as_object(None))
+    if last == "execution_interrupted":
+        return stopped("it was interrupted on the service")
+    if last == "execution_error" or as_object(entry.get("status")).get("status_str") == "error":
+        return Broken(failure=_node_failure(said))
+    return _success(entry, _seconds(messages), frozenset(delivered))
+
+
+def stopped(why: str) -> Broken:
+    return Broken(failure=Failure(kind=FailureClass.INTERRUPTED, error=why), cancelled=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    by_history: frozenset[str]
+    by_socket: frozenset[str]
+
+
+def _success(
+    entry: Mapping[str, object], seconds: float | None, delivered: frozenset[str]
+) -> Finished | Broken:
+    outputs = as_object(entry.get("outputs"))
+    need = _needed(entry)
+    missing = (need.by_history - set(outputs) - delivered) | (need.by_socket - delivered)
+    if not missing:
+        return Finished(outputs=outputs, seconds=seconds)
+    return Broken(failure=Failure(kind=FailureClass.INFRASTRUCTURE, error=_missing(missing, need)))
+
+
+def _missing(missing: frozenset[str], need: _Need) -> str:
+    named = ", ".join(sorted(missing))
+    if missing & need.by_socket:
+        return (
+            f"ComfyUI calls it a success, but images of node {named} came through a socket that was not open"
+            " all the time, and it keeps none of them; it has to run again (SaveImage would keep them)"
+        )
+    return f"ComfyUI calls it a success, but has no output of node {named}; it has to run again"
+
+
+def _needed(entry: Mapping[str, object]) -> _Need:
+    """By what was sent: the workflow, what we expected of it, and which outputs ComfyUI took."""
+    _, _, workflow, extra, taken = (item(entry.get("prompt"), at) for at in range(5))
+    ours = as_object(as_object(extra).get(OURS))
+    classes = {node: as_object(body).get("class_type") for node, body in as_object(workflow).items()}
+    by_socket = {node for node, each in classes.items() if each == SOCKET_SAVER}
+    expect = {str(node) for node in as_list(ours.get("expect"))}
+    saving = {node for node, each in classes.items() if each in SAVERS}
+    if taken is not None:
+        saving &= {str(node) for node in as_list(taken)}
+    wanted = expect or saving
+    return _Need(frozenset(wanted - by_socket), frozenset(wanted & by_socket))
+
+
+def _node_failure(said: Mapping[str, object]) -> Failure:
+    kind, message = str(said.get("exception_type") or "error"), str(said.get("exception_message") or "")
+    short = "OutOfMemory" in kind or "out of memory" in message.lower()
+    # Its traceback and its inputs are left out: they hold paths of the server and whole tensors.
+    text = f"node {said.get('node_id', '?')} ({said.get('node_type', 'unknown')}) failed: {kind}: {message}"
+    return Failure(
+        kind=FailureClass.OUT_OF_MEMORY if short else FailureClass.JOB_ERROR,
+        error=one_line(text, LONGEST_ERROR),
+    )
+
+
+def _seconds(messages: Sequence[tuple[str, Mapping[str, object]]]) -> float | None:
+    at = {name: as_number(said.get("timestamp")) for name, said in messages}
+    begun, over = at.get("execution_start"), at.get("execution_success")
+    return None if begun is None or over is None else max(over - begun, 0.0) / 1000
+
+
+def _messages(entry: Mapping[str, object]) -> list[tuple[str, Mapping[str, object]]]:
+    told = as_list(as_object(entry.get("status")).get("messages"))
+    return [(str(item(each, 0)), as_object(item(each, 1))) for each in told]
+
+
+def _id(entry: object) -> str:
+    return as_text(item(entry, 1)) or ""
+
+
+def _number(entry: object) -> float:
+    return as_number(item(entry, 0)) or 0.0

@@ -1,0 +1,241 @@
+"""Any service that takes a job by HTTP and tells later, or at once, what became of it."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from math import inf
+
+from herdsman.connectors.http import template
+from herdsman.connectors.http.callback import CallbackDoor
+from herdsman.connectors.http.fetching import Fetching
+from herdsman.connectors.http.looking import judge_call, look
+from herdsman.connectors.http.options import HttpOptions
+from herdsman.connectors.http.reading import ANSWER, stopped, verdict_of
+from herdsman.connectors.http.submitting import accepted, question_of, refused, values_of
+from herdsman.connectors.http.sync_call import SyncCall
+from herdsman.connectors.http.wire import Question, Wire
+from herdsman.connectors.registry import Around
+from herdsman.core.errors import (
+    HerdsmanError,
+    ServiceRejected,
+    ServiceUnavailable,
+    SubmissionUnknown,
+    TooLarge,
+)
+from herdsman.core.service import (
+    Broken,
+    Capabilities,
+    Ended,
+    Finished,
+    Fitness,
+    Heard,
+    ServiceJob,
+    Unknown,
+    Verdict,
+    Working,
+)
+
+_SHORT_LOOK_S = 1.5
+"""A look while listening may not take as long as one that was asked for."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The job at hand, as far as we have heard of it."""
+
+    external_id: str
+    look_at: float
+    last: Verdict
+
+
+class HttpConnector:
+    name = "http"
+
+    def __init__(self, options: HttpOptions, around: Around) -> None:
+        self._options = options
+        self._clock = around.clock
+        self._wire = Wire(options, around.clock)
+        self._fetching = Fetching(options, self._wire, around.results)
+        self._watch: _Watch | None = None
+        self._door: CallbackDoor | None = None
+        self._call: SyncCall | None = None
+        self._cancelled: str | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            listens=True,  # it asks at its own pace while it listens
+            recovers=self._options.status.url is not None,
+            cancels=self._options.cancel is not None,
+            chooses_id=self._options.id is None,
+        )
+
+    def submit(self, job: ServiceJob, external_id: str) -> str:
+        self._forget()
+        values = values_of(job, external_id)
+        if self._options.callback is not None:
+            self._door = CallbackDoor(self._options.callback)
+            values["callback_url"] = self._door.url
+        try:
+            given = self._hand_over(question_of(self._options, values), external_id)
+        except SubmissionUnknown:
+            self._follow(external_id)  # it may be there, and tell us so
+            raise
+        except HerdsmanError:
+            self._forget()
+            raise
+        self._follow(given)
+        return given
+
+    def attach(self, job: ServiceJob, external_id: str) -> None:  # noqa: ARG002  the id says enough
+        self._forget()
+        self._follow(external_id)
+
+    def listen(self, external_id: str, silence: timedelta) -> Heard | None:
+        if self._options.sync:
+            return self._hear_call(external_id, silence)
+        until = self._clock.monotonic() + silence.total_seconds()
+        while (heard := self._hear(external_id, until)) is None:
+            if self._clock.monotonic() >= until:
+                return None
+        return heard
+
+    def check(self, external_id: str) -> Verdict:
+        if self._options.sync:
+            return self._judge_call(external_id)
+        verdict = self._look(external_id, self._options.timeout_s)
+        if external_id == self._cancelled and isinstance(verdict, Unknown | Broken):
+            return stopped("it was asked to stop")
+        return verdict
+
+    def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> object:
+        values = {**values_of(job, external_id), "id": external_id}
+        return self._fetching.result(job.job_id, finished.outputs.get(ANSWER), values)
+
+    def cancel(self, external_id: str) -> None:
+        options = self._options.cancel
+        if options is None:
+            return
+        url = template.fill_url(options.url, {"id": external_id})
+        answer = self._wire.ask(Question(method=options.method, url=url, follow=False))
+        if answer.status in self._options.retry_status:
+            raise ServiceUnavailable(f"{answer.asked} answered {answer.status}: {answer.said()}")
+        if answer.status in {401, 403}:
+            raise refused(answer, self._options)
+        if answer.is_good:
+            self._cancelled = external_id
+
+    def fitness(self) -> Fitness:
+        """Without option health anything that answers is well."""
+        url = self._options.health or _front_door(self._options)
+        if url is None:
+            return Fitness()
+        try:
+            answer = self._wire.ask(Question(method="GET", url=url))
+        except HerdsmanError as error:
+            return Fitness(fault=str(error))
+        if self._options.health is not None and not answer.is_good:
+            return Fitness(fault=f"{answer.asked} answered {answer.status}: {answer.said()}")
+        return Fitness()
+
+    def close(self) -> None:
+        self._forget()
+        self._wire.close()
+
+    def _hand_over(self, question: Question, external_id: str) -> str:
+        if not self._options.sync:
+            return accepted(self._wire.ask(question), self._options, external_id)
+        patient = replace(question, timeout_s=self._options.sync_timeout_s)
+        self._call = SyncCall(external_id, self._wire.ask, patient)
+        self._call.begin(timedelta(seconds=self._options.timeout_s))
+        return external_id
+
+    def _follow(self, external_id: str) -> None:
+        polls = self._options.status.url is not None
+        self._watch = _Watch(external_id, self._clock.monotonic() if polls else inf, Working())
+
+    def _forget(self) -> None:
+        self._watch = self._cancelled = None
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+        if self._call is not None:
+            self._call.cut()
+            self._call = None
+
+    def _hear(self, external_id: str, until: float) -> Heard | None:
+        """What was posted to us, or what a look shows, whichever comes first."""
+        watch = self._watch
+        if watch is None or watch.external_id != external_id:
+            self._clock.sleep(self._until(until))
+            return None
+        if watch.look_at == inf and not isinstance(watch.last, Working):
+            return Ended()  # a look has taken the news before we could hear them
+        posted = self._wait(self._until(min(until, watch.look_at)))
+        if posted is not None:
+            return self._take_news(posted)
+        return self._glance(watch) if self._clock.monotonic() >= watch.look_at else None
+
+    def _until(self, instant: float) -> timedelta:
+        return timedelta(seconds=max(0.0, instant - self._clock.monotonic()))
+
+    def _wait(self, pause: timedelta) -> object | None:
+        if self._door is not None:
+            return self._door.wait(pause)
+        self._clock.sleep(pause)
+        return None
+
+    def _take_news(self, posted: object) -> Heard | None:
+        assert self._watch is not None
+        try:
+            verdict = verdict_of(posted, self._options.status)
+        except ServiceUnavailable:
+            return None
+        if isinstance(self._watch.last, Working):
+            self._watch.last = verdict  # what comes after the end changes nothing
+        return verdict if isinstance(verdict, Working) else Ended()
+
+    def _glance(self, watch: _Watch) -> Heard | None:
+        """News, if there are any. That nobody knows the job is none: a young one may be missed."""
+        try:
+            seen = self._look(watch.external_id, min(_SHORT_LOOK_S, self._options.timeout_s))
+        except (ServiceUnavailable, ServiceRejected, TooLarge):
+            seen = None
+        pace = max(self._options.status.interval_s, self._wire.waits_s())
+        watch.look_at = self._clock.monotonic() + pace
+        if isinstance(seen, Finished | Broken):
+            return Ended()
+        news = seen if isinstance(seen, Working) and seen != watch.last else None
+        watch.last = news or watch.last
+        return news
+
+    def _look(self, external_id: str, timeout_s: float) -> Verdict:
+        if self._options.status.url is None:
+            return self._recall(external_id)
+        return look(self._wire, self._options, external_id, timeout_s)
+
+    def _recall(self, external_id: str) -> Verdict:
+        """Where the service only calls back, we know what it said, and it cannot be asked."""
+        if self._watch is None or self._watch.external_id != external_id:
+            return Unknown("nobody here waits for a call about it")
+        while self._door is not None and (posted := self._door.wait(timedelta(0))) is not None:
+            self._take_news(posted)
+        return self._watch.last
+
+    def _hear_call(self, external_id: str, silence: timedelta) -> Heard | None:
+        if self._call is None or self._call.external_id != external_id:
+            self._clock.sleep(silence)
+            return None
+        return Ended() if self._call.wait(silence) else None
+
+    def _judge_call(self, external_id: str) -> Verdict:
+        if self._call is None or self._call.external_id != external_id:
+            return Unknown("no call for it is under way here")
+        outcome = self._call.outcome
+        return Working() if outcome is None else judge_call(outcome, self._options)
+
+
+def _front_door(options: HttpOptions) -> str | None:
+    """Where the service lives, if the operator wrote that down."""
+    scheme, _, rest = options.submit.url.partition("://")
+    host = rest.partition("/")[0]
+    return None if not host or "{" in host else f"{scheme}://{host}/"

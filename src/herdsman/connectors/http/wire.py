@@ -1,0 +1,190 @@
+"""Asks the service, within limits of time and size; what went wrong on the way is told by one of our errors."""
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from herdsman.connectors.http.options import HttpOptions
+from herdsman.core.errors import Forbidden, ServiceRejected, ServiceUnavailable, TooLarge
+from herdsman.ports import Clock
+from herdsman.web import Gate, guarded_client
+
+MOST_RETRY_AFTER_S = 60.0
+_MEGABYTE = 1024 * 1024
+_NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_WRONG_ADDRESS = (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    asked: str
+    """Which request it answers, for a person."""
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_good(self) -> bool:
+        return 200 <= self.status < 300
+
+    def document(self) -> object:
+        """Its JSON; `ValueError` where it is none."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            kind = self.headers.get("content-type", "no type")
+            raise ValueError(f"{self.asked} answered {kind}, not JSON: {self.said()}") from error
+
+    def said(self) -> str:
+        """The beginning of it, on one line."""
+        return " ".join(self.body[:1200].decode("utf-8", "replace").split())[:300] or "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    content: bytes | None = None
+    unclear: type[ServiceUnavailable] = ServiceUnavailable
+    """What to raise when it may have arrived."""
+    timeout_s: float | None = None
+    follow: bool = True
+    """Whether a redirect is followed: one of a submission would arrive without its body."""
+    trace: Callable[[str, Mapping[str, Any]], None] | None = None
+
+
+class Wire:
+    """One client for all requests. Keys go to the operator's own hosts only, and nowhere else."""
+
+    def __init__(self, options: HttpOptions, clock: Clock) -> None:
+        self._options = options
+        self._clock = clock
+        own = options.own_hosts()
+        self._own = Gate(own)
+        self._allow = (*own, *options.allow_hosts)
+        Gate(self._allow)  # so that a host which is none is known at the start
+        self._tls = httpx.create_ssl_context()
+        self._client: httpx.Client | None = None
+        self._not_before = 0.0
+
+    def close(self) -> None:
+        """It opens again by itself."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def waits_s(self) -> float:
+        """How long the service still wants to be left alone."""
+        return max(0.0, self._not_before - self._clock.monotonic())
+
+    def ask(self, question: Question) -> Answer:
+        """`ServiceUnavailable` when there is no answer, `ServiceRejected` when it must not be asked there."""
+        if (wait := self.waits_s()) > 0:
+            raise ServiceUnavailable(f"the service asked to be left alone for {wait:.0f} more seconds")
+        with self._sent(question) as response:
+            body = b"".join(self._limited(response, question))
+            answer = Answer(
+                asked=_asked(question), status=response.status_code, headers=dict(response.headers), body=body
+            )
+        self._heed(answer)
+        return answer
+
+    @contextmanager
+    def download(self, url: str) -> Generator[Iterator[bytes]]:
+        """A file, piece by piece; its size is limited by who keeps it."""
+        question = Question(method="GET", url=url)
+        with self._sent(question) as response:
+            if response.status_code in self._options.retry_status:
+                raise ServiceUnavailable(
+                    f"{_asked(question)} answered {response.status_code}; it is asked again"
+                )
+            if not response.is_success:
+                raise ServiceRejected(
+                    f"{_asked(question)} answered {response.status_code}: no file", retry=True
+                )
+            yield response.iter_bytes()
+
+    @contextmanager
+    def _sent(self, question: Question) -> Generator[httpx.Response]:
+        try:
+            client = self._opened()
+            request = self._request(client, question)
+            response = client.send(request, stream=True, follow_redirects=question.follow)
+            try:
+                yield response
+            finally:
+                response.close()
+        except Forbidden as error:
+            raise ServiceRejected(str(error)) from error
+        except _WRONG_ADDRESS as error:
+            raise ServiceRejected(f"{_asked(question)} cannot be sent: {error}") from error
+        except _NOTHING_SENT as error:
+            raise ServiceUnavailable(f"{_asked(question)} found nobody: {_why(error)}") from error
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise question.unclear(f"{_asked(question)} was not answered: {_why(error)}") from error
+
+    def _opened(self) -> httpx.Client:
+        if self._client is None:
+            self._client = guarded_client(self._allow, timeout=self._options.timeout_s, tls=self._tls)
+        return self._client
+
+    def _request(self, client: httpx.Client, question: Question) -> httpx.Request:
+        url = httpx.URL(question.url)
+        headers = {**self._keys(url), **question.headers}
+        timeout = question.timeout_s or self._options.timeout_s
+        limits = httpx.Timeout(timeout, connect=min(timeout, self._options.timeout_s))
+        return client.build_request(
+            question.method,
+            url,
+            headers={key: _header(key, value) for key, value in headers.items()},
+            content=question.content,
+            timeout=limits,
+            extensions={} if question.trace is None else {"trace": question.trace},
+        )
+
+    def _keys(self, url: httpx.URL) -> dict[str, str]:
+        port = url.port or (443 if url.scheme == "https" else 80)
+        if not self._own.allows(url.host, port):
+            return {}
+        return {key: value.get_secret_value() for key, value in self._options.headers.items()}
+
+    def _limited(self, response: httpx.Response, question: Question) -> Iterator[bytes]:
+        """A drop now and then is no answer: the whole of it has a time."""
+        limit = self._options.max_answer_mb * _MEGABYTE
+        until = time.monotonic() + (question.timeout_s or self._options.timeout_s)
+        size = 0
+        for part in response.iter_bytes():
+            size += len(part)
+            if size > limit:
+                raise TooLarge(
+                    f"{_asked(question)} answered with more than {limit} bytes; see option max_answer_mb"
+                )
+            if time.monotonic() > until:
+                raise question.unclear(f"{_asked(question)} answered too slowly")
+            yield part
+
+    def _heed(self, answer: Answer) -> None:
+        said = answer.headers.get("retry-after", "")
+        if answer.status in self._options.retry_status and said.isdecimal():
+            self._not_before = self._clock.monotonic() + min(float(said), MOST_RETRY_AFTER_S)
+
+
+def _header(name: str, value: str) -> str:
+    if not value.isascii() or not value.isprintable():
+        raise ServiceRejected(f"the header {name} would hold a character that no header may hold")
+    return value
+
+
+def _asked(question: Question) -> str:
+    """Without the query, which may hold a key."""
+    return f"{question.method} {question.url.partition('?')[0][:200]}"
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__

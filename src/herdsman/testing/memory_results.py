@@ -1,0 +1,60 @@
+"""A result store in memory, for tests: what a connector put there is still here to be looked at."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from mimetypes import guess_type
+from pathlib import PurePosixPath
+
+from herdsman.core.errors import NotFound, TooLarge
+from herdsman.core.service import StoredFile
+
+
+@dataclass(kw_only=True)
+class MemoryResults:
+    """Keeps `herdsman.ports.ResultStore`'s word. A file is read by the address that `put` gave it."""
+
+    limit: int = 64 * 1024 * 1024
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+    def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
+        own = PurePosixPath(name.replace("\\", "/")).name or "file"
+        whole = bytearray()
+        for part in content:
+            whole += part
+            if len(whole) > self.limit:
+                raise TooLarge(f"the file {own} has more than {self.limit} bytes")
+        kept = self._free_name(job_id, own, bytes(whole))
+        self.files[_uri(job_id, kept)] = bytes(whole)
+        return StoredFile(
+            name=kept,
+            uri=_uri(job_id, kept),
+            bytes=len(whole),
+            sha256=hashlib.sha256(whole).hexdigest(),
+            content_type=guess_type(kept)[0] or "application/octet-stream",
+        )
+
+    def read(self, uri: str) -> Iterator[bytes]:
+        if uri not in self.files:
+            raise NotFound(f"there is no file {uri}")
+        return iter([self.files[uri]])
+
+    def find(self, job_id: str, name: str) -> str | None:
+        return _uri(job_id, name) if _uri(job_id, name) in self.files else None
+
+    def drop(self, job_id: str) -> None:
+        for uri in [each for each in self.files if each.startswith(_uri(job_id, ""))]:
+            del self.files[uri]
+
+    def _free_name(self, job_id: str, name: str, content: bytes) -> str:
+        path = PurePosixPath(name)
+        for number in count(1):
+            tried = name if number == 1 else f"{path.stem}-{number}{path.suffix}"
+            if self.files.get(_uri(job_id, tried), content) == content:
+                return tried
+        raise AssertionError("a count has no end")
+
+
+def _uri(job_id: str, name: str) -> str:
+    return f"memory://{job_id}/{name}"
