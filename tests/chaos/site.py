@@ -94,7 +94,7 @@ class Site:
     def kill_api(self) -> None:
         self.pack.kill("api")
 
-    def work(self, kind: str, url: str | None = None) -> str:
+    def work(self, kind: str, url: str | None = None, **more: str) -> str:
         """Starts one that runs jobs of this type alone; its name."""
         name = f"{kind}-{next(self._names)}"
         own = {
@@ -102,6 +102,7 @@ class Site:
             "API_TOKEN": (self.directory / "admin-token").read_text().strip(),
             "WORKER_MODULES": "tests.chaos.kill_handlers",
             LANE: kind,
+            **more,
         }
         self.pack.start(name, command, ["worker"], self._environment(own), self.directory / f"{name}.log")
         return name

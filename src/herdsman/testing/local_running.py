@@ -4,15 +4,17 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
 
 from herdsman.core.model import Claim, ClaimKey, Failure
 from herdsman.core.retry import FailureClass
+from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.work import Done, Ending, Exchange, Failed, GivenBack, LogLines, Progress, Pulse
 from herdsman.testing.queue import MemoryQueue
-from herdsman.worker.context import Cancelled, JobContext
+from herdsman.worker.context import Cancelled, JobContext, Recovered
 from herdsman.worker.failures import kind, text
 
 Handler = Callable[[Any], object]
@@ -50,6 +52,8 @@ def _context(queue: MemoryQueue, claim: Claim, places: ExitStack) -> JobContext:
         type=claim.type,
         payload=claim.payload,
         attempt=claim.attempt,
+        token=claim.key.token,
+        service_job_id=claim.service_job_id,
         model=claim.model,
         deadline=None if seconds is None else time.monotonic() + seconds,
         place=place,
@@ -83,6 +87,8 @@ def _ending(queue: MemoryQueue, key: ClaimKey, result: object) -> Ending:
             return Failed(key, Failure(kind=known, error=text(result)))
         case Failure():
             return Failed(key, result)
+        case Recovered():
+            return Done(key, result.result, timedelta(seconds=result.seconds))
         case _:
             return Done(key, result)
 
@@ -94,6 +100,7 @@ class _Line:
         self._queue = queue
         self._key = key
         self._lines = 0
+        self._stop: str | None = None
 
     def tell(self, job_id: str, word: Mapping[str, Any]) -> None:  # noqa: ARG002  there is only one job
         logs: dict[ClaimKey, LogLines] = {}
@@ -107,10 +114,22 @@ class _Line:
         self._queue.beat(Pulse(keys=(self._key,), logs=logs, progress=progress))
 
     def ask(self, job_id: str, word: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        if "service" in word:
+            mark = ServiceMark(
+                external_id=word["service"]["id"], status=MarkStatus(word["service"]["status"])
+            )
+            return self._queue.mark_service(self._key, mark)
         if word["checkpoint"] == "get":
             return self._queue.get_checkpoint(self._key)
         return self._queue.put_checkpoint(self._key, word["value"])
 
     def cancelled(self, job_id: str) -> bool:  # noqa: ARG002
         orders = self._queue.beat(Pulse(keys=(self._key,)))
-        return self._key in orders.cancel or self._key in orders.lost
+        self._stop = next(
+            (why for why, keys in (("CANCELLED", orders.cancel), ("LOST", orders.lost)) if self._key in keys),
+            None,
+        )
+        return self._stop is not None
+
+    def why_stopped(self, job_id: str) -> str | None:  # noqa: ARG002
+        return self._stop

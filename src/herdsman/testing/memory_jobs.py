@@ -14,6 +14,7 @@ from herdsman.core.model import Claim, ClaimKey, Failure, JobId, JobPolicy, NewJ
 from herdsman.core.order import place
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass, Tally
+from herdsman.core.service import ServiceMark
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask, Progress
 from herdsman.ports import Clock
@@ -39,6 +40,10 @@ class MemoryJob:
     failure: Failure | None = None
     progress: Progress | None = None
     checkpoint: Any = None
+    service_job_id: str | None = None
+    marks: list[ServiceMark] = field(default_factory=list[ServiceMark])
+    """All that was said of its place on a service, by any claim."""
+    saved: timedelta | None = None
     logs: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     """The lines of each attempt, by its token."""
 
@@ -140,11 +145,17 @@ class MemoryJobs:
         self._sort_in(job)
         return job.state
 
-    def complete(self, job: MemoryJob, result: object) -> JobState:
+    def mark(self, job: MemoryJob, mark: ServiceMark) -> None:
+        job.service_job_id = mark.external_id
+        job.marks.append(mark)
+        self.changed.notify_all()
+
+    def complete(self, job: MemoryJob, result: object, saved: timedelta | None = None) -> JobState:
         if job.cancel_requested:
             too_late = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
             return self.end(job, too_late)
-        job.state, job.reason, job.result = JobState.DONE, Reason.COMPLETED, result
+        job.state, job.result, job.saved = JobState.DONE, result, saved
+        job.reason = Reason.COMPLETED if saved is None else Reason.RECOVERED
         job.worker_id = job.expires_at = None
         self._sort_in(job)
         return job.state
@@ -212,6 +223,6 @@ def claim_of(job: MemoryJob) -> Claim:
         attempt=job.tally.attempts,
         timeout=job.new.timeout,
         expires_at=job.expires_at,
-        service_job_id=None,
+        service_job_id=job.service_job_id,
         model=job.new.model,
     )

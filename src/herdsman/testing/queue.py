@@ -9,6 +9,8 @@ from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import Claim, ClaimKey, Failure, WorkerId
 from herdsman.core.retry import FailureClass
+from herdsman.core.saved import check_saved
+from herdsman.core.service import ServiceMark
 from herdsman.core.states import JobState
 from herdsman.core.work import (
     MOST_AT_ONCE,
@@ -113,14 +115,20 @@ class MemoryQueue:
     def get_checkpoint(self, key: ClaimKey) -> object:
         self._enter("get_checkpoint")
         with self.jobs.changed:
-            return self._answer("get_checkpoint", self._must_hold(key).checkpoint)
+            return self._answer("get_checkpoint", self._must_hold(key, "checkpoint").checkpoint)
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None:
         self._enter("put_checkpoint")
         encode(value, what="checkpoint", limit=self.jobs.policy.max_result_bytes)
         with self.jobs.changed:
-            self._must_hold(key).checkpoint = value
+            self._must_hold(key, "checkpoint").checkpoint = value
         self._answer("put_checkpoint", None)
+
+    def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
+        self._enter("mark_service")
+        with self.jobs.changed:
+            self.jobs.mark(self._must_hold(key, "mark"), mark)
+        self._answer("mark_service", None)
 
     def leave(self) -> None:
         self._enter("leave")
@@ -158,12 +166,13 @@ class MemoryQueue:
         if job is None:
             return self._told_before(ending)
         match ending:
-            case Done(key, result):
+            case Done(key, result, saved):
                 try:
+                    check_saved(saved)
                     encode(result, what="result", limit=self.jobs.policy.max_result_bytes)
                 except InvalidRequest as error:
                     return Told(key=key, refused=str(error))
-                return Told(key=key, state=self.jobs.complete(job, result))
+                return Told(key=key, state=self.jobs.complete(job, result, saved))
             case Failed(key, failure):
                 return Told(key=key, state=self.jobs.end(job, failure))
             case GivenBack(key, why):
@@ -190,10 +199,10 @@ class MemoryQueue:
             return None
         return job if job.token == key.token else None
 
-    def _must_hold(self, key: ClaimKey) -> MemoryJob:
+    def _must_hold(self, key: ClaimKey, what: str) -> MemoryJob:
         job = self._held(key)
         if job is None:
-            raise StaleWrite(_stale(key, "checkpoint"))
+            raise StaleWrite(_stale(key, what))
         return job
 
     def _enter(self, word: str) -> None:

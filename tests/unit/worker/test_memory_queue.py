@@ -6,7 +6,9 @@ import pytest
 
 from herdsman.core.errors import StaleWrite
 from herdsman.core.model import Claim, Failure, JobId, NewJob, WorkerId
+from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
+from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask, Done, Failed, GivenBack, Load, LogLines, Progress, Pulse
 from herdsman.testing.memory_jobs import MemoryJobs
@@ -148,3 +150,19 @@ def test_a_claim_names_the_model_of_its_job_and_an_ask_what_is_loaded() -> None:
     place.jobs.submit(NewJob(type="demo", model="org/a"))
     assert [each.model for each in place.ann.claim(Ask(begin=True, models=("org/a",)))] == ["org/a"]
     assert place.ann.models == ("org/a",)
+
+
+def test_s3_04_where_a_job_is_on_a_service_is_told_to_its_next_claim_until_it_is_done() -> None:
+    place = Place()
+    first = place.claimed()
+    mark = ServiceMark(external_id="p-1", status=MarkStatus.SUBMITTED)
+    place.ann.mark_service(first.key, mark)
+    place.ann.finish([GivenBack(first.key, "drained")])
+    second = place.bob.claim(ANY)[0]
+    assert (first.service_job_id, second.service_job_id) == (None, "p-1")
+    with pytest.raises(StaleWrite):
+        place.ann.mark_service(first.key, mark)
+    told = place.bob.finish([Done(second.key, "found", timedelta(seconds=9))]).told[0]
+    job = place.jobs.job(second.key.job_id)
+    assert (told.state, job.reason, job.saved) == (JobState.DONE, Reason.RECOVERED, timedelta(seconds=9))
+    assert (job.service_job_id, job.marks) == (None, [mark])

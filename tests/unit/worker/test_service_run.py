@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.errors import ServiceRejected, SubmissionUnknown
+from herdsman.core.errors import ServiceRejected, SubmissionUnknown, TooLarge
 from herdsman.core.model import ClaimKey, Failure, JobId
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Capabilities, Ended, Unknown, Working
@@ -226,3 +226,13 @@ def test_a_stall_is_told_with_the_place_in_the_queue() -> None:
     assert "waits at place 3" in (stall.look(Working(position=3), 15) or "")
     stall.moved(15)
     assert stall.look(Working(position=3), 16) is None
+
+
+def test_a_service_that_tells_no_more_than_that_it_works_is_left_to_the_timeout_of_the_job() -> None:
+    stall = Stall(limit=timedelta(seconds=10), began=0)
+    assert [stall.look(Working(), second) for second in (5, 20, 90)] == [None, None, None]
+
+
+def test_a_result_that_is_too_large_is_the_job_s_own_fault() -> None:
+    with pytest.raises(UserError, match="RESULT_MAX_FILE_MB"):
+        attempt([Ended()], [DONE], fetches=[TooLarge("a.png is over RESULT_MAX_FILE_MB")]).run()

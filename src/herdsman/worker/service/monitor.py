@@ -18,6 +18,8 @@ class Watching:
     """How long a service may be away before the attempt is over."""
     stall: timedelta = timedelta(seconds=900)
     """How long a job may stand still there while the service says that it works on it."""
+    settle: timedelta = timedelta(seconds=10)
+    """How long a job whose submission got no answer may take to show up there."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +69,9 @@ class Stall:
         self._moved_at = now
 
     def look(self, seen: Working, now: float) -> str | None:
-        """Why it is given up; None while something moves."""
+        """Why it is given up; None while something moves, or where the service says nothing that could."""
+        if seen.position is None and seen.done is None:
+            return None
         if seen != self._seen:
             self._seen, self._moved_at = seen, now
         still = now - self._moved_at

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar, assert_never
 
-from herdsman.core.errors import ServiceRejected, ServiceUnavailable, SubmissionUnknown
+from herdsman.core.errors import InvalidRequest, ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.core.model import ClaimKey, JobId
 from herdsman.core.service import (
     Broken,
@@ -28,8 +28,6 @@ T = TypeVar("T")
 
 TICK = timedelta(milliseconds=200)
 _PAUSE = timedelta(milliseconds=500)
-_SETTLE = timedelta(seconds=10)
-"""How long a job whose submission got no answer may take to show up there."""
 _STOPPING = timedelta(seconds=5)
 NOT_FOUND = "service_job_not_found"
 _OURS = (Stop.CANCELLED.name, Stop.TIMEOUT.name, Stop.STALLED.name)
@@ -50,6 +48,8 @@ class ServiceRun:
         try:
             external_id, found = self._begin()
             return self._watch(external_id) if found is None else self._adopt(external_id, found)
+        except InvalidRequest as error:  # what it made, or says, is larger than may be kept
+            raise UserError(str(error)) from error
         finally:
             self.connector.close()
 
@@ -94,7 +94,7 @@ class ServiceRun:
 
     def _look_for(self, external_id: str, why: str) -> None:
         """It may be there all the same: sent again, it would run twice."""
-        until = self.clock.monotonic() + _SETTLE.total_seconds()
+        until = self.clock.monotonic() + self.watching.settle.total_seconds()
         while isinstance(self._persist(lambda: self.connector.check(external_id)), Unknown):
             if self.clock.monotonic() >= until:
                 raise TryAgain(f"return_to_queue: the submission failed: {why}")

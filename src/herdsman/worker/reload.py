@@ -1,0 +1,214 @@
+"""Handlers that are loaded again when their source files change: for who writes them, not for production."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from herdsman.core.work import Load
+from herdsman.worker.registry import Sources
+from herdsman.worker.warm import Warm
+
+Stamps = Mapping[str, tuple[int, int]]
+"""Of each file when it was changed, and its size."""
+
+MOST_FILES = 2_000
+MOST_DIRECTORIES = 500
+LONGEST_CHECK_S = 300.0
+QUICK = timedelta(milliseconds=500)
+"""How long one call waits for a job here: nobody likes to wait for a file that was just saved."""
+_LOOK_S = 0.3
+_PATIENCE_S = 10.0
+_SHARE = 20
+"""At most this fraction of the time goes into looking at files."""
+_PASSED_OVER = ("__pycache__", "node_modules", "site-packages", "venv")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a try to import the handlers."""
+
+    files: tuple[str, ...] = ()
+    """Where they come from."""
+    error: str | None = None
+
+
+class Check(Protocol):
+    """A try to import the handlers, apart from the process that runs jobs."""
+
+    def verdict(self) -> Verdict | None:
+        """None while it goes on. It does not wait."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Reloading(Warm):
+    """New handlers are tried aside first. Those that cannot be imported are told, and the old ones go on."""
+
+    try_out: Callable[[], Check]
+    stamps: Callable[[Sequence[str]], Stamps]
+    """Of these files and of those in the directory of the handlers."""
+    _files: tuple[str, ...] = ()
+    _seen: Stamps = field(default_factory=dict[str, tuple[int, int]])
+    _check: Check | None = None
+    _fresh: bool = False
+    """Newer handlers can be had than those of the process."""
+    _first: bool = True
+    _spoiled: bool = False
+    """No process can be had with these handlers: the next change is waited for."""
+    _look_at: float = 0.0
+    _patient_until: float = 0.0
+
+    def is_behind(self, order: Load | None) -> bool:
+        """So the job at hand is the last with the old handlers."""
+        self._look()
+        return self._fresh or self._undecided() or super().is_behind(order)
+
+    def follow(self, order: Load | None) -> None:
+        self._look()
+        if super().is_behind(order):
+            super().follow(order)
+        elif self._fresh:
+            self._replace()
+
+    def get_ready(self, wait: timedelta) -> bool:
+        if self._spoiled or self._undecided():
+            self.clock.sleep(wait)
+            return False
+        was_ready = self.ready
+        if super().get_ready(wait) and not was_ready:
+            self.say(f"handlers are loaded: {', '.join(sorted(self.specs))}")
+        return self.ready
+
+    def close(self) -> None:
+        """A try that goes on is made again, should this not be the end."""
+        if self._check is not None:
+            self._check.close()
+            self._check, self._seen = None, {}
+        super().close()
+
+    def _undecided(self) -> bool:
+        """Who has just saved a file wants the next job to run it: that waits a moment for the verdict."""
+        return self._check is not None and not self._first and self.clock.monotonic() < self._patient_until
+
+    def _replace(self) -> None:
+        self.say("the handlers have changed: their process is replaced")
+        self.close()
+        self._fresh, self._spoiled, self._failed, self._broken = False, False, 0, None
+
+    def _has_failed(self, why: str) -> None:
+        """Whoever wrote the mistake is about to mend it: that ends no worker."""
+        super()._has_failed(why)
+        if self.fault is not None:
+            self.say(f"{self.fault}; it is tried again when a file changes")
+            self.fault, self._spoiled = None, True
+
+    def _look(self) -> None:
+        if self._check is not None:
+            self._judge(self._check)
+            return
+        began = self.clock.monotonic()
+        if began < self._look_at:
+            return
+        now = self.stamps(self._files)
+        self._look_at = self.clock.monotonic() + max(_LOOK_S, _SHARE * (self.clock.monotonic() - began))
+        if now != self._seen:
+            # What was good a moment ago is not taken any more: the newer must prove itself.
+            self._seen, self._check, self._fresh = now, self.try_out(), False
+            self._patient_until = self.clock.monotonic() + _PATIENCE_S
+
+    def _judge(self, check: Check) -> None:
+        found = check.verdict()
+        if found is None:
+            return
+        check.close()
+        self._check = None
+        if found.error is None:
+            self._learn(found.files)
+            # The very first try only tells where the handlers come from: the process is started with the same.
+            self._fresh = not self._first or self._spoiled
+        elif not self._first:
+            kept = "no jobs are run" if self.child is None else "the old ones go on"
+            self.say(f"the handlers cannot be loaded, {kept} until that is mended:\n{found.error}")
+        self._first = False
+
+    def _learn(self, files: tuple[str, ...]) -> None:
+        """What is watched from now on was not seen before, and is no change."""
+        known, self._files = self._seen, files
+        now = self.stamps(files)
+        self._seen = {file: known.get(file, stamp) for file, stamp in now.items()}
+
+
+class SourceCheck:
+    """Imports the handlers in a process of its own, which prepares nothing and runs no job."""
+
+    def __init__(self, sources: Sources, environment: Mapping[str, str]) -> None:
+        self._place = TemporaryDirectory(prefix="herdsman-check-")
+        self._said = Path(self._place.name) / "verdict"
+        words = [str(os.getpid()), json.dumps(asdict(sources)), str(self._said), str(LONGEST_CHECK_S)]
+        self._process = subprocess.Popen(  # noqa: S603  our own module, with no word from a job
+            [sys.executable, "-P", "-m", "herdsman.worker.reload_check", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(environment),
+            process_group=0,
+        )
+
+    def verdict(self) -> Verdict | None:
+        if (status := self._process.poll()) is None:
+            return None
+        if not self._said.exists():
+            return Verdict(error=f"the process that tried to import them ended with status {status}")
+        given = json.loads(self._said.read_text(encoding="utf-8"))
+        return Verdict(files=tuple(given["files"]), error=given["error"])
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        self._place.cleanup()
+
+
+def unwritten(environment: Mapping[str, str]) -> dict[str, str]:
+    """Compiled files are known by the second they were made in: two changes within one would look like one."""
+    return {**environment, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def stamps_in(directory: Path) -> Callable[[Sequence[str]], Stamps]:
+    """Looks at all Python files below the directory, as far as they can be counted, and at those that are named."""
+
+    def look(files: Sequence[str]) -> Stamps:
+        every = {str(each): each for each in (*_below(directory), *map(Path, files))}
+        found = {name: _stamp(each) for name, each in sorted(every.items())}
+        return {name: stamp for name, stamp in found.items() if stamp is not None}
+
+    return look
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    found = 0
+    for number, (place, places, names) in enumerate(os.walk(directory)):
+        places[:] = sorted(each for each in places if not each.startswith(".") and each not in _PASSED_OVER)
+        for name in sorted(names):
+            if name.endswith(".py"):
+                found += 1
+                yield Path(place, name)
+        if number >= MOST_DIRECTORIES or found >= MOST_FILES:
+            return
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        seen = file.stat()
+    except OSError:  # it was just removed, or an editor puts another in its place
+        return None
+    return seen.st_mtime_ns, seen.st_size
