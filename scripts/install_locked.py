@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 INSTALLED = VENV / "requirements.txt"
 # Ray and Kubernetes are heavy, and nothing here needs them yet.
-EXTRAS = ("worker", "server", "postgres", "mariadb", "redis", "runpod", "otel", "sim")
+EXTRAS = ("worker", "server", "postgres", "mariadb", "redis", "runpod", "s3", "otel", "sim")
 NOT_LOCKED = frozenset({"herdsman", "pip", "setuptools", "uv"})
 
 

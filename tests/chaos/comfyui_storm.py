@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from herdsman.control.commands import claim_for, finish_jobs, mark_service, stage_due_jobs, submit_job
 from herdsman.control.services import Services
@@ -45,7 +45,7 @@ class Plan:
     fault: Fault
     at: str | None
     times: int
-    details: Mapping[str, object]
+    details: Mapping[str, Any]
 
     def __str__(self) -> str:
         return f"{self.fault}@{self.at} x{self.times}"
@@ -161,6 +161,4 @@ class Wire:
 
 
 def hashes(result: object) -> list[str]:
-    assert isinstance(result, dict)
-    outputs: list[dict[str, Any]] = result["outputs"]
-    return [each["sha256"] for each in outputs]
+    return [each["sha256"] for each in cast("dict[str, Any]", result)["outputs"]]

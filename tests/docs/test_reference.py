@@ -157,7 +157,7 @@ def test_settings_are_called_by_names_that_exist() -> None:
         for name, number in re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`(?: \((\d+)[ )])?", each.text):
             if name in Code.__members__:
                 continue
-            known = name.removesuffix("_FILE")
+            known = name if name in CATALOGUE else name.removesuffix("_FILE")
             assert known in CATALOGUE, f"{each.name}: there is no setting {name}"
             if number:
                 assert str(CATALOGUE[known].field.default) == number, f"{each.name}: {name} is not {number}"

@@ -116,6 +116,10 @@ SERVICES = {
     "SUPABASE_SERVICE_ROLE_KEY": "not set",
     "WORKER_HEALTH_CHECK_INTERVAL_MS": 30000,
     "WORKER_WEBSOCKET_INACTIVITY_TIMEOUT_MS": 30000,
+    "WORKER_SERVICE_PATIENCE_SEC": 120,
+    "WORKER_SERVICE_STALL_SEC": 900,
+    "COMFYUI_URL": None,
+    "WORKER_CONNECTORS_FILE": None,
 }
 # The defaults that the invariants rely on; S4-13 for the watchdog; C-15; C-20.
 PARAMETERS = {
@@ -193,6 +197,17 @@ WORKING: dict[str, object] = {
     "WORKER_HEALTH_PORT": 0,
     "WORKER_HEALTH_HOST": "127.0.0.1",
 }
+# Where the files of jobs are kept.
+RESULTS: dict[str, object] = {
+    "RESULT_STORE": None,
+    "RESULT_MAX_FILE_MB": 1024,
+    "RESULT_MAX_JOB_MB": 4096,
+    "RESULT_ALLOW_HOSTS": [],
+    "RESULT_S3_ENDPOINT": None,
+    "RESULT_S3_REGION": None,
+    "RESULT_S3_KEY_ID": None,
+    "RESULT_S3_SECRET": "not set",
+}
 CONTRACT: dict[str, object] = {
     **SCALING,
     **FLEET,
@@ -201,6 +216,7 @@ CONTRACT: dict[str, object] = {
     **PARAMETERS,
     **REACHING,
     **WORKING,
+    **RESULTS,
 }
 NUMBERS = [each.name for each in CATALOGUE.values() if type(each.default(Settings())) in (int, float)]
 

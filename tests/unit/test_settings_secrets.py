@@ -24,6 +24,8 @@ SECRETS = {
     "API_TOKEN": CANARY,
     "BOOTSTRAP_TOKEN": CANARY,
     "TOKEN_PEPPER": CANARY,
+    "RESULT_S3_SECRET": CANARY,
+    "RESULT_S3_ENDPOINT": f"https://someone:{CANARY}@s3.example",
     "DATABASE_URL": f"postgres://herdsman:{CANARY}@db.example/jobs?sslpassword={CANARY}",
     "REDIS_URL": f"redis://:{CANARY}@cache.example/0",
     "SUPABASE_URL": f"https://someone:{CANARY}@supabase.example",

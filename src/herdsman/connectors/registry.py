@@ -55,3 +55,7 @@ def _load(plugin: EntryPoint) -> OpenConnector:
         raise InvalidSettings(
             f"the connector {plugin.name!r} lacks a package: {error}; install herdsman[worker]"
         ) from error
+    except AttributeError as error:
+        raise InvalidSettings(
+            f"the connector {plugin.name!r} is not there: {error}; mend its package"
+        ) from error

@@ -17,6 +17,8 @@ LOCAL = "local"
 # What a worker makes of its own; the others would only surprise it.
 _NOT_PASSED_ON = frozenset({"API_URL", "FAKE_GPUS", "WORKER_ID", "WORKER_START_COMMAND"})
 
+_NEEDED = frozenset({"RESULT_S3_SECRET"})
+
 
 def local_deployment(settings: Settings) -> str:
     return settings.providers.deployment_id or LOCAL
@@ -43,18 +45,21 @@ def _patience(settings: Settings) -> timedelta:
 
 
 def worker_environment(settings: Settings, *, direct: bool) -> dict[str, SecretStr]:
-    """A worker beside us gets the settings that we have, but of the secrets at most the way to the database."""
+    """A worker beside us gets the settings that we have, and of the secrets only those that it works with: the way
+    to the database at most, and the key of the store for its results."""
     given = {name: SecretStr(value) for name, value in harmless_environment().items()}
     for setting in CATALOGUE.values():
         if settings.origin(setting.name) is Origin.DEFAULT or setting.name in _NOT_PASSED_ON:
             continue
-        if not setting.kind.secret:
+        if not setting.kind.secret or setting.name in _NEEDED:
             given[f"{PREFIX}{setting.name}"] = SecretStr(_typed(setting.value(settings)))
     return {**given, f"{PREFIX}DATABASE_URL": settings.database.database_url} if direct else given
 
 
 def _typed(value: object) -> str:
     """As a person would type it."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Where state lives and how workers learn of jobs: the database, Redis, Supabase."""
+"""Where state lives and how workers learn of jobs: the database, Redis, Supabase, and the files of jobs."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ from pydantic import Field, SecretStr
 
 from herdsman.settings.group import Group
 from herdsman.settings.kinds import DefaultText, Milliseconds, Positive, Seconds, Switch
-from herdsman.settings.texts import DatabaseUrl, RedisUrl, Secret, Text, WebUrl
+from herdsman.settings.texts import DatabaseUrl, OptionalText, RedisUrl, Secret, Text, Texts, WebUrl
 from herdsman.settings.urls import default_database_url
 
 
@@ -61,3 +61,28 @@ class SupabaseSettings(Group):
     supabase_service_role_key: Secret = Field(
         default=None, description="Service role key of the Supabase project."
     )
+
+
+class ResultSettings(Group):
+    """Where the files are kept that jobs make."""
+
+    result_store: Annotated[OptionalText, DefaultText("the directory results inside LOCAL_STATE_DIR")] = (
+        Field(
+            default=None,
+            description="Directory for the files of jobs, or s3://BUCKET/PREFIX if workers are on other machines.",
+        )
+    )
+    result_max_file_mb: Positive = Field(default=1024, description="Largest file of a job, in MB.")
+    result_max_job_mb: Positive = Field(default=4096, description="Most that all files of a job have, in MB.")
+    result_allow_hosts: Texts = Field(
+        default=(),
+        description="Hosts, as NAME or NAME:PORT, that jobs may name files on though they are not public.",
+    )
+    result_s3_endpoint: WebUrl = Field(
+        default=None, description="URL of an S3-compatible server; without it, that of AWS."
+    )
+    result_s3_region: OptionalText = Field(default=None, description="Region of the bucket.")
+    result_s3_key_id: OptionalText = Field(
+        default=None, description="Id of the key to the bucket; without it, the machine's own role is used."
+    )
+    result_s3_secret: Secret = Field(default=None, description="Secret of the key to the bucket.")

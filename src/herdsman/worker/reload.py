@@ -114,16 +114,21 @@ class Reloading(Warm):
     def _look(self) -> None:
         if self._check is not None:
             self._judge(self._check)
-            return
         began = self.clock.monotonic()
         if began < self._look_at:
             return
         now = self.stamps(self._files)
         self._look_at = self.clock.monotonic() + max(_LOOK_S, _SHARE * (self.clock.monotonic() - began))
         if now != self._seen:
-            # What was good a moment ago is not taken any more: the newer must prove itself.
-            self._seen, self._check, self._fresh = now, self.try_out(), False
-            self._patient_until = self.clock.monotonic() + _PATIENCE_S
+            self._try_anew(now)
+
+    def _try_anew(self, now: Stamps) -> None:
+        """What was good a moment ago is not taken any more: the newer must prove itself."""
+        if self._check is not None:
+            self._check.close()
+        self._first = not self._seen and self._first
+        self._seen, self._check, self._fresh = now, self.try_out(), False
+        self._patient_until = self.clock.monotonic() + _PATIENCE_S
 
     def _judge(self, check: Check) -> None:
         found = check.verdict()

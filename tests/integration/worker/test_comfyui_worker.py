@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -63,8 +63,7 @@ def render(worker: RealWorker, given: dict[str, Any], **wanted: Any) -> Job:
 def test_s3_01_a_picture_comes_home(worker: RealWorker, fake: FakeComfyUI) -> None:
     job = render(worker, workflow(11))
     assert (job.state, job.reason) == (JobState.DONE, Reason.COMPLETED), job.last_error
-    assert isinstance(job.result, dict)
-    (output,) = job.result["outputs"]
+    (output,) = cast("dict[str, Any]", job.result)["outputs"]
     stored = Path(output["uri"].removeprefix("file://"))
     assert stored.read_bytes() == fake.content(output["name"])
     assert job.service_job_id is not None
@@ -103,7 +102,7 @@ def test_a_service_that_refuses_or_hangs_is_told_in_words(
     worker: RealWorker, fake: FakeComfyUI, name: str
 ) -> None:
     fault, kind, said = CLASSES[name]
-    details = {"seconds": 600.0} if fault is Fault.SLOW_HTTP else {}
+    details: dict[str, Any] = {"seconds": 600.0} if fault is Fault.SLOW_HTTP else {}
     fake.add_fault(fault, at="POST /prompt", times=None, **details)
     job = render(worker, workflow(14))
     assert (job.state, job.failure_class) == (JobState.DEAD_LETTER, kind), job.last_error
@@ -113,7 +112,7 @@ def test_a_service_that_refuses_or_hangs_is_told_in_words(
     still_works(worker)
 
 
-WRONG = {
+WRONG: dict[str, tuple[dict[str, Any], FailureClass, str]] = {
     "unknown node": (node("NoSuchNode"), FailureClass.INFRASTRUCTURE, "NoSuchNode"),
     "missing input": (node("SaveImage", filename_prefix="x"), FailureClass.USER_ERROR, "images"),
     "missing model": (

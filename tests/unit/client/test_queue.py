@@ -20,6 +20,7 @@ from herdsman.core.errors import (
 )
 from herdsman.core.model import ClaimKey, Failure, JobId, WorkerId
 from herdsman.core.retry import FailureClass
+from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask, Done, Ending, Failed, GivenBack, LogLines, Progress, Pulse
 from herdsman.ports import WorkQueue
@@ -38,6 +39,7 @@ CLAIM = {
     "timeout_seconds": 60,
     "expires_at": SOON.isoformat(),
 }
+MARK = ServiceMark(external_id="prompt-1", status=MarkStatus.SUBMITTED)
 ORDERS: dict[str, Any] = {"expires_at": SOON.isoformat(), "drain": True, "cancel": [], "lost": []}
 
 
@@ -55,11 +57,12 @@ def everything(queue: WorkQueue) -> list[Any]:
         lambda: queue.finish([Done(KEY, None)]),
         lambda: queue.get_checkpoint(KEY),
         lambda: queue.put_checkpoint(KEY, 1),
+        lambda: queue.mark_service(KEY, MARK),
         queue.leave,
     ]
 
 
-@pytest.mark.parametrize("word", range(7))
+@pytest.mark.parametrize("word", range(8))
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
@@ -85,19 +88,18 @@ def test_only_herdsman_itself_can_send_a_worker_home_and_no_word_is_repeated(
     assert served.clock.slept == []
 
 
-@pytest.mark.parametrize("word", range(7))
+@pytest.mark.parametrize("word", range(8))
 def test_a_worker_without_a_row_is_not_wanted_but_a_job_without_one_is_only_stale(word: int) -> None:
-    about_a_job = word in (4, 5)
+    about_a_job = word in (4, 5, 6)
     with pytest.raises(StaleWrite if about_a_job else NotFound):
         everything(queue_on(Served(refused(404, "not-found"))))[word]()
 
 
-@pytest.mark.parametrize("word", range(6))
+@pytest.mark.parametrize("word", range(7))
 def test_a_strangers_json_is_never_a_yes(word: int) -> None:
+    silent = word in (5, 6)
     with pytest.raises(Unreachable):
-        everything(queue_on(Served(httpx.Response(200, html="{}") if word == 5 else said({"ok": True}))))[
-            word
-        ]()
+        everything(queue_on(Served(httpx.Response(200, html="{}") if silent else said({"ok": True}))))[word]()
 
 
 def test_a_claim_arrives_as_it_was_made_and_may_be_waited_for() -> None:
@@ -194,6 +196,22 @@ def test_checkpoints_carry_the_token_of_the_claim() -> None:
     assert served.bodies == [{"token": 7, "value": {"step": 4}}]
     with pytest.raises(InvalidRequest, match="checkpoint is a set"):
         queue.put_checkpoint(KEY, {1})
+
+
+def test_s3_04_a_mark_says_where_the_job_is_under_which_claim() -> None:
+    served = Served(httpx.Response(204))
+    queue_on(served).mark_service(KEY, MARK)
+    assert served.paths == ["PUT /jobs/job-1/service"]
+    assert served.bodies == [{"token": 7, "external_id": "prompt-1", "status": "submitted"}]
+
+
+def test_what_a_recovered_result_spared_goes_with_it_and_an_impossible_number_holds_up_no_other() -> None:
+    served = Served(finished)
+    endings = [Done(KEY, 1, timedelta(seconds=41.2)), Done(OTHER, 2, timedelta(seconds=-1))]
+    taken, refused_one = sorted(queue_on(served).finish(endings).told, key=lambda told: told.key.job_id)
+    assert (taken.state, refused_one.state, refused_one.stale) == (JobState.DONE, None, False)
+    assert "saved is -1 seconds" in (refused_one.refused or "")
+    assert [each["saved_seconds"] for each in served.bodies[0]["endings"]] == [41.2]
 
 
 def test_leaving_is_one_word() -> None:

@@ -9,6 +9,7 @@ import pytest
 from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable
 from herdsman.core.model import Claim, ClaimKey, Failure, JobId, WorkerId
 from herdsman.core.retry import FailureClass
+from herdsman.core.service import ServiceMark
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Orders, Pulse, Told
 from herdsman.worker.loops import MainLoop, MainLoopRequest, WorkQueueMailbox
@@ -53,6 +54,8 @@ class Queue:
         return None
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None: ...
+
+    def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None: ...
 
     def leave(self) -> None:
         self.left = True

@@ -152,7 +152,7 @@ def test_a_claim_names_the_model_of_its_job_and_an_ask_what_is_loaded() -> None:
     assert place.ann.models == ("org/a",)
 
 
-def test_s3_04_where_a_job_is_on_a_service_is_told_to_its_next_claim_until_it_is_done() -> None:
+def test_s3_04_where_a_job_is_on_a_service_is_told_to_its_next_claim() -> None:
     place = Place()
     first = place.claimed()
     mark = ServiceMark(external_id="p-1", status=MarkStatus.SUBMITTED)
@@ -165,4 +165,4 @@ def test_s3_04_where_a_job_is_on_a_service_is_told_to_its_next_claim_until_it_is
     told = place.bob.finish([Done(second.key, "found", timedelta(seconds=9))]).told[0]
     job = place.jobs.job(second.key.job_id)
     assert (told.state, job.reason, job.saved) == (JobState.DONE, Reason.RECOVERED, timedelta(seconds=9))
-    assert (job.service_job_id, job.marks) == (None, [mark])
+    assert (job.service_job_id, job.marks) == ("p-1", [mark])

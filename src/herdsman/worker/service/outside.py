@@ -34,14 +34,14 @@ class Outside:
 def handlers_of(text: str) -> Iterator[tuple[str, Handler]]:
     """The jobs that run on external services, in the handler's own process."""
     try:
-        runner = ServiceRunner(_read(text))
+        runner = ServiceRunner(read(text))
         for kind in runner.types():
             yield f"the connector for {kind}", Handler(spec=HandlerSpec(type=kind), run=runner.run)
     except HerdsmanError as error:
         raise UnusableHandler(str(error)) from error
 
 
-def _read(text: str) -> Outside:
+def read(text: str) -> Outside:
     said = json.loads(text)
     spans = {name: timedelta(seconds=span) for name, span in said["watching"].items()}
     return Outside(

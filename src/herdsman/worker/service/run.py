@@ -59,15 +59,19 @@ class ServiceRun:
         if before is None or not self.connector.capabilities.recovers:
             return self._submit(), None
         verdict = self._persist(lambda: self.connector.check(before))
-        self._log(before, verdict, "an earlier claim had handed it over")
         match verdict:
             case Finished():
+                self._log(before, verdict, "an earlier claim had handed it over")
                 return before, verdict
             case Working():
+                self._log(before, verdict, "an earlier claim had handed it over")
                 self._mark(before, MarkStatus.ATTACHED)
                 self._persist(lambda: self.connector.attach(self._described(), before))
                 return before, None
             case Broken() | Unknown():  # its failure was that of an earlier attempt
+                self.job.log(
+                    f"prompt_id={before} of an earlier claim is of no use any more: handed over anew"
+                )
                 return self._submit(), None
             case _:
                 assert_never(verdict)

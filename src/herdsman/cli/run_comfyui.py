@@ -1,0 +1,167 @@
+"""`herdsman run comfyui workflow.json`: a workflow with values and files set, and its images saved."""
+
+import json
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+
+from herdsman.cli.job_files import REFERENCES, kept, way_to_files
+from herdsman.cli.saving import check_directory, outputs_of, save
+from herdsman.core.errors import HerdsmanError, InvalidRequest, InvalidSettings
+from herdsman.core.states import JobState
+from herdsman.wire.jobs import ResultOut
+
+TYPE = "comfyui"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What only jobs for ComfyUI understand."""
+
+    workflow: str | None = None
+    values: Sequence[str] = ()
+    files: Sequence[str] = ()
+    save_to: Path | None = None
+
+    @property
+    def anything(self) -> bool:
+        return bool(self.workflow or self.values or self.files or self.save_to)
+
+
+def payload_of(job_type: str, given: object, asked: Asked) -> object:
+    """The payload to submit: `given` as it is, unless something was asked that only ComfyUI understands."""
+    if not asked.anything:
+        return given
+    if job_type != TYPE:
+        raise InvalidRequest(
+            f"a workflow, --set, --file and --save-to are for jobs of type {TYPE}, and this one is of type"
+            f" {job_type!r}: give its input with --payload"
+        )
+    if asked.workflow and given != {}:
+        raise InvalidRequest(f"the workflow {asked.workflow!r} and --payload were both given: leave one out")
+    check_directory(asked.save_to or Path())
+    payload = _document(given, asked.workflow)
+    values = dict(_pair("--set", each) for each in asked.values)
+    files = dict(_pair("--file", each) for each in asked.files)
+    payload = _with(payload, "set", {path: _value(text) for path, text in values.items()})
+    # Judged before anything is copied, with the names of local files in the place of their references.
+    _check(_with(payload, "files", {path: _reference(path, text) for path, text in files.items()}))
+    return _with(payload, "files", kept(files)) if files else payload
+
+
+def save_result(result: ResultOut, asked: Asked) -> dict[str, Path]:
+    """Where each output of a job that is done lies from now on, by its reference."""
+    outputs = outputs_of(result.result)
+    if not asked.anything or result.status != JobState.DONE or not outputs:
+        return {}
+    try:
+        paths = save(outputs, result.job_id, asked.save_to or Path(), way_to_files(result.job_id))
+    except HerdsmanError:
+        typer.echo(
+            f"{result.job_id} is done; to save its files again, type the same command with"
+            f" --job-id {result.job_id}",
+            err=True,
+        )
+        raise
+    return {output.uri: path for output, path in zip(outputs, paths, strict=True)}
+
+
+def shown(result: ResultOut, saved: Mapping[str, Path]) -> dict[str, Any]:
+    """The result as JSON, with the path of each file that was saved."""
+    document = result.model_dump(mode="json")
+    for output in document["result"]["outputs"] if saved else ():
+        if isinstance(output, dict) and output.get("uri") in saved:  # pyright: ignore[reportUnknownMemberType]
+            output["path"] = str(saved[output["uri"]])
+    return document
+
+
+def print_saved(result: ResultOut, saved: Mapping[str, Path]) -> None:
+    for path in saved.values():
+        typer.echo(path)
+    values: Any = cast("dict[str, Any]", result.result).get("values")
+    if values:
+        typer.echo(json.dumps(values, indent=2, ensure_ascii=False))
+
+
+def _document(given: object, workflow: str | None) -> dict[str, object]:
+    """A whole payload, or a workflow alone, which is one too."""
+    found = given if workflow is None else _read(Path(workflow))
+    if not isinstance(found, dict):
+        raise InvalidRequest(f"{workflow or '--payload'} holds no workflow: it must be a JSON object")
+    payload = cast("dict[str, object]", found)
+    whole = isinstance(payload.get("workflow"), dict) and "class_type" not in cast(
+        "dict[str, object]", payload["workflow"]
+    )
+    return payload if whole else {"workflow": payload}
+
+
+def _read(file: Path) -> object:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidRequest(f"the workflow {str(file)!r} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            f"{str(file)!r} is no workflow: {error}; export one from ComfyUI in API format"
+        ) from error
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    path, equals, value = text.partition("=")
+    if not path or not equals:
+        raise InvalidRequest(
+            f"{option} is {text!r}: write {option} NODE.NAME=VALUE, as in {option} 6.text=dog"
+        )
+    return path, value
+
+
+def _value(text: str) -> object:
+    """JSON where it is some, else the text itself."""
+    try:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_number(word: str) -> object:
+    raise ValueError(word)
+
+
+def _with(payload: Mapping[str, object], key: str, more: Mapping[str, object]) -> dict[str, object]:
+    """What is typed stands above what the file says."""
+    there = payload.get(key, {})
+    if not isinstance(there, dict):
+        raise InvalidRequest(f"{key!r} of the payload must be an object of paths and values")
+    return {**payload, key: {**there, **more}} if more else dict(payload)
+
+
+def _reference(path: str, text: str) -> str:
+    if text.startswith(REFERENCES):
+        return text
+    if not Path(text).is_file():
+        raise InvalidRequest(f"--file {path}={text}: there is no file {text!r}")
+    return Path(text).absolute().as_uri()
+
+
+def _check(payload: object) -> None:
+    """A path that no node has is told now, not by the worker."""
+    with worker_packages():
+        from herdsman.connectors.comfyui.workflow import substituted  # noqa: PLC0415
+    substituted(payload)
+
+
+@contextmanager
+def worker_packages() -> Generator[None]:
+    """Connectors are a worker's part; a machine that only submits may lack what they use."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "herdsman").startswith("herdsman"):
+            raise
+        raise InvalidSettings(
+            f"without the package {error.name} workflows cannot be looked at: install herdsman[worker]"
+        ) from error

@@ -1,0 +1,42 @@
+"""A look is shared by all who ask within a moment."""
+
+from datetime import timedelta
+from threading import Thread
+
+from herdsman.control.seldom import FRESH_S, SHARE, Seldom
+from herdsman.testing.runpod import ManualClock
+
+
+def test_it_is_looked_once_within_a_moment_and_again_after_it() -> None:
+    clock, looks = ManualClock(), list[int]()
+    shared = Seldom(lambda: looks.append(1) or len(looks), clock)
+    assert [shared.get(), shared.get()] == [1, 1]
+    clock.advance(timedelta(seconds=FRESH_S))
+    assert shared.get() == 2
+
+
+def test_a_look_that_takes_long_is_repeated_less_often() -> None:
+    clock, looks = ManualClock(), list[int]()
+
+    def look() -> int:
+        clock.advance(timedelta(seconds=1))
+        looks.append(1)
+        return len(looks)
+
+    shared = Seldom(look, clock)
+    assert shared.get() == 1
+    clock.advance(timedelta(seconds=SHARE - 2))
+    assert shared.get() == 1
+    clock.advance(timedelta(seconds=1))
+    assert shared.get() == 2
+
+
+def test_many_who_ask_at_once_cause_one_look() -> None:
+    looks = list[int]()
+    shared = Seldom(lambda: looks.append(1) or len(looks), ManualClock())
+    threads = [Thread(target=shared.get) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert looks == [1]

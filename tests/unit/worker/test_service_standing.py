@@ -1,0 +1,96 @@
+"""What a supervisor knows of the services of its jobs, and tells with its beats."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, cast
+
+from herdsman.connectors.manager import ConnectorManager
+from herdsman.connectors.registry import Around
+from herdsman.core.gpu import GpuReport
+from herdsman.core.result_options import ResultOptions
+from herdsman.core.service import Fitness
+from herdsman.ports import Connector, SystemClock
+from herdsman.testing.memory_results import MemoryResults
+from herdsman.worker.registry import SERVICES
+from herdsman.worker.service.monitor import Watching
+from herdsman.worker.service.outside import Outside, read
+from herdsman.worker.service.standing import UNASKED, ServiceStanding
+
+WELL = Fitness(version="0.7.0", vram_total_mb=24_000, vram_free_mb=20_000)
+ILL = Fitness(fault="nobody answers at http://127.0.0.1:8188")
+
+
+@dataclass
+class Answering:
+    says: list[Fitness] = field(default_factory=list[Fitness])
+
+    def fitness(self) -> Fitness:
+        return self.says.pop(0) if len(self.says) > 1 else self.says[0]
+
+
+@dataclass(kw_only=True)
+class Only(ConnectorManager):
+    only: Connector
+
+    def get(self, job_type: str) -> Connector:  # noqa: ARG002
+        return self.only
+
+
+def standing(*says: Fitness) -> ServiceStanding:
+    manager = Only(
+        services={"comfyui": {"connector": "comfyui"}},
+        around=Around(clock=SystemClock(), results=MemoryResults()),
+        only=cast("Connector", Answering(list(says))),
+    )
+    return ServiceStanding(manager, timedelta(seconds=5))
+
+
+def test_a_service_that_was_not_asked_yet_takes_no_jobs() -> None:
+    assert standing(WELL).unfit() == {"comfyui": UNASKED}
+
+
+def test_a_service_takes_jobs_while_it_is_well() -> None:
+    service = standing(WELL, ILL, WELL)
+    seen: list[dict[str, str]] = []
+    for _ in range(3):
+        service.look()
+        seen.append(dict(service.unfit()))
+    assert seen == [{}, {"comfyui": ILL.fault}, {}]
+
+
+def test_the_memory_that_a_service_tells_is_told_where_no_driver_can_be_asked() -> None:
+    service = standing(WELL)
+    service.look()
+    seen = service.seen_by(lambda: GpuReport(ready=True, seen=None))()
+    assert (seen.vram_total_mb, seen.vram_used_mb) == (24_000, 4_000)
+
+
+def test_what_the_driver_says_goes_before_what_a_service_says() -> None:
+    service = standing(WELL)
+    service.look()
+    own = GpuReport(ready=True, seen=True, vram_total_mb=80_000, vram_used_mb=1)
+    assert service.seen_by(lambda: own)() == own
+
+
+def test_a_service_that_tells_no_memory_changes_nothing() -> None:
+    service = standing(ILL)
+    service.look()
+    blind = GpuReport(ready=True, seen=None)
+    assert service.seen_by(lambda: blind)() == blind
+
+
+def test_what_a_handler_s_process_is_told_arrives_whole() -> None:
+    services: dict[str, Any] = {"comfyui": {"connector": "comfyui", "headers": {"authorization": "hush"}}}
+    told = Outside(
+        services=services,
+        results=ResultOptions(place="/somewhere", allow_hosts=("a.example",)),
+        watching=Watching(stall=timedelta(minutes=3)),
+    )
+    arrived = read(told.to_environment()[SERVICES])
+    assert (arrived.services, arrived.watching) == (services, told.watching)
+    assert json.dumps(list(arrived.results.allow_hosts)) == '["a.example"]'
+
+
+def test_without_services_nothing_is_told() -> None:
+    assert Outside(services={}, results=ResultOptions(place="/somewhere")).to_environment() == {}
