@@ -13,6 +13,7 @@ from herdsman.control.commands import (
     complete_job,
     expire_claims,
     fail_job,
+    mark_service,
     release_job,
     report_progress,
     requeue_job,
@@ -24,7 +25,7 @@ from herdsman.control.commands.finish import Finish
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import Claim, Failure, JobId
 from herdsman.core.retry import FailureClass
-from tests.contract.life_base import LifeBase
+from tests.contract.life_base import SAVED, LifeBase, a_mark
 from tests.contract.life_model import CLAIM_TTL, ENDS, HELD, ModelJob
 
 MINUTE = timedelta(minutes=1)
@@ -94,6 +95,7 @@ class Life(LifeBase):
         job = self.model.jobs[claim.key.job_id]
         job.claim(worker, self.model.now)
         assert (claim.key.token, claim.attempt) == (job.token, job.attempts)
+        assert claim.service_job_id == job.service, "S3-04: where an earlier claim left it"
         self.claims.append(claim)
 
     @precondition(somebody_has_claimed)
@@ -115,6 +117,15 @@ class Life(LifeBase):
             assert beat(self.services, claim.worker_id, claim.key).cancel == job.cancel
         self.said(claim, lambda: report_progress(self.services, claim.key, 0.5))
 
+    @precondition(somebody_has_claimed)
+    @rule(choice=CHOICES, late=LATE)
+    def submit_to_a_service(self, choice: int, late: bool) -> None:
+        claim = self.a_claim(choice, late)
+        mark = a_mark(claim.key)
+        job = self.said(claim, lambda: mark_service(self.services, claim.key, mark))
+        if job is not None:
+            job.service = mark.external_id
+
     @precondition(somebody_works)
     @rule(times=st.integers(1, 8), sweeps=st.booleans())
     def work_on(self, times: int, sweeps: bool) -> None:
@@ -125,16 +136,16 @@ class Life(LifeBase):
                 self.live(self.claims.index(claim), late=True)
 
     @precondition(somebody_has_claimed)
-    @rule(choice=CHOICES, late=LATE)
-    def complete(self, choice: int, late: bool) -> None:
+    @rule(choice=CHOICES, late=LATE, recovered=LATE)
+    def complete(self, choice: int, late: bool, recovered: bool) -> None:
         claim = self.a_claim(choice, late)
         job = self.model.jobs[claim.key.job_id]
         if job.state == "done" and job.token == claim.key.token:
             assert complete_job(self.services, claim.key) is Finish.DONE
-        elif self.said(claim, lambda: self._finishes(claim, job)) and job.cancel:
+        elif self.said(claim, lambda: self._finishes(claim, job, recovered)) and job.cancel:
             job.end(FailureClass.INTERRUPTED, self.model.now)
         elif self.model.holder_of(claim.key):
-            job.step("done")
+            job.finish(recovered=recovered)
 
     @precondition(somebody_has_claimed)
     @rule(choice=CHOICES, late=LATE, kind=st.sampled_from(REPORTED))
@@ -191,9 +202,10 @@ class Life(LifeBase):
         with self.fuse.blown_after(statements):
             commands[choice % len(commands)]()
 
-    def _finishes(self, claim: Claim, job: ModelJob) -> None:
+    def _finishes(self, claim: Claim, job: ModelJob, recovered: bool) -> None:
         expected = Finish.CANCELLED if job.cancel else Finish.DONE
-        assert complete_job(self.services, claim.key) is expected
+        saved = SAVED if recovered else None
+        assert complete_job(self.services, claim.key, saved=saved) is expected
 
     def _expire(self) -> None:
         overdue = self.model.overdue()

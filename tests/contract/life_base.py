@@ -15,6 +15,7 @@ from herdsman.control.commands import (
     expire_claims,
     fail_job,
     find_job,
+    mark_service,
     release_job,
     requeue_job,
     stage_due_jobs,
@@ -24,6 +25,7 @@ from herdsman.control.services import Services
 from herdsman.core.errors import StaleWrite
 from herdsman.core.model import Claim, ClaimKey, Failure, JobId, NewJob, PoolId
 from herdsman.core.retry import FailureClass
+from herdsman.core.service import MarkStatus, ServiceMark
 from tests.builders import a_worker
 from tests.contract.life_model import ENDS, HELD, Model, ModelJob
 from tests.contract.life_seen import check_records, seen_jobs
@@ -32,6 +34,11 @@ from tests.fuse import Fuse
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EXAMPLES = count()
+SAVED = timedelta(seconds=4)
+
+
+def a_mark(key: ClaimKey) -> ServiceMark:
+    return ServiceMark(external_id=f"{key.job_id}.{key.token}", status=MarkStatus.SUBMITTED)
 
 
 class LifeBase(RuleBasedStateMachine):
@@ -63,6 +70,8 @@ class LifeBase(RuleBasedStateMachine):
                 job.losses,
                 job.cancel,
                 job.worker,
+                job.service,
+                job.recovered,
             )
             for job_id, job in self.model.jobs.items()
         }
@@ -124,6 +133,8 @@ class LifeBase(RuleBasedStateMachine):
             lambda: expire_claims(self.services),
             lambda: stage_due_jobs(self.services),
             *(lambda key=key: complete_job(self.services, key) for key in held),
+            *(lambda key=key: complete_job(self.services, key, saved=SAVED) for key in held),
+            *(lambda key=key: mark_service(self.services, key, a_mark(key)) for key in held),
             *(lambda key=key: fail_job(self.services, key, broken) for key in held),
             *(lambda job_id=job_id: cancel_job(self.services, job_id) for job_id in jobs),
             *(lambda job_id=job_id: requeue_job(self.services, job_id) for job_id in ended),

@@ -34,6 +34,9 @@ class ModelJob:
     worker: WorkerId | None = None
     expires: datetime | None = None
     deadline: datetime | None = None
+    service: str | None = None
+    """Where it was left on an external service."""
+    recovered: bool = False
 
     @property
     def cancel(self) -> bool:
@@ -50,6 +53,10 @@ class ModelJob:
         self.steps += 1
         if state not in HELD:
             self.worker = self.expires = self.deadline = None
+
+    def finish(self, *, recovered: bool) -> None:
+        self.step("done")
+        self.recovered = recovered
 
     def claim(self, worker: WorkerId, now: datetime) -> None:
         self.step("claimed")
@@ -87,7 +94,8 @@ class ModelJob:
         self.step("pending")
         self.token += 1
         self.attempts = self.interruptions = self.losses = self.memory = 0
-        self.cancelled_at = None
+        self.cancelled_at = self.service = None
+        self.recovered = False
         self.queue_up(now)
 
 

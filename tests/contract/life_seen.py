@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import select
 
 from herdsman.core.model import JobId
+from herdsman.core.reasons import Reason
 from herdsman.store.database import Database
 from herdsman.store.schema import audit, job_attempts, jobs
 from tests.contract.life_model import HELD, Model
@@ -21,6 +22,9 @@ def seen_jobs(database: Database, agent: str) -> dict[JobId, tuple[Any, ...]]:
         jobs.c.worker_losses,
         jobs.c.cancel_requested_at,
         jobs.c.worker_id,
+        jobs.c.service_job_id,
+        jobs.c.saved_gpu_s,
+        jobs.c.reason,
     ).where(jobs.c.agent == agent)
     found = database.read(lambda tx: tx.execute(query).all())
     return {row.job_id: _shown(row) for row in found}
@@ -28,7 +32,10 @@ def seen_jobs(database: Database, agent: str) -> dict[JobId, tuple[Any, ...]]:
 
 def _shown(row: Any) -> tuple[Any, ...]:
     counted = (row.claim_token, row.attempts, row.interruptions, row.worker_losses)
-    return (row.status, *counted, row.cancel_requested_at is not None, row.worker_id)
+    recovered = row.saved_gpu_s is not None
+    assert recovered == (row.reason == Reason.RECOVERED)
+    cancel = row.cancel_requested_at is not None
+    return (row.status, *counted, cancel, row.worker_id, row.service_job_id, recovered)
 
 
 def check_records(database: Database, model: Model) -> None:

@@ -14,7 +14,7 @@ from herdsman.core.holds import ALL, HoldKind, scope_of
 from herdsman.core.model import DEFAULT_POOL, NewJob, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import JobState, WorkerState
-from herdsman.store import sight, workers
+from herdsman.store import fleet, sight, workers
 from herdsman.store.reading import records
 from herdsman.store.schema import audit
 from tests.builders import a_claim, a_job, a_worker, claimed
@@ -177,3 +177,17 @@ def test_while_drained_the_leader_spawns_nothing_and_lets_late_workers_go(
         assert state_of(services, late) is not WorkerState.ACTIVE
         assert resume(services, ALL)
         assert herd.cycle(replica).summary()["actions"]["workers_spawned"] == 2  # type: ignore[index]
+
+
+@pytest.mark.parametrize("scope", [ALL, scope_of(pool=DEFAULT_POOL)])
+def test_a_pool_that_the_provider_rejected_is_asked_for_again_once_a_person_says_so(
+    services: Services, scope: str
+) -> None:
+    services.database.transact(lambda tx: fleet.stop(tx, DEFAULT_POOL, "the key is wrong"))
+    (pool,) = services.database.read(lambda tx: sight.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+    assert pool.stopped_by == "the key is wrong"
+    assert not resume(services, scope_of(kind="image"))
+    assert resume(services, scope)
+    assert not resume(services, scope), "there is nothing left to mend"
+    (pool,) = services.database.read(lambda tx: sight.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+    assert pool.stopped_by is None

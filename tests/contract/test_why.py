@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import claim_job, fail_job
+from herdsman.control.commands import claim_job, complete_job, fail_job
 from herdsman.control.explain import why_job, why_pool, why_worker
 from herdsman.control.services import Services
 from herdsman.core.errors import NotFound
@@ -78,17 +78,16 @@ def test_a_waiting_job_says_what_it_waits_for(services: Services, clock: MovingC
     first, second = a_job(services), a_job(services)
     clock.advance(timedelta(minutes=1))
     answer = why_job(services, second)
+    nobody = "no control plane has ever led here: none is added; start a control plane: herdsman up"
     assert answer.because == (
-        "pool default has no active worker; see: herdsman why pool default",
-        "1 jobs of pool default go before it",
+        f"pool default has no active worker, and {nobody}",
+        "1 job of pool default goes before it",
     )
     worker = a_worker(services)
     assert claimed(services, worker).key.job_id == first
     answer = why_job(services, second)
-    assert answer.because == (
-        "all 1 active workers of pool default hold a job",
-        "it is the next one of its pool",
-    )
+    assert answer.because[0].startswith("the only active worker of pool default holds a job, and no control")
+    assert answer.because[1] == "it is the next one of its pool"
     assert answer.since is not None
     assert answer.numbers == {"ahead": 0, "active": 1, "busy": 1, "spawning": 0}
     assert why_job(services, first).because[0].startswith("worker w1 holds it until ")
@@ -131,3 +130,10 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
     services.database.transact(lambda tx: fleet.record_cycle(tx, 1, tx.now(), {}, [step]))
     services.database.transact(lambda tx: [fleet.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)])
     assert [told.code for told in why_worker(services, worker).decided] == ["IDLE"]
+
+
+def test_a_recovered_job_says_what_that_saved(services: Services) -> None:
+    a_job(services, job_id="j1")
+    complete_job(services, claimed(services, a_worker(services)).key, 1, saved=timedelta(seconds=41.2))
+    (because,) = why_job(services, JobId("j1")).because
+    assert because == "its result had been made and was found at the service: 41.2 GPU seconds were saved"

@@ -20,7 +20,9 @@ REMEMBERED = timedelta(seconds=3)
 MOST_REMEMBERED = 20_000
 ADMIN_KEY = "admin-api-key"
 _NOBODYS = "0" * 64
-_REFUSED = "the token is not known, has expired or was revoked: ask an admin for a new one"
+_REFUSED = "the token is not known, or was revoked: check it for a slip, or ask an admin for a new one"
+# Said only to who sends the whole secret: nobody can learn anything from it by guessing.
+_EXPIRED = "the token has expired at {at:%Y-%m-%d %H:%M} UTC: ask an admin for a new one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class Authenticator:
         return self._recall(self._keyring.hash(secret)) is not None
 
     def verify(self, secret: str) -> Caller:
-        """Raises `Unauthenticated`, with the same words whatever is wrong with it."""
+        """Raises `Unauthenticated`, with the same words whatever is wrong with it, except that its time is over."""
         hashed = self._keyring.hash(secret)
         if self._admin is not None and hmac.compare_digest(hashed, self._admin):
             return Caller(token_id=ADMIN_KEY, role=Role.ADMIN, name=ADMIN_KEY)
@@ -71,9 +73,9 @@ class Authenticator:
             raise Unauthenticated(_REFUSED)
         asked_at = self._clock.monotonic()
         found = self._services.database.read(lambda tx: _look(tx, named, hashed))
-        if found is None:
+        if isinstance(found, str):
             self._forget(hashed)
-            raise Unauthenticated(_REFUSED)
+            raise Unauthenticated(found)
         caller, left = found
         life = self._remembered if left is None else min(self._remembered, left)
         self._remember(hashed, _Known(caller, asked_at + life.total_seconds()))
@@ -101,13 +103,15 @@ class Authenticator:
             self._known.pop(hashed, None)
 
 
-def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None] | None:
+def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None] | str:
     """One query and one comparison whatever is wrong, so that the time it takes tells nothing."""
     found = tokens.find(tx, named)
     same = hmac.compare_digest(hashed, found[1] if found else _NOBODYS)
-    if found is None or not same or not found[0].live(tx.now()) or not _serves(found[0], found[2]):
-        return None
+    if found is None or not same or found[0].revoked_at is not None or not _serves(found[0], found[2]):
+        return _REFUSED
     token = found[0]
+    if not token.live(tx.now()):
+        return _EXPIRED.format(at=token.expires_at)
     return _caller(token, tx), None if token.expires_at is None else token.expires_at - tx.now()
 
 

@@ -55,7 +55,7 @@ def bill(services: Services, by: By, days: int) -> Bill:
 
 def _bill(tx: Tx, by: By, days: int) -> Bill:
     until = tx.now()
-    since = _midnight(until) - (days - 1) * DAY
+    since = midnight(until) - (days - 1) * DAY
     stays = ledger.stays(tx, since)
     efforts = ledger.efforts(tx, sorted({stay.worker_id for stay in stays}), since)
     return Bill(
@@ -120,10 +120,10 @@ def _piece(stay: Stay, kind: str | None, begin: datetime, end: datetime) -> Piec
 
 def _days(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
     while begin < end:
-        last = min(_midnight(begin) + DAY, end)
+        last = min(midnight(begin) + DAY, end)
         yield begin, last
         begin = last
 
 
-def _midnight(instant: datetime) -> datetime:
+def midnight(instant: datetime) -> datetime:
     return instant.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from herdsman.core.actions import (
     BuryWorker,
@@ -17,6 +17,7 @@ from herdsman.core.actions import (
 )
 from herdsman.core.decide import Planned
 from herdsman.core.fleet import Snapshot, Unseen
+from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import WorkerState
 
 
@@ -60,8 +61,9 @@ class Cycle:
         }
 
     def steps(self) -> list[dict[str, object]]:
+        pools = {each.id: each.pool for each in self.seen.workers} if self.seen is not None else {}
         return [
-            {**step_document(outcome.step), "done": outcome.done, "said": outcome.said}
+            {**_placed(step_document(outcome.step), pools), "done": outcome.done, "said": outcome.said}
             for outcome in self.outcomes
         ]
 
@@ -88,3 +90,9 @@ def step_document(step: Planned) -> dict[str, object]:
     why = action.pop("why")
     told = {"code": why["code"], "why": why["text"], "numbers": dict(why["numbers"])}
     return {"phase": step.phase, "action": type(step.action).__name__, **action, **told}
+
+
+def _placed(told: dict[str, object], pools: Mapping[WorkerId, PoolId]) -> dict[str, object]:
+    """What is about a worker is about its pool, too."""
+    named = cast("WorkerId", told.get("worker_id", told.get("about")))
+    return {**told, "pool": pools[named]} if "pool" not in told and named in pools else told

@@ -8,6 +8,7 @@ from herdsman.control import commands
 from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, NotFound
 from herdsman.core.model import Claim, ClaimKey, PoolId, WorkerId
+from herdsman.core.service import ServiceMark
 from herdsman.core.work import Ask, Ending, Exchange, Orders, Pulse
 from herdsman.ports import Clock
 from herdsman.store import workers
@@ -56,6 +57,9 @@ class DirectQueue:
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None:
         commands.put_checkpoint(self.services, key, value, worker=self.worker_id)
+
+    def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
+        commands.mark_service(self.services, key, mark, worker=self.worker_id)
 
     def leave(self) -> None:
         commands.leave(self.services, self.worker_id)

@@ -1,39 +1,32 @@
 """Why is it so? What stands in the database about a worker, a pool or a job, and what was decided about it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from herdsman.control.around import Around
+from herdsman.control.growth import blocked, no_worker
 from herdsman.control.hindrances import hindrances
+from herdsman.control.recorded import Told, told_about, told_of
 from herdsman.control.services import Services
+from herdsman.control.snapshot import look_without_provider
+from herdsman.control.standing import let_in, not_yet, standing
+from herdsman.core.blockers import Block, Blocker
 from herdsman.core.counterfactual import NextWorker, next_worker
 from herdsman.core.errors import NotFound
 from herdsman.core.fleet import Snapshot
 from herdsman.core.model import AuditEntry, Job, JobId, PoolId, WorkerId
-from herdsman.core.states import HELD, JOB, POOL, WORKER, JobState, WorkerState
-from herdsman.store import cycles, jobs, sight, workers
-from herdsman.store.cycles import Decided, Step
+from herdsman.core.states import JOB, POOL, WORKER, JobState, WorkerState
+from herdsman.store import jobs, workers
+from herdsman.store.cycles import Step
 from herdsman.store.database import Tx
 
-STEPS = 20
-READ = 500
-"""Steps that are read so that equal ones can be told as one."""
+__all__ = ["Answer", "Told", "blocked", "why_job", "why_pool", "why_worker"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """A decision, and how often it was the same."""
-
-    last: datetime
-    since: datetime
-    times: int
-    action: str
-    code: str
-    why: str
-    numbers: dict[str, Any]
-    done: bool
-    said: str
+NOT_YET = (JobState.SCHEDULED, JobState.FAILED)
+FINAL = (Block.PAUSED, Block.DRAINED, Block.POOL_CLOSED, Block.UNKNOWN_TYPE)
+"""While one of these stands, more workers would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,22 +41,26 @@ class Answer:
     """Newest first."""
     history: tuple[AuditEntry, ...] = ()
     next_worker: NextWorker | None = None
+    """Of a pool, or of the pool of a job that has no free worker."""
     numbers: dict[str, Any] = field(default_factory=dict[str, Any])
+    blocker: Blocker | None = None
+    """Of a job that has not begun: what it waits for, as the first sentence says it."""
 
 
 def why_worker(services: Services, worker_id: WorkerId) -> Answer:
     return services.database.read(lambda tx: _worker(tx, worker_id))
 
 
-def why_pool(services: Services, seen: Snapshot, pool: PoolId) -> Answer:
-    """`seen` is a look at the fleet of this moment."""
-    if pool not in {each.id for each in seen.pools}:
-        raise NotFound(f"the control loop keeps no pool {pool!r}")
-    return services.database.read(lambda tx: _pool(tx, seen, pool))
+def why_pool(services: Services, seen: Snapshot | None, pool: PoolId) -> Answer:
+    """`seen` is a look at the fleet of this moment; without it, the provider is not asked."""
+    return services.database.read(
+        lambda tx: _pool(tx, look_without_provider(tx, services.fleet()) if seen is None else seen, pool)
+    )
 
 
 def why_job(services: Services, job_id: JobId) -> Answer:
-    return services.database.read(lambda tx: _job(tx, job_id))
+    """From the database alone: who asks needs no way to the provider."""
+    return services.database.read(lambda tx: _job(tx, services, job_id))
 
 
 def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
@@ -77,15 +74,17 @@ def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
         state=found.state,
         since=found.entered_state_at,
         because=tuple(because),
-        decided=_told(cycles.latest(tx, lambda step: _names(step, worker_id), READ)),
+        decided=told_about(tx, lambda step: _names(step, worker_id)),
         history=tuple(jobs.history(tx, WORKER.kind, worker_id)),
         numbers={"last_heartbeat": found.last_heartbeat, "cost_per_hour": found.cost_per_hour},
     )
 
 
 def _pool(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
+    here = next((each for each in seen.pools if each.id == pool), None)
+    if here is None:
+        raise NotFound(f"the control loop keeps no pool {pool!r}")
     states = {state.value: sum(1 for _ in seen.of(pool, state)) for state in WorkerState}
-    here = next(each for each in seen.pools if each.id == pool)
     following = next_worker(seen, pool)
     return Answer(
         kind=POOL.kind,
@@ -93,7 +92,7 @@ def _pool(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
         state=f"{here.queued} queued, {seen.alive(pool)} of {here.policy.max_workers} workers alive",
         since=here.last_scaled_at,
         because=_growth(following),
-        decided=_told(cycles.latest(tx, lambda step: pool in (step.get("pool"), step.get("about")), READ)),
+        decided=told_of(tx, pool),
         next_worker=following,
         numbers={"queued": here.queued, **states},
     )
@@ -112,67 +111,62 @@ def _growth(following: NextWorker) -> tuple[str, ...]:
     return tuple(said)
 
 
-def blocked(following: NextWorker) -> str:
-    """What stands in the way, with the setting that says so."""
-    why = following.blocked_by
-    assert why is not None
-    setting = _SETTINGS.get(why.code)
-    limit = next(
-        (why.numbers[name] for name in ("max", "max_rate", "limit_usd") if name in why.numbers), None
-    )
-    named = setting if limit is None or setting is None else f"{setting}={limit}"
-    return f"blocked by {named or why.code}: {why.text}"
-
-
-_SETTINGS = {
-    "CEILING": "MAX_ACTIVE_GPUS",
-    "BREAKER_OPEN": "MAX_WORKER_FAILURE_RATE",
-    "BUDGET_SPENT": "the budget",
-    "ENOUGH": "MIN_SCALING_INTERVAL_SEC",
-}
-
-
-def _job(tx: Tx, job_id: JobId) -> Answer:
+def _job(tx: Tx, services: Services, job_id: JobId) -> Answer:
     job = jobs.get(tx, job_id)
-    numbers, because = _waiting(tx, job) if job.state is JobState.PENDING else ({}, _standing(job))
+    waits = _waiting(Around(tx=tx, services=services, job=job)) if job.state is JobState.PENDING else _Waits()
+    if job.state in NOT_YET:
+        waits = _Waits(tuple(not_yet(job, tx.now(), services.rules())), _failure(job))
+    said = tuple(each.sentence for each in waits.blockers)
     return Answer(
         kind=JOB.kind,
         id=job_id,
         state=job.state,
         since=job.run_at if job.state is JobState.PENDING else job.updated_at,
-        because=because,
-        decided=_told(cycles.latest(tx, lambda step: _carries(step, job_id), READ)),
+        because=(*said, *waits.besides) or standing(job),
+        decided=told_about(tx, lambda step: _carries(step, job_id)),
         history=tuple(jobs.history(tx, JOB.kind, job_id)),
-        numbers=numbers,
+        next_worker=waits.following,
+        numbers=waits.numbers,
+        blocker=waits.blockers[0] if waits.blockers else None,
     )
 
 
-def _waiting(tx: Tx, job: Job) -> tuple[dict[str, Any], tuple[str, ...]]:
-    here = [each for each in sight.see_workers(tx) if each.pool == job.pool]
-    active = [each for each in here if each.state is WorkerState.ACTIVE]
-    spawning = sum(1 for each in here if each.state is WorkerState.SPAWNING)
-    busy = sum(1 for each in active if each.job is not None)
-    ahead = jobs.ahead_of(tx, job.job_id)
-    said = [f"{ahead} jobs of pool {job.pool} go before it" if ahead else "it is the next one of its pool"]
-    if not active:
-        coming = f"{spawning} are starting" if spawning else f"see: herdsman why pool {job.pool}"
-        said.insert(0, f"pool {job.pool} has no active worker; {coming}")
-    elif busy == len(active):
-        said.insert(0, f"all {busy} active workers of pool {job.pool} hold a job")
-    said = [*hindrances(tx, job), *said]
-    return {"ahead": ahead, "active": len(active), "busy": busy, "spawning": spawning}, tuple(said)
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    blockers: Sequence[Blocker] = ()
+    besides: Sequence[str] = ()
+    following: NextWorker | None = None
+    numbers: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def _standing(job: Job) -> tuple[str, ...]:
-    if job.state is JobState.SCHEDULED:
-        return (f"its time comes at {job.run_at:%Y-%m-%d %H:%M:%S} UTC",)
-    if job.state is JobState.FAILED:
-        return (f"it is tried again at {job.run_at:%Y-%m-%d %H:%M:%S} UTC", f"it failed: {job.last_error}")
-    if job.state in HELD:
-        until = "" if job.claim_expires_at is None else f" until {job.claim_expires_at:%H:%M:%S} UTC"
-        return (f"worker {job.worker_id} holds it{until}",)
-    error = f": {job.last_error}" if job.last_error else ""
-    return (f"it has ended as {job.state} because of {job.reason}{error}",)
+def _waiting(here: Around) -> _Waits:
+    """What is in its way, the first that must go first; then its place in the line."""
+    blockers, following, ahead = [*hindrances(here)], None, here.ahead
+    if not here.free and not any(each.code in FINAL for each in blockers):
+        unfree, following = no_worker(here)
+        blockers.append(unfree)
+    line = _place(here.job.pool, ahead)
+    besides = [line]
+    if not blockers:
+        count = len(here.asking)
+        free = "a worker is free and asks" if count == 1 else f"{count} workers are free and ask"
+        ends = f"{free} for work: it starts in its turn"
+        blockers, besides = [Blocker(code=Block.NEXT, text=line, ends=ends)], []
+    busy = sum(1 for each in here.active if each.job is not None)
+    numbers = {"ahead": ahead, "active": len(here.active), "busy": busy, "spawning": len(here.starting)}
+    return _Waits(blockers, (*besides, *filter(None, [let_in(here.job)])), following, numbers)
+
+
+def _place(pool: str, ahead: int) -> str:
+    if ahead == 0:
+        return "it is the next one of its pool"
+    return (
+        f"1 job of pool {pool} goes before it" if ahead == 1 else f"{ahead} jobs of pool {pool} go before it"
+    )
+
+
+def _failure(job: Job) -> Sequence[str]:
+    return (f"it failed: {job.last_error}",) if job.state is JobState.FAILED else ()
 
 
 def _names(step: Step, worker_id: str) -> bool:
@@ -183,30 +177,3 @@ def _names(step: Step, worker_id: str) -> bool:
 def _carries(step: Step, job_id: str) -> bool:
     key: dict[str, Any] = step.get("key") or {}
     return key.get("job_id") == job_id
-
-
-def _told(found: Sequence[Decided]) -> tuple[Told, ...]:
-    """Equal decisions in a row are one, with its first and its last time."""
-    told: list[Told] = []
-    for each in found:
-        step = each.step
-        now = Told(
-            last=each.at,
-            since=each.at,
-            times=1,
-            action=step["action"],
-            code=step["code"],
-            why=step["why"],
-            numbers=step["numbers"],
-            done=step["done"],
-            said=step["said"],
-        )
-        if told and _same(told[-1], now):
-            told[-1] = replace(told[-1], since=each.at, times=told[-1].times + 1)
-        else:
-            told.append(now)
-    return tuple(told[:STEPS])
-
-
-def _same(one: Told, other: Told) -> bool:
-    return (one.action, one.code, one.done) == (other.action, other.code, other.done)

@@ -8,6 +8,7 @@ import structlog
 
 from herdsman.control.act import Hands
 from herdsman.control.cycle import Cycle, Outcome
+from herdsman.control.inputs import counts, inputs
 from herdsman.control.leadership import Leadership
 from herdsman.control.observe import Observer
 from herdsman.core.actions import Note
@@ -21,7 +22,7 @@ from herdsman.core.errors import (
 )
 from herdsman.core.fleet import Snapshot
 from herdsman.ports import Clock
-from herdsman.store import fleet
+from herdsman.store import fleet, queues
 from herdsman.store.database import Database, Tx
 
 log = structlog.get_logger()
@@ -104,12 +105,13 @@ class Reconciler:
         return Cycle(started_at=None, epoch=epoch, seen=None, skipped=str(error))
 
     def _record(self, cycle: Cycle) -> None:
-        assert cycle.epoch is not None
-        epoch = cycle.epoch
+        assert cycle.epoch is not None and cycle.seen is not None
+        epoch, seen, saw = cycle.epoch, cycle.seen, inputs(cycle.seen)
 
         def write(tx: Tx) -> None:
             self.leadership.fence(tx, epoch)
-            fleet.record_cycle(tx, epoch, cycle.started_at, cycle.summary(), [*cycle.steps()])
+            told = {**cycle.summary(), **counts(seen), "types": queues.by_type(tx)}
+            fleet.record_cycle(tx, epoch, cycle.started_at, told, [*cycle.steps()], saw)
 
         try:
             self.database.transact(write)

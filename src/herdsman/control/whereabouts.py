@@ -1,14 +1,33 @@
 """Files by which the programs of one machine find each other: where the API is, and what opens it."""
 
 import json
+import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from herdsman.control.secret_file import read_secret, write_secret
+from herdsman.providers.local.processes import Identity, identify, is_alive
 from herdsman.settings import Settings
 from herdsman.settings.urls import hide_password
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """A control plane of this machine, in its own words."""
+
+    url: str
+    database: str
+    command: str
+    """`up` or `serve`."""
+    process: Identity | None
+    """None where an older version has written it."""
+
+    @property
+    def alive(self) -> bool:
+        """The very process that wrote it still runs; another one with its number is not taken for it."""
+        return self.process is not None and is_alive(self.process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +42,42 @@ class Whereabouts:
     def admin_token(self) -> Path:
         return self.directory / "admin-token"
 
-    def announce(self, url: str, database: str) -> None:
-        """The API of `database` answers at `url` from now on."""
-        write_secret(self._api, json.dumps({"url": url, "database": database}))
+    def announce(self, url: str, database: str, command: str = "up") -> None:
+        """The API of `database` answers at `url` from now on, and this process is it."""
+        me = identify(os.getpid())
+        said = {"url": url, "database": database, "command": command, "process": me and asdict(me)}
+        write_secret(self._api, json.dumps(said))
 
     def withdraw(self) -> None:
-        with suppress(OSError):
-            self._api.unlink()
+        """What another has said meanwhile stays."""
+        said = self.announced()
+        if said is None or said.process is None or said.process.pid == os.getpid():
+            with suppress(OSError):
+                self._api.unlink()
+
+    def announced(self) -> Announced | None:
+        """What was said last; whoever said it may be gone."""
+        try:
+            said: Any = json.loads(read_secret(self._api) or "null")
+            process = said.get("process")
+            return Announced(
+                url=str(said["url"]),
+                database=str(said["database"]),
+                command=str(said.get("command", "up")),
+                process=None if process is None else Identity(**process),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def running(self) -> Announced | None:
+        """The control plane that runs here now."""
+        said = self.announced()
+        return said if said is not None and said.alive else None
 
     def api_of(self, database: str) -> str | None:
         """Where the API of this very database was said to be; it may be gone."""
-        try:
-            said: Any = json.loads(read_secret(self._api) or "null")
-        except ValueError:
-            return None
-        return said["url"] if isinstance(said, dict) and said.get("database") == database else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        said = self.announced()
+        return said.url if said is not None and said.database == database else None
 
     def token(self) -> str | None:
         return read_secret(self.admin_token)

@@ -49,7 +49,7 @@ class NotFound(HerdsmanError):
 
 
 class Unauthenticated(HerdsmanError):
-    """No token came, or it is not known, has expired or was revoked; nobody is told which."""
+    """No token came, or it is not known, has expired or was revoked; who guesses is not told which."""
 
 
 class Forbidden(HerdsmanError):

@@ -117,6 +117,8 @@ class Job:
     concurrency_key: str | None = None
     admission: str | None = None
     """Why it was put off, or sent to another pool, when it was accepted."""
+    saved_gpu: timedelta | None = None
+    """The GPU time that was spared because its result was found, not made again; None where it was made."""
 
 
 @dataclass(frozen=True, slots=True)

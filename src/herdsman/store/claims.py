@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, func, null, or_, select, update
 
@@ -27,6 +27,7 @@ _THIS_CLAIM = (jobs.c.job_id == bindparam("b_job"), jobs.c.claim_token == bindpa
 _ITS_OWN = jobs.c.last_worker_id == func.coalesce(
     bindparam("b_worker", type_=jobs.c.last_worker_id.type), jobs.c.last_worker_id
 )
+OWN_CLAIM = (*_THIS_CLAIM, _ITS_OWN, _IS_HELD)
 _STEP: dict[str, Any] = {
     "version": jobs.c.version + 1,
     "updated_at": bindparam("b_now"),
@@ -53,7 +54,7 @@ RENEW = Hot(
 
 PROGRESS = Hot(
     update(jobs)
-    .where(*_THIS_CLAIM, _ITS_OWN, _IS_HELD)
+    .where(*OWN_CLAIM)
     .values(
         progress=bindparam("b_progress"),
         progress_note=bindparam("b_note"),
@@ -62,14 +63,13 @@ PROGRESS = Hot(
     )
 )
 
-COMPLETE = Hot(
+_DONE = (
     update(jobs)
     # A cancellation that was acknowledged wins over a result that comes later (J7).
-    .where(*_THIS_CLAIM, _ITS_OWN, _IS_HELD, jobs.c.cancel_requested_at.is_(None))
+    .where(*OWN_CLAIM, jobs.c.cancel_requested_at.is_(None))
     .values(
         **_STEP,
         status=JobState.DONE.value,
-        reason=Reason.COMPLETED.value,
         result=bindparam("b_result"),
         finished_at=bindparam("b_now"),
         worker_id=null(),
@@ -77,6 +77,8 @@ COMPLETE = Hot(
         deadline_at=null(),
     )
 )
+COMPLETE = Hot(_DONE.values(reason=Reason.COMPLETED.value))
+RECOVER = Hot(_DONE.values(reason=Reason.RECOVERED.value, saved_gpu_s=bindparam("b_saved")))
 
 END = Hot(
     update(jobs)
@@ -115,7 +117,7 @@ _HOLDING = select(
     jobs.c.claim_expires_at,
     jobs.c.cancel_requested_at,
 )
-HOLDING = Hot(_HOLDING.where(*_THIS_CLAIM, _ITS_OWN, _IS_HELD).with_for_update())
+HOLDING = Hot(_HOLDING.where(*OWN_CLAIM).with_for_update())
 OVERDUE = Hot(
     _HOLDING.where(
         _IS_HELD,
@@ -141,6 +143,15 @@ CANCELLED = Hot(
 )
 
 
+class Result(NamedTuple):
+    """What a job brought, as JSON text."""
+
+    key: ClaimKey
+    text: str
+    saved: timedelta | None = None
+    """It had been made before and was only found: the GPU time that this spared."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a job stands, for whoever was refused."""
@@ -161,12 +172,12 @@ def start(
 ) -> int:
     """Claims and the deadlines of their jobs; how many of the claims were good and not started before."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
-    return _run(tx, START, [{**_named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
+    return _run(tx, START, [{**named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
 
 
 def renew(tx: Tx, keys: Sequence[ClaimKey], worker_id: WorkerId, expires_at: datetime) -> int:
     """Only the worker that holds a job keeps it: a token alone is not a right."""
-    return _run(tx, RENEW, [{**_named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys])
+    return _run(tx, RENEW, [{**named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys])
 
 
 def cancelled(tx: Tx, keys: Sequence[ClaimKey]) -> frozenset[ClaimKey]:
@@ -184,15 +195,21 @@ def progress(
     worker: WorkerId | None = None,
 ) -> bool:
     values = {"b_progress": done, "b_note": note, "b_now": tx.now(), "b_expires": expires_at}
-    return tx.run(PROGRESS, {**_named(key), **values, "b_worker": worker}) == 1
+    return tx.run(PROGRESS, {**named(key), **values, "b_worker": worker}) == 1
 
 
-def complete(
-    tx: Tx, results: Sequence[tuple[ClaimKey, str]], who: str, worker: WorkerId | None = None
-) -> int:
+def complete(tx: Tx, results: Sequence[Result], who: str, worker: WorkerId | None = None) -> int:
     """How many of the claims were still good; with one too few, ask `standing` which."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
-    return _run(tx, COMPLETE, [{**_named(key), **shared, "b_result": result} for key, result in results])
+    made: list[dict[str, Any]] = []
+    good = 0
+    for key, text, saved in results:
+        row = {**named(key), **shared, "b_result": text}
+        if saved is None:
+            made.append(row)
+        else:  # rare, so one at a time
+            good += tx.run(RECOVER, {**row, "b_saved": saved.total_seconds()})
+    return good + (_run(tx, COMPLETE, made) if made else 0)
 
 
 def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
@@ -212,12 +229,12 @@ def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
         "b_failure_class": failure and failure.kind.value,
         "b_error": failure and failure.error,
     }
-    return tx.run(END, {**_named(key), **values}) == 1
+    return tx.run(END, {**named(key), **values}) == 1
 
 
 def holding(tx: Tx, key: ClaimKey, worker: WorkerId | None = None) -> Holding | None:
     """The job if this claim still holds it, locked."""
-    found = tx.rows(HOLDING, {**_named(key), "b_worker": worker})
+    found = tx.rows(HOLDING, {**named(key), "b_worker": worker})
     return _to_holding(found[0]) if found else None
 
 
@@ -244,7 +261,7 @@ def _run(tx: Tx, hot: Hot, rows: Sequence[dict[str, Any]]) -> int:
     return tx.run(hot, rows[0]) if len(rows) == 1 else tx.run_many(hot, rows)
 
 
-def _named(key: ClaimKey) -> dict[str, Any]:
+def named(key: ClaimKey) -> dict[str, Any]:
     check_name("job_id", key.job_id, 128)
     if not 0 <= key.token < LARGEST_TOKEN:
         raise StaleWrite(f"claim {key.token} of job {key.job_id!r} was never given out")

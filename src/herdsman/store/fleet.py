@@ -178,18 +178,33 @@ def go_on(tx: Tx, pool: PoolId) -> None:
     tx.execute(update(fleets).where(*waited).values(waits=0, wait_until=None))
 
 
-def stop(tx: Tx, pool: PoolId, why: str | None) -> None:
-    """Something only a person can mend; None when it is mended."""
+def stop(tx: Tx, pool: PoolId, why: str) -> None:
+    """Something only a person can mend."""
     _lock_pool(tx, pool)
     tx.execute(update(fleets).where(fleets.c.pool == pool).values(stopped_by=why, waits=0, wait_until=None))
 
 
+def mend(tx: Tx, pool: PoolId | None) -> bool:
+    """A person has mended it: the provider may be asked again, for this pool or for all. Whether one was stopped."""
+    stopped = fleets.c.stopped_by.is_not(None)
+    mine = stopped if pool is None else stopped & (fleets.c.pool == pool)
+    return (
+        tx.execute(update(fleets).where(mine).values(stopped_by=None, waits=0, wait_until=None)).rowcount > 0
+    )
+
+
 def record_cycle(
-    tx: Tx, epoch: int, started_at: Any, summary: dict[str, object], steps: list[object]
+    tx: Tx,
+    epoch: int,
+    started_at: Any,
+    summary: dict[str, object],
+    steps: list[object],
+    inputs: dict[str, object] | None = None,
 ) -> None:
+    told = {"steps": steps, **({} if inputs is None else {"inputs": inputs})}
     tx.execute(
         insert(cycles).values(
-            epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps={"steps": steps}
+            epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps=told
         )
     )
 

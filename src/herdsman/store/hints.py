@@ -14,7 +14,7 @@ from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.jobs import seconds
 from herdsman.store.reading import values
-from herdsman.store.schema import audit, jobs, pools
+from herdsman.store.schema import SERVICE, audit, jobs, pools
 
 MOST_POOLS = 200
 QUARANTINED = "stream.quarantined"
@@ -22,9 +22,8 @@ KIND = "stream"
 
 _SEEN = (
     *(jobs.c.job_id, jobs.c.status, jobs.c.version, jobs.c.pool, jobs.c.attempts, jobs.c.last_error),
-    *(jobs.c.service_job_id, jobs.c.service_status, jobs.c.service_submitted_at, jobs.c.last_service_check),
+    *(jobs.c[name] for name in SERVICE),
 )
-_SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
 LOOK_UP = Hot(lambda listed: select(*_SEEN).where(jobs.c.job_id.in_(listed)))
 WAITING = Hot(
     select(jobs.c.job_id, jobs.c.type, jobs.c.version, jobs.c.timeout_s)
@@ -104,7 +103,7 @@ def _known(row: Sequence[Any]) -> Known:
         attempts=attempts,
         last_error=last_error,
         service={
-            name: _text(value) for name, value in zip(_SERVICE, service, strict=True) if value is not None
+            name: _text(value) for name, value in zip(SERVICE, service, strict=True) if value is not None
         },
     )
 

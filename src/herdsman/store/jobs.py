@@ -123,6 +123,7 @@ def to_job(row: Record) -> Job:
         retry_base=seconds(row["retry_base_s"]),
         retry_cap=seconds(row["retry_cap_s"]),
         timeout=seconds(row["timeout_s"]),
+        saved_gpu=seconds(row["saved_gpu_s"]),
         failure_class=_failure_class(row),
     )
 
@@ -137,6 +138,7 @@ _CONVERTED = {
     "retry_cap",
     "timeout",
     "failure_class",
+    "saved_gpu",
 }
 _SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVERTED)
 

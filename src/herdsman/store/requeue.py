@@ -13,7 +13,7 @@ from herdsman.core.request import check_name
 from herdsman.core.states import HELD, JOB, JobState
 from herdsman.store.database import Tx
 from herdsman.store.jobs import matching
-from herdsman.store.schema import jobs
+from herdsman.store.schema import SERVICE, jobs
 
 
 def cancel(tx: Tx, job_id: JobId, who: str) -> JobState:
@@ -74,12 +74,12 @@ _NOTHING = (
     "last_error",
     "progress",
     "progress_at",
+    "saved_gpu_s",
 )
-# An old run on an external service is not this one.
-_SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
 _REOPENED: dict[str, Any] = {
     **dict.fromkeys(_NOTHING, null()),
-    **dict.fromkeys(("progress_note", "started_at", "claimed_at", "owner_pool", *_SERVICE), null()),
+    **dict.fromkeys(("progress_note", "started_at", "claimed_at", "owner_pool"), null()),
+    **dict.fromkeys(SERVICE, null()),  # an old run on an external service is not this one
     **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory"), 0),
     "status": JobState.PENDING.value,
     "reason": Reason.REQUEUED.value,

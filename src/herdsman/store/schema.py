@@ -102,6 +102,8 @@ jobs = Table(
     Column("concurrency_key", name(128)),
     # Why it was put off or sent to another pool when it was accepted.
     Column("admission", name(64)),
+    # GPU time that was spared because the result was found at the service, not made again.
+    Column("saved_gpu_s", real()),
     # One job per slot: a worker that takes no batches has slot 0 alone, and so one job at a time.
     UniqueConstraint("worker_id", "slot"),
     UniqueConstraint("agent", "idempotency_key"),
@@ -122,9 +124,20 @@ jobs = Table(
     Index("ix_orchestrator_jobs_turn", "status", "pool", "agent", "model", "place"),
     Index("ix_orchestrator_jobs_key", "status", "concurrency_key"),
     Index("ix_orchestrator_jobs_agent", "agent", "status"),
+    # Only the few recovered jobs are in it, so it costs the others nothing. MariaDB has no such index: there all
+    # jobs are in it, but an entry that does not change is not written again.
+    Index(
+        "ix_orchestrator_jobs_saved",
+        "saved_gpu_s",
+        postgresql_where=text("saved_gpu_s IS NOT NULL"),
+        sqlite_where=text("saved_gpu_s IS NOT NULL"),
+    ),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )
+
+SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
+"""The columns that say where a job is on an external service."""
 
 job_tags = Table(
     "job_tags",

@@ -25,6 +25,12 @@ CLAIMS_OVERDUE = Hot(
     .select_from(jobs)
     .where(one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < bindparam("b_before"))
 )
+# Reads only the index of the jobs that were recovered.
+RECOVERED = Hot(
+    select(func.count(), func.coalesce(func.sum(jobs.c.saved_gpu_s), 0.0)).where(
+        jobs.c.saved_gpu_s.is_not(None)
+    )
+)
 LIVING = Hot(
     select(workers.c.status, func.count())
     .where(one_of(workers.c.status, WORKER.live))
@@ -85,6 +91,12 @@ def jobs_held(tx: Tx) -> int:
 def claims_overdue(tx: Tx) -> int:
     """Jobs that should have been taken back from their workers long ago."""
     return _one(tx, CLAIMS_OVERDUE, b_before=tx.now() - OVERDUE)
+
+
+def recovered(tx: Tx) -> tuple[int, float]:
+    """Jobs whose results were found at their service, and the GPU seconds that this spared, of those that are kept."""
+    ((count, seconds),) = tx.rows(RECOVERED, {})
+    return int(count), float(seconds)
 
 
 def living_workers(tx: Tx) -> Mapping[WorkerState, int]:

@@ -1,5 +1,6 @@
 """What time does to jobs: due ones are queued, old ones are removed. Every pass is bounded."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,16 +51,16 @@ def stage(tx: Tx, waiting: JobState) -> int:
     return tx.run(STAGE, wanted, due) if due else 0
 
 
-def prune_jobs(tx: Tx, before: datetime) -> int:
-    """Remove the next batch of jobs that ended before then, with all that is recorded of them."""
+def prune_jobs(tx: Tx, before: datetime) -> Sequence[JobId]:
+    """Remove the next batch of jobs that ended before then, with all that is recorded of them; which they were."""
     query = select(jobs.c.job_id).where(jobs.c.finished_at < before).order_by(jobs.c.finished_at)
     found = [JobId(job_id) for job_id in values(tx, query.limit(BATCH).with_for_update(skip_locked=True))]
     if not found:
-        return 0
+        return ()
     for table in (job_tags, job_attempts, logs, checkpoints, jobs):
         tx.execute(delete(table).where(table.c.job_id.in_(found)))
     tx.execute(delete(audit).where(audit.c.object_kind == JOB.kind, audit.c.object_id.in_(found)))
-    return len(found)
+    return found
 
 
 def prune_audit(tx: Tx, before: datetime) -> int:

@@ -7,6 +7,7 @@ from herdsman.control.commands.finish import complete_job, complete_jobs, fail_j
 from herdsman.control.commands.intervene import cancel_job, requeue_edited_job, requeue_job, requeue_jobs
 from herdsman.control.commands.keep import beat, report_progress, start_job, start_jobs, take_pulse
 from herdsman.control.commands.logs import get_checkpoint, last_event, put_checkpoint, read_events, read_logs
+from herdsman.control.commands.service import mark_service
 from herdsman.control.commands.submit import submit_job, submit_jobs
 from herdsman.control.commands.sweep import expire_claims, prune, stage_due_jobs
 from herdsman.control.commands.workers import leave, move_worker, register_worker
@@ -30,6 +31,7 @@ __all__ = [
     "last_event",
     "leave",
     "list_jobs",
+    "mark_service",
     "move_worker",
     "prune",
     "put_checkpoint",

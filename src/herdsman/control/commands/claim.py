@@ -39,6 +39,7 @@ def claim_for(services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
         check_ask(ask)
     if not asks:
         return []
+    services.types.note(services.database, asks)
     rules = services.rules()
     for _ in range(_TRIES):
         try:

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from herdsman.control.commands.claim import check_ask, give
-from herdsman.control.commands.finish import complete_all, end_claim
+from herdsman.control.commands.finish import checked, complete_all, end_claim
 from herdsman.control.commands.keep import check_count
 from herdsman.control.services import Services
-from herdsman.core.body import encode
 from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import ClaimKey, Failure, WorkerId
@@ -15,6 +14,7 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Told
 from herdsman.store import workers
+from herdsman.store.claims import Result
 from herdsman.store.database import Tx
 from herdsman.store.faults import Duplicate
 
@@ -26,8 +26,9 @@ def finish_jobs(
     check_count(endings)
     if then is not None:
         check_ask(then)
-    texts, refused = _encoded(services, endings)
-    reports = _Reports(worker_id, endings, texts, refused)
+        services.types.note(services.database, {worker_id: then})
+    results, refused = _checked(services, endings)
+    reports = _Reports(worker_id, endings, results, refused)
     rules = services.rules()
     try:
         return services.database.transact(lambda tx: _exchange(tx, services, reports, then, rules))
@@ -39,24 +40,21 @@ def finish_jobs(
 class _Reports:
     worker_id: WorkerId
     endings: Sequence[Ending]
-    texts: Sequence[tuple[ClaimKey, str]]
+    results: Sequence[Result]
     refused: Mapping[ClaimKey, Told]
 
 
-def _encoded(
-    services: Services, endings: Sequence[Ending]
-) -> tuple[list[tuple[ClaimKey, str]], dict[ClaimKey, Told]]:
+def _checked(services: Services, endings: Sequence[Ending]) -> tuple[list[Result], dict[ClaimKey, Told]]:
     """Results as text, and those that cannot be stored: another word about these jobs may follow."""
-    texts: dict[ClaimKey, str] = {}
+    good: dict[ClaimKey, Result] = {}
     refused: dict[ClaimKey, Told] = {}
     for ending in endings:
         if isinstance(ending, Done):
             try:
-                limit = services.policy.max_result_bytes
-                texts[ending.key] = encode(ending.result, what="result", limit=limit)
+                good[ending.key] = checked(services, ending.key, ending.result, ending.saved)
             except InvalidRequest as error:
                 refused[ending.key] = Told(key=ending.key, refused=str(error))
-    return list(texts.items()), refused
+    return list(good.values()), refused
 
 
 def _exchange(
@@ -67,8 +65,8 @@ def _exchange(
     if then is not None:
         workers.lock(tx, worker_id)  # before its jobs, as a beat does: two that lock in turn cannot get stuck
     told = dict(reports.refused)
-    if reports.texts:
-        for key, outcome in complete_all(tx, services, reports.texts, who, worker_id).items():
+    if reports.results:
+        for key, outcome in complete_all(tx, services, reports.results, who, worker_id).items():
             stale = isinstance(outcome, HerdsmanError)
             told[key] = _stale(key, outcome) if stale else Told(key=key, state=JobState(outcome.value))
     for ending in endings:

@@ -1,6 +1,7 @@
 """How a worker ends its claim: with a result, with a failure, or by giving the job back."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from enum import StrEnum
 
 from herdsman.control.commands.refusal import refusal
@@ -10,8 +11,10 @@ from herdsman.core.ending import end_of
 from herdsman.core.errors import HerdsmanError, InvalidRequest, StaleWrite
 from herdsman.core.model import ClaimKey, Failure, WorkerId
 from herdsman.core.retry import FailureClass
+from herdsman.core.saved import check_saved
 from herdsman.core.states import JobState
 from herdsman.store import claims
+from herdsman.store.claims import Result
 from herdsman.store.database import Tx
 
 LONGEST_ERROR = 8192
@@ -30,11 +33,16 @@ def complete_job(
     key: ClaimKey,
     result: object = None,
     *,
+    saved: timedelta | None = None,
     who: str = "worker",
     worker: WorkerId | None = None,
 ) -> Finish:
-    """Store the result. Sending it again is harmless; sending it on an old claim is `StaleWrite`."""
-    outcome = complete_jobs(services, {key: result}, who=who, worker=worker)[key]
+    """Store the result. Sending it again is harmless; sending it on an old claim is `StaleWrite`.
+
+    `saved` says that it had been made before and was only found, and which GPU time that spared.
+    """
+    one = checked(services, key, result, saved)
+    outcome = services.database.transact(lambda tx: complete_all(tx, services, [one], who, worker))[key]
     if isinstance(outcome, HerdsmanError):
         raise outcome
     return outcome
@@ -48,17 +56,22 @@ def complete_jobs(
     worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
     """Store many results at once; one that is refused does not hold up the others."""
-    limit = services.policy.max_result_bytes
-    texts: list[tuple[ClaimKey, str]] = []
+    good: list[Result] = []
     refused: dict[ClaimKey, Finish | HerdsmanError] = {}
     for key, result in results.items():
         try:
-            texts.append((key, encode(result, what="result", limit=limit)))
+            good.append(checked(services, key, result))
         except InvalidRequest as error:
             refused[key] = error
-    if not texts:
+    if not good:
         return refused
-    return refused | services.database.transact(lambda tx: complete_all(tx, services, texts, who, worker))
+    return refused | services.database.transact(lambda tx: complete_all(tx, services, good, who, worker))
+
+
+def checked(services: Services, key: ClaimKey, result: object, saved: timedelta | None = None) -> Result:
+    """As it can be stored; `InvalidRequest` for what cannot."""
+    check_saved(saved)
+    return Result(key, encode(result, what="result", limit=services.policy.max_result_bytes), saved)
 
 
 def fail_job(
@@ -84,14 +97,14 @@ def release_job(
 def complete_all(
     tx: Tx,
     services: Services,
-    texts: Sequence[tuple[ClaimKey, str]],
+    results: Sequence[Result],
     who: str,
     worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
     """Results that have been checked, within a transaction that does more."""
-    if claims.complete(tx, texts, who, worker) == len(texts):
-        return dict.fromkeys((key for key, _ in texts), Finish.DONE)
-    return {key: _look(tx, services, key, who, worker) for key, _ in texts}
+    if claims.complete(tx, results, who, worker) == len(results):
+        return dict.fromkeys((each.key for each in results), Finish.DONE)
+    return {each.key: _look(tx, services, each.key, who, worker) for each in results}
 
 
 def _look(

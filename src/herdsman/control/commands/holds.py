@@ -8,7 +8,8 @@ from herdsman.control.services import Services
 from herdsman.core.body import clean
 from herdsman.core.errors import InvalidRequest, StoreUnavailable
 from herdsman.core.holds import ALL, Hold, HoldKind, Stillness
-from herdsman.store import holds, tally
+from herdsman.core.model import PoolId
+from herdsman.store import fleet, holds, tally
 from herdsman.store.database import Tx
 from herdsman.store.faults import Duplicate
 
@@ -34,8 +35,23 @@ def pause(
 
 
 def resume(services: Services, scope: str, *, who: str = "admin") -> bool:
-    """Whether it was held. Jobs are given out again at once, unless something else holds them."""
-    return _again(services, lambda tx: holds.lift(tx, scope, who))
+    """Whether it was held. Jobs are given out again at once, unless something else holds them.
+
+    A pool that the provider had rejected is asked for again, too: whoever says this has mended the cause.
+    """
+
+    def write(tx: Tx) -> bool:
+        lifted = holds.lift(tx, scope, who)
+        return _mended(tx, scope) or lifted
+
+    return _again(services, write)
+
+
+def _mended(tx: Tx, scope: str) -> bool:
+    kind, _, name = scope.partition(":")
+    if kind not in (ALL, "pool"):
+        return False
+    return fleet.mend(tx, PoolId(name) if kind == "pool" else None)
 
 
 def drain(services: Services, *, why: str = "", who: str = "admin") -> Hold:

@@ -3,13 +3,18 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+import structlog
+
 from herdsman.control.commands.leases import expire_leases, prune_leases
 from herdsman.control.commands.tokens import prune_tokens
 from herdsman.control.services import Services
 from herdsman.core.ending import end_of, overdue_failure
+from herdsman.core.errors import HerdsmanError
 from herdsman.core.states import JOB, JobState
 from herdsman.store import claims, upkeep
 from herdsman.store.database import Tx
+
+log = structlog.get_logger()
 
 SWEEPER = "leader"
 _MOST_BATCHES = 1000
@@ -44,11 +49,22 @@ def prune(services: Services) -> int:
         lambda: database.transact(lambda tx: upkeep.prune_cycles(tx, tx.now() - upkeep.CYCLES_KEPT))
     )
     if (keep := policy.job_retention) is not None:
-        removed += _drain(lambda: database.transact(lambda tx: upkeep.prune_jobs(tx, tx.now() - keep)))
+        removed += _drain(lambda: _prune_jobs(services, keep))
         removed += _drain(lambda: prune_leases(services, keep))
     if (audited := policy.audit_retention) is not None:
         removed += _drain(lambda: database.transact(lambda tx: upkeep.prune_audit(tx, tx.now() - audited)))
     return removed
+
+
+def _prune_jobs(services: Services, keep: timedelta) -> int:
+    """Their files go after them: one that is left over harms nobody, one that is missing would."""
+    gone = services.database.transact(lambda tx: upkeep.prune_jobs(tx, tx.now() - keep))
+    for job_id in gone:
+        try:
+            services.drop_files(job_id)
+        except HerdsmanError as error:
+            log.warning("results.left_over", job_id=job_id, reason=str(error))
+    return len(gone)
 
 
 def _drain(batch: Callable[[], int]) -> int:

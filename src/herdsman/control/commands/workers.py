@@ -10,6 +10,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.states import WorkerState
 from herdsman.store import workers
+from herdsman.store.database import Tx
 from herdsman.store.faults import Duplicate
 
 LONGEST_TYPE = 128
@@ -43,6 +44,21 @@ def move_worker(
     services: Services, worker_id: WorkerId, to: WorkerState, reason: Reason, *, who: str = "leader"
 ) -> None:
     services.database.transact(lambda tx: workers.move(tx, worker_id, to, reason, who))
+
+
+def drain_worker(services: Services, worker_id: WorkerId, *, who: str = "admin") -> tuple[WorkerState, bool]:
+    """It takes no new job, finishes what it holds and leaves; its state from here on, and whether that is news."""
+    return services.database.transact(lambda tx: _drain(tx, worker_id, who))
+
+
+def _drain(tx: Tx, worker_id: WorkerId, who: str) -> tuple[WorkerState, bool]:
+    state = workers.get(tx, worker_id).state
+    if state is WorkerState.SPAWNING:
+        raise Conflict(f"worker {worker_id!r} is starting: drain it when it is active")
+    if state is not WorkerState.ACTIVE:
+        return state, False
+    workers.move(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, who)
+    return WorkerState.TERMINATING, True
 
 
 def leave(services: Services, worker_id: WorkerId) -> None:

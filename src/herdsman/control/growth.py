@@ -1,0 +1,167 @@
+"""Why there is no free worker for a job, and what would bring one."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from herdsman.control.around import Around
+from herdsman.control.recorded import told_of
+from herdsman.core.blockers import Block, Blocker, told
+from herdsman.core.counterfactual import NextWorker, next_worker
+from herdsman.core.findings import Code, Finding
+from herdsman.core.fleet import SeenPool
+from herdsman.store import leader, waiting
+
+LONG = timedelta(minutes=5)
+"""A leader whose last cycle is older than this does not keep the fleet."""
+_START = "start a control plane: herdsman up"
+
+
+def no_worker(here: Around) -> tuple[Blocker, NextWorker | None]:
+    """Why none is free, with what the pool would do next where the control loop keeps it."""
+    workers = _workers(here)
+    pool = here.pool
+    if pool is None:
+        return _nobody_keeps(here, workers), None
+    following = next_worker(here.seen, pool.id)
+    by_hand = pool.life is not None and pool.life.by_hand
+    for blocker in () if by_hand else _leaderless(here, workers):
+        return blocker, following
+    if here.starting:
+        return _starting(here, workers), following
+    if following.blocked_by is not None:
+        return _blocked(here, pool, workers, following, following.blocked_by), following
+    return _growing(here, workers, following), following
+
+
+def _workers(here: Around) -> str:
+    pool, count = here.job.pool, len(here.able)
+    if not here.active:
+        return f"pool {pool} has no active worker"
+    if not here.able:
+        return f"no active worker of pool {pool} takes {here.job.type}"
+    taking = "" if count == len(here.active) else f" that take {here.job.type}"
+    if count == 1:
+        return f"the only active worker of pool {pool}{taking} holds a job"
+    return f"all {count} active workers of pool {pool}{taking} hold a job"
+
+
+def _nobody_keeps(here: Around, workers: str) -> Blocker:
+    pool = here.job.pool
+    if here.able:
+        return Blocker(code=Block.BUSY, text=workers, ends="it starts when one of them is free")
+    return Blocker(
+        code=Block.NOBODY_KEEPS,
+        text=f"{workers}, and nobody keeps such a pool",
+        since=here.job.run_at,
+        ends=f"make it with: herdsman pool create {pool}, or start a worker: herdsman worker --pool {pool}",
+    )
+
+
+def _leaderless(here: Around, workers: str) -> Iterator[Blocker]:
+    term, now = leader.find(here.tx), here.tx.now()
+    if term is None:
+        text = f"{workers}, and no control plane has ever led here: none is added"
+        yield Blocker(code=Block.NO_LEADER, text=text, ends=_START)
+    elif term.expires_at <= now:
+        text = f"{workers}, and nobody leads: none is added"
+        yield Blocker(code=Block.NO_LEADER, text=text, since=term.expires_at, ends=_START)
+    elif (last := waiting.last_cycle(here.tx)) is not None and now - max(last.at, term.acquired_at) > LONG:
+        text = f"{workers}, and {term.holder} leads but has ended no cycle: none is added"
+        yield Blocker(
+            code=Block.NO_CYCLE,
+            text=text,
+            since=last.at,
+            ends=f"look at the log of {term.holder}, or restart it",
+        )
+
+
+def _starting(here: Around, workers: str) -> Blocker:
+    count, first = len(here.starting), min(each.created_at for each in here.starting)
+    took = waiting.boots(here.tx, here.job.pool)
+    usual = "" if took is None else f"; half of the last {took.count} took {_span(took.usual)} or less"
+    coming = "a worker is starting" if count == 1 else f"{count} workers are starting"
+    return Blocker(
+        code=Block.STARTING,
+        text=f"{workers}, and {coming}",
+        since=first,
+        ends=f"it starts when one is ready{usual}",
+    )
+
+
+def _blocked(here: Around, pool: SeenPool, workers: str, following: NextWorker, why: Finding) -> Blocker:
+    recorded = (each.since for each in told_of(here.tx, pool.id) if each.code == why.code)
+    free = "it starts when one of them is free, or " if here.able else ""
+    return Blocker(
+        code=why.code,
+        text=f"{workers}, and none is added, {blocked(following)}",
+        since=next(recorded, None),
+        ends=f"{free}{_remedy(here, pool, why)}",
+    )
+
+
+def _remedy(here: Around, pool: SeenPool, why: Finding) -> str:
+    now, policy = here.seen.now, pool.policy
+    match why.code:
+        case Code.CEILING | Code.KILL_SWITCH:
+            return "raise MAX_ACTIVE_GPUS"
+        case Code.BREAKER_OPEN:
+            minutes = _span(policy.failure_window)
+            return f"when no more workers have failed for {minutes} (FAILURE_WINDOW_MINUTES); see: herdsman workers"
+        case Code.BUDGET_SPENT:
+            return (
+                f"when the next {_spent_span(why)} begins, or raise BUDGET_PER_{_spent_span(why).upper()}_USD"
+            )
+        case Code.PROVIDER_WAITS:
+            return f"the provider is asked again at {told(pool.wait_until or now)}"
+        case Code.PROVIDER_REJECTED:
+            return f"mend that at the provider, then: herdsman resume --pool {pool.id}"
+        case Code.SERVED_BY_HAND:
+            return f"start one: herdsman worker --pool {pool.id}"
+        case Code.ENOUGH if pool.last_scaled_at is not None:
+            return f"the next one may come at {told(pool.last_scaled_at + policy.min_scaling_interval)}"
+        case _:
+            return f"see: herdsman why pool {pool.id}"
+
+
+def _spent_span(why: Finding) -> str:
+    return "day" if "this day" in why.text else "hour"
+
+
+def _growing(here: Around, workers: str, following: NextWorker) -> Blocker:
+    free = "it starts when one of them is free, or " if here.able else ""
+    at, now = following.at_queued, following.queued
+    if at is None:
+        return Blocker(
+            code=Block.BUSY if here.able else Block.NO_WORKER,
+            text=f"{workers}, and no queue, however long, adds one",
+            ends=f"{free}see: herdsman why pool {here.job.pool}",
+        )
+    if at <= now:
+        soon = "the next cycle would spawn a worker"
+        return Blocker(code=Block.BUSY if here.able else Block.NO_WORKER, text=workers, ends=f"{free}{soon}")
+    return Blocker(code=Block.BUSY, text=workers, ends=f"{free}one more comes at {at} queued; now {now}")
+
+
+def blocked(following: NextWorker) -> str:
+    """What stands in the way, with the setting that says so."""
+    why = following.blocked_by
+    assert why is not None
+    setting = _SETTINGS.get(why.code)
+    limit = next(
+        (why.numbers[name] for name in ("max", "max_rate", "limit_usd") if name in why.numbers), None
+    )
+    named = setting if limit is None or setting is None else f"{setting}={limit}"
+    return f"blocked by {named or why.code}: {why.text}"
+
+
+_SETTINGS = {
+    "CEILING": "MAX_ACTIVE_GPUS",
+    "BREAKER_OPEN": "MAX_WORKER_FAILURE_RATE",
+    "BUDGET_SPENT": "the budget",
+    "ENOUGH": "MIN_SCALING_INTERVAL_SEC",
+}
+
+
+def _span(span: timedelta) -> str:
+    seconds = round(span.total_seconds())
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

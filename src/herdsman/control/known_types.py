@@ -1,0 +1,37 @@
+"""Writes down which types of jobs workers take: asked with every claim, written when it is news."""
+
+from collections.abc import Mapping
+from threading import Lock
+
+from herdsman.core.model import WorkerId
+from herdsman.core.work import Ask
+from herdsman.store import worker_types
+from herdsman.store.database import Database
+
+MOST_KNOWN = 50_000
+
+
+class KnownTypes:
+    """What this process has written already. Forgetting costs one look at a row, and nothing else."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: dict[WorkerId, tuple[str, ...]] = {}
+
+    def note(self, database: Database, asks: Mapping[WorkerId, Ask]) -> None:
+        """In a transaction of its own for each: nobody who asks for work waits for another's row."""
+        for worker_id, types in self._news(asks).items():
+            database.transact(lambda tx, worker=worker_id, said=types: worker_types.note(tx, worker, said))
+            with self._lock:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[worker_id] = types
+
+    def _news(self, asks: Mapping[WorkerId, Ask]) -> dict[WorkerId, tuple[str, ...]]:
+        """Who fills up a batch names only its type. And who never named any takes anything: that is how it counts."""
+        with self._lock:
+            return {
+                worker_id: ask.types
+                for worker_id, ask in asks.items()
+                if not ask.beside and self._known.get(worker_id, ()) != ask.types
+            }

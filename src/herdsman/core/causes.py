@@ -1,0 +1,33 @@
+"""What many failures have in common: the line that says what went wrong, without what differs each time."""
+
+import re
+from hashlib import sha256
+
+LONGEST = 200
+"""Of a cause: it is a heading, and the whole error stands with the job."""
+
+_ID = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f]{8,}(?:-[0-9a-f]{2,})*\b", re.IGNORECASE)
+_HEX = re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+_SPACES = re.compile(r"\s+")
+
+
+def cause_of(head: str, tail: str) -> str:
+    """From the beginning and the end of an error. A traceback says what happened last, everything else first."""
+    traced = head.startswith("Traceback ") or '\n  File "' in f"\n{tail}"
+    lines = [line.strip() for line in (tail if traced else head).splitlines() if line.strip()]
+    if not lines:
+        return "no error was told"
+    return normalised(lines[-1] if traced else lines[0])
+
+
+def normalised(line: str) -> str:
+    """Ids and numbers become signs, so that the same fault of a hundred jobs is one."""
+    for pattern, sign in ((_HEX, "#"), (_ID, "#"), (_NUMBER, "N"), (_SPACES, " ")):
+        line = pattern.sub(sign, line)
+    return line.strip()[:LONGEST]
+
+
+def key_of(kind: str, failure_class: str | None, cause: str) -> str:
+    """A short name for a group of failures, the same on every replica."""
+    return sha256("\0".join((kind, failure_class or "", cause)).encode()).hexdigest()[:16]

@@ -1,0 +1,34 @@
+"""Which types of jobs workers take, as they said when they asked for work."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sqlalchemy import select, update
+
+from herdsman.core.model import WorkerId
+from herdsman.core.states import WORKER
+from herdsman.store.database import Tx
+from herdsman.store.hot import one_of
+from herdsman.store.reading import records
+from herdsman.store.schema import workers
+from herdsman.store.workers import METADATA
+
+FIELD = "types"
+MOST_TYPES = 200
+"""A worker with more is not told apart from one that takes anything: what it says is bounded (X9)."""
+
+
+def note(tx: Tx, worker_id: WorkerId, types: Sequence[str]) -> None:
+    """Kept beside what else is known of the worker. Nothing is written when it is known already."""
+    found = tx.rows(METADATA, {"b_id": worker_id})
+    known: dict[str, Any] = found[0][0] if found else {}
+    said = sorted(types) if len(types) <= MOST_TYPES else []
+    if found and known.get(FIELD, []) != said:
+        tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata={**known, FIELD: said}))
+
+
+def of_living(tx: Tx) -> Mapping[str, frozenset[str]]:
+    """Of all that live and have named some; who is not in it may take anything."""
+    query = select(workers.c.id, workers.c.metadata).where(one_of(workers.c.status, WORKER.live))
+    named = {row["id"]: cast("list[str] | None", row["metadata"].get(FIELD)) for row in records(tx, query)}
+    return {worker: frozenset(types) for worker, types in named.items() if types}

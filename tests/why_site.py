@@ -1,0 +1,111 @@
+"""Situations in which a job waits, made in a real database by the same commands that make them in life."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import text
+
+from herdsman.control.commands import beat, claim_for
+from herdsman.control.commands.policy import set_policy
+from herdsman.control.explain import Answer, why_job
+from herdsman.control.policy_book import PolicyBook
+from herdsman.control.services import Services
+from herdsman.control.snapshot import FleetRules
+from herdsman.core.findings import Code, Finding
+from herdsman.core.model import DEFAULT_POOL, Claim, JobId, WorkerId
+from herdsman.core.work import Ask
+from herdsman.ports import SystemClock
+from herdsman.store import fleet, worker_types
+from herdsman.wire.policy import written
+from tests.builders import a_job, a_worker
+from tests.databases import MovingClock
+from tests.herd import Herd, a_herd
+
+
+@dataclass
+class Site:
+    """A herd whose leader may be there or away."""
+
+    herd: Herd
+    clock: MovingClock
+
+    @property
+    def services(self) -> Services:
+        rules = FleetRules(pools={DEFAULT_POOL: self.herd.policy})
+        return replace(self.herd.services, fleet=lambda: rules)
+
+    def lead(self) -> None:
+        """Somebody leads at this moment, with no cycle run."""
+        self.herd.replica().leadership.campaign()
+
+    def cycles(self, count: int, later: timedelta = timedelta(seconds=30)) -> None:
+        replica = self.herd.replica()
+        for _ in range(count):
+            self.herd.cycle(replica, later=later)
+        self.lead()
+
+    def limits(self, **policy: Any) -> None:
+        set_policy(self.herd.services, written(policy))
+        self.herd.services = replace(
+            self.herd.services, rules=PolicyBook(self.services.database, SystemClock())
+        )
+
+    def job(self, **wanted: Any) -> JobId:
+        return a_job(self.services, **wanted)
+
+    def worker(self, name: str = "w1", *, types: Sequence[str] = (), pool: str = DEFAULT_POOL) -> WorkerId:
+        """An active one that has asked for work."""
+        worker = a_worker(self.services, name, pool=pool)
+        beat(self.services, worker)
+        self.ask(worker, types)
+        return worker
+
+    def worker_without_asking(self, name: str) -> WorkerId:
+        return a_worker(self.services, name)
+
+    def beat(self, name: str) -> None:
+        beat(self.services, WorkerId(name))
+
+    def held(self) -> Claim:
+        """The claim of the only worker there is."""
+        (worker,) = self.active()
+        (claim,) = claim_for(self.services, {worker: Ask(resume=True)})
+        return claim
+
+    def ask(self, worker: WorkerId, types: Sequence[str] = ()) -> Sequence[Claim]:
+        return claim_for(self.services, {worker: Ask(types=tuple(types))})
+
+    def breaks(self, count: int) -> None:
+        """So many workers that turn out broken."""
+        why = Finding(Code.GPU_BROKEN, "Xid 79")
+        for number in range(count):
+            worker = a_worker(self.services, f"broken-{number}")
+            self.services.database.transact(lambda tx, worker=worker: fleet.fail(tx, worker, why))
+
+    def all_busy(self) -> None:
+        for worker in self.active():
+            self.job(job_id=f"held-by-{worker}")
+            assert self.ask(worker), f"{worker} got nothing to hold"
+
+    def active(self) -> list[WorkerId]:
+        query = text("SELECT id FROM workers WHERE status = 'active' ORDER BY id")
+        return self.services.database.read(lambda tx: [WorkerId(row[0]) for row in tx.execute(query)])
+
+    def why(self, job_id: JobId) -> Answer:
+        return why_job(self.services, job_id)
+
+    def given_out(self) -> set[JobId]:
+        """What is claimed when every active worker asks for what it can run."""
+        named = self.services.database.read(worker_types.of_living)
+        asks = {worker: Ask(types=tuple(named.get(worker, ()))) for worker in self.active()}
+        return {claim.key.job_id for claim in claim_for(self.services, asks)}
+
+
+@contextmanager
+def a_site(services: Services, clock: MovingClock) -> Generator[Site]:
+    with a_herd(services, clock) as herd:
+        herd.with_policy(min_workers=0)
+        yield Site(herd, clock)
