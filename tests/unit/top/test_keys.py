@@ -4,11 +4,16 @@ import re
 from threading import Event
 
 import pytest
+from rich.terminal_theme import SVG_EXPORT_THEME
 
+from herdsman.cli.look_door import Kind
 from herdsman.cli.top.app import Top
 from herdsman.cli.top.seen import look
 from herdsman.core.errors import Conflict, Forbidden
-from tests.top_site import PLACE, WORKERS, FakeDoor, StillClock, Terminal, a_job, at_terminal
+from herdsman.wire.dashboard import WhyOut
+from tests.top_door import FakeDoor
+from tests.top_herd import WORKERS, a_job
+from tests.top_site import PLACE, StillClock, Terminal, at_terminal
 
 FIRST = WORKERS[0].worker_id
 TO_WORKERS = ("tab",)
@@ -98,7 +103,7 @@ def test_from_a_worker_to_its_job_and_back() -> None:
 def test_on_the_page_of_a_job_the_keys_mean_that_job() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press(*TO_JOBS, "j", "j", "enter")
-        await terminal.until("step 2  of 2")
+        await terminal.until("step 2 of 2")
         await terminal.press("r")
         await terminal.until("img-14 is pending again")
         await terminal.press("d")
@@ -234,12 +239,12 @@ def test_q_leaves_at_once_even_while_a_question_is_open() -> None:
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:
     class Wrong(FakeDoor):
-        def why(self, *_: object) -> object:  # type: ignore[override]
-            raise ZeroDivisionError("a mistake")
+        def why(self, kind: Kind, named: str) -> WhyOut:
+            raise ZeroDivisionError(f"a mistake about {kind} {named}")
 
     async def story(terminal: Terminal) -> None:
         await terminal.press(*TO_JOBS, "enter")
-        await terminal.pilot.pause(5)
+        await terminal.settle()
 
     with pytest.raises(ZeroDivisionError, match="a mistake"):
         at_terminal(story, Wrong())
@@ -256,8 +261,9 @@ def test_a_full_gpu_is_red_and_without_colours_nothing_is(monkeypatch: pytest.Mo
     at_terminal(story)
     colours = [set(re.findall(r"fill: (#\w+)", screen)) for screen in screens]
     assert len(colours[0]) > len(colours[1])
-    assert "#cc555a" in colours[0]
-    assert "#cc555a" not in colours[1]
+    red = SVG_EXPORT_THEME.ansi_colors[1].hex
+    assert red in colours[0]
+    assert red not in colours[1]
 
 
 def test_the_program_needs_only_what_it_says_of_a_door() -> None:

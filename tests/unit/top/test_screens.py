@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,11 +10,14 @@ from herdsman.cli.top.frame import frame
 from herdsman.cli.top.seen import look
 from herdsman.core.errors import Unreachable
 from herdsman.wire.dashboard import HerdOut
-from tests.top_site import PLACE, FakeDoor, Terminal, an_overview, at_terminal
+from tests.docs.pages import page
+from tests.top_door import FakeDoor
+from tests.top_herd import an_overview
+from tests.top_site import PLACE, Terminal, at_terminal
 
 SCREENS = Path(__file__).parent / "screens"
 HOLD = "pool video is paused by admin:first (moving); go on with: herdsman resume --pool video"
-EMPTY = {
+EMPTY: dict[str, Any] = {
     "leader": None,
     "jobs": {},
     "queue": (),
@@ -42,6 +46,16 @@ def test_the_first_page(name: str, size: tuple[int, int]) -> None:
     at_terminal(story, size=size)
 
 
+def test_the_picture_in_the_docs_is_what_is_drawn() -> None:
+    async def story(terminal: Terminal) -> None:
+        await terminal.press("tab")
+        await terminal.until("▸gpu-17")
+        (picture,) = [block.text for block in page("docs/top.md").blocks() if block.language == "text"]
+        assert picture == f"{terminal.text()}\n"
+
+    at_terminal(story)
+
+
 def test_a_herd_that_is_empty_teaches() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.until("nobody leads")
@@ -68,9 +82,7 @@ def test_the_pages_behind_it(name: str, keys: tuple[str, ...], waits_for: str) -
     async def story(terminal: Terminal) -> None:
         for key in keys:
             await terminal.press(key)
-            # The list that a key asks for has come before the next one asks for another.
-            while getattr(terminal.app.screen, "contact", None) and terminal.app.screen.contact.asked_at:  # type: ignore[attr-defined]
-                await terminal.pilot.pause(0.01)
+            await terminal.settle()
         await terminal.until(waits_for)
         compare(name, terminal.text())
 

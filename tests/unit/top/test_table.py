@@ -1,12 +1,15 @@
 """Tables as lines: they fit whatever terminal there is."""
 
+from dataclasses import replace
+
 import pytest
 from rich.text import Text
 
 from herdsman.cli.top.rows import tables
 from herdsman.cli.top.seen import look
 from herdsman.cli.top.table import Column, JobAim, Row, Table, widths
-from tests.top_site import FakeDoor, a_held, a_job, a_worker
+from tests.top_door import FakeDoor
+from tests.top_herd import a_held, a_job, a_worker
 
 
 @pytest.mark.parametrize("width", [20, 79, 80, 100, 139, 300])
@@ -32,6 +35,12 @@ def test_a_filter_looks_at_whole_names_and_at_the_jobs_of_a_worker() -> None:
     assert [row.key for row in table.filtered("  spawn ").rows] == ["two"]
     assert table.filtered(" ") is table
     assert table.filtered("sheep").empty == "nothing here contains 'sheep'"
+
+
+def test_workers_that_were_left_off_are_counted() -> None:
+    seen = look(FakeDoor())
+    many = replace(seen, herd=seen.herd.model_copy(update={"more": 37}))
+    assert tables(many)[1].heading(100).plain.rstrip().endswith("JOB (37 workers more)")
 
 
 def test_a_number_stands_at_the_right_and_keeps_its_style() -> None:

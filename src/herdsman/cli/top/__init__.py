@@ -1,0 +1,1 @@
+"""`herdsman top`: the whole herd in a terminal, and keys to look closer and to act."""

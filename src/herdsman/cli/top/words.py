@@ -1,0 +1,107 @@
+"""Numbers and names as they stand in a terminal: short, and of nothing that a terminal would obey."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rich.text import Text
+
+ELLIPSIS = "…"
+_FULL, _FREE = "█", "░"
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+# For terminals and files that know no other letters.
+ASCII = str.maketrans({"█": "#", "░": ".", "…": "~", "▸": ">"} | dict(zip("▁▂▃▄▅▆▇", "__--==#", strict=True)))
+
+_COLOUR_CODE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+COLOURS = {
+    "active": "green",
+    "running": "green",
+    "claimed": "cyan",
+    "spawning": "cyan",
+    "scheduled": "cyan",
+    "pending": "yellow",
+    "terminating": "yellow",
+    "failed": "red",
+    "dead_letter": "red",
+    "error": "red",
+    "cancelled": "dim",
+    "done": "dim",
+}
+
+
+def clean(said: str) -> str:
+    """Whatever a job or a person wrote, on one line: an escape in it must not reach the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in _COLOUR_CODE.sub("", said))
+
+
+def span(seconds: float) -> str:
+    """`42s`, `7m`, `3h`, `2d`."""
+    whole = max(0, round(seconds))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def count(number: int) -> str:
+    """`1,204`, and from there on in thousands: `12k`, `1.2M`."""
+    if number < 10_000:
+        return f"{number:,}"
+    return f"{number // 1000}k" if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
+
+
+def money(usd: float) -> str:
+    return f"${usd:,.2f}"
+
+
+def ink(text: str, style: str = "") -> Text:
+    """Of this style to its end and no further, whatever is put behind it."""
+    return Text.assemble((text, style))
+
+
+def state(name: str) -> Text:
+    return ink(clean(name), COLOURS.get(name, ""))
+
+
+def middle(name: str, width: int) -> str:
+    """The begin and the end of an id: either may be what tells it from others."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return name[: width - 1 - tail] + ELLIPSIS + name[len(name) - tail :]
+
+
+def bar(fraction: float, width: int, style: str = "green") -> Text:
+    full = round(min(1.0, max(0.0, fraction)) * width)
+    return ink(_FULL * full, style) + ink(_FREE * (width - full), "dim")
+
+
+def load(fraction: float) -> str:
+    """The colour of something that should not run full."""
+    return "red" if fraction >= 0.95 else "yellow" if fraction >= 0.8 else "green"
+
+
+def blocks(fractions: Sequence[float]) -> str:
+    """One block for each, as high as it is full; what is not empty is seen."""
+    return "".join(_EIGHTHS[_eighth(each)] for each in fractions)
+
+
+def _eighth(fraction: float) -> int:
+    return max(int(fraction > 0), min(8, round(fraction * 8)))
+
+
+def trend(numbers: Sequence[int], width: int) -> str:
+    """The newest at the right end, the highest as a full block."""
+    if not any(numbers):
+        return ""
+    points = _thinned(numbers, width)
+    return blocks([each / max(numbers) for each in points])
+
+
+def _thinned(numbers: Sequence[int], width: int) -> Sequence[int]:
+    """As many as there is place for, each the highest of those that it stands for."""
+    if len(numbers) <= width:
+        return numbers
+    edges = [len(numbers) * place // width for place in range(width + 1)]
+    return [max(numbers[begin:end]) for begin, end in pairwise(edges)]
