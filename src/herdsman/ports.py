@@ -73,14 +73,36 @@ class ResultStore(Protocol):
     """Keeps the files of jobs, where everybody who is shown a job can get them."""
 
     def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
-        """Whole or not at all; the same name is replaced. `TooLarge` past a limit, `ServiceUnavailable` otherwise.
+        """Whole or not at all. `TooLarge` past a limit, `ServiceUnavailable` otherwise.
 
-        `name` comes from a service and is not trusted: only its last part counts.
+        `name` comes from a service and is not trusted: only its last part counts. The same content once more is
+        the same file; another content under a name that is taken gets a name of its own.
         """
         ...
 
     def read(self, uri: str) -> Iterator[bytes]:
-        """A file that `put` made, here or elsewhere. `NotFound`, `Forbidden` for a place that is not ours."""
+        """A file that `put` made, here or elsewhere. `NotFound`, `Forbidden` for a place that is not ours.
+
+        Both may come with the first piece only.
+        """
+        ...
+
+    def find(self, job_id: str, name: str) -> str | None:
+        """The reference to a file of a job; None when there is none of that name."""
+        ...
+
+    def drop(self, job_id: str) -> None:
+        """All files of a job, if there are any."""
+        ...
+
+
+class ResultFiles(ResultStore, Protocol):
+    """A result store that can also show parts of its files, as browsers ask for them."""
+
+    def size(self, uri: str) -> int: ...
+
+    def part(self, uri: str, first: int, length: int) -> Iterator[bytes]:
+        """So many bytes from the first one on, which is number 0."""
         ...
 
 

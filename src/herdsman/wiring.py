@@ -17,6 +17,7 @@ from herdsman.control.reconciler import Reconciler
 from herdsman.control.requests import Ear
 from herdsman.control.service import Service
 from herdsman.control.services import Services
+from herdsman.control.snapshot import FleetRules
 from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
 from herdsman.control.whereabouts import whereabouts
@@ -25,12 +26,15 @@ from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import JobPolicy
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, chosen
-from herdsman.ports import Clock, Provider, SystemClock
+from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
 from herdsman.providers import registry
 from herdsman.providers.names import Naming
+from herdsman.results import open_store
+from herdsman.results.local import LocalStore
 from herdsman.settings import Settings
 from herdsman.settings.fleet import fleet_policies, pool_limits
 from herdsman.settings.local import LOCAL, local_deployment, local_options
+from herdsman.settings.results import result_options
 from herdsman.settings.runpod import runpod_options
 from herdsman.store.database import Database
 from herdsman.store.session_lock import open_session_lock
@@ -66,7 +70,19 @@ def open_services(settings: Settings) -> Services:
         rules=PolicyBook(database, clock),
         gates=Gatekeeper(database, clock),
         pools=pool_limits(settings),
+        fleet=lambda: FleetRules(pools=fleet_policies(settings), scaling=installed_policies()),
+        drop_files=_dropping(open_results(settings)),
     )
+
+
+def open_results(settings: Settings) -> ResultFiles:
+    """Where the files of jobs are kept; nothing is touched yet."""
+    return open_store(result_options(settings))
+
+
+def _dropping(results: ResultFiles) -> Callable[[str], None]:
+    """A bucket is left to its own rules: it may be slow or away, and the sweeper has to go on."""
+    return results.drop if isinstance(results, LocalStore) else lambda _: None
 
 
 def _job_policy(settings: Settings) -> JobPolicy:

@@ -14,8 +14,13 @@ from tests.api.conftest import Tokens
 LINES = sorted(MATRIX)
 FILLED = {
     "version": "1",
+    "kind": "job",
+    "id": "j1",
+    "cycle": "1",
     "pool_id": "p1",
     "job_id": "j1",
+    "name": "a.png",
+    "folder": "pages",
     "worker_id": "ann",
     "token": "no-such-lease-token",
     "uuid": "GPU-0",
@@ -47,7 +52,7 @@ def test_a_stream_is_closed_to_those_without_the_right(client: Client, tokens: T
 
 
 @pytest.mark.parametrize(("method", "template"), LINES)
-def test_x1_nothing_but_liveness_is_open(client: Client, method: str, template: str) -> None:
+def test_x1_nothing_else_is_open(client: Client, method: str, template: str) -> None:
     answer = client.request(method, path_of(template))
     assert (answer.status_code == 401) is ((method, template) not in OPEN)
 
@@ -57,8 +62,15 @@ def test_without_a_token_nobody_learns_which_paths_exist(client: Client) -> None
     assert client.get("/docs").status_code == 401
 
 
-def test_liveness_is_the_only_open_line() -> None:
-    assert {("GET", "/health/live")} == OPEN
+def test_liveness_and_the_empty_pages_are_the_only_open_lines() -> None:
+    pages = {("GET", "/"), ("GET", "/assets/{name}"), ("GET", "/assets/{folder}/{name}")}
+    assert {("GET", "/health/live")} | pages == OPEN
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+def test_the_pages_are_open_to_be_read_only(client: Client, method: str) -> None:
+    assert client.request(method, "/").status_code == 401
+    assert client.request(method, "/assets/app.js").status_code == 401
 
 
 def test_a_route_without_a_line_keeps_the_app_from_starting(context: ApiContext) -> None:

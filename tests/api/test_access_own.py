@@ -50,8 +50,10 @@ def test_a_worker_cannot_speak_for_another(client: Client, services: Services, t
     ):
         answer = client.post(f"/jobs/{job}/{verb}", json={"token": token, **said}, headers=bad)
         assert answer.status_code in (403, 404, 409), verb
-    answer = client.put(f"/jobs/{job}/checkpoint", json={"token": token, "value": 1}, headers=bad)
-    assert answer.status_code in (403, 404, 409)
+    marked = {"external_id": "p-1", "status": "submitted"}
+    for place, said in (("checkpoint", {"value": 1}), ("service", marked)):
+        answer = client.put(f"/jobs/{job}/{place}", json={"token": token, **said}, headers=bad)
+        assert answer.status_code in (403, 404, 409), place
     good_one = {"authorization": f"Bearer {good.secret}"}
     answer = client.post(f"/jobs/{job}/complete", json={"token": token, "result": 1}, headers=good_one)
     assert answer.json()["status"] == "done"

@@ -12,8 +12,10 @@ from herdsman.bus.names import Names
 from herdsman.bus.redis_streams import Size
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.access import Role
+from herdsman.core.model import WorkerId
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
+from tests.builders import a_job, claimed
 
 
 @dataclass
@@ -35,6 +37,9 @@ class Bus:
 
     def announce_pool(self, event: str, pool_id: str, **said: Any) -> None:
         self.told.append(f"{event} {pool_id} {said['model_id']} {said['desired_workers']}")
+
+    def mirror(self, job_id: str, mapping: Any) -> None:
+        self.told.append(f"{job_id} {mapping['service_job_id']} {mapping['service_status']}")
 
     def announce_control(self, event: str, _by: str, scope: str = "all") -> None:
         self.told.append(f"{event} {scope}")
@@ -112,3 +117,17 @@ def test_what_is_stopped_is_announced(client: Client, bus: Bus, tokens: Tokens) 
     client.post("/control/resume", json={"pool": "llm"}, headers=who)
     client.post("/control/drain", json={}, headers=who)
     assert bus.told == ["pause pool:llm", "resume pool:llm", "drain all"]
+
+
+def test_s3_04_where_a_job_is_on_a_service_is_mirrored_once_it_was_stored(
+    client: Client, bus: Bus, tokens: Tokens, context: ApiContext
+) -> None:
+    who = tokens.header(Role.WORKER, "w1")
+    job_id = a_job(context.services)
+    token = claimed(context.services, WorkerId("w1")).key.token
+    body = {"external_id": "p-1", "status": "submitted"}
+    path = f"/jobs/{job_id}/service"
+    assert client.put(path, json={**body, "token": token + 1}, headers=who).status_code == 409
+    assert bus.told == []
+    assert client.put(path, json={**body, "token": token}, headers=who).status_code == 204
+    assert bus.told == [f"{job_id} p-1 submitted"]

@@ -200,6 +200,14 @@ def test_a_claim_that_nobody_took_back_is_seen(
     assert scrape(client, scraper)["herdsman_claims_overdue", ()] == 1
 
 
+def test_recovered_results_are_counted_with_what_they_saved(
+    client: Client, scraper: dict[str, str], services: Services
+) -> None:
+    complete_job(services, a_claim(services).key, 1, saved=timedelta(seconds=41.5))
+    found = scrape(client, scraper)
+    assert (found["herdsman_recovered_jobs", ()], found["herdsman_saved_gpu_seconds", ()]) == (1, 41.5)
+
+
 def test_however_many_pools_there_are_few_are_shown() -> None:
     """X9: a name that users choose must not make series without end."""
     shown = metrics.bounded({f"p{number}": number for number in range(10)}, 3)

@@ -44,7 +44,14 @@ REPORT = {
 }
 HELD = {**CLAIM, "done": 0.5, "note": "half", "log_first": 0, "log_lines": ["line"]}
 ASK = {"types": ["demo"], "most": {"demo": 2}, "beside": 0, "wait_seconds": 0}
-ENDING = {**CLAIM, "outcome": "failed", "result": {"a": "b"}, "kind": "job_error", "error": "it broke"}
+ENDING = {
+    **CLAIM,
+    "outcome": "failed",
+    "result": {"a": "b"},
+    "kind": "job_error",
+    "error": "it broke",
+    "saved_seconds": 1.5,
+}
 PEOPLE = {
     "/jobs/submit": JOB,
     "/jobs/submit/batch": {"jobs": [{"type": "demo"}, {**JOB, "job_id": "j1", "idempotency_key": "k1"}]},
@@ -65,7 +72,8 @@ WORKERS = {
     "/jobs/JOB/progress": {"token": 1, "done": 0.5, "note": "half"},
     "/jobs/JOB/release": {"token": 1, "why": "leaving"},
     "/jobs/JOB/fail": {"token": 1, "kind": "job_error", "error": "it broke"},
-    "/jobs/JOB/complete": {"token": 1, "result": {"a": "b"}},
+    "/jobs/JOB/complete": {"token": 1, "result": {"a": "b"}, "saved_seconds": 1.5},
+    "/jobs/JOB/service": {"token": 1, "external_id": "p-1", "status": "submitted"},
 }
 ODD = (
     *('"\\u0000"', '"\\ud800"', '"a\\ud83d"', '"\\uffff\\u202e"', '"%s"' % ("x" * 70_000)),
@@ -74,6 +82,7 @@ ODD = (
     *("null", "true", "[]", "{}", "[" * 10_000 + "]" * 10_000),
 )
 ENDS = ("/finish", "/release", "/fail", "/complete", "/retry")
+PUTS = ("/service",)
 HOLE = "\u2603 here \u2603"
 
 
@@ -109,7 +118,8 @@ def _told(client: Client, path: str, text: str, world: World) -> httpx.Response:
     ended = world.keys[HELD_JOBS].job_id
     target = path.replace("JOB", held.job_id).replace("ENDED", ended).replace("WORKER", world.worker_id)
     headers = {**world.headers, "content-type": "application/json"}
-    return client.post(target, content=about.encode(), headers=headers)
+    method = "PUT" if path.endswith(PUTS) else "POST"
+    return client.request(method, target, content=about.encode(), headers=headers)
 
 
 def _spoilt(body: object) -> Iterator[str]:

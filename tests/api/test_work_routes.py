@@ -207,3 +207,45 @@ def test_people_see_workers(client: Client, tokens: Tokens) -> None:
     assert (listed["worker_id"], listed["status"]) == ("w1", "active")
     assert client.get("/workers/unknown", headers=viewer).status_code == 404
     assert client.get("/workers?limit=0", headers=viewer).status_code == 422
+
+
+def mark(hand: Hand, claim: dict[str, Any], **said: Any) -> httpx.Response:
+    body = {"token": claim["token"], "external_id": "p-1", "status": "submitted", **said}
+    return hand.client.put(f"/jobs/{claim['job_id']}/service", json=body, headers=hand.who)
+
+
+def test_s3_04_a_mark_is_kept_and_told_to_the_next_claim(
+    hand: Hand, other: Hand, services: Services, tokens: Tokens
+) -> None:
+    job_id = a_job(services)
+    (claim,) = hand.claim()
+    assert mark(other, claim).status_code == 409, "X7: the claim is not its own"
+    assert mark(hand, claim, token=claim["token"] - 1).status_code == 409
+    for bad in ({"external_id": ""}, {"external_id": "x" * 256}, {"external_id": "a\n"}, {"status": "lost"}):
+        assert mark(hand, claim, **bad).status_code == 422, bad
+    assert find_job(services, job_id).service_job_id is None
+    assert mark(hand, claim).status_code == 204
+    shown = hand.client.get(f"/jobs/{job_id}", headers=tokens.header(Role.ADMIN)).json()
+    assert (shown["service_job_id"], shown["service_status"]) == ("p-1", "submitted")
+    hand.post(f"/jobs/{job_id}/release", token=claim["token"])
+    (again,) = other.claim()
+    assert again["service_job_id"] == "p-1"
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_recovered_result_is_shown_with_what_it_saved(
+    hand: Hand, services: Services, tokens: Tokens, together: bool
+) -> None:
+    job_id = a_job(services)
+    (claim,) = hand.claim()
+    said = {"token": claim["token"], "result": 1, "saved_seconds": 41.2}
+    ending = {"job_id": job_id, "outcome": "done", **said}
+    for bad in (-1, 1e12, "NaN"):
+        spoilt = {**ending, "saved_seconds": bad}
+        assert hand.post("/jobs/finish", endings=[spoilt]).status_code == 422
+    path, body = ("/jobs/finish", {"endings": [ending]}) if together else (f"/jobs/{job_id}/complete", said)
+    assert hand.post(path, **body).status_code == 200
+    who = tokens.header(Role.ADMIN)
+    job, result = (hand.client.get(f"/jobs/{job_id}{part}", headers=who).json() for part in ("", "/result"))
+    assert (job["status"], job["reason"], job["saved_gpu_seconds"]) == ("done", "recovered", 41.2)
+    assert (result["result"], result["saved_gpu_seconds"]) == (1, 41.2)

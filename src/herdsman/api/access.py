@@ -17,8 +17,10 @@ _PEOPLE = _SUBMITTERS | _VIEWERS
 _WATCHERS = _VIEWERS | {Role.METRICS}
 _WORKERS = frozenset({Role.WORKER})
 
-OPEN: frozenset[Line] = frozenset({("GET", "/health/live")})
-"""Needs no token, and says nothing but that the process runs (X1)."""
+OPEN: frozenset[Line] = frozenset(
+    {("GET", "/health/live"), ("GET", "/"), ("GET", "/assets/{name}"), ("GET", "/assets/{folder}/{name}")}
+)
+"""Needs no token, and says nothing but that the process runs (X1) and what its pages look like when they are empty."""
 
 MATRIX: dict[Line, frozenset[Role]] = {
     ("POST", "/jobs/submit"): _SUBMITTERS,
@@ -26,9 +28,14 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("GET", "/jobs"): _PEOPLE,
     ("GET", "/jobs/{job_id}"): _PEOPLE,
     ("GET", "/jobs/{job_id}/result"): _PEOPLE,
+    ("GET", "/jobs/{job_id}/files/{name}"): _PEOPLE,
     ("GET", "/jobs/{job_id}/attempts"): _PEOPLE,
     ("GET", "/jobs/{job_id}/events"): _PEOPLE,
     ("GET", "/jobs/{job_id}/logs"): _PEOPLE,
+    ("GET", "/jobs/{job_id}/eta"): _PEOPLE,
+    ("GET", "/jobs/{job_id}/timeline"): _PEOPLE,
+    ("POST", "/jobs/cancel"): _SUBMITTERS,
+    ("POST", "/jobs/retry"): _SUBMITTERS,
     ("POST", "/jobs/{job_id}/cancel"): _SUBMITTERS,
     ("POST", "/jobs/{job_id}/retry"): _SUBMITTERS,
     ("GET", "/workers"): _VIEWERS,
@@ -42,6 +49,15 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("POST", "/workers/pool/{pool_id}/swap"): _OPERATORS,
     ("POST", "/workers/pool/{pool_id}/scale"): _OPERATORS,
     ("GET", "/workers/{worker_id}"): _VIEWERS,
+    ("POST", "/workers/{worker_id}/drain"): _OPERATORS,
+    ("GET", "/overview"): _VIEWERS,
+    ("GET", "/herd"): _VIEWERS,
+    ("GET", "/why/{kind}/{id}"): _PEOPLE,
+    ("GET", "/decisions"): _VIEWERS,
+    ("GET", "/decisions/{cycle}"): _VIEWERS,
+    ("GET", "/failures"): _VIEWERS,
+    ("POST", "/failures/requeue"): _OPERATORS,
+    ("GET", "/cost"): _VIEWERS,
     ("GET", "/events"): _VIEWERS,
     ("POST", "/workers/register"): _OPERATORS | {Role.BOOTSTRAP, Role.WORKER},
     ("POST", "/workers/{worker_id}/heartbeat"): _WORKERS,
@@ -56,6 +72,7 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("POST", "/jobs/{job_id}/release"): _WORKERS,
     ("GET", "/jobs/{job_id}/checkpoint"): _WORKERS,
     ("PUT", "/jobs/{job_id}/checkpoint"): _WORKERS,
+    ("PUT", "/jobs/{job_id}/service"): _WORKERS,
     ("GET", "/leases"): _PEOPLE,
     ("POST", "/leases"): _SUBMITTERS,
     ("POST", "/leases/{token}/heartbeat"): _SUBMITTERS,
@@ -76,6 +93,8 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("GET", "/control/policy/history"): _VIEWERS,
     ("GET", "/control/policy/{version}"): _VIEWERS,
     ("GET", "/leader"): _VIEWERS,
+    ("GET", "/me"): frozenset(Role),
+    ("GET", "/settings"): _OPERATORS,
     ("GET", "/health"): _WATCHERS,
     ("GET", "/health/live"): frozenset(Role),
     ("GET", "/health/ready"): _WATCHERS,
@@ -84,7 +103,18 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("POST", "/tokens"): _ADMIN,
     ("DELETE", "/tokens/{token_id}"): _ADMIN,
     ("GET", "/openapi.json"): _VIEWERS,
+    ("GET", "/"): frozenset(Role),
+    ("GET", "/assets/{name}"): frozenset(Role),
+    ("GET", "/assets/{folder}/{name}"): frozenset(Role),
 }
+
+
+def open_to_all(method: str, path: str) -> bool:
+    """Of a request, before its route is known."""
+    return (method, path) in OPEN or (method == "GET" and path.startswith(_PARTS))
+
+
+_PARTS = "/assets/"
 
 
 def authorise(caller: Caller, line: Line) -> None:

@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from herdsman.api.access import OPEN, authorise, require_harmless
+from herdsman.api.access import OPEN, authorise, open_to_all, require_harmless
 from herdsman.api.context import ApiContext
 from herdsman.api.errors import refuse
 from herdsman.core.access import Caller
@@ -28,7 +28,7 @@ class Gate:
         self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (scope["method"], scope["path"]) not in OPEN:
+        if scope["type"] == "http" and not open_to_all(scope["method"], scope["path"]):
             try:
                 scope.setdefault("state", {})[_STATE] = await self._caller(scope)
             except HerdsmanError as error:

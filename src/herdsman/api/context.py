@@ -1,6 +1,7 @@
 """What every route may ask for."""
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -12,6 +13,8 @@ from herdsman.control.authenticator import Authenticator
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.pools import PoolStanding
+from herdsman.ports import ResultFiles
+from herdsman.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +27,12 @@ class ApiContext:
     """The control loop of this replica, with `leadership`, `reconciler` and `provider`."""
     bus: Any | None = None
     """Redis Streams, where there is a Redis; no word to it waits or fails."""
+    results: ResultFiles | None = None
+    """The files of jobs, where this server can reach them."""
     failures: Failures
     limits: Limits = field(default_factory=Limits)
+    settings: Settings | None = None
+    """Those that it was started with, to be shown."""
     safe_mode: bool = False
     """Only workers change anything."""
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -44,6 +51,18 @@ class ApiContext:
                 desired_workers=pool.desired_workers,
             )
         return standing
+
+    def mirror_service(self, job_id: str, mapping: Mapping[str, str]) -> None:
+        """Where there is a Redis, it shows where a job is on an external service (S3-04)."""
+        if self.bus is not None:
+            self.bus.mirror(job_id, mapping)
+
+    def announce_queued(self, count: int) -> None:
+        """So many jobs were queued again, by a person."""
+        if count:
+            self.dispatcher.ring()
+            if self.bus is not None:
+                self.bus.resync_soon()
 
     def announce_control(self, event: str, by: str, scope: str = "all") -> None:
         if self.bus is not None:

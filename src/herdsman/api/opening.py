@@ -19,7 +19,7 @@ from herdsman.core.errors import InvalidSettings
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings
 from herdsman.store.wakeup import Wakeup, open_wakeup
-from herdsman.wiring import Control
+from herdsman.wiring import Control, open_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,12 @@ def open_api(settings: Settings, services: Services, keyring: Keyring, control: 
         dispatcher=dispatcher,
         control=control,
         bus=bus,
+        results=open_results(settings),
         failures=Failures(clock),
         limits=Limits(
             hosts=frozenset(settings.api.api_allowed_hosts), body_bytes=settings.api.api_max_body_bytes
         ),
+        settings=settings,
         safe_mode=settings.api.safe_mode,
         stopping=stopping,
     )

@@ -121,7 +121,8 @@ def _bound(listening: Listening) -> socket.socket:
     except OSError as error:
         bound.close()
         raise InvalidSettings(
-            f"port {listening.port} of {listening.host} cannot be taken: {error.strerror}; set another API_PORT"
+            f"port {listening.port} of {listening.host} cannot be taken: {error.strerror};"
+            " set another API_PORT, or let herdsman up --port 0 take any that is free"
         ) from error
     return bound
 

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+from herdsman.cli.herd_door import ApiHerd
 from herdsman.cli.lease_door import ApiLeases, LeaseDoor
+from herdsman.cli.look_door import ApiLooks
 from herdsman.cli.pool_door import ApiPools, PoolDoor
+from herdsman.cli.server import Server
 from herdsman.client import calls, control_calls, policy_calls
 from herdsman.client.answers import nothing
 from herdsman.client.call import Call, get
@@ -35,11 +38,25 @@ T = TypeVar("T")
 TIMEOUT = timedelta(seconds=30)
 
 
-class ApiDoor:
-    def __init__(self, url: str, token: str | None, clock: Clock, patience: timedelta) -> None:
+class ApiDoor(ApiLooks, ApiHerd):
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        clock: Clock,
+        patience: timedelta,
+        *,
+        token_from: str = "",
+    ) -> None:
         self._clock = clock
+        self._server = Server(url, token_from=None if token is None else token_from or "the caller")
         self._transport = Transport(
-            Blocking(clock, None), url=url, token=token, timeout=TIMEOUT, patience=Patience(most=patience)
+            Blocking(clock, None),
+            url=url,
+            token=token,
+            timeout=TIMEOUT,
+            patience=Patience(most=patience),
+            on_version=self._server.met,
         )
 
     def alive(self) -> None:
@@ -129,4 +146,5 @@ class ApiDoor:
         run(self._transport.close())
 
     def _ask(self, call: Call[T]) -> T:
-        return run(self._transport.send(call))
+        with self._server.explained():
+            return run(self._transport.send(call))

@@ -1,19 +1,14 @@
-"""`herdsman cycle`, `leader` and `workers`: the control loop by hand, who runs it, and what it keeps."""
+"""`herdsman cycle` and `leader`: the control loop by hand, and who runs it."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.shown import Output, age, print_json
 from herdsman.control.cycle import Cycle
-from herdsman.core.model import Worker
 from herdsman.store import leader as leader_row
-from herdsman.store.workers import page as worker_page
 from herdsman.wiring import open_control
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
@@ -53,23 +48,6 @@ def leader(output: OutputOption = Output.TABLE) -> None:
         typer.echo(f"{term.holder} {verb}, epoch {term.epoch}, since {age(term.acquired_at)} ago")
 
 
-def workers(
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 50,
-    after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """List workers, newest first."""
-    page = services_here().database.read(lambda tx: worker_page(tx, after=after, limit=limit))
-    if output is Output.JSON:
-        print_json({"workers": page.workers, "next": page.next})
-    elif not page.workers:
-        typer.echo("no workers; the control loop makes them: herdsman cycle")
-    else:
-        _print_workers(page.workers)
-        if page.next:
-            typer.echo(f"more: the same command with --after {page.next}")
-
-
 def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
     if json:
         print_json({**ran.summary(), "steps": ran.steps()} if explain else ran.summary())
@@ -82,13 +60,3 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
             typer.echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
     summary = ran.summary()
     typer.echo(f"{summary['status']}")
-
-
-def _print_workers(found: Sequence[Worker]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("WORKER", "POOL", "STATE", "WHY", "HEARTBEAT", "AGE"):
-        table.add_column(heading, no_wrap=heading == "WORKER")
-    for each in found:
-        beat = f"{age(each.last_heartbeat)} ago" if each.last_heartbeat else "never"
-        table.add_row(each.id, each.pool, each.state, each.error or each.reason, beat, age(each.created_at))
-    Console(width=None if Console().is_terminal else 140).print(table)

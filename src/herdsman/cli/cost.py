@@ -1,15 +1,16 @@
 """`herdsman cost`: what the fleet cost, and how much of it was waiting."""
 
-from decimal import Decimal
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from herdsman.cli.services import services_here
+from herdsman.cli.opening import door_here
 from herdsman.cli.shown import Output, print_json
-from herdsman.control.cost import Bill, By, bill
+from herdsman.control.cost import By
+from herdsman.wire.dashboard import CostOut, MoneyOut
 
 
 def cost(
@@ -18,16 +19,17 @@ def cost(
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
 ) -> None:
     """Show what instances cost: while they worked, while they waited, and together."""
-    found = bill(services_here(), by, days)
+    found = door_here().cost(days)
+    lines = {By.DAY: found.by_day, By.POOL: found.by_pool, By.TYPE: found.by_type}[by]
     if output is Output.JSON:
-        print_json(_document(found, by))
-    elif not found.lines:
+        print_json(_document(found, by, lines))
+    elif not lines:
         typer.echo(f"no instance cost anything since {found.since:%Y-%m-%d}")
     else:
-        _print(found, by)
+        _print(found, by, lines)
 
 
-def _document(found: Bill, by: By) -> dict[str, object]:
+def _document(found: CostOut, by: By, lines: Sequence[MoneyOut]) -> dict[str, object]:
     return {
         "since": found.since,
         "until": found.until,
@@ -35,32 +37,29 @@ def _document(found: Bill, by: By) -> dict[str, object]:
         "lines": [
             {
                 by.value: line.key,
-                "busy_usd": float(line.busy),
-                "idle_usd": float(line.idle),
-                "total_usd": float(line.total),
+                "busy_usd": line.busy_usd,
+                "idle_usd": line.idle_usd,
+                "total_usd": line.total_usd,
             }
-            for line in found.lines
+            for line in lines
         ],
-        "total_usd": float(found.total),
-        "per_hour_usd": float(found.per_hour),
+        "total_usd": found.total_usd,
+        "per_hour_usd": found.per_hour_usd,
     }
 
 
-def _print(found: Bill, by: By) -> None:
+def _print(found: CostOut, by: By, lines: Sequence[MoneyOut]) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column(by.value.upper())
     for heading in ("BUSY", "IDLE", "TOTAL"):
         table.add_column(heading, justify="right")
-    for line in found.lines:
-        table.add_row(line.key, _money(line.busy), _money(line.idle), _money(line.total))
-    busy, idle = (
-        sum((line.busy for line in found.lines), Decimal(0)),
-        sum((line.idle for line in found.lines), Decimal(0)),
-    )
-    table.add_row("all", _money(busy), _money(idle), _money(found.total))
+    for line in lines:
+        table.add_row(line.key, *map(_money, (line.busy_usd, line.idle_usd, line.total_usd)))
+    busy, idle = sum(line.busy_usd for line in lines), sum(line.idle_usd for line in lines)
+    table.add_row("all", *map(_money, (busy, idle, found.total_usd)))
     Console().print(table)
-    typer.echo(f"{_money(found.per_hour)} USD an hour at this moment")
+    typer.echo(f"{_money(found.per_hour_usd)} USD an hour at this moment")
 
 
-def _money(amount: Decimal) -> str:
+def _money(amount: float) -> str:
     return f"{amount:.4f}"

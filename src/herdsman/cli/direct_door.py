@@ -6,7 +6,9 @@ from datetime import timedelta
 from threading import Event
 from uuid import uuid4
 
+from herdsman.cli.direct_herd import DirectHerd
 from herdsman.cli.direct_leases import DirectLeases
+from herdsman.cli.direct_looks import DirectLooks
 from herdsman.cli.direct_pools import DirectPools
 from herdsman.cli.lease_door import LeaseDoor
 from herdsman.cli.pool_door import PoolDoor
@@ -14,7 +16,6 @@ from herdsman.control import commands
 from herdsman.control.commands import holds, policy
 from herdsman.control.commands.pools import evict_pool
 from herdsman.control.requests import ask_leader
-from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, TooMany
 from herdsman.core.model import JobFilter, JobId, PoolId
 from herdsman.core.states import JOB
@@ -40,9 +41,8 @@ from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
 from herdsman.wire.pools import PoolOut
 
 
-@dataclass(frozen=True, slots=True)
-class DirectDoor:
-    services: Services
+@dataclass(frozen=True)
+class DirectDoor(DirectLooks, DirectHerd):
     clock: Clock
 
     def alive(self) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from herdsman.cli.herd_door import HerdDoor
 from herdsman.cli.lease_door import LeaseDoor
+from herdsman.cli.look_door import LookDoor
 from herdsman.cli.pool_door import PoolDoor
 from herdsman.core.model import JobFilter
 from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
@@ -23,7 +25,7 @@ from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
 from herdsman.wire.pools import PoolOut
 
 
-class Door(Protocol):
+class Door(LookDoor, HerdDoor, Protocol):
     def alive(self) -> None:
         """Raises when nobody is behind it."""
         ...

@@ -1,5 +1,6 @@
 """Exit statuses, the same for every command."""
 
+from herdsman.cli.server import VersionMismatch
 from herdsman.core.errors import (
     Conflict,
     Forbidden,
@@ -29,6 +30,7 @@ EXIT_CODES: tuple[tuple[type[HerdsmanError], int], ...] = (
     (ProviderRejected, 6),
     (Unauthenticated, 8),
     (Forbidden, 8),
+    (VersionMismatch, 9),
 )
 
 

@@ -1,35 +1,119 @@
-"""What a person sees when the control plane has started."""
+"""What a person sees while the control plane starts, and when it has."""
 
+import shutil
+import sys
 from pathlib import Path
+from threading import Event, Thread
 
-import typer
-
+from herdsman.cli.progress import line
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
+from herdsman.control.whereabouts import Announced
+from herdsman.core.errors import HerdsmanError
+from herdsman.core.gpu import GpuDevice
+from herdsman.core.states import WorkerState
 from herdsman.providers.local.gpus import count_gpus
 from herdsman.settings import Settings
+from herdsman.store.herd import living
 from herdsman.store.server import inspect_server
-from herdsman.store.upgrade import latest
+from herdsman.worker.gpu import Nvml
+
+_LOOK_S = 0.3
+_PATIENCE_S = 60.0
 
 
-def greet(services: Services, settings: Settings, *, url: str, token: str | None, token_file: Path) -> None:
+def tell_database(services: Services, schema: str) -> None:
     server = inspect_server(services.database)
-    counts = {state: count for state, count in count_jobs(services).items() if count}
-    held = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none yet"
-    _line("api", url)
-    if token is not None:
-        _line("token", f"{token}")
-        _line("", f"of an admin, shown only now; kept in {token_file} for the commands of this machine")
-    _line("database", f"{server}, schema {latest()}")
-    _line("", services.database.engine.url.render_as_string(hide_password=True))
+    line("database", f"{server}, schema {schema}")
+    line("", services.database.engine.url.render_as_string(hide_password=True))
     for warning in server.warnings:
-        _line("warning", warning)
-    _line("fleet", f"{settings.providers.provider}, {_pools(settings)}")
-    if settings.providers.provider == "local" and not settings.local.fake_gpus and count_gpus() == 0:
-        _line("warning", "this machine has no GPU; herdsman up --fake-gpus 2 pretends that it has two")
-    _line("jobs", held)
-    _line("next", "in another terminal: herdsman run demo")
-    _line("", "then: herdsman jobs, herdsman workers        stop with Ctrl-C")
+        line("warning", warning)
+
+
+def tell_api(url: str, token: str | None, token_file: Path) -> None:
+    """A token that is new is shown once, inside the link too: a click opens the page."""
+    line("api", url)
+    line("page", f"{url}/" if token is None else f"{url}/#token={token}")
+    if token is not None:
+        line("token", token)
+        line("", f"of an admin, shown only now; kept in {token_file} for the commands of this machine")
+
+
+def tell_fleet(services: Services, settings: Settings) -> None:
+    local = settings.providers.provider == "local"
+    devices = Nvml()().devices if local and not settings.local.fake_gpus else ()
+    if local:
+        line("gpus", gpus_in_words(settings.local.fake_gpus, devices))
+    line("fleet", f"{settings.providers.provider}, {_pools(settings)}")
+    counts = {state: count for state, count in count_jobs(services).items() if count}
+    line("jobs", ", ".join(f"{count} {state}" for state, count in counts.items()) or "none yet")
+
+
+def gpus_in_words(fake: int, devices: tuple[GpuDevice, ...]) -> str:
+    if fake:
+        return f"{fake} pretended (FAKE_GPUS): jobs run, on no real GPU"
+    if not devices:
+        return "none on this machine: no worker can start; herdsman up --fake-gpus 2 pretends that it has two"
+    return ", ".join(f"{each.name} ({each.total_mb // 1024} GB)" for each in devices)
+
+
+def tell_next() -> None:
+    me = command()
+    line("next", f"{me} submit demo --count 20")
+    line("", f"{me} top")
+    line("", f"{me} chaos kill-worker        in another terminal; stop with Ctrl-C")
+
+
+def tell_already(there: Announced) -> None:
+    assert there.process is not None
+    me = command()
+    line("running", f"herdsman {there.command} runs here already, as process {there.process.pid}")
+    line("api", there.url)
+    line("page", f"{there.url}/")
+    line("database", there.database)
+    line("next", f"{me} jobs")
+    line("", f"{me} top")
+    line("", f"{me} down        stops it")
+
+
+def tell_when_ready(services: Services, settings: Settings, stopping: Event) -> None:
+    """In the background: the first workers of this machine take a moment."""
+    local = settings.providers.provider == "local"
+    wanted = min(settings.scaling.min_active_gpus, settings.local.fake_gpus or count_gpus()) if local else 0
+    if wanted:
+        Thread(target=_wait, args=(services, wanted, stopping), name="greeting", daemon=True).start()
+
+
+def _wait(services: Services, wanted: int, stopping: Event) -> None:
+    waited, ready = 0.0, 0
+    while ready < wanted and waited < _PATIENCE_S:
+        if stopping.wait(_LOOK_S):
+            return
+        waited += _LOOK_S
+        ready = _ready(services)
+    if ready:
+        line("workers", f"{ready} ready after {waited:.0f} s")
+    else:
+        line("workers", f"none ready after {waited:.0f} s; herdsman why pool default says why")
+
+
+def _ready(services: Services) -> int:
+    try:
+        found = services.database.read(living).workers
+    except HerdsmanError:
+        return 0
+    return sum(each["status"] == WorkerState.ACTIVE.value for each in found)
+
+
+def command() -> str:
+    """As it can be typed here."""
+    if shutil.which("herdsman"):
+        return "herdsman"
+    beside = Path(sys.executable).parent / "herdsman"
+    if not beside.exists():
+        return f"{sys.executable} -m herdsman"
+    here = Path.cwd()
+    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
 
 
 def _pools(settings: Settings) -> str:
@@ -39,7 +123,3 @@ def _pools(settings: Settings) -> str:
         f" {pool.scaling.max_active_gpus} workers, policy {pool.scaling.scaling_policy}"
         for name, pool in pools.items()
     )
-
-
-def _line(what: str, text: object) -> None:
-    typer.echo(f"{what:<8}  {text}")

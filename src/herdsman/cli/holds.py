@@ -5,9 +5,12 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.confirming import DryRun, Yes, ask_first
 from herdsman.cli.door import Door
+from herdsman.cli.evicting import evicting
+from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.shown import Layout, Output, age, print_json
 from herdsman.client.call import built
 from herdsman.core.holds import ALL
 from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
@@ -51,29 +54,41 @@ def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOptio
         typer.echo(f"still held: {_said(each)}")
 
 
-def holds(output: OutputOption = Output.TABLE) -> None:
+def holds(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     """List what is paused or drained, and what goes on all the same."""
-    found = door_here().holds()
-    if output is Output.JSON:
-        print_json(found.model_dump(mode="json"))
-        return
-    for each in found.holds:
-        typer.echo(f"{_said(each)}, for {age(each.since)}, by {each.actor}; it goes on {_end(each)}")
-    if not found.holds:
-        typer.echo("nothing is held")
-    typer.echo(_going(found))
+    door = door_here()
+    show(lambda: _list(door.holds()), output, watch=watch)
+
+
+def _list(found: HoldsOut) -> Listing:
+    """Sentences rather than a table: there are never many."""
+    held = [
+        f"{_said(each)}, for {age(each.since)}, by {each.actor}; it goes on {_end(each)}"
+        for each in found.holds
+    ]
+    return Listing(
+        document=found.model_dump(mode="json"),
+        columns=(),
+        rows=(),
+        empty="" if held else "nothing is held",
+        below=[*held, _going(found)],
+        then="herdsman resume" if held else "",
+    )
 
 
 def drain(
     why: Why = "",
     wait: Annotated[bool, typer.Option("--wait", help="Until no job runs and no worker lives.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let the whole cluster run dry: every worker finishes what it holds and leaves, none are made."""
-    if not yes:
-        typer.confirm("All workers of all pools leave, until herdsman resume. Go on?", abort=True, err=True)
     door = door_here()
+    if dry_run:
+        _would_drain(door.holds(), output)
+        return
+    ask_first("All workers of all pools leave, until herdsman resume. Go on?", yes=yes)
     hold = door.drain(built(lambda: DrainIn(why=why)))
     found = _wait(door, quiet=output is Output.JSON) if wait else door.holds()
     if output is Output.JSON:
@@ -85,13 +100,15 @@ def drain(
 
 def evict(
     pool: Annotated[str, typer.Argument(metavar="POOL", help="The pool's id.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """End all workers of a pool at once, whatever they do; the jobs that they hold go back unharmed."""
-    if not yes:
-        typer.confirm(f"The workers of {pool} are ended without waiting. Go on?", abort=True, err=True)
-    ended = door_here().evict(pool)
+    door = door_here()
+    if not evicting(door, pool, output, dry_run=dry_run, yes=yes):
+        return
+    ended = door.evict(pool)
     if output is Output.JSON:
         print_json(ended.model_dump(mode="json"))
     else:
@@ -107,6 +124,13 @@ def reconcile(output: OutputOption = Output.TABLE) -> None:
         _print_cycle(done)
     if not done.complete:
         raise typer.Exit(1)
+
+
+def _would_drain(found: HoldsOut, output: Output) -> None:
+    if output is Output.JSON:
+        print_json({**found.model_dump(mode="json", exclude={"holds"}), "dry_run": True})
+    else:
+        typer.echo(f"would let all workers leave; {_going(found)}; nothing was done")
 
 
 def _wait(door: Door, *, quiet: bool) -> HoldsOut:

@@ -1,23 +1,32 @@
-"""Commands about jobs: submit, list, look at one, cancel, run again."""
+"""Commands about jobs: submit, list, look at one. `ending` cancels them and runs them again."""
 
 import json
+import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from herdsman.cli.job_pages import print_job, print_jobs
+from herdsman.cli.door import Door
+from herdsman.cli.job_pages import list_of_jobs, print_job
+from herdsman.cli.listing import LayoutOption, Watch, footer, show
+from herdsman.cli.meant import did_you_mean
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.short_ids import PAGE, resolve_job
+from herdsman.cli.shown import Layout, Output, print_json
 from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import DEFAULT_POOL, JobFilter
-from herdsman.core.states import JOB, JobState
-from herdsman.wire.jobs import JobIn, RetryIn, SubmittedOut
+from herdsman.core.model import DEFAULT_POOL, JobFilter, PoolId
+from herdsman.core.states import JobState
+from herdsman.wire.jobs import JobIn, JobsOut, SubmittedOut
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or the end of it.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 Type = Annotated[str, typer.Argument(help="What kind of job it is.")]
 Payload = Annotated[str, typer.Option(help="The job's input, as JSON.")]
+PayloadOfMany = Annotated[
+    str, typer.Option(help="The job's input, as JSON; with --count, {n} is the number of each.")
+]
 JobIdOption = Annotated[str | None, typer.Option(help="Its id; sending it twice is one job.")]
 PoolOption = Annotated[str, typer.Option(help="The pool whose workers may run it.")]
 Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]
@@ -36,8 +45,10 @@ MaxDefer = Annotated[float | None, typer.Option(help="Seconds that it may be put
 
 def submit(
     type: Type,  # noqa: A002  (the users' word)
-    payload: Payload = "{}",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many of it.")] = 1,
+    payload: PayloadOfMany = "{}",
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, max=1000, help="How many of it; 1 if left out.")
+    ] = None,
     job_id: JobIdOption = None,
     pool: PoolOption = DEFAULT_POOL,
     priority: Priority = 0,
@@ -54,11 +65,12 @@ def submit(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Submit a job, or several of the same kind."""
-    if count > 1 and job_id is not None:
+    if (count or 1) > 1 and job_id is not None:
         raise InvalidRequest("--job-id names one job: leave out --count")
+    payloads = [parse(payload)] if count is None else numbered(payload, count)
     new = job_in(
         type=type,
-        payload=parse(payload),
+        payload=payloads[0],
         job_id=job_id,
         pool=pool,
         priority=priority,
@@ -73,12 +85,35 @@ def submit(
         allow_cpu=allow_cpu,
         max_defer_seconds=max_defer,
     )
-    done = door_here().submit([new] * count)
+    door = door_here()
+    done = door.submit([new.model_copy(update={"payload": each}) for each in payloads])
     if output is Output.JSON:
         print_json({"jobs": [each.model_dump(mode="json", exclude_none=True) for each in done]})
         return
     for submitted in done:
         typer.echo(f"{submitted.job_id}{_how(submitted)}")
+    _hint(door, new, done)
+    footer(f"herdsman logs -f {done[0].job_id}" if len(done) == 1 else "herdsman jobs --watch")
+
+
+def _hint(door: Door, new: JobIn, done: Sequence[SubmittedOut]) -> None:
+    """Any type and any pool may be meant; a person who is the first to use one may have mistyped it."""
+    if not sys.stderr.isatty():
+        return
+    made = {each.job_id for each in done}
+    older = [each for each in door.page(JobFilter(), None, PAGE).jobs if each.job_id not in made]
+    seen = {
+        "type": {"demo", *(each.type for each in older)},
+        "pool": {DEFAULT_POOL, *(each.pool for each in older)},
+    }
+    for what, typed in (("type", new.type), ("pool", new.pool)):
+        if typed not in seen[what] and (meant := did_you_mean(typed, seen[what])):
+            typer.echo(f"note: this is the first job of the {what} {typed!r}{meant}", err=True)
+
+
+def numbered(payload: str, count: int) -> list[object]:
+    """The payload of each, with its number in the place of `{n}`, from 1 on."""
+    return [parse(payload.replace("{n}", str(number))) for number in range(1, count + 1)]
 
 
 def _how(done: SubmittedOut) -> str:
@@ -95,31 +130,34 @@ def jobs(
     ] = None,
     type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None,  # noqa: A002
     tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 20,
     after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
-    output: OutputOption = Output.TABLE,
+    watch: Watch = False,
+    output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List jobs, newest first."""
-    wanted = JobFilter(states=tuple(state or ()), type=type, tag=tag)
-    page = door_here().page(wanted, after, limit)
-    if output is Output.JSON:
-        print_json(page.model_dump(mode="json"))
-        return
-    if not page.jobs:
-        typer.echo(
-            "no such jobs"
-            if wanted != JobFilter() or after
-            else "no jobs; submit one with: herdsman submit demo"
-        )
-        return
-    print_jobs(page.jobs)
-    if page.next:
-        typer.echo(f"more: the same command with --after {page.next}")
+    named = None if pool is None else PoolId(pool)
+    wanted, door = JobFilter(states=tuple(state or ()), type=type, tag=tag, pool=named), door_here()
+
+    def look() -> JobsOut:
+        return door.page(wanted, after, limit)
+
+    show(lambda: list_of_jobs(look(), empty=lambda: _nothing(door, wanted, after)), output, watch=watch)
+
+
+def _nothing(door: Door, wanted: JobFilter, after: str | None) -> str:
+    if wanted == JobFilter() and after is None:
+        return "no jobs; submit one with: herdsman submit demo"
+    recent = door.page(JobFilter(), None, PAGE).jobs if wanted.type or wanted.pool else ()
+    meant = did_you_mean(wanted.type, {job.type for job in recent}) if wanted.type else ""
+    return f"no such jobs{meant or (did_you_mean(wanted.pool, {job.pool for job in recent}) if wanted.pool else '')}"
 
 
 def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
     """Show one job: where it stands, its attempts, and every step it took."""
     door = door_here()
+    job_id = resolve_job(door, job_id)
     found, result = door.look(job_id), door.result(job_id)
     document = found.model_dump(mode="json") | {"result": None if result is None else result.result}
     attempts, steps = door.attempts(job_id).attempts, door.history(job_id).events
@@ -130,32 +168,7 @@ def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
         )
     else:
         print_job(document, attempts, steps)
-
-
-def cancel(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
-    """Stop a job: a waiting one at once, a running one as soon as its worker has let go."""
-    state = door_here().cancel(job_id)
-    if output is Output.JSON:
-        print_json({"job_id": job_id, "status": state})
-    elif state == JobState.CANCELLED:
-        typer.echo(f"{job_id} is cancelled")
-    elif state in JOB.terminal:
-        typer.echo(f"{job_id} had ended before: {state}")
-    else:
-        typer.echo(f"{job_id} is {state}; its worker is told to stop")
-
-
-def retry(
-    job_id: JobName,
-    payload: Annotated[str | None, typer.Option(help="Another input, as JSON.")] = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Run a job that has ended once more."""
-    door_here().retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
-    if output is Output.JSON:
-        print_json({"job_id": job_id, "status": JobState.PENDING})
-    else:
-        typer.echo(f"{job_id} is pending again")
+        footer(f"herdsman why {job_id}")
 
 
 def job_in(**asked: Any) -> JobIn:

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command as build
 
+from herdsman.cli.meant import did_you_mean, with_what_was_meant
 from herdsman.core.errors import InvalidSettings
 
 
@@ -19,6 +20,15 @@ class Entry:
     hidden: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A word to complete with, as typer's shells read it; its own class for that moves between its versions."""
+
+    value: str
+    type: str = "plain"
+    help: str | None = None
+
+
 def group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
     class Lazy(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the signature is typer's)
@@ -27,6 +37,25 @@ def group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
         def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
             entry = entries.get(cmd_name)
             return None if entry is None else _load(cmd_name, entry)
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args and args[0] not in entries and not ctx.resilient_parsing:
+                shown = [name for name, entry in entries.items() if not entry.hidden]
+                meant = did_you_mean(args[0], shown) or "; herdsman --help lists them"
+                ctx.fail(f"there is no command {args[0]!r}{meant}")
+            return super().resolve_command(ctx, args)
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                return super().invoke(ctx)
+            except typer.BadParameter as error:
+                raise with_what_was_meant(error) from error
+
+        def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+            """Without loading them all: a person waits for it with every key."""
+            found = super(TyperGroup, self).shell_complete(ctx, incomplete)
+            names = (name for name, entry in entries.items() if not entry.hidden)
+            return [*(Offered(name) for name in names if name.startswith(incomplete)), *found]
 
     return Lazy
 

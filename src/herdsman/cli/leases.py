@@ -1,18 +1,16 @@
 """`herdsman leases` and `herdsman gpus`: who may use which GPU, and what is on it."""
 
 import socket
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.shown import Layout, age, ago
 from herdsman.core.errors import InvalidRequest, StoreUnavailable, Unreachable
-from herdsman.wire.leases import GpuOut, GpusIn, LeaseOut
+from herdsman.wire.leases import GpuOut, GpusIn, GpusOut, LeaseOut, LeasesOut
 from herdsman.worker.gpu import Look, Nvml, fake_gpus
 
 leases = typer.Typer(
@@ -22,7 +20,6 @@ gpus = typer.Typer(
     add_completion=False, invoke_without_command=True, help="List the GPUs, report and clear them."
 )
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many at most.")]
 After = Annotated[str | None, typer.Option(help="Where the page before ended.")]
 Token = Annotated[str, typer.Argument(metavar="TOKEN", help="The lease's token.")]
@@ -34,19 +31,16 @@ def list_leases(
     ended: Annotated[bool, typer.Option("--all", help="Those that have ended, too.")] = False,
     limit: Limit = 50,
     after: After = None,
-    output: OutputOption = Output.TABLE,
+    watch: Watch = False,
+    output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List the leases of GPUs, newest first, and end them."""
     if context.invoked_subcommand is not None:
         return
-    page = door_here().leases.page(ended=ended, after=after, limit=limit)
-    if output is Output.JSON:
-        print_json(page.model_dump(mode="json"))
-    elif not page.leases:
-        typer.echo("no leases")
-    else:
-        _print_leases(page.leases)
-        _more(page.next)
+    door = door_here()
+    show(
+        lambda: _list_of_leases(door.leases.page(ended=ended, after=after, limit=limit)), output, watch=watch
+    )
 
 
 @leases.command()
@@ -63,19 +57,17 @@ def revoke(token: Token) -> None:
 
 @gpus.callback()
 def list_gpus(
-    context: typer.Context, limit: Limit = 100, after: After = None, output: OutputOption = Output.TABLE
+    context: typer.Context,
+    limit: Limit = 100,
+    after: After = None,
+    watch: Watch = False,
+    output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List the GPUs with what is used and leased of them, report and clear them."""
     if context.invoked_subcommand is not None:
         return
-    page = door_here().leases.gpus(after, limit)
-    if output is Output.JSON:
-        print_json(page.model_dump(mode="json"))
-    elif not page.gpus:
-        typer.echo("no GPUs; workers report theirs, other machines with: herdsman gpus report")
-    else:
-        _print_gpus(page.gpus)
-        _more(page.next)
+    door = door_here()
+    show(lambda: _list_of_gpus(door.leases.gpus(after, limit)), output, watch=watch)
 
 
 @gpus.command()
@@ -124,45 +116,49 @@ def _ended(lease: LeaseOut) -> None:
     typer.echo(f"{lease.token} is {lease.status} ({lease.reason})")
 
 
-def _more(after: str | None) -> None:
-    if after:
-        typer.echo(f"more: the same command with --after {after}")
+def _list_of_leases(page: LeasesOut) -> Listing:
+    return Listing(
+        document=page.model_dump(mode="json"),
+        columns=(
+            *("TOKEN", "AGENT", "STATE", "GPU", "MEMORY", "SEQ", "HEARTBEAT", "AGE"),
+            *("+EXPIRES", "+WHY", "+GPU ID"),
+        ),
+        rows=[_lease(each) for each in page.leases],
+        empty="no leases",
+        next=page.next,
+        then="herdsman gpus",
+    )
 
 
-def _print_leases(found: Sequence[LeaseOut]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("TOKEN", "AGENT", "STATE", "GPU", "MEMORY", "SEQ", "HEARTBEAT", "AGE"):
-        table.add_column(heading, no_wrap=heading == "TOKEN")
-    for each in found:
-        where = "cpu" if each.mode == "cpu" else f"{each.node_id}/{each.gpu_index}"
-        memory = f"{each.memory_mb} MB{' alone' if each.exclusive else ''}"
-        beat = f"{age(each.last_heartbeat)} ago" if each.last_heartbeat else "never"
-        table.add_row(
-            each.token,
-            each.agent,
-            each.status,
-            where,
-            memory,
-            str(each.lease_seq),
-            beat,
-            age(each.created_at),
-        )
-    Console(width=None if Console().is_terminal else 160).print(table)
+def _lease(each: LeaseOut) -> tuple[str, ...]:
+    where = "cpu" if each.mode == "cpu" else f"{each.node_id}/{each.gpu_index}"
+    memory = f"{each.memory_mb} MB{' alone' if each.exclusive else ''}"
+    times = (ago(each.last_heartbeat), age(each.created_at))
+    wide = (f"{each.expires_at:%H:%M:%S}", each.reason, each.gpu_uuid or "")
+    return (each.token, each.agent, each.status, where, memory, str(each.lease_seq), *times, *wide)
 
 
-def _print_gpus(found: Sequence[GpuOut]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("UUID", "NODE", "INDEX", "TOTAL", "USED", "OUTSIDE", "LEASED", "MEASURED", "STATE"):
-        table.add_column(heading, no_wrap=heading == "UUID")
-    for each in found:
-        state = each.quarantine_reason or ("quarantined" if each.quarantined_at else "ok")
-        numbers = (each.total_mb, each.used_mb, each.outside_mb, each.leased_mb)
-        table.add_row(
-            each.uuid,
-            each.node_id,
-            str(each.gpu_index),
-            *map(str, numbers),
-            f"{age(each.measured_at)} ago",
-            state,
-        )
-    Console(width=None if Console().is_terminal else 160).print(table)
+def _list_of_gpus(page: GpusOut) -> Listing:
+    return Listing(
+        document=page.model_dump(mode="json"),
+        columns=("UUID", "NODE", "INDEX", "TOTAL", "USED", "OUTSIDE", "LEASED", "MEASURED", "STATE", "+NAME"),
+        rows=[_gpu(each) for each in page.gpus],
+        empty="no GPUs; workers report theirs, other machines with: herdsman gpus report",
+        next=page.next,
+        then="herdsman leases",
+    )
+
+
+def _gpu(each: GpuOut) -> tuple[str, ...]:
+    state = each.quarantine_reason or ("quarantined" if each.quarantined_at else "ok")
+    numbers = (each.total_mb, each.used_mb, each.outside_mb, each.leased_mb)
+    measured = ago(each.measured_at)
+    return (
+        each.uuid,
+        each.node_id,
+        str(each.gpu_index),
+        *map(str, numbers),
+        measured,
+        state,
+        each.name,
+    )

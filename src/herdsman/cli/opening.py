@@ -30,10 +30,10 @@ def door_here() -> Door:
     """To the server that API_URL names; without it to the one of this machine, or else to the database itself."""
     settings = settings_here()
     if settings.api.api_url is not None:
-        return _over_http(settings, settings.api.api_url, _PATIENCE)
+        return over_http(settings, settings.api.api_url, _PATIENCE)
     url = whereabouts(settings).api_of(shown_database(settings))
     if url is not None:
-        found = _over_http(settings, url, _NO_PATIENCE)
+        found = over_http(settings, url, _NO_PATIENCE)
         if _answers(found):
             return found
     with database_packages():
@@ -56,12 +56,14 @@ def database_packages() -> Generator[None]:
         ) from error
 
 
-def _over_http(settings: Settings, url: str, patience: timedelta) -> Door:
+def over_http(settings: Settings, url: str, patience: timedelta) -> Door:
     from herdsman.cli.api_door import ApiDoor  # noqa: PLC0415  (imports the HTTP client, which takes a while)
 
-    given = settings.api.api_token
-    token = whereabouts(settings).token() if given is None else given.get_secret_value()
-    return ApiDoor(url, token, SystemClock(), patience)
+    given, where = settings.api.api_token, whereabouts(settings)
+    token, source = (
+        (where.token(), str(where.admin_token)) if given is None else (given.get_secret_value(), "API_TOKEN")
+    )
+    return ApiDoor(url, token, SystemClock(), patience, token_from=source)
 
 
 def _answers(door: Door) -> bool:

@@ -1,20 +1,22 @@
 """`herdsman pool`: warm workers that are asked for by name."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from herdsman.cli.confirming import DryRun, Yes
+from herdsman.cli.evicting import evicting
+from herdsman.cli.listing import LayoutOption, Listing, Watch
+from herdsman.cli.listing import show as show_list
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.pools import COLUMNS, named_well, row
+from herdsman.cli.shown import Layout, Output, print_json
 from herdsman.client.call import built
-from herdsman.core.errors import InvalidRequest
+from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.pools import ServedBy
 from herdsman.core.states import PoolState
-from herdsman.wire.pools import PoolIn, PoolOut, ScaleIn, SwapIn
+from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
 pool = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Hold warm workers ready under a name, and change them."
@@ -32,24 +34,22 @@ _LOOK = timedelta(seconds=1)
 def list_pools(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many at most.")] = 50,
     after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
-    output: OutputOption = Output.TABLE,
+    watch: Watch = False,
+    output: LayoutOption = Layout.TABLE,
 ) -> None:
-    """List pools by name; those of the settings are not among them."""
-    page = door_here().pools.page(after, limit)
-    if output is Output.JSON:
-        print_json(page.model_dump(mode="json", by_alias=True))
-    elif not page.pools:
-        typer.echo("no pools; ask for one with: herdsman pool create NAME --model MODEL")
-    else:
-        _print_all(page.pools)
-        if page.next:
-            typer.echo(f"more: the same command with --after {page.next}")
+    """List pools by name; herdsman pools lists those of the settings, too."""
+    door = door_here()
+    show_list(lambda: _list(door.pools.page(after, limit)), output, watch=watch)
 
 
 @pool.command()
 def show(pool_id: Name, output: OutputOption = Output.TABLE) -> None:
     """Show one pool: its state, its workers, and how far a swap has come."""
-    _show(door_here().pools.look(pool_id), output)
+    door = door_here()
+    try:
+        _show(door.pools.look(pool_id), output)
+    except NotFound as error:
+        raise named_well(door, pool_id, error) from error
 
 
 @pool.command()
@@ -133,10 +133,15 @@ def swap(
 def drain(
     pool_id: Name,
     wait: Annotated[bool, typer.Option("--wait", help="Until its last worker is gone.")] = False,
+    dry_run: DryRun = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let a pool go: no new jobs, and its workers leave when they have finished what they hold."""
     door = door_here()
+    if dry_run:
+        _show(door.pools.look(pool_id), output)
+        typer.echo("nothing was done: without --dry-run, it would be let go", err=True)
+        return
     found = door.pools.drain(pool_id)
     while wait and found.status == PoolState.DRAINING:
         door.pause(_LOOK)
@@ -146,14 +151,12 @@ def drain(
 
 @pool.command()
 def evict(
-    pool_id: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    output: OutputOption = Output.TABLE,
+    pool_id: Name, dry_run: DryRun = False, yes: Yes = False, output: OutputOption = Output.TABLE
 ) -> None:
     """End all workers of a pool at once; the jobs that they hold go back unharmed."""
-    if not yes:
-        typer.confirm(f"The workers of {pool_id} are ended without waiting. Go on?", abort=True, err=True)
-    _show(door_here().evict(pool_id), output)
+    door = door_here()
+    if evicting(door, pool_id, output, dry_run=dry_run, yes=yes):
+        _show(door.evict(pool_id), output)
 
 
 def _window(text: str) -> dict[str, Any]:
@@ -184,13 +187,12 @@ def _show(found: PoolOut, output: Output) -> None:
         typer.echo(f"trouble: {trouble}")
 
 
-def _print_all(found: Sequence[PoolOut]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("POOL", "STATE", "WHY", "MODEL", "WORKERS", "WANTED", "WAITING", "AGE"):
-        table.add_column(heading, no_wrap=heading == "POOL")
-    for each in found:
-        sizes = str(each.spawned_workers), str(each.desired_workers), str(each.queued)
-        table.add_row(
-            each.pool_id, each.status, each.reason, each.model_id or "-", *sizes, age(each.started_at)
-        )
-    Console(width=None if Console().is_terminal else 140).print(table)
+def _list(page: PoolsOut) -> Listing:
+    return Listing(
+        document=page.model_dump(mode="json", by_alias=True),
+        columns=COLUMNS,
+        rows=[row(each) for each in page.pools],
+        empty="no pools; ask for one with: herdsman pool create NAME --model MODEL",
+        next=page.next,
+        then=f"herdsman why pool {page.pools[0].pool_id}" if page.pools else "",
+    )

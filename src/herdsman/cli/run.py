@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Generator, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +33,8 @@ from herdsman.cli.jobs import (
     parse,
 )
 from herdsman.cli.opening import door_here
+from herdsman.cli.run_comfyui import Asked, payload_of, print_saved, save_result, shown
+from herdsman.cli.short_ids import resolve_job
 from herdsman.cli.shown import Output, print_json
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.states import JOB, JobState
@@ -41,10 +44,29 @@ LOOK = timedelta(milliseconds=200)
 HINT = timedelta(seconds=10)
 FAILED, CANCELLED = 1, 7
 
+Workflow = Annotated[
+    str | None, typer.Argument(metavar="WORKFLOW", help="Of comfyui: a workflow in API format, as a file.")
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Of comfyui: an input of a node, as NODE.NAME=VALUE; may be repeated."),
+]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--file", help="Of comfyui: a file for a node, as NODE.NAME=PATH; may be repeated."),
+]
+SaveTo = Annotated[
+    Path | None, typer.Option(metavar="DIRECTORY", help="Of comfyui: where to save what it makes; here.")
+]
+
 
 def run(
     type: Type,  # noqa: A002  (the users' word)
+    workflow: Workflow = None,
     payload: Payload = "{}",
+    set_: Values = None,
+    file: Files = None,
+    save_to: SaveTo = None,
     job_id: JobIdOption = None,
     pool: PoolOption = DEFAULT_POOL,
     priority: Priority = 0,
@@ -60,9 +82,10 @@ def run(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Submit a job, show what it writes and how far it is, and end as it ends."""
+    asked = Asked(workflow=workflow, values=set_ or (), files=file or (), save_to=save_to)
     new = job_in(
         type=type,
-        payload=parse(payload),
+        payload=payload_of(type, parse(payload), asked),
         job_id=job_id,
         pool=pool,
         priority=priority,
@@ -86,8 +109,11 @@ def run(
             err=True,
         )
         raise typer.Exit(130) from None
+    saved = save_result(result, asked)
     if output is Output.JSON:
-        print_json(result.model_dump(mode="json"))
+        print_json(shown(result, saved))
+    elif saved:
+        print_saved(result, saved)
     else:
         _print_end(result)
     raise typer.Exit(_status(result))
@@ -100,7 +126,7 @@ def logs(
 ) -> None:
     """Print what a job wrote, attempt after attempt."""
     door = door_here()
-    for page in _pages(door, job_id, follow=follow):
+    for page in _pages(door, resolve_job(door, job_id), follow=follow):
         for piece in page.pieces:
             if output is Output.JSON:
                 typer.echo(piece.model_dump_json())
@@ -133,7 +159,7 @@ def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
             page = door.logs(job_id, since)
             since = page.next
             for line in (line for piece in page.pieces for line in piece.lines):
-                console.print(line, markup=False, highlight=False)
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
             _show(bar, task, job)
             if job.status in JOB.terminal and not page.pieces:
                 break

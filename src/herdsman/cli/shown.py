@@ -13,6 +13,15 @@ class Output(StrEnum):
     JSON = "json"
 
 
+class Layout(StrEnum):
+    """How a list may look."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    """Every column there is."""
+    JSON = "json"
+
+
 def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, default=_plain))
 
@@ -25,6 +34,10 @@ def _plain(value: object) -> object:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return str(value)
+
+
+def ago(then: datetime | None) -> str:
+    return "never" if then is None else f"{age(then)} ago"
 
 
 def age(then: datetime) -> str:

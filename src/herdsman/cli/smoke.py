@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import settings_here
+from herdsman.cli.opening import door_here, settings_here
 from herdsman.cli.services import services_here
+from herdsman.cli.short_ids import resolve_worker
 from herdsman.control.by_hand import spawn_worker, terminate_worker
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.wiring import open_control
@@ -17,11 +18,12 @@ def spawn_gpu(pool: Annotated[str, typer.Option(help="The pool that gets it.")] 
 
 
 def terminate_gpu(
-    worker_id: Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id.")],
+    worker_id: Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id, or the end of it.")],
     force: Annotated[bool, typer.Option("--force", help="Even if it holds a job, which goes back.")] = False,
 ) -> None:
     """Let one worker go and ask for the end of its instance; the control loop sees to it that it is gone."""
     reconciler = open_control(settings_here(), services_here()).reconciler
+    worker_id = resolve_worker(door_here(), worker_id)
     ran = terminate_worker(reconciler, WorkerId(worker_id), with_job=force)
     if reason := ran.summary()["skipped"]:
         typer.echo(f"its instance was not looked at: {reason}")

@@ -4,12 +4,11 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.shown import Layout, Output, age, ago, print_json
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.core.errors import InvalidRequest
@@ -52,16 +51,16 @@ def create(
 def list_tokens(
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 100,
     after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
-    output: OutputOption = Output.TABLE,
+    watch: Watch = False,
+    output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List tokens; their secrets are kept nowhere."""
-    found = commands.list_tokens(services_here(), after=after, limit=limit)
-    if output is Output.JSON:
-        print_json({"tokens": [_document(each) for each in found]})
-    elif not found:
-        typer.echo("no tokens; make one with: herdsman token create NAME")
-    else:
-        _print(found)
+    services = services_here()
+    show(
+        lambda: _list(commands.list_tokens(services, after=after, limit=limit)),
+        output,
+        watch=watch,
+    )
 
 
 @token.command()
@@ -75,13 +74,18 @@ def _document(token: Token) -> dict[str, object]:
     return {field: getattr(token, field) for field in Token.__dataclass_fields__}
 
 
-def _print(found: list[Token]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("ID", "ROLE", "NAME", "STATE", "AGE"):
-        table.add_column(heading, no_wrap=heading == "ID")
-    for each in found:
-        table.add_row(each.id, each.role, each.name, _state(each), age(each.created_at))
-    Console(width=None if Console().is_terminal else 140).print(table)
+def _list(found: list[Token]) -> Listing:
+    return Listing(
+        document={"tokens": [_document(each) for each in found]},
+        columns=("ID", "ROLE", "NAME", "STATE", "AGE", "+USED", "+AGENT", "+WORKER"),
+        rows=[_row(each) for each in found],
+        empty="no tokens; make one with: herdsman token create NAME",
+    )
+
+
+def _row(each: Token) -> tuple[str, ...]:
+    narrow = (each.id, each.role, each.name, _state(each), age(each.created_at))
+    return (*narrow, ago(each.used_at), each.agent or "", each.worker_id or "")
 
 
 def _state(token: Token) -> str:

@@ -7,15 +7,26 @@ from typing import Annotated
 import typer
 
 from herdsman.api.opening import Api, open_api
-from herdsman.cli.greeting import greet
+from herdsman.cli.greeting import (
+    tell_already,
+    tell_api,
+    tell_database,
+    tell_fleet,
+    tell_next,
+    tell_when_ready,
+)
 from herdsman.cli.opening import settings_here
+from herdsman.cli.progress import step
+from herdsman.cli.room import require_room
 from herdsman.cli.stopping import Stopping
+from herdsman.control.commands import count_jobs
 from herdsman.control.first_token import first_admin_token
 from herdsman.control.services import Services
-from herdsman.control.whereabouts import shown_database, whereabouts
+from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.control.worker_access import WorkerAccess
+from herdsman.core.errors import Conflict, HerdsmanError
 from herdsman.settings import Origin, Settings
-from herdsman.store.upgrade import require_current, upgrade
+from herdsman.store.upgrade import latest, require_current, upgrade
 from herdsman.wiring import Control, open_control, open_keyring, open_service, open_services
 
 LOOK_OFTEN = timedelta(seconds=1)
@@ -33,10 +44,15 @@ def up(
     """Prepare the database and run everything on this machine, until Ctrl-C: API, control loop, workers."""
     given = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
     settings = settings_here({name: str(value) for name, value in given.items() if value is not None})
-    services = open_services(settings)
-    upgrade(services.database)
-    _run(settings, services)
-    typer.echo("stopped; every job is kept in the database")
+    if (there := whereabouts(settings).running()) is not None:
+        _already(there, settings)
+        return
+    require_room(settings)
+    with step("preparing the database"):
+        services = open_services(settings)
+        schema = upgrade(services.database)
+    kept = _run(settings, services, schema, "up")
+    typer.echo(f"stopped; every job is kept in the database{kept}")
 
 
 def serve() -> None:
@@ -44,28 +60,55 @@ def serve() -> None:
     settings = settings_here()
     services = open_services(settings)
     require_current(services.database)
-    _run(settings, services)
+    _run(settings, services, latest(), "serve")
     typer.echo("stopped; rented machines are left to the next leader")
 
 
-def _run(settings: Settings, services: Services) -> None:
+def _already(there: Announced, settings: Settings) -> None:
+    """Two of them on one directory would take each other's workers for strays."""
+    if there.database != shown_database(settings):
+        assert there.process is not None
+        raise Conflict(
+            f"herdsman {there.command} runs here already, as process {there.process.pid}, on the database"
+            f" {there.database}: stop it with herdsman down, or give this one a LOCAL_STATE_DIR of its own"
+        )
+    tell_already(there)
+
+
+def _run(settings: Settings, services: Services, schema: str, command: str) -> str:
+    """Until it is told to stop; then how many jobs there are."""
+    tell_database(services, schema)
     keyring, where = open_keyring(settings, services), whereabouts(settings)
     url = settings.api.api_url
     access = WorkerAccess(services=services, keyring=keyring, url=lambda: url or api.server.url)
     control = open_control(settings, services, access)
     api = open_api(settings, services, keyring, control)
-    api.start()
-    secret = first_admin_token(services, keyring, where.admin_token)
-    where.announce(api.server.url, shown_database(settings))
-    greet(services, settings, url=api.server.url, token=secret, token_file=where.admin_token)
-    stopping = Stopping()
+    with step("starting the API"):
+        api.start()
+        secret = first_admin_token(services, keyring, where.admin_token)
+    stopping = Stopping()  # before anybody is told to type Ctrl-C
     try:
+        where.announce(api.server.url, shown_database(settings), command)
+        tell_api(api.server.url, secret, where.admin_token)
+        tell_fleet(services, settings)
+        tell_next()
+        tell_when_ready(services, settings, stopping)
         _serve(settings, services, control, api, stopping)
     finally:
         _send_home(control, stopping)
         where.withdraw()
         api.stop()
+        kept = _kept(services)
         services.database.close()
+    return kept
+
+
+def _kept(services: Services) -> str:
+    try:
+        counts = {state: count for state, count in count_jobs(services).items() if count}
+    except HerdsmanError:
+        return ""
+    return f": {', '.join(f'{count} {state}' for state, count in counts.items())}" if counts else ""
 
 
 def _serve(settings: Settings, services: Services, control: Control, api: Api, stopping: Event) -> None:

@@ -1,58 +1,68 @@
-"""`herdsman why`: what was decided about a worker, a pool or a job, on which numbers, and what would change it."""
+"""`herdsman why`: what was decided about a job, a worker or a pool, on which numbers, and what would change it."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.opening import settings_here
-from herdsman.cli.services import services_here
+from herdsman.cli.door import Door
+from herdsman.cli.opening import door_here
+from herdsman.cli.short_ids import resolve_job, resolve_worker
 from herdsman.cli.shown import Output, age, print_json
-from herdsman.control.explain import Answer, Told, why_job, why_pool, why_worker
-from herdsman.core.model import JobId, PoolId, WorkerId
-from herdsman.wiring import open_control
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
-
-why = typer.Typer(
-    add_completion=False, help="Say why a worker, a pool or a job is as it is.", no_args_is_help=True
-)
+from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
+from herdsman.wire.dashboard import ToldOut, WhyOut
 
 
-@why.command()
-def worker(
-    worker_id: Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id.")],
-    output: OutputOption = Output.TABLE,
+def why(
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="[KIND] ID", help="The id; before it job, worker or pool, if you like."),
+    ],
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
 ) -> None:
-    """Say what became of a worker, and what the control loop decided about it."""
-    _show(why_worker(services_here(), WorkerId(worker_id)), output)
-
-
-@why.command()
-def pool(
-    pool_id: Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.")],
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Say when a pool would get its next worker, what is in the way, and what was decided about it."""
-    services = services_here()
-    seen = open_control(settings_here(), services).reconciler.observer.glance()
-    _show(why_pool(services, seen, PoolId(pool_id)), output)
-
-
-@why.command()
-def job(
-    job_id: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Say what a job waits for, since when, and how many go before it."""
-    _show(why_job(services_here(), JobId(job_id)), output)
-
-
-def _show(answer: Answer, output: Output) -> None:
+    """Say why a job, a worker or a pool is as it is: what it waits for, since when, and what would change it."""
+    answer = _asked(door_here(), what)
     if output is Output.JSON:
-        print_json(answer)
-        return
-    since = f", since {_ago(answer.since)}" if answer.since else ""
+        print_json(answer.model_dump(mode="json"))
+    else:
+        _show(answer)
+
+
+def _asked(door: Door, what: list[str]) -> WhyOut:
+    match what:
+        case [named]:
+            return find(door, named)
+        case ["job", named]:
+            return door.why("job", resolve_job(door, named))
+        case ["worker", named]:
+            return door.why("worker", resolve_worker(door, named))
+        case ["pool", named]:
+            return door.why("pool", named)
+        case [kind, _]:
+            raise InvalidRequest(f"{kind!r} is nothing that can be asked about: use job, worker or pool")
+        case _:
+            raise InvalidRequest("one thing at a time: herdsman why ID, or herdsman why job|worker|pool ID")
+
+
+def find(door: Door, named: str) -> WhyOut:
+    """A job of this name, else a worker, else a pool; else the one job or worker that it is a part of."""
+    ways: tuple[Callable[[], WhyOut], ...] = (
+        lambda: door.why("job", named),
+        lambda: door.why("worker", named),
+        lambda: door.why("pool", named),
+        lambda: door.why("job", resolve_job(door, named)),
+        lambda: door.why("worker", resolve_worker(door, named)),
+    )
+    for way in ways:
+        with suppress(NotFound, Forbidden):  # a submitter has jobs and nothing else
+            return way()
+    raise NotFound(f"there is no job, worker or pool {named!r}: see herdsman jobs, workers and pools")
+
+
+def _show(answer: WhyOut) -> None:
+    since = f", since {age(answer.since)} ago" if answer.since else ""
     typer.echo(f"{answer.kind} {answer.id}: {answer.state}{since}")
     for sentence in answer.because:
         typer.echo(f"  {sentence}")
@@ -63,10 +73,10 @@ def _show(answer: Answer, output: Output) -> None:
     if answer.history:
         typer.echo("steps:")
     for step in answer.history:
-        typer.echo(f"  {_instant(step.ts)}  {step.to_state:<12} {step.reason:<18} {step.actor}")
+        typer.echo(f"  {_instant(step.ts)}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
-def _line(told: Told) -> str:
+def _line(told: ToldOut) -> str:
     often = f" ({told.times} times since {_instant(told.since)})" if told.times > 1 else ""
     numbers = f" [{_numbers(told.numbers)}]" if told.numbers else ""
     undone = "" if told.done else f" [not done: {told.said}]"
@@ -79,7 +89,3 @@ def _numbers(numbers: dict[str, Any]) -> str:
 
 def _instant(when: datetime) -> str:
     return f"{when:%Y-%m-%d %H:%M:%S}"
-
-
-def _ago(when: datetime) -> str:
-    return f"{age(when)} ago"

@@ -41,7 +41,14 @@ def worker(
     handler: Names = None,
     module: Modules = None,
     exec_: Commands = None,
+    comfyui: Annotated[
+        str | None,
+        typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; else COMFYUI_URL."),
+    ] = None,
     isolate: Annotated[bool, typer.Option(help="A fresh process for each job.")] = False,
+    dev: Annotated[
+        bool, typer.Option("--dev", help="Load handlers again when their source files change.")
+    ] = False,
     fake: Annotated[
         int | None, typer.Option("--fake-gpus", min=0, help="GPUs to pretend that it has.")
     ] = None,
@@ -54,7 +61,9 @@ def worker(
         functions=tuple(handler or ()),
         modules=tuple(module or ()),
         commands=tuple(exec_ or ()),
+        comfyui=comfyui,
         isolate=isolate,
+        dev=dev,
         fake_gpus=settings.local.fake_gpus if fake is None else fake,
         worker_id=named,
         directory=Path.cwd(),

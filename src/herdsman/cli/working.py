@@ -1,20 +1,27 @@
 """A worker put together as the settings want it."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
+from herdsman.connectors.manager import ConnectorManager
+from herdsman.connectors.registry import Around
 from herdsman.control.whereabouts import whereabouts
 from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.core.loading import from_variables, to_variables
 from herdsman.core.request import check_name
 from herdsman.core.work import Load
 from herdsman.ports import SystemClock, WorkQueue
+from herdsman.results import open_store
 from herdsman.settings import Settings
+from herdsman.settings.results import result_options
+from herdsman.settings.services import COMFYUI, services_of
 from herdsman.settings.surroundings import harmless_environment, this_machine, visible_gpus, wanted_models
 from herdsman.worker.child import HandlerChild
 from herdsman.worker.fitness import Fitness, Needs
@@ -22,6 +29,10 @@ from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_
 from herdsman.worker.keeper import Keeper
 from herdsman.worker.kin import own_processes
 from herdsman.worker.registry import Sources
+from herdsman.worker.reload import QUICK, Reloading, SourceCheck, stamps_in, unwritten
+from herdsman.worker.service.monitor import Watching
+from herdsman.worker.service.outside import Outside
+from herdsman.worker.service.standing import ServiceStanding
 from herdsman.worker.supervisor import Supervisor
 from herdsman.worker.vital_signs import VitalSigns
 from herdsman.worker.warm import Warm
@@ -35,7 +46,10 @@ class Choices:
     functions: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    comfyui: str | None = None
     isolate: bool = False
+    dev: bool = False
+    """Handlers are loaded again when their files change."""
     fake_gpus: int = 0
     worker_id: str = "GPU"
     """Whose they are."""
@@ -46,14 +60,21 @@ class Choices:
 def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
     clock, chosen = SystemClock(), settings.worker
     interval = timedelta(seconds=chosen.heartbeat_interval_sec)
-    sampler = Sampler(on_node(_node(settings), _look(settings, choices)), clock, interval)
+    outside = _outside(settings, choices)
+    services = _standing(outside, interval)
+    look = services.seen_by(_look(settings, choices))
+    sampler = Sampler(on_node(_node(settings), look), clock, interval)
     sampler.start()
-    environment, sources = harmless_environment(), _sources(settings, choices)
+    environment = harmless_environment() | outside.to_environment()
+    sources = _sources(settings, choices)
+    if choices.dev:
+        environment = unwritten(environment)
 
     def launch(load: Load) -> HandlerChild:
         return HandlerChild(sources, environment | to_variables(load), say=typer.echo, sole=True)
 
-    warm = Warm(
+    make = partial(_reloading, choices, sources, environment) if choices.dev else Warm
+    warm = make(
         launch=launch,
         load=_load(),
         clock=clock,
@@ -73,6 +94,8 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
         ),
         warm=warm,
         say=typer.echo,
+        unfit=services.unfit,
+        wait=QUICK if choices.dev else Supervisor.wait,
         deadman=DeadMan(
             unowned_after=_span(chosen.worker_unowned_sec), max_lifetime=_span(chosen.worker_max_lifetime_sec)
         ),
@@ -96,6 +119,30 @@ def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
         yield
 
 
+def _outside(settings: Settings, choices: Choices) -> Outside:
+    chosen, services = settings.connectors, services_of(settings)
+    if choices.comfyui is not None:
+        services[COMFYUI] = {"connector": COMFYUI, "url": choices.comfyui}
+    return Outside(
+        services=services,
+        results=result_options(settings),
+        watching=Watching(
+            interval=timedelta(milliseconds=chosen.worker_health_check_interval_ms),
+            inactivity=timedelta(milliseconds=chosen.worker_websocket_inactivity_timeout_ms),
+            patience=timedelta(seconds=chosen.worker_service_patience_sec),
+            stall=timedelta(seconds=chosen.worker_service_stall_sec),
+        ),
+    )
+
+
+def _standing(outside: Outside, interval: timedelta) -> ServiceStanding:
+    around = Around(clock=SystemClock(), results=open_store(outside.results))
+    standing = ServiceStanding(ConnectorManager(services=outside.services, around=around), interval)
+    if outside.services:
+        standing.start()
+    return standing
+
+
 def _sources(settings: Settings, choices: Choices) -> Sources:
     chosen = settings.worker
     written = tuple(line.strip() for line in (chosen.worker_exec or "").splitlines() if line.strip())
@@ -104,6 +151,14 @@ def _sources(settings: Settings, choices: Choices) -> Sources:
         modules=(*chosen.worker_modules, *choices.modules),
         commands=(*written, *choices.commands),
         paths=(str(choices.directory),),
+    )
+
+
+def _reloading(choices: Choices, sources: Sources, environment: Mapping[str, str], **given: Any) -> Warm:
+    return Reloading(
+        **given,
+        try_out=lambda: SourceCheck(sources, environment),
+        stamps=stamps_in(choices.directory),
     )
 
 

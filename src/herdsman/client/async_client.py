@@ -1,14 +1,17 @@
 """The server, for programs with an event loop."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 import httpx
 
+from herdsman.client import dashboard_calls
 from herdsman.client.async_handle import AsyncJobHandle
 from herdsman.client.async_lease import AsyncLease
 from herdsman.client.client import PATIENCE, TIMEOUT, WINDOW
 from herdsman.client.connection import Waiting
+from herdsman.client.downloading import Downloading
 from herdsman.client.handle import KEEP
 from herdsman.client.lease import wanted
 from herdsman.client.listing import Listing
@@ -19,6 +22,7 @@ from herdsman.client.transport import Transport
 from herdsman.client.waiting import Seconds, span
 from herdsman.client.watching import LogLine
 from herdsman.ports import Clock
+from herdsman.wire.dashboard import CostOut, DecisionsOut, EtaOut, FailuresOut, OverviewOut, WhyOut
 from herdsman.wire.ids import new_job_id, new_lease_token
 from herdsman.wire.jobs import EventOut, JobOut
 from herdsman.wire.workers import WorkerOut
@@ -125,6 +129,9 @@ class AsyncClient:
     def logs(self, job_id: str, *, follow: bool = False) -> AsyncIterator[LogLine]:
         return self.job(job_id).logs(follow=follow)
 
+    async def download(self, job_id: str, name: str, to: Path) -> Path:
+        return await Downloading(self._transport).download(job_id, name, to)
+
     def lease(
         self,
         *,
@@ -162,3 +169,23 @@ class AsyncClient:
         self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None
     ) -> AsyncIterator[EventOut]:
         return self._listing.events(since=since, kind=kind, job_id=job_id)
+
+    async def overview(self) -> OverviewOut:
+        return await self._transport.send(dashboard_calls.overview())
+
+    async def why(self, kind: str, id: str) -> WhyOut:  # noqa: A002
+        return await self._transport.send(dashboard_calls.why(kind, id))
+
+    async def eta(self, job_id: str) -> EtaOut:
+        return await self._transport.send(dashboard_calls.eta(job_id))
+
+    async def decisions(
+        self, *, after: str | None = None, limit: int = 50, pool: str | None = None, acted: bool = False
+    ) -> DecisionsOut:
+        return await self._transport.send(dashboard_calls.decisions(after, limit, pool, acted=acted))
+
+    async def failures(self, *, since_hours: int = 24) -> FailuresOut:
+        return await self._transport.send(dashboard_calls.failures(since_hours))
+
+    async def cost(self, *, days: int = 7) -> CostOut:
+        return await self._transport.send(dashboard_calls.cost(days))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from urllib.parse import quote
 
 from herdsman.client.answers import Answer, body_of, nothing, refusal
 from herdsman.client.call import Call, built, get, named, post
@@ -68,6 +69,15 @@ def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
 def result(job_id: str) -> Call[ResultOut | None]:
     """None while the job has not ended."""
     return get(f"/jobs/{named('job_id', job_id)}/result", _result, also=frozenset({409}))
+
+
+def file(job_id: str, name: str) -> Call[object]:
+    return Call(
+        method="GET",
+        path=f"/jobs/{named('job_id', job_id)}/files/{quote(name, safe='')}",
+        read=lambda _: None,
+        headers={"Accept": "*/*"},
+    )
 
 
 def jobs(

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Self, Unpack
 
 import httpx
 
+from herdsman.client import dashboard_calls
 from herdsman.client.connection import Blocking
+from herdsman.client.downloading import Downloading
 from herdsman.client.driving import iterate, run
 from herdsman.client.handle import KEEP, JobHandle
 from herdsman.client.lease import Lease, wanted
@@ -18,6 +21,7 @@ from herdsman.client.transport import Transport
 from herdsman.client.waiting import Seconds, span
 from herdsman.client.watching import LogLine
 from herdsman.ports import Clock
+from herdsman.wire.dashboard import CostOut, DecisionsOut, EtaOut, FailuresOut, OverviewOut, WhyOut
 from herdsman.wire.ids import new_job_id, new_lease_token
 from herdsman.wire.jobs import EventOut, JobOut
 from herdsman.wire.workers import WorkerOut
@@ -140,6 +144,14 @@ class Client:
     def logs(self, job_id: str, *, follow: bool = False) -> Iterator[LogLine]:
         return self.job(job_id).logs(follow=follow)
 
+    def download(self, job_id: str, name: str, to: Path) -> Path:
+        """A file that the job made, by the name that its result tells; where it is now.
+
+        `to` is the file, or a directory for it. What was there is replaced, once all has arrived and its SHA-256 is
+        the one that the result tells.
+        """
+        return run(Downloading(self._transport).download(job_id, name, to))
+
     def lease(
         self,
         *,
@@ -182,3 +194,29 @@ class Client:
     ) -> Iterator[EventOut]:
         """All that happens from now on, or from behind the event `since`; it ends when you stop asking."""
         return iterate(self._listing.events(since=since, kind=kind, job_id=job_id))
+
+    def overview(self) -> OverviewOut:
+        """Everything at a glance: queues, workers, money, the latest decisions, the last hour."""
+        return run(self._transport.send(dashboard_calls.overview()))
+
+    def why(self, kind: str, id: str) -> WhyOut:  # noqa: A002
+        """Why a `job`, a `worker` or a `pool` is as it is, and what would change it."""
+        return run(self._transport.send(dashboard_calls.why(kind, id)))
+
+    def eta(self, job_id: str) -> EtaOut:
+        """When a job is likely to start and to end, from how long others took."""
+        return run(self._transport.send(dashboard_calls.eta(job_id)))
+
+    def decisions(
+        self, *, after: str | None = None, limit: int = 50, pool: str | None = None, acted: bool = False
+    ) -> DecisionsOut:
+        """What the control loop decided, newest cycle first; one page, and `next` for the one that follows."""
+        return run(self._transport.send(dashboard_calls.decisions(after, limit, pool, acted=acted)))
+
+    def failures(self, *, since_hours: int = 24) -> FailuresOut:
+        """Jobs that failed, in groups of the same cause."""
+        return run(self._transport.send(dashboard_calls.failures(since_hours)))
+
+    def cost(self, *, days: int = 7) -> CostOut:
+        """What the fleet cost in so many days, today included."""
+        return run(self._transport.send(dashboard_calls.cost(days)))

@@ -15,6 +15,7 @@ from herdsman.client.transport import Transport
 from herdsman.core.body import encode
 from herdsman.core.errors import NotFound, StaleWrite, Unauthenticated
 from herdsman.core.model import DEFAULT_POOL, Claim, ClaimKey, WorkerId
+from herdsman.core.service import ServiceMark
 from herdsman.core.work import Ask, Ending, Exchange, Orders, Pulse
 from herdsman.ports import Clock
 from herdsman.wire.work import RegisteredOut
@@ -81,6 +82,10 @@ class HttpQueue:
         encode(value, what="checkpoint", limit=LARGEST_REPORT)
         with self._wanted(), _held(key):
             run(self._transport.send(work_calls.put_checkpoint(key, value)))
+
+    def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
+        with self._wanted(), _held(key):
+            run(self._transport.send(work_calls.mark_service(key, mark)))
 
     def leave(self) -> None:
         with self._wanted():

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from herdsman.core.body import encode
 from herdsman.core.errors import InvalidRequest
+from herdsman.core.saved import check_saved
 from herdsman.core.work import Done, Ending, Failed, Told
 
 LARGEST_REPORT = 8 * 1024 * 1024
@@ -31,6 +32,7 @@ def split(endings: Sequence[Ending]) -> Parts:
 def _size(ending: Ending) -> int:
     match ending:
         case Done():
+            check_saved(ending.saved)
             return len(encode(ending.result, what="result", limit=LARGEST_REPORT).encode())
         case Failed():
             return len(ending.failure.error)

@@ -94,6 +94,19 @@ class Transport:
         finally:
             await stream.close()
 
+    async def file(self, call: Call[object], *, silence: timedelta) -> AsyncGenerator[bytes]:
+        """What comes down an answer of any size, or the error that it stands for. Sent once."""
+        request = self._address.request(call, token=self._token, timeout=silence)
+        stream = await self._connection.open(request)
+        try:
+            if stream.status != 200 or VERSION_HEADER not in stream.headers:
+                answer = await self._read(request, stream, self.now() + self._timeout.total_seconds())
+                raise refusal(answer) if answer.status >= 400 else foreign(answer)
+            while chunk := await stream.chunk():
+                yield chunk
+        finally:
+            await stream.close()
+
     def pause_after(self, tries: int, *, asked: timedelta | None, began: float) -> timedelta | None:
         """How long to rest after that many tries since `began`; None when it is time to give up."""
         spent = timedelta(seconds=self.now() - began)

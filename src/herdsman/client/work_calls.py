@@ -6,6 +6,7 @@ from datetime import timedelta
 from herdsman.client.answers import body_of, nothing
 from herdsman.client.call import Call, built, encoded, get, named, post
 from herdsman.core.model import ClaimKey
+from herdsman.core.service import ServiceMark
 from herdsman.core.work import Ask, Ending, Pulse
 from herdsman.wire.beats import OrdersOut, PulseIn
 from herdsman.wire.work import (
@@ -19,6 +20,7 @@ from herdsman.wire.work import (
     KeyIn,
     RegisteredOut,
     RegisterIn,
+    ServiceIn,
     StartedOut,
     StartManyIn,
 )
@@ -73,6 +75,13 @@ def get_checkpoint(key: ClaimKey) -> Call[CheckpointOut]:
 def put_checkpoint(key: ClaimKey, value: object) -> Call[None]:
     body = built(lambda: CheckpointIn(token=key.token, value=value))
     return Call(method="PUT", path=_checkpoint(key), read=nothing, body=encoded(body))
+
+
+def mark_service(key: ClaimKey, mark: ServiceMark) -> Call[None]:
+    body = built(lambda: ServiceIn.of(key.token, mark))
+    return Call(
+        method="PUT", path=f"/jobs/{named('job_id', key.job_id)}/service", read=nothing, body=encoded(body)
+    )
 
 
 def leave(worker_id: str) -> Call[None]:

@@ -71,7 +71,8 @@ def efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Effort]:
     found: list[Effort] = []
     for start in range(0, len(workers), MOST_LISTED):
         listed = job_attempts.c.worker_id.in_(workers[start : start + MOST_LISTED])
-        found += [Effort(**row) for row in records(tx, query.where(listed, recent))]
+        rows = (tuple(row) for row in tx.execute(query.where(listed, recent)))
+        found += [_to_effort(row) for row in rows]
     return found
 
 
@@ -95,6 +96,12 @@ def _cost(prices: Sequence[Row], since: datetime, until: datetime) -> Decimal:
 def rate(tx: Tx) -> Decimal:
     """What an hour of the fleet of this moment costs."""
     return sum((stay.cost_per_hour for stay in stays(tx, tx.now()) if stay.ended_at is None), Decimal(0))
+
+
+def _to_effort(row: Row) -> Effort:
+    """From a plain row: a month of a busy fleet has many of them, and a dictionary for each takes its time."""
+    worker_id, kind, started_at, ended_at = row
+    return Effort(worker_id=worker_id, type=kind, started_at=started_at, ended_at=ended_at)
 
 
 def _to_stay(row: Record) -> Stay:

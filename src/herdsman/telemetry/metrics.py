@@ -21,6 +21,8 @@ OVERDUE = (
     "Jobs that should have been taken back from their workers long ago.",
     (),
 )
+RECOVERED = ("herdsman_recovered_jobs", "Jobs, of those that are kept, whose results were found again.", ())
+SAVED = ("herdsman_saved_gpu_seconds", "GPU time that was spared because these need not run again.", ())
 CYCLE_AGE = ("herdsman_cycle_age_seconds", "How long ago the last cycle of the control loop began.", ())
 UTILISATION = ("herdsman_gpu_utilisation_pct", "How busy a GPU is, in percent.", ("gpu_index", "node"))
 QUARANTINED = ("herdsman_gpus_quarantined", "GPUs that are not given out until a person has looked.", ())

@@ -105,6 +105,9 @@ class SubmittedManyOut(Reply):
     jobs: tuple[SubmittedOut, ...]
 
 
+_SAVED = "GPU time that was spared because its result was found at the service; null where it was made."
+
+
 class JobOut(Reply):
     job_id: str
     type: str
@@ -145,10 +148,22 @@ class JobDetail(JobOut):
 
     payload: Any
     idempotency_key: str | None
+    service_job_id: str | None = Field(
+        default=None, description="Where it is on an external service, until it is done."
+    )
+    service_status: str | None = None
+    saved_gpu_seconds: float | None = Field(default=None, description=_SAVED)
 
     @staticmethod
     def of(job: Job) -> "JobDetail":
-        return JobDetail(**_shared(job), payload=job.payload, idempotency_key=job.idempotency_key)
+        return JobDetail(
+            **_shared(job),
+            payload=job.payload,
+            idempotency_key=job.idempotency_key,
+            service_job_id=job.service_job_id,
+            service_status=job.service_status,
+            saved_gpu_seconds=_seconds(job.saved_gpu),
+        )
 
 
 class JobsOut(Reply):
@@ -162,6 +177,7 @@ class ResultOut(Reply):
     result: Any = None
     failure_class: str | None = None
     last_error: str | None = None
+    saved_gpu_seconds: float | None = Field(default=None, description=_SAVED)
 
     @staticmethod
     def of(job: Job) -> "ResultOut":
@@ -171,6 +187,7 @@ class ResultOut(Reply):
             result=job.result,
             failure_class=job.failure_class,
             last_error=job.last_error,
+            saved_gpu_seconds=_seconds(job.saved_gpu),
         )
 
 
@@ -272,6 +289,10 @@ def _span(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
+
+
 def _shared(job: Job) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
@@ -295,7 +316,7 @@ def _shared(job: Job) -> dict[str, Any]:
         "claimed_at": job.claimed_at,
         "started_at": job.started_at,
         "finished_at": job.finished_at,
-        "timeout_seconds": None if job.timeout is None else job.timeout.total_seconds(),
+        "timeout_seconds": _seconds(job.timeout),
         "cancel_requested": job.cancel_requested_at is not None,
         "version": job.version,
         "model": job.model,

@@ -7,6 +7,8 @@ from pydantic import Field
 
 from herdsman.core.model import DEFAULT_POOL, Claim, ClaimKey, Failure, JobId, WorkerId
 from herdsman.core.retry import FailureClass
+from herdsman.core.saved import MOST_SAVED
+from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.states import JobState
 from herdsman.core.work import (
     MOST_AT_ONCE,
@@ -23,6 +25,14 @@ from herdsman.wire.model import Reply, Request, model_name, name
 LONGEST_POLL = 60.0
 MOST_MODELS = 64
 _Token = Annotated[int, Field(ge=0, lt=2**63)]
+_Saved = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=MOST_SAVED.total_seconds(),
+        description="The result had been made before and was found: the GPU seconds that this spared.",
+    ),
+]
 _JobName = Annotated[str, Field(min_length=1), name(128)]
 
 
@@ -170,6 +180,10 @@ class ProgressIn(Request):
 class CompleteIn(Request):
     token: _Token
     result: Any = None
+    saved_seconds: _Saved | None = None
+
+    def saved(self) -> timedelta | None:
+        return _span(self.saved_seconds)
 
 
 class FailIn(Request):
@@ -183,6 +197,21 @@ class ReleaseIn(Request):
     why: str = Field(default="", max_length=8_192)
 
 
+class ServiceIn(Request):
+    """Where a job is on an external service."""
+
+    token: _Token
+    external_id: str = Field(min_length=1, max_length=255, json_schema_extra={"pattern": "^[ -~]+$"})
+    status: MarkStatus
+
+    @staticmethod
+    def of(token: int, mark: ServiceMark) -> "ServiceIn":
+        return ServiceIn(token=token, external_id=mark.external_id, status=mark.status)
+
+    def mark(self) -> ServiceMark:
+        return ServiceMark(external_id=self.external_id, status=self.status)
+
+
 class EndedOut(Reply):
     job_id: str
     status: str
@@ -193,13 +222,15 @@ class EndingIn(KeyIn):
     result: Any = None
     kind: FailureClass = FailureClass.JOB_ERROR
     error: str = Field(default="", max_length=65_536)
+    saved_seconds: _Saved | None = None
 
     @staticmethod
     def of(ending: Ending) -> "EndingIn":  # pyright: ignore[reportIncompatibleMethodOverride]
         named: dict[str, Any] = {"job_id": ending.key.job_id, "token": ending.key.token}
         match ending:
             case Done():
-                return EndingIn(**named, outcome="done", result=ending.result)
+                saved = None if ending.saved is None else ending.saved.total_seconds()
+                return EndingIn(**named, outcome="done", result=ending.result, saved_seconds=saved)
             case Failed():
                 return EndingIn(
                     **named, outcome="failed", kind=ending.failure.kind, error=ending.failure.error
@@ -210,7 +241,7 @@ class EndingIn(KeyIn):
     def ending(self) -> Ending:
         match self.outcome:
             case "done":
-                return Done(self.key(), self.result)
+                return Done(self.key(), self.result, _span(self.saved_seconds))
             case "failed":
                 return Failed(self.key(), Failure(kind=self.kind, error=self.error))
             case "given_back":
@@ -272,3 +303,7 @@ class CheckpointIn(Request):
 
 class CheckpointOut(Reply):
     value: Any = None
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)

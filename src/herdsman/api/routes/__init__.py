@@ -2,12 +2,17 @@
 
 from fastapi import APIRouter
 
+from herdsman.api.dashboard import pages
 from herdsman.api.routes import (
+    about,
     control,
+    dashboard,
     events,
+    files,
     gpus,
     health,
     holds,
+    job_outlook,
     job_records,
     jobs,
     leases,
@@ -22,6 +27,8 @@ from herdsman.api.routes import (
 ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
     job_records.router,
+    job_outlook.router,
+    files.router,
     work.router,
     pools.router,  # before the workers: `pool` is not one of them
     workers.router,
@@ -34,4 +41,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     health.router,
     metrics.router,
     tokens.router,
+    dashboard.router,
+    about.router,
+    pages.router,
 )

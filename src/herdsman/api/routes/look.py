@@ -38,6 +38,8 @@ class Seen:
     depths: Mapping[str, int]
     workers: Mapping[str, int]
     overdue: int
+    recovered: tuple[int, float]
+    """Jobs, and GPU seconds."""
     gpus: tally.Gpus
     holds: Mapping[HoldKind, int]
 
@@ -87,6 +89,7 @@ class Look(Collector):
             depths={**dict.fromkeys(pools, 0), **tally.depths(tx)},
             workers={**dict.fromkeys(pools, 0), **workers},
             overdue=tally.claims_overdue(tx),
+            recovered=tally.recovered(tx),
             gpus=tally.see_gpus(tx, self._services.leasing),
             holds={kind: sum(each.kind is kind for each in holding.holds) for kind in HoldKind},
         )
@@ -115,6 +118,8 @@ def _shown(seen: Seen) -> Iterable[Metric]:
     yield metrics.gauge(metrics.DEPTH, depths)
     yield metrics.gauge(metrics.STREAM_DEPTH, depths)
     yield metrics.gauge(metrics.OVERDUE, [((), seen.overdue)])
+    yield metrics.gauge(metrics.RECOVERED, [((), seen.recovered[0])])
+    yield metrics.gauge(metrics.SAVED, [((), seen.recovered[1])])
     yield metrics.gauge(metrics.CYCLE_AGE, [((), seen.status["last_cycle_s"])])
     yield metrics.gauge(metrics.OLDEST, [((), seen.status["oldest_waiting_s"])])
     yield metrics.gauge(metrics.COST, [((), seen.status["cost_per_hour"])])

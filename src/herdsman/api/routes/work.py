@@ -26,6 +26,7 @@ from herdsman.wire.work import (
     ProgressIn,
     RefusedOut,
     ReleaseIn,
+    ServiceIn,
     StartedOut,
     StartIn,
     StartManyIn,
@@ -88,7 +89,9 @@ def progress(job_id: str, wanted: ProgressIn, who: Who, context: Context) -> Non
 def complete(job_id: str, wanted: CompleteIn, who: Who, context: Context) -> EndedOut:
     """`cancelled` says that the result was thrown away: somebody had cancelled the job."""
     key = _key(job_id, wanted.token)
-    done = commands.complete_job(context.services, key, wanted.result, who=who.who, worker=own_worker(who))
+    done = commands.complete_job(
+        context.services, key, wanted.result, saved=wanted.saved(), who=who.who, worker=own_worker(who)
+    )
     return EndedOut(job_id=job_id, status=done)
 
 
@@ -120,6 +123,14 @@ def get_checkpoint(
 def put_checkpoint(job_id: str, wanted: CheckpointIn, who: Who, context: Context) -> None:
     key = _key(job_id, wanted.token)
     commands.put_checkpoint(context.services, key, wanted.value, worker=own_worker(who))
+
+
+@router.put("/jobs/{job_id}/service", status_code=204)
+def mark_service(job_id: str, wanted: ServiceIn, who: Who, context: Context) -> None:
+    """Where the job is on an external service, so that whoever takes it up next asks there first."""
+    key = _key(job_id, wanted.token)
+    stands = commands.mark_service(context.services, key, wanted.mark(), worker=own_worker(who))
+    context.mirror_service(job_id, stands)
 
 
 def _key(job_id: str, token: int) -> ClaimKey:

@@ -10,6 +10,7 @@ from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
 from herdsman.control import commands
 from herdsman.control.commands.tokens import admit_worker, renew_worker_token
+from herdsman.control.commands.workers import drain_worker as drain
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.errors import Conflict
@@ -17,6 +18,7 @@ from herdsman.core.model import PoolId, WorkerId
 from herdsman.store import workers
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.beats import OrdersOut, PulseIn
+from herdsman.wire.dashboard import DrainedOut
 from herdsman.wire.ids import new_worker_id
 from herdsman.wire.work import RegisteredOut, RegisterIn
 from herdsman.wire.workers import WorkerOut, WorkersOut
@@ -76,6 +78,13 @@ def heartbeat(worker_id: str, beat: PulseIn, who: Who, context: Context, desk: A
 @router.post("/workers/{worker_id}/leave", status_code=204)
 def leave(worker_id: str, who: Who, context: Context) -> None:
     commands.leave(context.services, own_worker(who, worker_id))
+
+
+@router.post("/workers/{worker_id}/drain")
+def drain_worker(worker_id: str, who: Who, context: Context) -> DrainedOut:
+    """It takes no new job, finishes what it holds and leaves. One that is leaving already is left alone."""
+    state, news = drain(context.services, WorkerId(worker_id), who=who.who)
+    return DrainedOut(worker_id=worker_id, status=state, already=not news)
 
 
 def _enlist(services: Services, worker_id: WorkerId, wanted: RegisterIn) -> None:

@@ -1,0 +1,42 @@
+"""Workers and what happens, straight from the database."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from herdsman.control.commands import last_event, read_events
+from herdsman.control.services import Services
+from herdsman.core.model import WorkerId
+from herdsman.core.states import JOB
+from herdsman.store import workers
+from herdsman.wire.jobs import EventOut
+from herdsman.wire.workers import WorkerOut, WorkersOut
+
+LOOK = timedelta(milliseconds=500)
+
+
+@dataclass(frozen=True)
+class DirectHerd:
+    services: Services
+
+    def pause(self, duration: timedelta) -> None:
+        raise NotImplementedError
+
+    def workers(self, after: str | None, limit: int) -> WorkersOut:
+        page = self.services.database.read(lambda tx: workers.page(tx, after=after, limit=limit))
+        return WorkersOut(workers=tuple(WorkerOut.of(each) for each in page.workers), next=page.next)
+
+    def worker(self, worker_id: str) -> WorkerOut:
+        return WorkerOut.of(self.services.database.read(lambda tx: workers.get(tx, WorkerId(worker_id))))
+
+    def events(self, since: int | None, kind: str | None, job_id: str | None) -> Iterator[EventOut]:
+        """Looks twice a second."""
+        last = last_event(self.services) if since is None else since
+        while True:
+            for entry in (found := read_events(self.services, last)):
+                last = entry.id
+                wanted = job_id is None or (entry.kind, entry.object_id) == (JOB.kind, job_id)
+                if wanted and kind in (None, entry.kind):
+                    yield EventOut.of(entry)
+            if not found:
+                self.pause(LOOK)

@@ -1,0 +1,47 @@
+"""`herdsman eta`: when a job is likely to start and to end."""
+
+from typing import Annotated
+
+import typer
+
+from herdsman.cli.opening import door_here
+from herdsman.cli.short_ids import resolve_job
+from herdsman.cli.shown import Output, print_json
+from herdsman.wire.dashboard import EtaOut, SpanOut
+
+
+def eta(
+    job_id: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
+    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+) -> None:
+    """Say where a job stands in the line, and when it is likely to start and to end."""
+    door = door_here()
+    found = door.eta(resolve_job(door, job_id))
+    if output is Output.JSON:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _show(found)
+
+
+def _show(found: EtaOut) -> None:
+    place = "" if found.position is None else f", number {found.position} in the line of its pool"
+    typer.echo(f"job {found.job_id}: {found.status}{place}")
+    for what, span in (("starts", found.start), ("ends", found.finish)):
+        if span is not None:
+            typer.echo(f"  {what:<6} in {_told(span)}")
+    typer.echo(f"  from {found.basis}" if found.start or found.finish else f"  {found.basis}")
+
+
+def _told(span: SpanOut) -> str:
+    return f"{spoken(span.p50)} (half of the times), {spoken(span.p80)} (four times out of five)"
+
+
+def spoken(seconds: float) -> str:
+    """`0.4 s`, `42 s`, `7 min 5 s`, `3 h 10 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,42 @@
+"""`herdsman events`: everything that happens, as it happens."""
+
+from contextlib import suppress
+from itertools import islice
+from typing import Annotated, Literal
+
+import typer
+
+from herdsman.cli.jobs import OutputOption
+from herdsman.cli.opening import door_here
+from herdsman.cli.short_ids import resolve_job
+from herdsman.cli.shown import Output
+from herdsman.wire.jobs import EventOut
+
+Kind = Literal["job", "worker", "pool", "lease", "stream", "policy", "hold"]
+
+
+def events(
+    kind: Annotated[Kind | None, typer.Option(help="Only what happens to such things.")] = None,
+    job: Annotated[str | None, typer.Option(help="Only what happens to this job.")] = None,
+    since: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="NUMBER", help="Begin behind this event; 0 begins with the first."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Print what happens, as it happens, until Ctrl-C."""
+    door = door_here()
+    meant = None if job is None else resolve_job(door, job)
+    with suppress(KeyboardInterrupt):
+        for event in islice(door.events(since, kind, meant), limit):
+            typer.echo(event.model_dump_json() if output is Output.JSON else line(event))
+
+
+def line(event: EventOut) -> str:
+    """Its number first: `--since` takes it."""
+    move = event.to_status if event.from_status is None else f"{event.from_status} -> {event.to_status}"
+    return (
+        f"{event.id:>6}  {event.ts:%H:%M:%S}  {event.kind:<6} {event.object_id}"
+        f"  {move}  {event.reason}  {event.actor}"
+    )

@@ -1,0 +1,42 @@
+"""Workers and what happens, over HTTP or straight from the database (`direct_herd`)."""
+
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+from herdsman.client.answers import body_of
+from herdsman.client.call import Call, get, named
+from herdsman.client.driving import iterate
+from herdsman.client.listing import Listing
+from herdsman.client.transport import Transport
+from herdsman.wire.jobs import EventOut
+from herdsman.wire.workers import WorkerOut, WorkersOut
+
+T = TypeVar("T")
+
+
+class HerdDoor(Protocol):
+    def workers(self, after: str | None, limit: int) -> WorkersOut:
+        """Newest first, those that are gone too."""
+        ...
+
+    def worker(self, worker_id: str) -> WorkerOut: ...
+
+    def events(self, since: int | None, kind: str | None, job_id: str | None) -> Iterator[EventOut]:
+        """What happens, without end; without `since`, from now on."""
+        ...
+
+
+class ApiHerd:
+    _transport: Transport
+
+    def _ask(self, call: Call[T]) -> T:
+        raise NotImplementedError
+
+    def workers(self, after: str | None, limit: int) -> WorkersOut:
+        return self._ask(get("/workers", body_of(WorkersOut), {"after": after, "limit": limit}))
+
+    def worker(self, worker_id: str) -> WorkerOut:
+        return self._ask(get(f"/workers/{named('worker_id', worker_id)}", body_of(WorkerOut)))
+
+    def events(self, since: int | None, kind: str | None, job_id: str | None) -> Iterator[EventOut]:
+        return iterate(Listing(self._transport).events(since=since, kind=kind, job_id=job_id))

@@ -1,0 +1,92 @@
+"""What a person is told when the server does not answer, does not know them, or is of another version."""
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import typer
+
+from herdsman import __version__
+from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, Unauthenticated, Unreachable
+
+NO_SUCH_PATH = "there is nothing at this path"
+_RELEASE = re.compile(r"\d+\.\d+")
+
+
+class VersionMismatch(HerdsmanError):
+    """The server and this command do not speak the same language."""
+
+
+@dataclass
+class Server:
+    url: str
+    token_from: str | None
+    """The setting or the file that the token is from; None when there is none."""
+    version: str | None = None
+    """As it said with its last answer."""
+
+    def met(self, version: str) -> None:
+        """A difference is worth a word, once, before anything goes wrong."""
+        news, self.version = self.version is None, version
+        if news and (said := difference(version, __version__)) is not None:
+            typer.echo(f"warning: {said}", err=True)
+
+    @contextmanager
+    def explained(self) -> Generator[None]:
+        try:
+            yield
+        except HerdsmanError as error:
+            told = explain(error, self)
+            if told is error:
+                raise
+            raise told from error
+
+
+def explain(error: HerdsmanError, server: Server) -> HerdsmanError:
+    """The same error with what to do about it from here; its own kind decides the exit status."""
+    if _may_be_the_version(error) and server.version is not None:
+        said = difference(server.version, __version__)
+        return error if said is None else VersionMismatch(f"{said} (it was: {error})")
+    if isinstance(error, Unauthenticated):
+        return Unauthenticated(_unknown(error, server))
+    if isinstance(error, Unreachable) and server.version is None:
+        return Unreachable(
+            f"{error}; start it with herdsman up, or set API_URL to where it is (now {server.url})"
+        )
+    return error
+
+
+def difference(server: str, here: str) -> str | None:
+    """What to do where the releases differ; None where they fit. The last number of a version never matters."""
+    theirs, ours = _RELEASE.match(server), _RELEASE.match(here)
+    if theirs is None or ours is None or theirs[0] == ours[0]:
+        return None
+    if _numbers(theirs[0]) < _numbers(ours[0]):
+        return (
+            f"the server is older than this command: it runs Herdsman {server}, this is {here};"
+            f" upgrade the server, or use pip install 'herdsman=={theirs[0]}.*' here"
+        )
+    return (
+        f"the server is newer than this command: it runs Herdsman {server}, this is {here};"
+        f" upgrade this one: pip install 'herdsman=={theirs[0]}.*'"
+    )
+
+
+def _may_be_the_version(error: HerdsmanError) -> bool:
+    if isinstance(error, NotFound):
+        return NO_SUCH_PATH in str(error)
+    return isinstance(error, Unreachable | InvalidRequest)
+
+
+def _unknown(error: HerdsmanError, server: Server) -> str:
+    if server.token_from is None:
+        return (
+            f"{server.url} wants a token, and none was sent: set API_TOKEN;"
+            " an admin makes one with herdsman token create NAME"
+        )
+    return f"{error} (herdsman token create NAME); it came from {server.token_from}"
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in release.split("."))

@@ -1,0 +1,102 @@
+"""`herdsman workers`: who works here, on what, and who is gone."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from herdsman.cli.door import Door
+from herdsman.cli.listing import LayoutOption, Listing, Watch, show
+from herdsman.cli.meant import did_you_mean
+from herdsman.cli.opening import door_here
+from herdsman.cli.short_ids import PAGE
+from herdsman.cli.shown import Layout, age, ago
+from herdsman.core.states import WORKER, WorkerState
+from herdsman.wire.dashboard import HerdWorkerOut
+from herdsman.wire.workers import WorkerOut
+
+_COLUMNS = (
+    *("WORKER", "POOL", "STATE", "WHY", "JOB", "HEARTBEAT", "AGE"),
+    *("+TYPE", "+GPU", "+USED", "+USD/H", "+NODE"),
+)
+
+
+def workers(
+    state: Annotated[
+        list[WorkerState] | None, typer.Option("--state", "-s", help="Only workers in this state.")
+    ] = None,
+    pool: Annotated[str | None, typer.Option(help="Only workers of this pool.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="How many at most.")] = 50,
+    after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    watch: Watch = False,
+    output: LayoutOption = Layout.TABLE,
+) -> None:
+    """List workers, newest first, those that are gone too."""
+    door, states = door_here(), tuple(state or ())
+    show(lambda: _look(door, states, pool, after, limit), output, watch=watch)
+
+
+def _look(
+    door: Door, states: Sequence[WorkerState], pool: str | None, after: str | None, limit: int
+) -> Listing:
+    page, herd = door.workers(after, limit), {each.worker_id: each for each in door.herd().workers}
+    found = [
+        each
+        for each in page.workers
+        if (not states or each.status in states) and (pool is None or each.pool == pool)
+    ]
+    return Listing(
+        document={"workers": [document(each, herd) for each in found], "next": page.next},
+        columns=_COLUMNS,
+        rows=[_row(each, herd.get(each.worker_id)) for each in found],
+        empty=_nothing(page.workers, pool),
+        next=page.next,
+        then=_next(found),
+    )
+
+
+def document(worker: WorkerOut, herd: Mapping[str, HerdWorkerOut]) -> dict[str, object]:
+    """As the API has it, with the jobs that it holds; `id` and `state` are the names they had at first."""
+    held = herd.get(worker.worker_id)
+    jobs = [] if held is None else [each.model_dump(mode="json") for each in held.jobs]
+    return {
+        **worker.model_dump(mode="json"),
+        "id": worker.worker_id,
+        "state": worker.status,
+        "jobs": jobs,
+    }
+
+
+def _row(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
+    jobs = () if living is None else living.jobs
+    job = f"{jobs[0].job_id}{f' and {len(jobs) - 1} more' if len(jobs) > 1 else ''}" if jobs else ""
+    narrow = (
+        worker.worker_id,
+        worker.pool,
+        worker.status,
+        worker.error or worker.reason,
+        job,
+        ago(worker.last_heartbeat),
+        age(worker.created_at),
+    )
+    return (*narrow, *_wide(worker, living))
+
+
+def _wide(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
+    gpus = () if living is None else living.gpus
+    names = ", ".join(each.name or each.uuid for each in gpus)
+    used = f"{sum(each.used_mb for each in gpus)}/{sum(each.total_mb for each in gpus)} MB" if gpus else ""
+    price = "" if worker.cost_per_hour is None else f"{worker.cost_per_hour:.2f}"
+    return (worker.instance_type or "", names, used, price, (living.node_id or "") if living else "")
+
+
+def _nothing(seen: Sequence[WorkerOut], pool: str | None) -> str:
+    if not seen:
+        return "no workers; the control loop makes them: herdsman up, or herdsman cycle"
+    return f"no such workers{did_you_mean(pool, {each.pool for each in seen}) if pool else ''}"
+
+
+def _next(found: Sequence[WorkerOut]) -> str:
+    """About the first that is in trouble, or else about the first that lives."""
+    order = sorted(found, key=lambda each: (each.status != WorkerState.ERROR, each.status not in WORKER.live))
+    return f"herdsman why worker {order[0].worker_id}" if order else ""

@@ -1,0 +1,46 @@
+"""`herdsman why`, `eta` and `cost` as a person types them, with nothing but a database."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.shell import Shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path)
+    assert shell("db", "init").returncode == 0
+    return shell
+
+
+def test_why_needs_no_kind(shell: Shell) -> None:
+    shell.said("submit", "demo", "--job-id", "my-first-job")
+    assert shell.said("why", "my-first-job").startswith("job my-first-job: pending, since ")
+    assert shell.said("why", "job", "my-f").startswith("job my-first-job: pending, since ")
+    assert shell.said("why", "default").startswith("pool default: 1 queued")
+    assert shell.json("why", "my-first-job")["kind"] == "job"
+    assert shell("why", "nobody").returncode == 3
+    assert "there is no job, worker or pool 'nobody'" in shell.refused("why", "nobody")
+    assert shell("why", "lease", "x").returncode == 2
+    assert "use job, worker or pool" in shell.refused("why", "lease", "x")
+
+
+def test_eta_says_what_it_rests_on(shell: Shell) -> None:
+    shell.said("submit", "demo", "--job-id", "my-first-job")
+    said = shell.said("eta", "my-first-job")
+    assert said.startswith("job my-first-job: pending, number 1 in the line of its pool\n")
+    assert "no start was ever timed" in said
+    found = shell.json("eta", "my-f")
+    assert (found["position"], found["start"], found["sample"]) == (1, None, 0)
+    assert shell("eta", "nobody").returncode == 3
+    shell.said("cancel", "my-first-job")
+    assert "it has ended as cancelled" in shell.said("eta", "my-first-job")
+
+
+def test_cost_is_told_by_what_was_asked_for(shell: Shell) -> None:
+    assert shell.said("cost").startswith("no instance cost anything since ")
+    found = shell.json("cost", "--by", "type", "--days", "366")
+    assert (found["by"], found["total_usd"]) == ("type", 0)
+    assert cast("list[object]", found["lines"]) == []

@@ -1,0 +1,26 @@
+"""What a person reads when the control plane has started, and what `submit` makes of a payload."""
+
+import pytest
+
+from herdsman.cli.greeting import gpus_in_words
+from herdsman.cli.jobs import numbered
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.gpu import GpuDevice
+
+CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_mb=0, utilisation=0)
+
+
+def test_gpus_are_named_real_or_not() -> None:
+    assert gpus_in_words(0, (CARD, CARD)) == "NVIDIA L4 (24 GB), NVIDIA L4 (24 GB)"
+    assert gpus_in_words(2, ()).startswith("2 pretended")
+    assert "--fake-gpus 2" in gpus_in_words(0, ())
+
+
+def test_each_of_many_gets_its_number() -> None:
+    assert numbered('{"seed": {n}, "name": "sheep {n}"}', 2) == [
+        {"seed": 1, "name": "sheep 1"},
+        {"seed": 2, "name": "sheep 2"},
+    ]
+    assert numbered("{}", 3) == [{}, {}, {}]
+    with pytest.raises(InvalidRequest, match="--payload is not JSON"):
+        numbered("{m}", 1)
