@@ -3,10 +3,10 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -61,100 +61,123 @@ def yard(url: str, tmp_path: Path) -> Iterator[Site]:
 
 @dataclass
 class Scene:
+    """One step, with a ComfyUI, a gate and a type of jobs of its own, so that all steps are struck at once."""
+
     yard: Site
+    step: Step
+    victim: Victim
     fake: FakeComfyUI
     gate: Gate
-    job_id: JobId
+    worker: str = ""
     _hold: Hold | None = None
 
-    def approach(self, step: Step) -> None:
+    def approach(self) -> None:
         holds = {
             Step.STORING: (f"/jobs/{self.job_id}/service", When.ASKED),
             Step.STORED: (f"/jobs/{self.job_id}/service", When.ANSWERED),
             Step.COMPLETING: ("/jobs/finish", When.ASKED),
             Step.COMPLETED: ("/jobs/finish", When.ANSWERED),
         }
-        if step in holds:
-            self._hold = self.gate.hold(*holds[step])
-        elif step is Step.POSTED:
+        if self.step in holds:
+            self._hold = self.gate.hold(*holds[self.step])
+        elif self.step is Step.POSTED:
             self.fake.add_fault(Fault.CLOSED_PROMPT, seconds=HELD_S)
-        elif step is Step.LAST_MESSAGE:
+        elif self.step is Step.LAST_MESSAGE:
             self.fake.add_fault(Fault.SLOW_HTTP, at="GET /queue", seconds=HELD_S)
-        elif step is Step.FETCHING:
+        elif self.step is Step.FETCHING:
             self.fake.add_fault(Fault.SLOW_HTTP, at="/view", seconds=HELD_S)
+        self.worker = self._start(self.gate.url)
+        self._submit()
 
-    def reached(self, step: Step) -> bool:
+    def has_arrived(self) -> bool:
         if self._hold is not None:
             return self._hold.reached.is_set()
         looks: dict[Step, Callable[[], bool]] = {
             Step.POSTED: lambda: self.posts() == 1 and self.fake.runs == 1,
-            Step.FIRST_MESSAGE: lambda: self.said("execution_start"),
-            Step.LAST_MESSAGE: lambda: self.said("executing") and self.asked("/queue"),
-            Step.FETCHING: lambda: self.asked("/view"),
+            Step.FIRST_MESSAGE: lambda: self._said("execution_start"),
+            Step.LAST_MESSAGE: lambda: self._said("executing") and self._asked("/queue"),
+            Step.FETCHING: lambda: self._asked("/view"),
         }
-        return looks[step]()
+        return looks[self.step]()
 
-    def let_go(self, victim: Victim) -> None:
+    def strike(self) -> None:
+        if self.victim is Victim.SUPERVISOR:
+            self.yard.pack.kill(self.worker)
+            return
+        (pid,) = self.yard.handlers_of(self.worker)
+        os.kill(pid, signal.SIGKILL)
+
+    def go_on(self) -> None:
+        """What was held is lost with whoever died, and goes on if both ends live."""
         if self._hold is not None:
-            self._hold.let_go(cut=victim is Victim.SUPERVISOR)
+            self._hold.let_go(cut=self.victim is Victim.SUPERVISOR)
         self.fake.clear_faults()
+        if self.victim is Victim.SUPERVISOR:
+            self._start(self.yard.url)
+
+    def check(self) -> None:
+        job = self.yard.job(self.job_id)
+        steps = [each.to_state for each in find_history(self.yard.services, self.job_id)]
+        assert steps.count(JobState.DONE) == 1, steps
+        assert self.posts() == 1, f"{self.step}: it was handed over {self.posts()} times"
+        assert self.fake.runs == 1, f"{self.step}: it was rendered {self.fake.runs} times"
+        # A supervisor that has the result needs no handler any more.
+        if self.step in RECOVERED and (self.victim, self.step) != (Victim.HANDLER, Step.COMPLETING):
+            assert job.reason is Reason.RECOVERED, f"{self.step}: {job.reason}"
+            assert job.saved_gpu is not None
+            assert job.saved_gpu.total_seconds() > 0
+
+    @property
+    def kind(self) -> str:
+        return f"{self.victim.value}-{self.step.name.lower()}"
+
+    @property
+    def job_id(self) -> JobId:
+        return JobId(f"job-{self.kind}")
 
     def posts(self) -> int:
         return self.fake.requests.count(("POST", "/prompt"))
 
-    def said(self, kind: str) -> bool:
+    def _said(self, kind: str) -> bool:
         return any(said.type == kind for said in self.fake.ledger.messages)
 
-    def asked(self, path: str) -> bool:
+    def _asked(self, path: str) -> bool:
         return any(asked == path for _, asked in self.fake.requests)
 
-    def submit(self, **more: Any) -> None:
+    def _start(self, url: str) -> str:
+        services = self.yard.directory / f"{self.kind}.toml"
+        services.write_text(f'[{self.kind}]\nconnector = "comfyui"\nurl = "{self.fake.url}"\n')
+        return self.yard.work("other", url, WORKER_CONNECTORS_FILE=str(services))
+
+    def _submit(self) -> None:
         token = (self.yard.directory / "admin-token").read_text().strip()
+        seconds = 4.0 if self.step is Step.FIRST_MESSAGE else 0.2
         with Client(self.yard.url, token) as client:
-            client.submit("comfyui", {"workflow": workflow(**more)}, job_id=self.job_id)
+            client.submit(self.kind, {"workflow": workflow(seconds=seconds)}, job_id=self.job_id)
         self.yard.numbers[self.job_id] = 0
 
 
 @pytest.mark.parametrize("victim", Victim, ids=lambda each: each.value)
 def test_a_kill_at_any_step_never_costs_a_second_render(yard: Site, victim: Victim) -> None:
-    for step in Step:
-        with FakeComfyUI(version=VERSION, speed=2) as fake:
-            gate = Gate(yard.port)
-            scene = Scene(yard, fake, gate, JobId(f"{victim.value}-{step.name.lower()}"))
-            try:
-                strike(scene, step, victim)
-            finally:
-                gate.close()
-                for name in [each for each in yard.pack.names if each != "api"]:
-                    yard.pack.kill(name)
+    with ExitStack() as open_now:
+        scenes = [_scene(open_now, yard, step, victim) for step in Step]
+        for scene in scenes:
+            scene.approach()
+        for scene in scenes:
+            yard.until(scene.has_arrived)
+        for scene in scenes:
+            scene.strike()
+        for scene in scenes:
+            scene.go_on()
+        yard.until_done()
+        for scene in scenes:
+            scene.check()
+        for name in [each for each in yard.pack.names if each != "api"]:
+            yard.pack.kill(name)
 
 
-def strike(scene: Scene, step: Step, victim: Victim) -> None:
-    yard, fake = scene.yard, scene.fake
-    scene.approach(step)
-    first = yard.work("picture", scene.gate.url, COMFYUI_URL=fake.url)
-    scene.submit(seconds=2.0 if step is Step.FIRST_MESSAGE else 0.2)
-    yard.until(lambda: scene.reached(step))
-    if victim is Victim.SUPERVISOR:
-        yard.pack.kill(first)
-    else:
-        (pid,) = yard.handlers_of(first)
-        os.kill(pid, signal.SIGKILL)
-    scene.let_go(victim)
-    if victim is Victim.SUPERVISOR:
-        yard.work("picture", COMFYUI_URL=fake.url)
-    yard.until(lambda: yard.job(scene.job_id).state is JobState.DONE)
-    # A supervisor that has the result needs no handler any more.
-    check(scene, step, found=step in RECOVERED and (victim, step) != (Victim.HANDLER, Step.COMPLETING))
-
-
-def check(scene: Scene, step: Step, *, found: bool) -> None:
-    job = scene.yard.job(scene.job_id)
-    steps = [each.to_state for each in find_history(scene.yard.services, scene.job_id)]
-    assert steps.count(JobState.DONE) == 1, steps
-    assert scene.posts() == 1, f"{step}: it was handed over {scene.posts()} times"
-    assert scene.fake.runs == 1, f"{step}: it was rendered {scene.fake.runs} times"
-    if found:
-        assert job.reason is Reason.RECOVERED, f"{step}: {job.reason}"
-        assert job.saved_gpu is not None
-        assert job.saved_gpu.total_seconds() > 0
+def _scene(open_now: ExitStack, yard: Site, step: Step, victim: Victim) -> Scene:
+    fake = open_now.enter_context(FakeComfyUI(version=VERSION, speed=2))
+    gate = Gate(yard.port)
+    open_now.callback(gate.close)
+    return Scene(yard, step, victim, fake, gate)

@@ -1,0 +1,96 @@
+"""S3-04 with a real Redis: where a job is on an external service can be seen there as soon as it was said."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.api.failures import Failures
+from herdsman.control.authenticator import Authenticator
+from herdsman.control.dispatcher import Dispatcher
+from herdsman.control.keyring import Keyring
+from herdsman.control.services import Services
+from herdsman.core.access import Role
+from herdsman.core.model import JobPolicy
+from herdsman.ports import SystemClock
+from herdsman.testing.runpod import ManualClock
+from herdsman.testing.servers.redis import RedisServer
+from herdsman.wiring import new_job_id
+from tests.api.calling import Client
+from tests.api.conftest import Tokens
+from tests.builders import a_job, claimed
+from tests.chaos.measuring import waited_for
+from tests.databases import SqliteFiles, opened
+from tests.streams import Replica, client, replica
+
+FIELDS = {"service_job_id", "service_status", "service_submitted_at", "last_service_check"}
+
+
+@pytest.fixture
+def services(sqlite: SqliteFiles) -> Iterator[Services]:
+    with opened(sqlite.fresh()) as database:
+        yield Services(database, JobPolicy(), new_job_id)
+
+
+@pytest.fixture
+def one(services: Services) -> Iterator[Replica]:
+    with RedisServer() as server:
+        client(server).flushall()
+        with replica(server, services) as made:
+            made.bus.start()
+            yield made
+            made.bus.stop()
+
+
+@pytest.fixture
+def context(one: Replica, services: Services) -> Iterator[ApiContext]:
+    hands, keyring = ManualClock(), Keyring(pepper=b"p" * 32)
+    opened_one = ApiContext(
+        services=services,
+        authenticator=Authenticator(services, hands, keyring, admin_key="the-admin-key"),
+        keyring=keyring,
+        dispatcher=Dispatcher(services, SystemClock()),
+        bus=one.bus,
+        failures=Failures(hands),
+    )
+    yield opened_one
+    opened_one.stopping.set()
+    opened_one.dispatcher.stop()
+
+
+def test_s3_04_the_hash_of_a_job_shows_its_place_right_after_the_mark(
+    context: ApiContext, one: Replica
+) -> None:
+    issued = Tokens(context.services, context.keyring).of(Role.WORKER, "w1")
+    who = {"authorization": f"Bearer {issued.secret}"}
+    job_id = a_job(context.services)
+    assert issued.token.worker_id is not None
+    token = claimed(context.services, issued.token.worker_id).key.token
+    with Client(create_app(context)) as caller:
+
+        def shown_after(status: str) -> dict[str, str]:
+            body = {"token": token, "external_id": "p-1", "status": status}
+            assert caller.put(f"/jobs/{job_id}/service", json=body, headers=who).status_code == 204
+            waited_for(lambda: one.raw.hget(f"job:{job_id}", "service_status") == status or None)
+            found: dict[str, str] = one.raw.hgetall(f"job:{job_id}")
+            return found
+
+        first = shown_after("submitted")
+        assert first.keys() >= FIELDS
+        assert (first["service_job_id"], first["last_service_check"]) == ("p-1", "")
+        assert datetime.fromisoformat(first["service_submitted_at"]).utcoffset() == timedelta(0)
+        second = shown_after("checked")
+        assert second["service_submitted_at"] == first["service_submitted_at"]
+        assert datetime.fromisoformat(second["last_service_check"]) >= datetime.fromisoformat(
+            second["service_submitted_at"]
+        )
+        refused = caller.put(
+            f"/jobs/{job_id}/service",
+            json={"token": token + 1, "external_id": "other", "status": "submitted"},
+            headers=who,
+        )
+        assert refused.status_code == 409
+        last = shown_after("attached")
+        assert last["service_job_id"] == "p-1"
