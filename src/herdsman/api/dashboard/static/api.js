@@ -11,7 +11,7 @@ export class Problem extends Error {
 }
 
 const AWAY =
-  "The server does not answer. It may have been stopped, or the network is away; start it with: herdsman up";
+  "The server does not answer. It may have been stopped, or the network is away: herdsman up starts it";
 let refused = () => {};
 
 export function onRefused(tell) {

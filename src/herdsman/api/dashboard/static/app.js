@@ -68,8 +68,6 @@ function frame() {
 function turnMenu() {
   state.menu = !state.menu;
   frame();
-  const pressed = document.querySelector(".menu");
-  pressed?.setAttribute("aria-expanded", String(state.menu));
   if (state.menu) document.querySelector("#nav a")?.focus();
 }
 

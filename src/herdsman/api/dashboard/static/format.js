@@ -87,7 +87,7 @@ export function shortId(id) {
 // worker:gpu-1 is "worker gpu-1".
 export function actor(text) {
   const [role, ...name] = text.split(":");
-  return name.length ? `${role} ${shortId(name.join(":"))}` : text;
+  return name.length ? `${role} ${shortId(name.join(":")).replaceAll("-", "\u2011")}` : text;
 }
 
 // Words of the API for people: dead_letter is "dead letter".

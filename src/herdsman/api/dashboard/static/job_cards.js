@@ -35,7 +35,7 @@ function segment(each, index, begin, length) {
   const style = { left: `${(100 * (from - begin)) / length}%`, width: `${(100 * (to - from)) / length}%` };
   const name = each.attempt ? `${SEGMENTS[each.what]} ${each.attempt}` : SEGMENTS[each.what];
   const kind = each.outcome && each.outcome !== "done" ? "bad" : tone(each.what);
-  const title = [name, each.outcome && f.words(each.outcome), each.worker && `on ${each.worker}`].filter(
+  const title = [name, each.outcome && ended(each.outcome), each.worker && `on ${each.worker}`].filter(
     Boolean,
   ).join(", ");
   return h(
@@ -46,7 +46,7 @@ function segment(each, index, begin, length) {
       {},
       name,
       each.outcome && each.outcome !== "done" &&
-        h("span", { class: "small quiet" }, ` ${f.words(each.outcome)}`),
+        h("span", { class: "small quiet" }, ` ${ended(each.outcome)}`),
     ),
     h("div", { class: "track", "aria-hidden": "true" }, h("div", { class: `span ${kind}`, style })),
     h("span", { class: "number" }, f.duration((to - from) / 1000)),
@@ -64,7 +64,7 @@ export function attemptsCard(attempts) {
     },
     { name: "Began", cell: (row) => when(row.claimed_at) },
     { name: "Took", number: true, cell: took },
-    { name: "Outcome", cell: (row) => pill(row.outcome ?? "running") },
+    { name: "Outcome", cell: (row) => outcome(row.outcome) },
     {
       name: "Why",
       main: true,
@@ -76,6 +76,13 @@ export function attemptsCard(attempts) {
     { test: "attempts-card" },
     table({ caption: "Attempts", columns, rows: attempts, key: (row) => row.claim_token, test: "attempts" }),
   );
+}
+
+// One that went back to the queue is pending again: its attempt was cut short.
+const ended = (word) => (word === "pending" ? "cut short" : f.words(word));
+
+function outcome(word) {
+  return word === "pending" ? pill(word, { text: ended(word), tone: "warn" }) : pill(word ?? "running");
 }
 
 function took(row) {

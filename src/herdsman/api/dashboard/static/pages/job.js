@@ -11,7 +11,7 @@ import {
   terminalCard,
   timelineCard,
 } from "../job_cards.js";
-import { bar, button, card, code, empty, facts, heading, pill, told, when } from "../parts.js";
+import { bar, button, card, code, empty, facts, heading, pill, say, told, when } from "../parts.js";
 import { pictures } from "../pictures.js";
 import { can } from "../session.js";
 import { cancelMany, retryMany } from "./jobs.js";
@@ -23,11 +23,17 @@ const MOST_LINES = 5000;
 export default function job({ id, reload }) {
   const base = `/jobs/${part(id)}`;
   const log = { lines: [], since: null };
+  let before = null;
   return {
     title: `Job ${f.shortId(id)}`,
     every: pace,
     wants: (event) => (event.kind === "job" ? event.object_id === id : event.kind === "hold"),
-    load: (signal) => load(id, base, log, signal),
+    load: async (signal) => {
+      const seen = await load(id, base, log, signal);
+      if (before !== null && before !== seen.job.status) say(`The job is now ${f.words(seen.job.status)}`);
+      before = seen.job.status;
+      return seen;
+    },
     view: (seen) => view(seen, log, reload),
   };
 }

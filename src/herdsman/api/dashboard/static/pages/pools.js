@@ -114,17 +114,28 @@ function gpusCard(gpus, reload) {
     { name: "State", cell: (row) => health(row, reload) },
     { name: "Measured", number: true, cell: (row) => when(row.measured_at) },
   ];
+  const key = (row) => row.uuid;
+  const [living, gone] = [gpus.filter((row) => !silent(row)), gpus.filter(silent)];
   return card(
     "GPUs",
     { test: "gpus-card" },
-    gpus.length
-      ? table({ caption: "GPUs", columns, rows: gpus, key: (row) => row.uuid, test: "gpus" })
-      : empty(
-        "No GPU is known",
-        "Workers report theirs. A machine without a worker does it with:",
-        "herdsman gpus report --every 10",
-      ),
+    living.length > 0 && table({ caption: "GPUs", columns, rows: living, key, test: "gpus" }),
+    gpus.length === 0 && empty(
+      "No GPU is known",
+      "Workers report theirs. A machine without a worker does it with:",
+      "herdsman gpus report --every 10",
+    ),
+    gone.length > 0 && h(
+      "details",
+      { key: "silent", "data-test": "silent-gpus" },
+      h("summary", {}, `${f.plural(gone.length, "GPU")} not measured lately`),
+      table({ caption: "GPUs that were not measured lately", columns, rows: gone, key }),
+    ),
   );
+}
+
+function silent(gpu) {
+  return !gpu.quarantined_at && f.now() - Date.parse(gpu.measured_at) > SILENT;
 }
 
 function memory(gpu) {
@@ -140,11 +151,8 @@ function memory(gpu) {
 }
 
 function health(gpu, reload) {
-  if (!gpu.quarantined_at) {
-    return f.now() - Date.parse(gpu.measured_at) > SILENT
-      ? pill("silent", { tone: "dim" })
-      : pill("ok", { tone: "good" });
-  }
+  if (silent(gpu)) return pill("silent", { tone: "dim" });
+  if (!gpu.quarantined_at) return pill("ok", { tone: "good" });
   const act = async () => {
     await post(`/gpus/${part(gpu.uuid)}/clear`);
     notice("The quarantine is lifted");
