@@ -213,7 +213,7 @@ def test_a_recovered_result_says_so_and_what_it_saved(services: Services) -> Non
     assert complete_job(services, key, {"n": 1}, saved=timedelta(seconds=41.25)) is Finish.DONE
     job = find_job(services, key.job_id)
     assert (job.state, job.reason, job.result) == (JobState.DONE, Reason.RECOVERED, {"n": 1})
-    assert (job.saved_gpu, place(job)) == (timedelta(seconds=41.25), NOWHERE)
+    assert (job.saved_gpu, job.service_job_id) == (timedelta(seconds=41.25), "p-1")
     assert find_history(services, key.job_id)[-1].reason == Reason.RECOVERED
     assert [attempt.reason for attempt in find_attempts(services, key.job_id)] == [Reason.RECOVERED]
     assert replayed(services, key.job_id) == JobState.DONE

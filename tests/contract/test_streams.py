@@ -313,8 +313,12 @@ def test_entries_of_a_replica_that_died_are_taken_over_and_the_rows_decide(
         done, runs, waits = (held(dead) for _ in range(3))
         complete_job(services, claimed(services, worker).key, {})
         claimed(services, other)
-        for _ in range(8):  # until they have been idle for so long
+        for _ in range(
+            100
+        ):  # until they have been idle for so long, and not longer: then they would be looked at again
             two.keep()
+            if [each["consumer"] for each in two.pending()] == ["two", "two"]:
+                break
         assert [each["consumer"] for each in two.pending()] == ["two", "two"]
         assert {each["job_id"] for each in two.entries()} == {runs, waits}
         assert two.count(Count.KEPT) == 1
