@@ -7,11 +7,18 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from herdsman.control.commands import complete_job
+from herdsman.control.services import Services
+from herdsman.core.model import JobPolicy
 from herdsman.testing.servers.mariadb import MariadbServer
+from herdsman.wiring import new_job_id
+from tests.builders import a_claim
+from tests.databases import opened
 from tests.shell import CANARY, Shell
 
 
@@ -39,6 +46,16 @@ def test_the_life_of_a_job_from_the_command_line(shell: Shell) -> None:
     assert [step["reason"] for step in shown["history"]] == ["submitted", "cancelled", "requeued_edited"]
 
 
+def test_a_recovered_job_is_printed_with_what_it_saved(shell: Shell) -> None:
+    assert shell("db", "init").returncode == 0
+    with opened(shell.environment["DATABASE_URL"]) as database:
+        services = Services(database, JobPolicy(), new_job_id)
+        complete_job(services, a_claim(services, job_id="j1").key, 1, saved=timedelta(seconds=41.2))
+    line = "result recovered from the service that had made it: 41.2 GPU seconds saved"
+    assert line in shell.said("job", "j1").splitlines()
+    assert shell.json("job", "j1")["saved_gpu_seconds"] == 41.2
+
+
 def test_the_first_name_of_retry_still_works(shell: Shell) -> None:
     shell("db", "init")
     shell("submit", "demo", "--job-id", "one")
@@ -58,7 +75,7 @@ def test_submitting_the_same_id_twice_is_one_job(shell: Shell) -> None:
 def test_up_makes_the_database_moves_due_jobs_and_stops_when_asked(shell: Shell) -> None:
     with started(shell, "up", "--port", "0") as greeting:
         assert "Ctrl-C" in greeting[-1]
-        job_id = shell("submit", "demo", "--delay", "1").stdout.strip()
+        job_id = shell("submit", "image", "--delay", "1").stdout.strip()
         _wait_for_state(shell, job_id, "pending")
     assert "every job is kept" in greeting[-1]
 

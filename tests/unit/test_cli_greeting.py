@@ -11,9 +11,10 @@ CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_
 
 
 def test_gpus_are_named_real_or_not() -> None:
-    assert gpus_in_words(0, (CARD, CARD)) == "NVIDIA L4 (24 GB), NVIDIA L4 (24 GB)"
-    assert gpus_in_words(2, ()).startswith("2 pretended")
-    assert "--fake-gpus 2" in gpus_in_words(0, ())
+    assert gpus_in_words(0, (CARD, CARD), asked=False) == "NVIDIA L4 (24 GB), NVIDIA L4 (24 GB)"
+    assert gpus_in_words(2, (), asked=True).startswith("2 pretended")
+    assert gpus_in_words(2, (), asked=False).startswith("none found, so 2 are pretended")
+    assert "--fake-gpus 2" in gpus_in_words(0, (), asked=True)
 
 
 def test_each_of_many_gets_its_number() -> None:

@@ -13,6 +13,7 @@ import typer
 from herdsman.cli.confirming import DryRun, Yes, ask_first
 from herdsman.cli.door import Door
 from herdsman.cli.opening import door_here, settings_here
+from herdsman.cli.own_machine import for_this_machine
 from herdsman.cli.short_ids import pick
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.states import WorkerState
@@ -152,7 +153,7 @@ def _send(process: Identity, number: int) -> None:
 
 
 def when(settings: Settings, *, jobs: bool) -> str:
-    """How long it may take, by the settings of this machine."""
+    """How long it may take, with what `herdsman up` chooses for this machine."""
     claim = settings.jobs.claim_ttl_sec + settings.jobs.sweep_interval_sec
     replaced = (
         f"a worker that stays silent is replaced after {settings.health.heartbeat_timeout_sec:g} s"
@@ -170,7 +171,7 @@ def _would(what: str, victims: Sequence[Victim]) -> None:
 
 def _watch_it_heal(victims: Sequence[Victim]) -> None:
     jobs = [job for each in victims for job in each.jobs]
-    typer.echo(f"watch it heal; {when(load_settings(), jobs=bool(jobs))}:")
+    typer.echo(f"watch it heal; {when(for_this_machine(load_settings()), jobs=bool(jobs))}:")
     typer.echo(f"  herdsman why worker {victims[0].worker_id}")
     typer.echo(f"  herdsman why {jobs[0]}" if jobs else "  herdsman events --kind worker")
     typer.echo("  herdsman workers --watch")

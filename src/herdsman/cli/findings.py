@@ -110,10 +110,8 @@ def gpus(*, local: bool, fake: int, devices: Sequence[GpuDevice], driver: str | 
         names = ", ".join(f"{each.name} ({each.total_mb // 1024} GB)" for each in devices)
         return ok("gpu", f"{names}; driver {driver or 'of unknown version'}")
     said = "no GPU was found" if driver is None else f"the driver {driver} shows no GPU"
-    fix = (
-        "herdsman up --fake-gpus 2 pretends that there are two; else install NVIDIA's driver, see nvidia-smi"
-    )
-    return warn("gpu", f"{said}: no worker of this machine can start", fix)
+    fix = "install NVIDIA's driver, see nvidia-smi; or pretend on purpose: herdsman up --fake-gpus 2"
+    return warn("gpu", f"{said}: herdsman up only pretends that there are some", fix)
 
 
 def port(host: str, number: int, *, ours: int | None, taken: str | None) -> Finding:

@@ -13,7 +13,7 @@ from herdsman.core.errors import HerdsmanError
 from herdsman.core.gpu import GpuDevice
 from herdsman.core.states import WorkerState
 from herdsman.providers.local.gpus import count_gpus
-from herdsman.settings import Settings
+from herdsman.settings import Origin, Settings
 from herdsman.store.herd import living
 from herdsman.store.server import inspect_server
 from herdsman.worker.gpu import Nvml
@@ -43,13 +43,16 @@ def tell_fleet(services: Services, settings: Settings) -> None:
     local = settings.providers.provider == "local"
     devices = Nvml()().devices if local and not settings.local.fake_gpus else ()
     if local:
-        line("gpus", gpus_in_words(settings.local.fake_gpus, devices))
+        asked = settings.origin("FAKE_GPUS") is not Origin.DEFAULT
+        line("gpus", gpus_in_words(settings.local.fake_gpus, devices, asked=asked))
     line("fleet", f"{settings.providers.provider}, {_pools(settings)}")
     counts = {state: count for state, count in count_jobs(services).items() if count}
     line("jobs", ", ".join(f"{count} {state}" for state, count in counts.items()) or "none yet")
 
 
-def gpus_in_words(fake: int, devices: tuple[GpuDevice, ...]) -> str:
+def gpus_in_words(fake: int, devices: tuple[GpuDevice, ...], *, asked: bool) -> str:
+    if fake and not asked:
+        return f"none found, so {fake} are pretended: jobs run, on no real GPU (FAKE_GPUS=0 pretends none)"
     if fake:
         return f"{fake} pretended (FAKE_GPUS): jobs run, on no real GPU"
     if not devices:

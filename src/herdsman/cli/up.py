@@ -16,6 +16,7 @@ from herdsman.cli.greeting import (
     tell_when_ready,
 )
 from herdsman.cli.opening import settings_here
+from herdsman.cli.own_machine import for_this_machine
 from herdsman.cli.progress import step
 from herdsman.cli.room import require_room
 from herdsman.cli.stopping import Stopping
@@ -43,7 +44,8 @@ def up(
 ) -> None:
     """Prepare the database and run everything on this machine, until Ctrl-C: API, control loop, workers."""
     given = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
-    settings = settings_here({name: str(value) for name, value in given.items() if value is not None})
+    told = {name: str(value) for name, value in given.items() if value is not None}
+    settings = for_this_machine(settings_here(told))
     if (there := whereabouts(settings).running()) is not None:
         _already(there, settings)
         return

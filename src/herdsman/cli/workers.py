@@ -1,4 +1,4 @@
-"""`herdsman workers`: who works here, on what, and who is gone."""
+"""`herdsman workers`: who works here, on what, and who is gone; one that is to go is drained."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -9,7 +9,7 @@ from herdsman.cli.door import Door
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.meant import did_you_mean
 from herdsman.cli.opening import door_here
-from herdsman.cli.short_ids import PAGE
+from herdsman.cli.short_ids import PAGE, resolve_worker
 from herdsman.cli.shown import Layout, age, ago
 from herdsman.core.states import WORKER, WorkerState
 from herdsman.wire.dashboard import HerdWorkerOut
@@ -20,8 +20,14 @@ _COLUMNS = (
     *("+TYPE", "+GPU", "+USED", "+USD/H", "+NODE"),
 )
 
+workers = typer.Typer(
+    add_completion=False, invoke_without_command=True, help="List workers, newest first, and drain them."
+)
 
-def workers(
+
+@workers.callback()
+def list_workers(
+    context: typer.Context,
     state: Annotated[
         list[WorkerState] | None, typer.Option("--state", "-s", help="Only workers in this state.")
     ] = None,
@@ -32,8 +38,24 @@ def workers(
     output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List workers, newest first, those that are gone too."""
+    if context.invoked_subcommand is not None:
+        return
     door, states = door_here(), tuple(state or ())
     show(lambda: _look(door, states, pool, after, limit), output, watch=watch)
+
+
+@workers.command()
+def drain(
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id, or the end of it.")],
+) -> None:
+    """Let one worker finish what it holds and leave; the control loop replaces it where it is needed."""
+    door = door_here()
+    worker_id = resolve_worker(door, worker)
+    drained = door.drain_worker(worker_id)
+    if drained.already:
+        typer.echo(f"{worker_id} was leaving already: {drained.status}")
+    else:
+        typer.echo(f"{worker_id} is {drained.status}: it finishes what it holds, and leaves")
 
 
 def _look(

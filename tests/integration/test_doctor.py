@@ -1,0 +1,126 @@
+"""`herdsman doctor` in worlds that are well, and in worlds that are not."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from tests.shell import CANARY, Shell
+from tests.upped import up
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    shell = Shell(tmp_path)
+    shell.environment |= {"FAKE_GPUS": "2", "MIN_ACTIVE_GPUS": "0", "API_PORT": "0"}
+    return shell
+
+
+def examined(shell: Shell, **environment: str) -> tuple[int, dict[str, dict[str, str]]]:
+    """The status, and of each subject the worst that was found."""
+    run = shell("doctor", "-o", "json", **environment)
+    assert CANARY not in run.stdout + run.stderr
+    assert "Traceback" not in run.stderr, run.stderr
+    said: Any = json.loads(run.stdout)
+    assert said["ok"] is (run.returncode == 0)
+    worst: dict[str, dict[str, str]] = {}
+    for each in sorted(said["checks"], key=lambda each: ("ok", "warn", "fail").index(each["state"])):
+        worst[each["about"]] = each
+    return run.returncode, worst
+
+
+def test_a_machine_that_was_never_used_has_nothing_to_mend(shell: Shell) -> None:
+    status, found = examined(shell)
+    assert status == 0
+    assert found["database"]["fix"] == "herdsman up makes it"
+    assert not (shell.directory / "herd.db").exists(), "who only looks makes nothing"
+
+
+def test_what_runs_is_found_well(shell: Shell) -> None:
+    with up(shell):
+        status, found = examined(shell)
+        said = shell.said("doctor")
+    assert status == 0
+    assert found["schema"]["state"] == found["room"]["state"] == found["secrets"]["state"] == "ok"
+    assert "the token is that of admin first" in found["server"]["said"]
+    assert said.splitlines()[-1].endswith(" 0 to mend")
+
+
+def test_every_kind_of_database_is_looked_at_with_its_clock(shell: Shell, url: str) -> None:
+    status, found = examined(shell, DATABASE_URL=url)
+    assert (status, found["schema"]["state"], found["clock"]["state"]) == (0, "ok", "ok")
+
+
+def test_a_database_without_tables_says_how_to_make_them(shell: Shell) -> None:
+    (shell.directory / "herd.db").touch()
+    status, found = examined(shell)
+    assert (status, found["schema"]["fix"]) == (1, "run herdsman db init")
+
+
+def test_every_fault_is_told_with_its_cause_and_a_way_out(shell: Shell) -> None:
+    """All at once: one that fails does not hide the others."""
+    assert shell("db", "init").returncode == 0
+    assert shell("token", "create", "ann").returncode == 0
+    engine = create_engine(shell.environment["DATABASE_URL"])
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    pepper = shell.directory / ".local/state/herdsman/pepper"
+    pepper.chmod(0o644)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        status, found = examined(
+            shell,
+            API_PORT=str(taken.getsockname()[1]),
+            API_URL="http://127.0.0.1:1",
+            API_TOKEN=CANARY,
+            REDIS_URL=f"redis://:{CANARY}@127.0.0.1:1/0",
+            PROVIDER="runpod",
+            RUNPOD_API_KEY=f"'{CANARY}'",
+            RUNPOD_API_URL="http://127.0.0.1:1",
+            DEPLOYMENT_ID="doc",
+        )
+    assert status == 1
+    assert {about: each["state"] for about, each in found.items()} == {
+        "settings": "ok",
+        "versions": "ok",
+        "room": "ok",
+        "clock": "ok",
+        "gpu": "ok",
+        "database": found["database"]["state"],
+        "schema": "fail",
+        "secrets": "fail",
+        "redis": "fail",
+        "provider": "fail",
+        "port": "fail",
+        "server": "fail",
+    }
+    assert found["schema"]["fix"] == "upgrade Herdsman"
+    assert found["secrets"]["fix"] == f"chmod 600 {pepper}"
+    assert "REDIS_URL" in found["redis"]["fix"]
+    assert "--port 0" in found["port"]["fix"]
+    assert all(each["fix"] for each in found.values() if each["state"] != "ok")
+
+
+@pytest.mark.parametrize(
+    ("environment", "about", "said"),
+    [
+        ({"DATABASE_URL": f"postgresql://u:{CANARY}@127.0.0.1:1/x"}, "database", "cannot be reached"),
+        ({"DATABASE_URL": "sqlite:////proc/herd/herd.db"}, "room", "/proc/herd cannot be written to"),
+        ({"MIN_ACTIVE_GPUS": "20"}, "settings", "must be <= MAX_ACTIVE_GPUS"),
+        ({"PROVIDER": "runpod"}, "provider", "RUNPOD_API_KEY is not set"),
+    ],
+)
+def test_what_cannot_work_is_named(shell: Shell, environment: dict[str, str], about: str, said: str) -> None:
+    status, found = examined(shell, **environment)
+    assert status == 1
+    assert said in found[about]["said"]
+    assert found[about]["fix"]
+
+
+def test_a_file_that_is_no_database_is_named(shell: Shell) -> None:
+    (shell.directory / "herd.db").write_text("these are not the pages you are looking for")
+    status, found = examined(shell)
+    assert (status, "file is not a database" in found["database"]["said"]) == (1, True)
