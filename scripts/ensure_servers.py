@@ -1,4 +1,4 @@
-"""Makes sure that the database servers the tests start are installed. Tests are never skipped for want of one."""
+"""Makes sure that the servers and the browser that the tests start are installed. No test is skipped for want of one."""
 
 import sys
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Needed:
         return any(find_program(program) is None for program in self.programs)
 
 
-SERVERS = (
+NEEDED = (
     Needed("PostgreSQL", programs=("initdb", "postgres"), packages=("postgresql",)),
     # The core packages bring the programs without a system service.
     Needed(
@@ -26,19 +26,20 @@ SERVERS = (
         packages=("mariadb-server-core", "mariadb-client-core"),
     ),
     Needed("Redis", programs=("redis-server",), packages=("redis-server",)),
+    Needed("Chromium", programs=("chromium",), packages=("chromium",)),
 )
 
 
 def main() -> None:
-    if missing := [server for server in SERVERS if server.missing()]:
-        packages = [package for server in missing for package in server.packages]
+    if missing := [each for each in NEEDED if each.missing()]:
+        packages = [package for each in missing for package in each.packages]
         install(packages, needed=f"The tests need {listed(missing)}")
-    if missing := [server for server in SERVERS if server.missing()]:
+    if missing := [each for each in NEEDED if each.missing()]:
         sys.exit(f"The tests need {listed(missing)}, and it is still not to be found after installing it.")
 
 
-def listed(servers: list[Needed]) -> str:
-    return ", ".join(f"{server.name} ({', '.join(server.programs)})" for server in servers)
+def listed(missing: list[Needed]) -> str:
+    return ", ".join(f"{each.name} ({', '.join(each.programs)})" for each in missing)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\S*)\s*$")
 _COMMENT = re.compile(r"^\s*<!-- (?P<said>.*?) -->\s*$")
 _HEADING = re.compile(r"^#{1,6} (?P<text>.+?)\s*$")
+_TERMINAL = re.compile(r"in a terminal, until `(?P<words>[^`]+)` is shown; `(?P<key>[^`]+)` leaves it")
 _INLINE_CODE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
@@ -32,6 +33,12 @@ class Block:
     @property
     def keeps_running(self) -> bool:
         return self.remark == "keeps running"
+
+    @property
+    def fills_terminal(self) -> tuple[str, str] | None:
+        """For a command that fills a terminal: the words to wait for, and the key that leaves it."""
+        said = _TERMINAL.fullmatch(self.remark or "")
+        return (said["words"], said["key"]) if said else None
 
 
 @dataclass(frozen=True, slots=True)

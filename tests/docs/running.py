@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import stat
@@ -13,11 +12,14 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.docs.comparing import matches, same_ids
 from tests.docs.pages import ROOT, Block, Page
+from tests.docs.terminal import Terminal
 
 RUN = ("bash", "python")
 OUTPUT = "console"
-PATIENCE_S = 40
+# The longest that a page asks of its reader: until a job has been taken back from a worker that died.
+PATIENCE_S = 90
 # Where the pages say that the API is, and the file in which it says where it is.
 USUAL_API = "http://127.0.0.1:8765"
 ANNOUNCED = Path(".local/state/herdsman/api")
@@ -36,6 +38,7 @@ class Reader:
         self._directory = directory / "checkout"
         self._programs = directory / "programs"
         self._prepare()
+        self._same: dict[str, str] = {}
         self._environment = {
             "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(directory),
@@ -52,10 +55,17 @@ class Reader:
         with ExitStack() as running:
             for index, block in enumerate(blocks):
                 if block.language == "bash" and block.left_out is None:
-                    output = self._type(block, _shown_after(blocks, index), page, running)
-                    if (shown := _shown_after(blocks, index)) is not None:
-                        compare(shown, output, page)
+                    self._follow(block, _shown_after(blocks, index), page, running)
             self._run_program([block for block in blocks if block.language == "python"], page)
+
+    def _follow(self, block: Block, shown: Block | None, page: Page, running: ExitStack) -> None:
+        if block.fills_terminal is not None:
+            self._look_at(block, *block.fills_terminal, page)
+            return
+        output = self._type(block, shown, page, running)
+        if shown is not None:
+            compare(shown, output, page)
+            self._same |= same_ids(shown.text, output)
 
     def _prepare(self) -> None:
         """A checkout as `make` leaves it, except that nothing is set up again while the tests run."""
@@ -87,6 +97,17 @@ class Reader:
                 f"{page.name}:{block.line} ended with {done.returncode}:\n{block.text}\n{done.stdout}"
             )
         return done.stdout
+
+    def _look_at(self, block: Block, words: str, key: str, page: Page) -> None:
+        terminal = Terminal(self._as_typed(block.text), self._directory, self._environment)
+        try:
+            if not terminal.wait_for(words, PATIENCE_S):
+                raise Difference(f"{page.name}:{block.line} never showed {words!r}:\n{terminal.drawn}")
+            terminal.press(key)
+            if (status := terminal.ended(PATIENCE_S)) != 0:
+                raise Difference(f"{page.name}:{block.line}: {key!r} left it with {status}")
+        finally:
+            terminal.close()
 
     @contextmanager
     def _started(self, block: Block, shown: Block, page: Page) -> Generator[str]:
@@ -128,10 +149,13 @@ class Reader:
             raise Difference(f"{page.name}: the lines named here are those of the page\n{done.stderr}")
 
     def _as_typed(self, text: str) -> str:
+        """With the address of this server and the ids of this screen, where the page has those of another."""
         announced = Path(self._environment["HOME"]) / ANNOUNCED
-        return (
-            text.replace(USUAL_API, json.loads(announced.read_text())["url"]) if announced.exists() else text
-        )
+        if announced.exists():
+            text = text.replace(USUAL_API, json.loads(announced.read_text())["url"])
+        for told, here in self._same.items():
+            text = text.replace(told, here)
+        return text
 
 
 def _interrupt(process: "subprocess.Popen[bytes]") -> int:
@@ -161,39 +185,6 @@ def as_program(blocks: list[Block]) -> str:
 def compare(shown: Block, printed: str, page: Page) -> None:
     if not matches(shown.text, printed):
         raise Difference(f"{page.name}:{shown.line} shows\n{shown.text}\nbut this was printed:\n{printed}")
-
-
-def matches(shown: str, printed: str) -> bool:
-    """Whether they are the same but for ids, times, versions and places; a line of `...` stands for any lines."""
-    pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{re.escape(line)}\n" for line in _plain(shown))
-    return re.fullmatch(pattern, "".join(f"{line}\n" for line in _plain(printed))) is not None
-
-
-_MASKS = (  # the longest first: parts of them look like others
-    (re.compile(r"\bhm_[a-z]+_[0-9a-f]+_[\w-]+\b"), "TOKEN"),
-    (re.compile(r"(?<= )/\S+/admin-token\b"), "FILE"),
-    (re.compile(r"\bgpu-\d+-[0-9a-f-]{36}\b"), "WORKER"),
-    (re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+00:00)?"), "TIME"),
-    (re.compile(r"\b[0-9a-f]{32,64}\b|\b[0-9a-f]{16}\b"), "ID"),
-    (re.compile(r"\b\d{12,}\b"), "NUMBER"),
-    (re.compile(r"\b\d+[smhd]\b"), "AGE"),
-    (re.compile(r"\bSQLite \d+\.\d+(\.\d+)?"), "SQLite VERSION"),
-    (re.compile(r"\bsqlite:///\S+"), "URL"),
-    (re.compile(r"\b127\.0\.0\.1:\d+"), "ADDRESS"),
-    (re.compile(r"\bschema \d{4}\b"), "schema REVISION"),
-)
-
-
-def _plain(text: str) -> list[str]:
-    """Lines with single spaces. Warnings are left out: they are about the machine that runs this."""
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    return [_masked(line) for line in lines if line and not line.startswith("warning ")]
-
-
-def _masked(line: str) -> str:
-    for mask, word in _MASKS:
-        line = mask.sub(word, line)
-    return line
 
 
 def _shown_after(blocks: list[Block], index: int) -> Block | None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.comparing import matches, same_ids
 from tests.docs.pages import ROOT, Page, page, pages
-from tests.docs.running import OUTPUT, RUN, Difference, Reader, matches
+from tests.docs.running import OUTPUT, RUN, Difference, Reader
 
 OTHER = ("text", "toml", "sql", "mermaid")
 """Blocks that nobody types into a shell; tests of their own look at the SQL and the diagrams."""
@@ -13,6 +14,8 @@ OTHER = ("text", "toml", "sql", "mermaid")
 EXAMPLES = [each.name for each in pages() if any(block.language in RUN for block in each.blocks())]
 
 
+# The README lets a worker die, and waits until its job is done all the same.
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_of_a_page_do_what_it_says(name: str, tmp_path: Path) -> None:
     Reader(tmp_path).follow(page(name))
@@ -28,7 +31,8 @@ def test_no_block_is_passed_over_in_silence(each: Page) -> None:
         if block.left_out is not None:
             assert len(block.left_out) > 10, f"{where}: say why the block is not run"
         if block.remark is not None and block.language in RUN:
-            assert block.left_out or block.keeps_running, f"{where}: what does {block.remark!r} mean?"
+            known = block.left_out or block.keeps_running or block.fills_terminal
+            assert known, f"{where}: what does {block.remark!r} mean?"
 
 
 @pytest.mark.parametrize("each", pages(), ids=lambda each: each.name)
@@ -68,6 +72,40 @@ def test_a_block_with_a_reason_is_left_out(tmp_path: Path) -> None:
     follow("<!-- not run: it would fail -->\n```bash\nexit 1\n```\n", tmp_path)
 
 
+IN_A_TERMINAL = "<!-- in a terminal, until `{words}` is shown; `q` leaves it -->\n```bash\n{command}\n```\n"
+
+
+def test_a_command_that_fills_a_terminal_is_left_by_its_key(tmp_path: Path) -> None:
+    left = "bash -c 'stty raw; tput bold; echo all of it; [ $(head -c 1) = q ]'"
+    follow(IN_A_TERMINAL.format(words="all of it", command=left), tmp_path)
+
+
+def test_a_terminal_that_stays_empty_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(Difference, match=r"example.md:3 never showed 'more'"):
+        follow(IN_A_TERMINAL.format(words="more", command="echo less"), tmp_path)
+
+
+def test_a_terminal_that_is_not_left_well_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(Difference, match=r"example.md:3: 'q' left it with 3"):
+        follow(IN_A_TERMINAL.format(words="x", command="bash -c 'echo x; read -n 1; exit 3'"), tmp_path)
+
+
+def test_an_id_on_the_page_stands_for_the_one_that_was_printed(tmp_path: Path) -> None:
+    shown, mine = "0" * 32, "f" * 32
+    page = f"```bash\necho job {mine} > made; cat made\n```\n\n```console\njob {shown}\n```\n\n"
+    follow(f"{page}```bash\ngrep -v {shown} made && exit 1; grep {shown} made\n```\n", tmp_path)
+
+
+def test_ids_are_found_in_their_lines() -> None:
+    worker, other = (
+        "gpu-1-01234567-89ab-cdef-0123-456789abcdef",
+        "gpu-2-76543210-ba98-fedc-3210-fedcba987654",
+    )
+    shown = f"...\nkilled {worker}, held {'1' * 32}\n...\nend"
+    printed = f"job {'3' * 32}\nwarning of a kind\n\nkilled  {other}, held {'2' * 32}\nmore\nend"
+    assert same_ids(shown, printed) == {worker: other, "1" * 32: "2" * 32}
+
+
 @pytest.mark.parametrize(
     ("shown", "printed"),
     [
@@ -75,6 +113,10 @@ def test_a_block_with_a_reason_is_left_out(tmp_path: Path) -> None:
         ("at 2026-01-01 12:00:00", "at 2031-05-06 07:08:09"),
         ("token hm_viewer_0a_b-c_0d", "token hm_viewer_12ef_-Ab_9_77aa"),
         ("on gpu-1-01234567-89ab-cdef-0123-456789abcdef", "on gpu-2-76543210-ba98-fedc-3210-fedcba987654"),
+        ("7 12:00:00 job", "  118  14:58:56  job"),
+        ("next herdsman top", "next      .venv/bin/herdsman top"),
+        ("as process 4711", "as process 9"),
+        ("gpus none found", "gpus      NVIDIA L4 (24 GB)"),
         ("a\n...\nz", "a\nb\nc\nz"),
         ("server   SQLite 3.51.3", "server   SQLite 3.40.1\nwarning  SQLite 3.40.1 is old"),
     ],

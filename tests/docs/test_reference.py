@@ -150,12 +150,16 @@ def test_every_command_of_the_makefile_is_explained() -> None:
     assert {row[0].removeprefix("make ") for row in table(CONTRIBUTING.section("Set up"))} == set(targets)
 
 
+NOT_OURS = {"NO_COLOR"}
+"""Variables that programs of all kinds look at."""
+
+
 def test_settings_are_called_by_names_that_exist() -> None:
     """With a number behind it, in parentheses, the number is the default."""
     written_by_hand = [each for each in pages() if each.path.name != "settings.md"]
     for each in written_by_hand:
         for name, number in re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`(?: \((\d+)[ )])?", each.text):
-            if name in Code.__members__:
+            if name in Code.__members__ or name in NOT_OURS:
                 continue
             known = name if name in CATALOGUE else name.removesuffix("_FILE")
             assert known in CATALOGUE, f"{each.name}: there is no setting {name}"

@@ -28,6 +28,7 @@ COMMANDS = {
     "events": Entry("events:events"),
     "leader": Entry("control:leader"),
     "plan": Entry("plan:plan"),
+    "whatif": Entry("whatif:whatif"),
     "cycle": Entry("control:cycle"),
     "reconcile": Entry("holds:reconcile"),
     "pause": Entry("holds:pause"),

@@ -10,6 +10,7 @@ from itertools import chain
 from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import ClaimKey, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.demand import Demand
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS
 from herdsman.core.states import PoolState, WorkerState
@@ -23,6 +24,8 @@ class HeldJob:
     since: datetime
     """Its last progress, or its start, or its claim: the last sign that it gets on."""
     timeout: timedelta | None = None
+    begun: datetime | None = None
+    """When the worker took it; None where only the last sign of it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,8 @@ class SeenPool:
     """Its workers count against the ceiling that several pools have together."""
     drained: str | None = None
     """Why a person lets all workers go; no spawn until it is resumed."""
+    demand: Demand | None = None
+    """Told only to a policy that asks for it: it costs some counting."""
 
 
 @dataclass(frozen=True, slots=True)

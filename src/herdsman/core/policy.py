@@ -26,6 +26,8 @@ class FleetPolicy:
     idle_workers: int = 0
     """Warm workers that the policy `workload` keeps beyond those at work."""
     min_scaling_interval: timedelta = timedelta(seconds=45)
+    target_wait: timedelta = timedelta(seconds=120)
+    """The longest wait that the policy `adaptive` aims at, for all but a few jobs."""
 
     idle_timeout: timedelta = timedelta(minutes=5)
     overcapacity_idle_timeout: timedelta = timedelta(seconds=30)

@@ -42,6 +42,7 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         promotion=Promotion(health.promotion_policy),
         idle_workers=scaling.machines_to_keep_idle,
         min_scaling_interval=_span(scaling.min_scaling_interval_sec),
+        target_wait=_span(scaling.target_wait_sec),
         idle_timeout=_span(health.gpu_idle_timeout_sec),
         overcapacity_idle_timeout=_span(health.gpu_overcapacity_idle_timeout_sec),
         scale_down_grace=_span(scaling.scale_down_grace_period_sec),

@@ -17,7 +17,14 @@ class ScalingSettings(Group):
     tasks_per_gpu_threshold: Positive = Field(
         default=3, description="More queued jobs per worker than this call for another worker."
     )
-    scaling_policy: Text = Field(default="threshold", description="Name of the policy that sizes the fleet.")
+    scaling_policy: Text = Field(
+        default="threshold",
+        description="Name of the policy that sizes the fleet: threshold, workload, adaptive, or one of a plugin.",
+    )
+    target_wait_sec: Seconds = Field(
+        default=120,
+        description="Seconds that all but a few jobs should wait at most, which the policy adaptive aims at.",
+    )
     machines_to_keep_idle: Count = Field(
         default=0, description="Idle workers kept warm beyond those at work."
     )

@@ -13,7 +13,11 @@ COMFYUI = "comfyui"
 def services_of(settings: Settings) -> dict[str, dict[str, Any]]:
     """By type of jobs: the name of a connector under `connector`, and its options beside it."""
     chosen = settings.connectors
-    found = {} if chosen.worker_connectors_file is None else _read(Path(chosen.worker_connectors_file).expanduser())
+    found = (
+        {}
+        if chosen.worker_connectors_file is None
+        else _read(Path(chosen.worker_connectors_file).expanduser())
+    )
     if chosen.comfyui_url is not None and COMFYUI not in found:
         found[COMFYUI] = {"connector": COMFYUI, "url": chosen.comfyui_url}
     return found

@@ -12,8 +12,10 @@ from herdsman.core.instances import InstanceRef
 from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.retry import FailureClass
+from herdsman.core.scaling.demand import Demand
+from herdsman.core.scaling.registry import FORECASTING
 from herdsman.core.states import HELD, WORKER, JobState, WorkerState
-from herdsman.store import holds
+from herdsman.store import demand, holds
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row, one_of
 from herdsman.store.jobs import seconds
@@ -146,6 +148,7 @@ def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool,
             drained=held.drained,
             failed=failed[policy.failure_window],
             promoted=promoted[policy.failure_window],
+            known=demand.observed(tx, pool) if policy.scaling in FORECASTING else None,
         )
         for pool, policy in policies.items()
     )
@@ -175,6 +178,7 @@ def _to_pool(
     drained: str | None,
     failed: Mapping[str, int],
     promoted: Mapping[str, int],
+    known: Demand | None,
 ) -> SeenPool:
     return SeenPool(
         id=pool,
@@ -186,6 +190,7 @@ def _to_pool(
         wait_until=row.get("wait_until"),
         stopped_by=row.get("stopped_by"),
         drained=drained,
+        demand=known,
     )
 
 
@@ -196,6 +201,7 @@ def _to_held(row: Row) -> HeldJob:
         key=ClaimKey(JobId(job_id), claim_token),
         since=progress_at or started_at or claimed_at,
         timeout=seconds(timeout_s),
+        begun=claimed_at,
     )
 
 

@@ -34,14 +34,15 @@ def end_workers(seen: Snapshot) -> Iterable[Action]:
 def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
     """The longest idle go first. Only workers without a job are taken, and never below what is kept."""
     active = list(seen.of(pool.id, WorkerState.ACTIVE))
-    policy, keep = pool.policy, wanted_workers(pool, seen).keep
+    policy, wanted = pool.policy, wanted_workers(pool, seen)
+    keep, usual = wanted.keep, min(policy.idle_timeout, wanted.idle_limit or policy.idle_timeout)
     surplus = len(active) - max(keep, min(policy.min_workers, policy.max_workers))
     if surplus <= 0:
         return
     idle = sorted((each for each in active if _may_go(each, policy, seen.now)), key=_idle_since)
     for index, worker in enumerate(idle[:surplus]):
         over = index < len(active) - policy.max_workers
-        limit = policy.overcapacity_idle_timeout if over else policy.idle_timeout
+        limit = policy.overcapacity_idle_timeout if over else usual
         idle_for = seen.now - _idle_since(worker)
         if idle_for > limit:
             numbers = {"idle_s": idle_for.total_seconds(), "limit_s": limit.total_seconds()}

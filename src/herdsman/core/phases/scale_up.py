@@ -36,7 +36,8 @@ def _grow(pool: SeenPool, seen: Snapshot, room: int | None) -> Iterator[Action]:
     for added in range(min(missing, free if room is None else min(free, room))):
         below_floor = capacity + added < policy.min_workers
         text = "fewer workers than the floor" if below_floor else "more jobs than the workers can take"
-        yield SpawnWorker(pool.id, Finding(Code.FLOOR if below_floor else Code.DEMAND, text, numbers))
+        said = text if below_floor else wanted.said or text
+        yield SpawnWorker(pool.id, Finding(Code.FLOOR if below_floor else Code.DEMAND, said, numbers))
 
 
 def _at_the_ceiling(pool: SeenPool, seen: Snapshot, missing: int) -> Finding | None:

@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 
 from herdsman.core.errors import InvalidSettings
+from herdsman.core.scaling.adaptive import adaptive
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.threshold import threshold
 from herdsman.core.scaling.workload import workload
 
-OURS: Mapping[str, ScalingPolicy] = {"threshold": threshold, "workload": workload}
+OURS: Mapping[str, ScalingPolicy] = {"threshold": threshold, "workload": workload, "adaptive": adaptive}
+
+FORECASTING = frozenset({"adaptive"})
+"""Those that ask for a pool's demand, and may change their mind though nothing happened."""
 
 
 def chosen(name: str, installed: Mapping[str, ScalingPolicy]) -> ScalingPolicy:

@@ -111,11 +111,13 @@ function colours() {
 function dataOf(plot, palette) {
   return {
     labels: plot.at,
-    datasets: plot.series.slice(0, MOST_LINES).map((each, index) => set(plot, each, palette.lines[index])),
+    datasets: plot.series.slice(0, MOST_LINES).map((each, index) =>
+      set(plot, each, index, palette.lines[index])
+    ),
   };
 }
 
-function set(plot, { name, values, fill: filled, stack }, colour) {
+function set(plot, { name, values, fill: filled, stack }, index, colour) {
   const bars = plot.kind === "bar";
   return {
     label: name,
@@ -129,7 +131,8 @@ function set(plot, { name, values, fill: filled, stack }, colour) {
     pointRadius: 0,
     pointHitRadius: 12,
     stepped: plot.step ?? false,
-    fill: filled ? (stack ? "stack" : "origin") : false,
+    // Down to the line below, which has its steps; what Chart.js calls a stack has slopes instead.
+    fill: filled ? (stack && index > 0 ? "-1" : "origin") : false,
     spanGaps: false,
   };
 }

@@ -95,7 +95,8 @@ function setAll(node, before, now) {
 
 function set(node, name, value, before) {
   if (OURS.has(name)) return;
-  if (name.startsWith("on")) node[name] = value;
+  // What it returns must not count: false would keep a link from leading anywhere.
+  if (name.startsWith("on")) node[name] = value ? (event) => void value(event) : null;
   else if (PROPERTIES.has(name)) setProperty(node, name, value);
   else if (value === null || value === undefined || value === false) node.removeAttribute(name);
   else if (value !== before) node.setAttribute(name, value === true ? "" : String(value));

@@ -21,6 +21,7 @@ export function screen(place, make, onTitle, quiet) {
   function draw() {
     if (state.ended) return;
     if (state.data === undefined) {
+      if (state.problem) onTitle(page.title);
       return patch(place, [heading(page.title), state.problem ? trouble(state.problem, reload) : loading()]);
     }
     const shown = page.view(state.data);

@@ -5,7 +5,20 @@ import * as commands from "../commands.js";
 import { ask, notice } from "../dialog.js";
 import { h } from "../dom.js";
 import * as f from "../format.js";
-import { button, card, cli, empty, heading, idLink, more, pill, progress, table, when } from "../parts.js";
+import {
+  button,
+  card,
+  cli,
+  empty,
+  heading,
+  idLink,
+  more,
+  pill,
+  progress,
+  table,
+  trouble,
+  when,
+} from "../parts.js";
 import { go, link } from "../router.js";
 import { can } from "../session.js";
 import { submitDialog } from "../submit.js";
@@ -22,7 +35,7 @@ export default function jobs({ redraw, reload, query: asked }) {
     title: "Jobs",
     every: can("look") ? 10_000 : 3000,
     wants: (event) => event.kind === "job",
-    load: (signal) => get(query("/jobs", { ...wanted, limit: PAGE }), signal),
+    load: (signal) => load(wanted, signal),
     view,
   };
 
@@ -39,7 +52,7 @@ export default function jobs({ redraw, reload, query: asked }) {
         "List",
         { note: told(found, wanted), test: "jobs-card" },
         chosen.size > 0 && selection(found.jobs),
-        found.jobs.length ? list(found.jobs) : nothing(wanted),
+        found.problem ? trouble(found.problem) : found.jobs.length ? list(found.jobs) : nothing(wanted),
         more(found.next, link("jobs", { ...wanted, after: found.next }), {
           first: wanted.after && link("jobs", { ...wanted, after: null }),
         }),
@@ -114,6 +127,16 @@ export default function jobs({ redraw, reload, query: asked }) {
   }
 
   return page;
+}
+
+// A filter that cannot be is told in the list, so that whoever types it still has it under their hands.
+async function load(wanted, signal) {
+  try {
+    return await get(query("/jobs", { ...wanted, limit: PAGE }), signal);
+  } catch (problem) {
+    if (problem.status !== 422) throw problem;
+    return { jobs: [], next: null, problem };
+  }
 }
 
 function read(asked) {

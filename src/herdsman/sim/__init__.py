@@ -1,0 +1,1 @@
+"""The pretend world: what would have happened."""

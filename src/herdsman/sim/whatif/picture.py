@@ -1,0 +1,112 @@
+"""Cost against wait as a picture: a PNG where matplotlib is installed, and a page that needs nothing else."""
+
+import html
+import math
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from herdsman.core.errors import InvalidRequest
+from herdsman.sim.whatif.outcome import Outcome
+from herdsman.sim.whatif.sweep import worthwhile
+
+WIDTH, HEIGHT, MARGIN = 860, 520, 70
+COLOURS = ("#1f6f8b", "#c8553d", "#588b8b", "#8a5a83", "#b8860b", "#3d5a80", "#6a994e", "#bc4749")
+
+
+def can_draw() -> bool:
+    return find_spec("matplotlib") is not None
+
+
+def write_png(path: Path, found: Sequence[Outcome], title: str) -> None:
+    if not can_draw():
+        raise InvalidRequest(
+            "a PNG needs the package matplotlib: install herdsman[sim], or ask for --html only"
+        )
+    from matplotlib.figure import Figure  # noqa: PLC0415  (an optional package, and slow to load)
+
+    figure: Any = Figure(figsize=(9, 5.5), layout="constrained")
+    axes: Any = figure.add_subplot()
+    front = worthwhile(found)
+    axes.plot(
+        [each.gpu_hours for each in front], [each.wait_p95_s for each in front], color="#999999", zorder=1
+    )
+    for number, each in enumerate(found):
+        axes.scatter(each.gpu_hours, each.wait_p95_s, color=COLOURS[number % len(COLOURS)], zorder=2)
+        axes.annotate(
+            each.name, (each.gpu_hours, each.wait_p95_s), (5, 5), textcoords="offset points", fontsize=8
+        )
+    axes.set_xlabel("GPU-hours")
+    axes.set_ylabel("95 of 100 jobs wait at most, seconds")
+    axes.set_yscale("symlog", linthresh=10)
+    axes.set_ylim(bottom=0)
+    axes.set_title(title)
+    _written(path, lambda: figure.savefig(path, dpi=120))
+
+
+def write_html(path: Path, found: Sequence[Outcome], title: str, said: str) -> None:
+    """One file, nothing loaded from anywhere."""
+    _written(path, lambda: path.write_text(page(found, title, said), encoding="utf-8"))
+
+
+def page(found: Sequence[Outcome], title: str, said: str) -> str:
+    heads = ("", "GPU-hours", "USD", "p50 s", "p95 s", "p99 s", "in use", "spawns", "cap hits")
+    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(each))}</tr>" for each in found)
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+        "<style>body{font:15px system-ui,sans-serif;margin:2rem;max-width:60rem}table{border-collapse:collapse}"
+        "td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd}"
+        "td:first-child{text-align:left}svg text{font-size:12px;fill:#333}</style>"
+        f"<h1>{html.escape(title)}</h1><p>{html.escape(said)}</p>{_svg(found)}"
+        f"<table><tr>{''.join(f'<th>{each}</th>' for each in heads)}</tr>{rows}</table></html>"
+    )
+
+
+def _cells(each: Outcome) -> tuple[str, ...]:
+    return (
+        html.escape(each.name),
+        f"{each.gpu_hours:.1f}",
+        f"{each.cost_usd:.2f}",
+        f"{each.wait_p50_s:.0f}",
+        f"{each.wait_p95_s:.0f}",
+        f"{each.wait_p99_s:.0f}",
+        f"{each.utilisation:.0%}",
+        str(each.spawns),
+        str(each.cap_hits),
+    )
+
+
+def _svg(found: Sequence[Outcome]) -> str:
+    most_hours = max((each.gpu_hours for each in found), default=1.0) or 1.0
+    most_wait = math.log1p(max((each.wait_p95_s for each in found), default=1.0)) or 1.0
+
+    def place(each: Outcome) -> tuple[float, float]:
+        across = MARGIN + (WIDTH - 2 * MARGIN) * each.gpu_hours / most_hours
+        return across, HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * math.log1p(each.wait_p95_s) / most_wait
+
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, worthwhile(found)))
+    bottom, right = HEIGHT - MARGIN, WIDTH - MARGIN
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" aria-label="cost against wait">'
+        f'<path d="M{MARGIN} {MARGIN}V{bottom}H{right}" fill="none" stroke="#333"/>'
+        f'<polyline points="{line}" fill="none" stroke="#999"/>'
+        f"{''.join(_dot(each, *place(each), COLOURS[at % len(COLOURS)]) for at, each in enumerate(found))}"
+        f'<text x="{right}" y="{bottom + 35}" text-anchor="end">GPU-hours, up to {most_hours:.0f}</text>'
+        f'<text x="{MARGIN}" y="{MARGIN - 15}">p95 wait, logarithmic, up to {math.expm1(most_wait):.0f}s</text></svg>'
+    )
+
+
+def _dot(each: Outcome, x: float, y: float, colour: str) -> str:
+    told = f"{each.name}: {each.gpu_hours:.1f} GPU-hours, p95 {each.wait_p95_s:.0f}s"
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{html.escape(told)}</title></circle>'
+        f'<text x="{x + 8:.1f}" y="{y - 6:.1f}">{html.escape(each.name)}</text>'
+    )
+
+
+def _written(path: Path, write: Callable[[], object]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written: {error}") from error

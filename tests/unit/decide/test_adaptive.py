@@ -1,0 +1,173 @@
+"""The policy that aims at a wait, and that nothing it wants breaks what every decision keeps."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from herdsman.core.actions import DrainWorker, Note, SpawnWorker
+from herdsman.core.decide import decide
+from herdsman.core.fleet import Snapshot
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.adaptive import adaptive
+from herdsman.core.scaling.demand import RECENT, Demand
+from herdsman.core.scaling.forecast import coming, crowding, most_coming, rise
+from herdsman.core.scaling.observation import Load
+from herdsman.core.scaling.spans import spans
+from herdsman.core.scaling.threshold import threshold
+from herdsman.core.states import WorkerState
+from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, minutes, seconds, snapshots
+
+NOBODY = (0,) * RECENT
+KNOWN = Demand(arrivals=NOBODY, service_s=(60.0,) * 20, boots_s=(90.0,) * 5)
+RULES = FleetPolicy(min_workers=0, max_workers=50, scaling="adaptive", target_wait=minutes(5))
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> Demand:
+    spans_s = st.lists(st.floats(0, 5000), max_size=10).map(tuple)
+    return Demand(
+        arrivals=tuple(draw(st.lists(st.integers(0, 300), max_size=RECENT))),
+        day_before=draw(st.none() | st.tuples(st.integers(0, 500), st.integers(0, 500))),
+        service_s=draw(spans_s),
+        boots_s=draw(spans_s),
+    )
+
+
+@st.composite
+def adaptive_snapshots(draw: st.DrawFn) -> Snapshot:
+    seen, known = draw(snapshots()), draw(demands())
+    pool = seen.pools[0]
+    target = seconds(draw(st.integers(1, 2000)))
+    rules = replace(pool.policy, scaling="adaptive", target_wait=target)
+    return replace(seen, pools=(replace(pool, policy=rules, demand=known),))
+
+
+@given(adaptive_snapshots())
+def test_a_plan_leaves_nothing_more_to_plan(seen: Snapshot) -> None:
+    again = decide(decide(seen).expected).actions
+    assert [action for action in again if not isinstance(action, Note)] == []
+
+
+@given(adaptive_snapshots())
+def test_neither_the_ceiling_nor_the_floor_is_passed(seen: Snapshot) -> None:
+    plan, rules = decide(seen), seen.pools[0].policy
+    if any(isinstance(action, SpawnWorker) for action in plan.actions):
+        assert plan.expected.alive(POOL) <= rules.max_workers
+    if any(isinstance(each, DrainWorker) and each.why.code == "IDLE" for each in plan.actions):
+        left = sum(1 for _ in plan.expected.of(POOL, WorkerState.ACTIVE))
+        assert left >= min(rules.min_workers, rules.max_workers)
+
+
+@given(adaptive_snapshots())
+def test_no_worker_with_a_job_is_drained_and_the_same_sight_gives_the_same_plan(seen: Snapshot) -> None:
+    plan = decide(seen)
+    busy = {worker.id for worker in seen.workers if worker.job is not None}
+    assert not [each for each in plan.actions if isinstance(each, DrainWorker) and each.worker_id in busy]
+    assert plan == decide(seen)
+
+
+@given(adaptive_snapshots(), st.integers(1, 200))
+def test_a_longer_queue_never_asks_for_fewer(seen: Snapshot, more: int) -> None:
+    longer = replace(seen, pools=(replace(seen.pools[0], queued=seen.pools[0].queued + more),))
+    assert _spawns(longer) >= _spawns(seen)
+
+
+def test_without_any_history_it_does_what_threshold_does() -> None:
+    load = Load(queued=20, active=2, busy=2)
+    found, usual = adaptive(load, RULES), threshold(load, RULES)
+    assert (found.grow_to, found.keep) == (usual.grow_to, usual.keep)
+    assert "none has been done yet" in found.said
+
+
+def test_a_queue_that_is_done_in_time_asks_for_nobody() -> None:
+    """Four free workers begin 4 x (1 + 277/60) jobs within five minutes."""
+    free = Load(queued=20, active=4, demand=KNOWN)
+    assert adaptive(free, RULES).grow_to == 4
+    assert adaptive(replace(free, queued=40), RULES).grow_to > 4
+
+
+def test_a_shorter_target_asks_for_more() -> None:
+    load = Load(queued=60, active=2, busy=2, held_for=(seconds(1), seconds(1)), demand=KNOWN)
+    wanted = [adaptive(load, replace(RULES, target_wait=minutes(each))).grow_to for each in (3, 5, 10, 30)]
+    assert wanted == sorted(wanted, reverse=True)
+    assert wanted[0] > wanted[-1]
+
+
+def test_workers_that_start_are_counted_and_those_that_fail_are_discounted() -> None:
+    waiting = Load(queued=30, demand=KNOWN)
+    alone = adaptive(waiting, RULES).grow_to
+    coming_already = replace(waiting, spawning=alone, starting_for=(seconds(0),) * alone)
+    assert adaptive(coming_already, RULES).grow_to == alone
+    assert adaptive(replace(waiting, failures=3, starts=6), RULES).grow_to > alone
+
+
+def test_the_fleet_keeps_its_size_for_a_while_after_a_change() -> None:
+    load = Load(queued=500, active=5, since_scaled=seconds(10), demand=KNOWN)
+    assert adaptive(load, RULES).grow_to == 0
+    assert adaptive(load, RULES).keep >= 5
+
+
+def test_what_comes_often_is_waited_for_where_a_start_takes_too_long() -> None:
+    """Nobody waits now; but with a target below a start, what comes within it must find somebody."""
+    often = replace(KNOWN, arrivals=(30,) * RECENT)
+    short = replace(RULES, target_wait=seconds(20))
+    assert adaptive(Load(queued=0, demand=often), short).grow_to > 0
+    assert adaptive(Load(queued=0, demand=often), RULES).grow_to == 0
+    assert adaptive(Load(queued=0, demand=KNOWN), short).grow_to == 0
+
+
+def test_it_says_why_in_one_sentence() -> None:
+    seen = a_snapshot(queued=40, policy=RULES, demand=KNOWN)
+    first = next(each for each in decide(seen).actions if isinstance(each, SpawnWorker))
+    assert first.why.text.startswith("40 jobs wait")
+    assert "keep the wait near 300s" in first.why.text
+    assert first.why.numbers["service_s"] == 60
+
+
+def test_an_idle_worker_goes_when_it_has_cost_half_of_a_start() -> None:
+    def drained(idle: float, rules: FleetPolicy) -> bool:
+        worker = a_worker(idle_since=NOW - seconds(idle))
+        seen = a_snapshot(worker, policy=rules, demand=KNOWN)
+        return any(isinstance(each, DrainWorker) for each in decide(seen).actions)
+
+    assert drained(50, RULES)
+    assert not drained(40, RULES)
+    assert not drained(50, replace(RULES, scaling="threshold"))
+    assert drained(35, replace(RULES, idle_timeout=seconds(30))), "the settings may be shorter still"
+
+
+def test_a_job_that_has_lasted_long_is_expected_to_last() -> None:
+    took = spans((10.0, 20.0, 1000.0))
+    assert took.ends_within(0, 30) == (pytest.approx(2 / 3), 15)
+    assert took.ends_within(30, 30) == (0.0, 30)
+    chance, _ = took.ends_within(3000, 30)
+    assert 0 < chance < 0.02
+
+
+def test_yesterday_tells_a_rise_only_where_it_was_no_accident() -> None:
+    today = replace(KNOWN, arrivals=(10,) * RECENT)
+    assert rise(today) == 1
+    assert rise(replace(today, day_before=(30, 33))) == 1
+    assert rise(replace(today, day_before=(30, 75))) == 2.5
+    assert coming(replace(today, day_before=(30, 75))) == pytest.approx(2.5 * coming(today))
+
+
+def test_crowds_are_told_from_jumps_and_not_from_a_slow_rise() -> None:
+    assert crowding(replace(KNOWN, arrivals=tuple(range(10, 22))), 300) == 1
+    assert crowding(replace(KNOWN, arrivals=(0, 40) * 6), 300) > 20
+    assert most_coming(replace(KNOWN, arrivals=(0, 40) * 6), 60) > most_coming(
+        replace(KNOWN, arrivals=(20,) * RECENT), 60
+    )
+
+
+def test_the_time_at_a_job_is_counted_from_its_claim() -> None:
+    job = replace(a_job(age=seconds(5)), begun=NOW - seconds(50))
+    seen = a_snapshot(a_worker(job=job), queued=9, policy=RULES, demand=KNOWN)
+    later = a_snapshot(a_worker(job=replace(job, begun=NOW)), queued=9, policy=RULES, demand=KNOWN)
+    assert _spawns(seen) <= _spawns(later)
+
+
+def _spawns(seen: Snapshot) -> int:
+    return sum(1 for action in decide(seen).actions if isinstance(action, SpawnWorker))
