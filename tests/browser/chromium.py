@@ -56,7 +56,7 @@ def a_visitor(browser: Browser, url: str, theme: Theme = "light") -> Generator["
     visitor = Visitor(context.new_page(), url)
     try:
         yield visitor
-        assert visitor.complaints() == []
+        assert not visitor.complaints(), visitor.complaints()
     finally:
         context.close()
 

@@ -132,6 +132,7 @@ def test_everything_is_paused_and_goes_on(admin: Visitor, site: Site) -> None:
 def test_a_lost_connection_is_told_and_found_again(browser: Browser, site: Site) -> None:
     with a_cable(site.url) as cable, a_visitor(browser, cable.url) as far:
         far.enter(site.token, "/jobs")
+        far.arrived("Jobs")
         expect(far.see("live")).to_have_attribute("data-live", "live")
         far.forgive("net::ERR_")
         cable.pull()
@@ -140,6 +141,18 @@ def test_a_lost_connection_is_told_and_found_again(browser: Browser, site: Site)
         cable.plug()
         expect(far.see("live")).to_have_attribute("data-live", "live")
         expect(far.row(job_id)).to_be_visible()
+
+
+def test_a_page_whose_code_was_cut_off_comes_with_the_connection(browser: Browser, site: Site) -> None:
+    with a_cable(site.url) as cable, a_visitor(browser, cable.url) as far:
+        far.enter(site.token)
+        far.arrived("Overview")
+        far.forgive("net::ERR_")
+        cable.pull()
+        far.see("nav-money").click()
+        expect(far.see("trouble")).to_contain_text("The server does not answer")
+        cable.plug()
+        far.arrived("Money")
 
 
 def submitted(admin: Visitor, payload: str) -> str:

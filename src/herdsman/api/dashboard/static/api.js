@@ -10,7 +10,7 @@ export class Problem extends Error {
   }
 }
 
-const AWAY =
+export const AWAY =
   "The server does not answer. It may have been stopped, or the network is away: herdsman up starts it";
 let refused = () => {};
 

@@ -1,10 +1,10 @@
 // The start: signs in, shows the page of the address, and keeps it up to date.
 
-import { onRefused } from "./api.js";
+import { AWAY, onRefused, Problem } from "./api.js";
 import { closeDialogs } from "./dialog.js";
 import { patch } from "./dom.js";
 import { follow } from "./live.js";
-import { say, tick } from "./parts.js";
+import { say, tick, trouble } from "./parts.js";
 import { here } from "./router.js";
 import { screen } from "./screen.js";
 import { can, forget, restore, secret } from "./session.js";
@@ -13,7 +13,15 @@ import { enter, refusal, signin } from "./signin.js";
 import { changeTheme } from "./theming.js";
 
 const app = document.getElementById("app");
-const state = { live: "paused", menu: false, current: null, stream: null, form: null, shown: null };
+const state = {
+  live: "paused",
+  menu: false,
+  current: null,
+  stream: null,
+  form: null,
+  shown: null,
+  stranded: false,
+};
 
 async function start() {
   onRefused((problem) => leave(refusal(problem)));
@@ -83,6 +91,7 @@ function listen() {
 
 function setLive(live) {
   if (state.live === live || state.form !== null) return;
+  if (live === "live" && state.stranded) return location.reload();
   if (live === "live" && state.live === "away") void state.current?.start();
   state.live = live;
   frame();
@@ -98,7 +107,9 @@ async function show() {
   state.menu = false;
   frame();
   const closed = route.verb !== undefined && !can(route.verb);
-  const module = await import(closed ? "./pages/missing.js" : `./pages/${route.name}.js`);
+  const module = await fetched(closed ? "missing" : route.name);
+  if (module === null) return stranded();
+  state.stranded = false;
   if (state.form !== null || here().name !== route.name) return;
   state.current?.stop();
   const main = document.getElementById("main");
@@ -108,6 +119,16 @@ async function show() {
   state.current = screen(main, make, setTitle, !moved);
   await state.current.start();
   if (moved) arrive();
+}
+
+const fetched = (name) => import(`./pages/${name}.js`).catch(() => null);
+
+// The server went away before the code of this page had come. A browser may not ask for it twice, so all begins anew.
+function stranded() {
+  if (state.form !== null) return;
+  state.current?.stop();
+  state.stranded = true;
+  patch(document.getElementById("main"), trouble(new Problem(0, AWAY), () => location.reload()));
 }
 
 function setTitle(title) {

@@ -53,7 +53,7 @@ function begin(box, plot, words) {
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", words);
   box.append(canvas);
-  const mine = { canvas, plot, chart: null, off: onTheme(() => paint(mine)) };
+  const mine = { canvas, plot, chart: null, off: onTheme(() => mine.chart && paint(mine)) };
   drawn.set(box, mine);
   library().then(
     () => box.isConnected && paint(mine),
