@@ -71,7 +71,9 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
         environment = unwritten(environment)
 
     def launch(load: Load) -> HandlerChild:
-        return HandlerChild(sources, environment | to_variables(load), say=typer.echo, sole=True)
+        # While handlers are written there is a second child: the one that tries what was saved.
+        alone = not choices.dev
+        return HandlerChild(sources, environment | to_variables(load), say=typer.echo, sole=alone)
 
     make = partial(_reloading, choices, sources, environment) if choices.dev else Warm
     warm = make(

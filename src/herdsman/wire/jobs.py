@@ -149,7 +149,7 @@ class JobDetail(JobOut):
     payload: Any
     idempotency_key: str | None
     service_job_id: str | None = Field(
-        default=None, description="Where it is on an external service, until it is done."
+        default=None, description="Where it is, or was made, on an external service."
     )
     service_status: str | None = None
     saved_gpu_seconds: float | None = Field(default=None, description=_SAVED)
