@@ -18,10 +18,10 @@ import os, time
 from herdsman.worker.child import HandlerChild
 from tests.integration.worker.yard import HANDLERS
 child = HandlerChild(HANDLERS, dict(os.environ))
-job = {"job_id": "j", "payload": None, "attempt": 1, "seconds": None, "workspace": "nowhere"}
+job = {"job_id": "j", "payload": None, "attempt": 1, "token": 1, "service_job_id": None, "seconds": None, "workspace": "w"}
 child.send({"run": 1, "type": "ignores_cancel", "jobs": [job]})
 while not any("progress" in answer for answer in child.listen(0.1)):
-    pass
+    assert not child.ended(), "the handler's process ended"
 print(child.pid, flush=True)
 time.sleep(60)
 """

@@ -57,7 +57,9 @@ def test_a_long_line_is_not_broken_where_no_screen_limits_it(capsys: pytest.Capt
 
 
 PROGRAM = """
+import signal
 from tests.unit.test_cli_listing import a_listing
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 from herdsman.cli.listing import show
 from herdsman.cli.shown import Layout
 show(lambda: a_listing(), Layout.TABLE, watch={watch})
@@ -79,7 +81,10 @@ def on_a_terminal(program: str, enough: int | None = None, **environment: str) -
                 break
         if enough is not None:
             process.send_signal(signal.SIGINT)
-        status = process.wait(30)
+        try:
+            status = process.wait(30)
+        finally:
+            process.kill()
     os.close(master)
     assert status == 0, seen
     return seen
