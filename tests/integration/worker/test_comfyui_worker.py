@@ -71,9 +71,10 @@ def test_s3_01_a_picture_comes_home(worker: RealWorker, fake: FakeComfyUI) -> No
 
 
 def test_s3_05_progress_is_told_node_by_node(worker: RealWorker) -> None:
-    job_id = worker.submit("comfyui", {"workflow": workflow(12, steps=20, seconds=1)})
-    eventually(lambda: "KSampler" in (worker.job(job_id).progress_note or ""))
-    assert 0 < (worker.job(job_id).progress or 0) < 1
+    job_id = worker.submit("comfyui", {"workflow": workflow(12, steps=40, seconds=2)})
+    seen: list[Job] = []
+    eventually(lambda: seen.append(worker.job(job_id)) or "KSampler" in (seen[-1].progress_note or ""))
+    assert 0 < (seen[-1].progress or 0) < 1
     assert worker.ended(job_id).state is JobState.DONE
 
 
