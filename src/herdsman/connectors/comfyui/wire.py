@@ -21,20 +21,13 @@ from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_object, one_line
 from herdsman.core.errors import ServiceUnavailable
 from herdsman.ports import Clock
+from herdsman.web import NEVER_SENT, sent, whole
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 CHUNK = 1024 * 1024
 Unclear = type[ServiceUnavailable]
 
 _TITLE = re.compile(r"<title[^>]*>([^<]{1,200})", re.IGNORECASE)
-# What fails before a byte of the request has left us.
-_NEVER_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.UnsupportedProtocol,
-)
 
 
 class NotAllowed(ServiceUnavailable):
@@ -114,42 +107,28 @@ class Wire:
         """An answer whose body is still to come; it may take its time, but not fall silent."""
         headers = {"Accept-Encoding": "identity"}
         request = self._client.build_request("GET", self._url + path, params=params, headers=headers)
-        with self._translated(_asked(request), ServiceUnavailable), self._sent(request) as response:
+        with self._translated(_asked(request), ServiceUnavailable), sent(self._client, request) as response:
             if not _is_its_own(response) and response.status_code not in also:
                 raise self._refusal(self._read(_asked(request), response), ServiceUnavailable)
             yield response
 
     def _answer(self, request: httpx.Request, also: Collection[int], unclear: Unclear) -> Answer:
         asked = _asked(request)
-        with self._translated(asked, unclear), self._sent(request) as response:
+        with self._translated(asked, unclear), sent(self._client, request) as response:
             answer = self._read(asked, response)
         if _is_its_own(response) or answer.status in also:
             return answer
         raise self._refusal(answer, unclear)
 
-    @contextmanager
-    def _sent(self, request: httpx.Request) -> Generator[httpx.Response]:
-        response = self._client.send(request, stream=True)
-        try:
-            yield response
-        finally:
-            response.close()
-
     def _read(self, asked: str, response: httpx.Response) -> Answer:
-        """To its end, but neither for ever nor without measure: httpx limits only the silence in between."""
-        deadline = self._clock.monotonic() + self._timeout
-        body = bytearray()
-        for chunk in response.iter_bytes():
-            body += chunk
-            if len(body) > LARGEST_ANSWER or self._clock.monotonic() > deadline:
-                raise httpx.ReadError(f"the answer goes on after {len(body)} bytes")
-        return Answer(asked, response.status_code, response.headers, bytes(body))
+        body = whole(response, self._clock, seconds=self._timeout, largest=LARGEST_ANSWER)
+        return Answer(asked, response.status_code, response.headers, body)
 
     @contextmanager
     def _translated(self, asked: str, unclear: Unclear) -> Generator[None]:
         try:
             yield
-        except _NEVER_SENT as error:
+        except NEVER_SENT as error:
             raise ServiceUnavailable(
                 f"ComfyUI could not be reached at {self._url}: {error}; is it running there?"
             ) from error

@@ -1,7 +1,6 @@
 """Asks the service, within limits of time and size; what went wrong on the way is told by one of our errors."""
 
 import json
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +11,10 @@ import httpx
 from herdsman.connectors.http.options import HttpOptions
 from herdsman.core.errors import Forbidden, ServiceRejected, ServiceUnavailable, TooLarge
 from herdsman.ports import Clock
-from herdsman.web import Gate, guarded_client
+from herdsman.web import NEVER_SENT, Endless, Gate, Oversized, guarded_client, sent, whole
 
 MOST_RETRY_AFTER_S = 60.0
 _MEGABYTE = 1024 * 1024
-_NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _WRONG_ADDRESS = (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError)
 
 
@@ -88,7 +86,7 @@ class Wire:
         if (wait := self.waits_s()) > 0:
             raise ServiceUnavailable(f"the service asked to be left alone for {wait:.0f} more seconds")
         with self._sent(question) as response:
-            body = b"".join(self._limited(response, question))
+            body = self._whole(response, question)
             answer = Answer(
                 asked=_asked(question), status=response.status_code, headers=dict(response.headers), body=body
             )
@@ -115,16 +113,13 @@ class Wire:
         try:
             client = self._opened()
             request = self._request(client, question)
-            response = client.send(request, stream=True, follow_redirects=question.follow)
-            try:
+            with sent(client, request, follow_redirects=question.follow) as response:
                 yield response
-            finally:
-                response.close()
         except Forbidden as error:
             raise ServiceRejected(str(error)) from error
         except _WRONG_ADDRESS as error:
             raise ServiceRejected(f"{_asked(question)} cannot be sent: {error}") from error
-        except _NOTHING_SENT as error:
+        except NEVER_SENT as error:
             raise ServiceUnavailable(f"{_asked(question)} found nobody: {_why(error)}") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise question.unclear(f"{_asked(question)} was not answered: {_why(error)}") from error
@@ -154,20 +149,19 @@ class Wire:
             return {}
         return {key: value.get_secret_value() for key, value in self._options.headers.items()}
 
-    def _limited(self, response: httpx.Response, question: Question) -> Iterator[bytes]:
-        """A drop now and then is no answer: the whole of it has a time."""
-        limit = self._options.max_answer_mb * _MEGABYTE
-        until = time.monotonic() + (question.timeout_s or self._options.timeout_s)
-        size = 0
-        for part in response.iter_bytes():
-            size += len(part)
-            if size > limit:
-                raise TooLarge(
-                    f"{_asked(question)} answered with more than {limit} bytes; see option max_answer_mb"
-                )
-            if time.monotonic() > until:
-                raise question.unclear(f"{_asked(question)} answered too slowly")
-            yield part
+    def _whole(self, response: httpx.Response, question: Question) -> bytes:
+        limit, seconds = (
+            self._options.max_answer_mb * _MEGABYTE,
+            question.timeout_s or self._options.timeout_s,
+        )
+        try:
+            return whole(response, self._clock, seconds=seconds, largest=limit)
+        except Oversized as error:
+            raise TooLarge(
+                f"{_asked(question)} answered with more than {limit} bytes; see option max_answer_mb"
+            ) from error
+        except Endless as error:
+            raise question.unclear(f"{_asked(question)} answered too slowly") from error
 
     def _heed(self, answer: Answer) -> None:
         said = answer.headers.get("retry-after", "")

@@ -12,18 +12,10 @@ from herdsman.core.errors import ProviderUnavailable
 from herdsman.ports import Clock
 from herdsman.providers.runpod.answers import Answer
 from herdsman.providers.runpod.errors import refusal
+from herdsman.web import NEVER_SENT, sent, whole
 
 LARGEST_ANSWER = 32 * 1024 * 1024
 LARGEST_STREAM = 4 * 1024 * 1024
-
-# What fails before a byte of the request has left us.
-_NEVER_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.UnsupportedProtocol,
-)
 
 
 class Wire:
@@ -69,7 +61,7 @@ class Wire:
         """The answer to a call that succeeded. `secrets` are values in the body that no error may repeat."""
         request = self._client.build_request(method, path, json=body, params=params)
         asked = f"{method} {path}"
-        with _translated(asked, unclear), self._sent(request) as response:
+        with _translated(asked, unclear), sent(self._client, request) as response:
             answer = self._read(asked, response)
         if not response.is_success:
             raise refusal(answer, unclear=unclear, secrets=(*secrets, self._key.get_secret_value()))
@@ -81,29 +73,15 @@ class Wire:
         timeout = httpx.Timeout(self._timeout, read=silence.total_seconds())
         request = self._client.build_request("GET", path, params=params, timeout=timeout)
         asked = f"GET {path}"
-        with _translated(asked, ProviderUnavailable), self._sent(request) as response:
+        with _translated(asked, ProviderUnavailable), sent(self._client, request) as response:
             if not response.is_success:
                 answer = self._read(asked, response)
                 raise refusal(answer, unclear=ProviderUnavailable, secrets=(self._key.get_secret_value(),))
             yield self._until_silent(response, 3 * silence)
 
-    @contextmanager
-    def _sent(self, request: httpx.Request) -> Generator[httpx.Response]:
-        response = self._client.send(request, stream=True)
-        try:
-            yield response
-        finally:
-            response.close()
-
     def _read(self, asked: str, response: httpx.Response) -> Answer:
-        """To its end, but neither for ever nor without measure: httpx limits only the silence in between."""
-        deadline = self._clock.monotonic() + self._timeout
-        body = bytearray()
-        for chunk in response.iter_bytes():
-            body += chunk
-            if len(body) > LARGEST_ANSWER or self._clock.monotonic() > deadline:
-                raise httpx.ReadError(f"the answer goes on after {len(body)} bytes")
-        return Answer(asked, response.status_code, response.headers, bytes(body))
+        body = whole(response, self._clock, seconds=self._timeout, largest=LARGEST_ANSWER)
+        return Answer(asked, response.status_code, response.headers, body)
 
     def _until_silent(self, response: httpx.Response, at_most: timedelta) -> Iterator[str]:
         """One that is never silent is left all the same."""
@@ -123,7 +101,7 @@ class Wire:
 def _translated(asked: str, unclear: type[ProviderUnavailable]) -> Generator[None]:
     try:
         yield
-    except _NEVER_SENT as error:
+    except NEVER_SENT as error:
         raise ProviderUnavailable(f"runpod could not be reached for {asked}: {error}") from error
     except httpx.HTTPError as error:
         # Only its kind, and not as the cause: the text of a protocol error repeats what was sent or received.
