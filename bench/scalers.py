@@ -4,13 +4,14 @@ All have one job at a time per worker, the same starts, and the same limits. Who
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
 from herdsman.sim.whatif.world import NO_JOB, World
 
 
-class Sized:
+class Sized(ABC):
     """Has a number of workers in mind at each look, and asks for the difference."""
 
     cap_hits = 0
@@ -32,8 +33,8 @@ class Sized:
         for machine in have[: max(0, surplus)]:
             self.world.leave(machine)
 
-    def wanted(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def wanted(self) -> int: ...
 
     @property
     def size(self) -> int:
@@ -107,8 +108,8 @@ class Delayed(Sized):
         self._since = (0, self.world.now)
         return need
 
-    def needed(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def needed(self) -> int: ...
 
 
 class RayServe(Delayed):

@@ -1,5 +1,6 @@
 """Workers and what happens, straight from the database."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,11 +17,11 @@ LOOK = timedelta(milliseconds=500)
 
 
 @dataclass(frozen=True)
-class DirectHerd:
+class DirectHerd(ABC):
     services: Services
 
-    def pause(self, duration: timedelta) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def pause(self, duration: timedelta) -> None: ...
 
     def workers(self, after: str | None, limit: int) -> WorkersOut:
         page = self.services.database.read(lambda tx: workers.page(tx, after=after, limit=limit))

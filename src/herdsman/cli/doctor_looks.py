@@ -133,8 +133,11 @@ def see_gpus(settings: Settings) -> Iterator[Finding]:
 def _driver() -> str | None:
     try:
         nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
         nvml.nvmlInit()
-    except Exception:  # noqa: BLE001  (no library, or no driver: both mean that there is none)
+    except nvml.NVMLError:
         return None
     try:
         said = nvml.nvmlSystemGetDriverVersion()

@@ -1,17 +1,16 @@
 """Workers and what happens, over HTTP or straight from the database (`direct_herd`)."""
 
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from herdsman.cli.asking import Asking
 from herdsman.client.answers import body_of
-from herdsman.client.call import Call, get, named
+from herdsman.client.call import get, named
 from herdsman.client.driving import iterate
 from herdsman.client.listing import Listing
 from herdsman.client.transport import Transport
 from herdsman.wire.jobs import EventOut
 from herdsman.wire.workers import WorkerOut, WorkersOut
-
-T = TypeVar("T")
 
 
 class HerdDoor(Protocol):
@@ -26,11 +25,8 @@ class HerdDoor(Protocol):
         ...
 
 
-class ApiHerd:
+class ApiHerd(Asking):
     _transport: Transport
-
-    def _ask(self, call: Call[T]) -> T:
-        raise NotImplementedError
 
     def workers(self, after: str | None, limit: int) -> WorkersOut:
         return self._ask(get("/workers", body_of(WorkersOut), {"after": after, "limit": limit}))

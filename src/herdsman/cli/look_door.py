@@ -1,10 +1,10 @@
 """What is only looked at, and many jobs at once: over HTTP, or straight from the database (`direct_looks`)."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
+from herdsman.cli.asking import Asking
 from herdsman.client import dashboard_calls
-from herdsman.client.call import Call
 from herdsman.wire.dashboard import (
     BulkOut,
     CostOut,
@@ -20,8 +20,6 @@ from herdsman.wire.dashboard import (
     TimelineOut,
     WhyOut,
 )
-
-T = TypeVar("T")
 
 Kind = Literal["job", "worker", "pool"]
 
@@ -62,11 +60,8 @@ class LookDoor(Protocol):
     def me(self) -> MeOut: ...
 
 
-class ApiLooks:
+class ApiLooks(Asking):
     """The part of a door to a server that looks."""
-
-    def _ask(self, call: Call[T]) -> T:
-        raise NotImplementedError
 
     def overview(self) -> OverviewOut:
         return self._ask(dashboard_calls.overview())

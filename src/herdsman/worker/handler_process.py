@@ -25,7 +25,7 @@ from herdsman.worker import failures
 from herdsman.worker.channel import Channel
 from herdsman.worker.context import JobContext, Recovered, Setup
 from herdsman.worker.memory import limited_to
-from herdsman.worker.registry import SERVICES, Handler, Sources, load, prepare
+from herdsman.worker.registry import SERVICES, Handler, load, prepare, read_sources
 
 _PR_SET_PDEATHSIG = 1
 
@@ -64,10 +64,7 @@ def _connection(number: int) -> socket.socket:
 
 
 def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> dict[str, Handler]:
-    lists: dict[str, Any] = {
-        name: tuple(cast("list[str]", value)) for name, value in given.items() if name != "installed"
-    }
-    sources = Sources(**lists, installed=given["installed"])
+    sources = read_sources(given)
     sys.path[:0] = sources.paths
     try:
         handlers = load(sources, () if services is None else _of_services(services))

@@ -7,7 +7,7 @@ A package names its handlers in its own metadata, as a function or as a module o
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
@@ -68,6 +68,12 @@ class Sources:
     """Directories in which Python looks for modules first."""
     installed: bool = field(default=True)
     """Whether the handlers of installed packages, and the demo, count."""
+
+
+def read_sources(given: Mapping[str, Any]) -> Sources:
+    """As a supervisor has sent them to another process, in JSON."""
+    lists: dict[str, Any] = {name: tuple(value) for name, value in given.items() if name != "installed"}
+    return Sources(**lists, installed=given["installed"])
 
 
 def handler(

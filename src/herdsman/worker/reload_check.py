@@ -7,10 +7,9 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
 
 from herdsman.worker.handler_process import die_with
-from herdsman.worker.registry import Sources, load
+from herdsman.worker.registry import Sources, load, read_sources
 
 MOST_FILES = 2_000
 LONGEST_ERROR = 8_000
@@ -20,18 +19,11 @@ def main() -> None:
     parent, sources, said, seconds = sys.argv[1:]
     die_with(int(parent))
     signal.alarm(int(float(seconds)))
-    error = _trouble(_sources(json.loads(sources)))
+    error = _trouble(read_sources(json.loads(sources)))
     Path(said).write_text(
         json.dumps({"files": sorted(_files())[:MOST_FILES], "error": error}), encoding="utf-8"
     )
     os._exit(0)  # threads that a module has started need not end first
-
-
-def _sources(given: dict[str, Any]) -> Sources:
-    lists: dict[str, Any] = {
-        name: tuple(cast("list[str]", value)) for name, value in given.items() if name != "installed"
-    }
-    return Sources(**lists, installed=given["installed"])
 
 
 def _trouble(sources: Sources) -> str | None:
