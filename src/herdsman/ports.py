@@ -1,9 +1,12 @@
 """What the programs ask of the outside, where there is more than one answer."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Protocol
+from threading import Event, Lock, Thread
+from typing import Any, Protocol
 
 from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
 from herdsman.core.model import Claim, ClaimKey
@@ -36,6 +39,46 @@ class SystemClock:
 
     def sleep(self, duration: timedelta) -> None:
         time.sleep(duration.total_seconds())
+
+
+class Strand(Protocol):
+    """Something that goes on beside whoever started it."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+class Threads(Protocol):
+    """How one process does several things side by side, and how these wait for each other."""
+
+    def start(self, work: Callable[[], None], name: str) -> Strand:
+        """Ends with the process at the latest."""
+        ...
+
+    def event(self) -> Event: ...
+
+    def lock(self) -> AbstractContextManager[Any]: ...
+
+    def line(self, name: str) -> Executor:
+        """Does what is handed in, one after the other."""
+        ...
+
+
+class SystemThreads:
+    """The threads of this machine."""
+
+    def start(self, work: Callable[[], None], name: str) -> Strand:
+        thread = Thread(target=work, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def event(self) -> Event:
+        return Event()
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return Lock()
+
+    def line(self, name: str) -> Executor:
+        return ThreadPoolExecutor(1, thread_name_prefix=name)
 
 
 class Provider(Protocol):

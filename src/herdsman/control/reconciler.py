@@ -1,8 +1,11 @@
 """The control loop: observe, decide, act, record."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from threading import Lock
+from typing import Any
 
 import structlog
 
@@ -11,8 +14,9 @@ from herdsman.control.cycle import Cycle, Outcome
 from herdsman.control.inputs import counts, inputs
 from herdsman.control.leadership import Leadership
 from herdsman.control.observe import Observer
+from herdsman.control.shadows import outcome
 from herdsman.core.actions import Note
-from herdsman.core.decide import Planned, decide
+from herdsman.core.decide import Plan, Planned, decide
 from herdsman.core.errors import (
     HerdsmanError,
     ProviderRejected,
@@ -21,8 +25,11 @@ from herdsman.core.errors import (
     StoreUnavailable,
 )
 from herdsman.core.fleet import Snapshot
+from herdsman.core.recording import Recording
+from herdsman.core.recording import write as write_recording
+from herdsman.core.shadow import Compared, compare
 from herdsman.ports import Clock
-from herdsman.store import fleet, queues
+from herdsman.store import fleet, queues, sights
 from herdsman.store.database import Database, Tx
 
 log = structlog.get_logger()
@@ -46,14 +53,18 @@ class Reconciler:
     only_plans: bool = False
     """Safe mode: a cycle says what it would do, and nothing is done."""
 
-    _turn: Lock = field(default_factory=Lock)
+    replayable_for: timedelta | None = timedelta(days=7)
+    """How long it is kept what a cycle saw, so that it can be asked again; None writes none of it down."""
+    shadows: dict[str, int] = field(default_factory=dict[str, int])
+    """Cycles since the start in which a shadow agreed, differed or failed."""
+    one_at_a_time: AbstractContextManager[Any] = field(default_factory=Lock)
 
     def tick(self, wanted: Wanted = everything) -> Cycle:
         """One cycle, or the wanted part of it. Who does not lead, or cannot see, does nothing and says why.
 
         One at a time: two plans from the same look would both act on it.
         """
-        with self._turn:
+        with self.one_at_a_time:
             return self._tick(wanted)
 
     def _tick(self, wanted: Wanted) -> Cycle:
@@ -66,17 +77,35 @@ class Reconciler:
             seen = self.observer.look(term.epoch)
         except (StoreUnavailable, StaleWrite) as error:
             return self._blind(term.epoch, error)
-        steps = [step for step in decide(seen).steps if wanted(step)]
-        outcomes = self._carry_out(steps, seen, term.epoch)
-        cycle = Cycle(started_at=seen.now, epoch=term.epoch, seen=seen, outcomes=outcomes)
-        self._record(cycle)
+        plan = decide(seen)
+        taken = [at for at, step in enumerate(plan.steps) if wanted(step)]
+        outcomes = self._carry_out([plan.steps[at] for at in taken], seen, term.epoch)
+        cycle = Cycle(
+            started_at=seen.now,
+            epoch=term.epoch,
+            seen=seen,
+            outcomes=outcomes,
+            shadow=self._beside(seen, plan),
+        )
+        self._record(cycle, recording(seen, plan, taken))
         return cycle
 
     def plan(self) -> Cycle:
         """What a cycle would do now; nothing is written and nobody is asked to do anything."""
         seen = self.observer.glance()
-        steps = tuple(Outcome(step, done=False, said="only planned") for step in decide(seen).steps)
-        return Cycle(started_at=seen.now, epoch=None, seen=seen, outcomes=steps)
+        plan = decide(seen)
+        steps = tuple(Outcome(step, done=False, said="only planned") for step in plan.steps)
+        return Cycle(
+            started_at=seen.now, epoch=None, seen=seen, outcomes=steps, shadow=self._beside(seen, plan)
+        )
+
+    def _beside(self, seen: Snapshot, plan: Plan) -> tuple[Compared, ...]:
+        """After everything was done: who waits for a worker does not wait for this."""
+        found = compare(seen, plan)
+        told = outcome(found)
+        if told is not None:
+            self.shadows[told] = self.shadows.get(told, 0) + 1
+        return found
 
     def _carry_out(self, steps: Sequence[Planned], seen: Snapshot, epoch: int) -> tuple[Outcome, ...]:
         deadline = self.clock.monotonic() + self.budget_s
@@ -104,16 +133,25 @@ class Reconciler:
         log.warning("cycle.skipped", reason=str(error))
         return Cycle(started_at=None, epoch=epoch, seen=None, skipped=str(error))
 
-    def _record(self, cycle: Cycle) -> None:
+    def _record(self, cycle: Cycle, whole: Recording) -> None:
         assert cycle.epoch is not None and cycle.seen is not None
         epoch, seen, saw = cycle.epoch, cycle.seen, inputs(cycle.seen)
 
         def write(tx: Tx) -> None:
             self.leadership.fence(tx, epoch)
             told = {**cycle.summary(), **counts(seen), "types": queues.by_type(tx)}
-            fleet.record_cycle(tx, epoch, cycle.started_at, told, [*cycle.steps()], saw)
+            number = fleet.record_cycle(tx, epoch, cycle.started_at, told, [*cycle.steps()], saw)
+            if self.replayable_for is not None:
+                sights.note(tx, number, write_recording(whole))
+                sights.prune(tx, tx.now() - self.replayable_for)
 
         try:
             self.database.transact(write)
         except (StoreUnavailable, StaleWrite) as error:
             log.warning("cycle.not_recorded", reason=str(error))
+
+
+def recording(seen: Snapshot, plan: Plan, taken: Sequence[int]) -> Recording:
+    """What was seen, and which of the planned steps were wanted."""
+    planned = len(plan.steps)
+    return Recording(seen=seen, planned=planned, taken=None if len(taken) == planned else tuple(taken))

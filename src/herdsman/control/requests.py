@@ -35,6 +35,7 @@ class Ear:
     services: Services
     reconciler: Reconciler
     clock: Clock
+    every: timedelta = LISTEN
     _tidied: float = field(default=float("-inf"))
 
     def run(self, stopping: Event) -> None:
@@ -43,7 +44,7 @@ class Ear:
                 self.listen()
             except (StoreUnavailable, StaleWrite) as error:
                 log.warning("requests.postponed", reason=str(error))
-            stopping.wait(LISTEN.total_seconds())
+            stopping.wait(self.every.total_seconds())
 
     def listen(self) -> int:
         """How many were answered."""

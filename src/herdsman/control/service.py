@@ -1,9 +1,10 @@
 """Everything that a replica does by itself, until it is told to stop."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Event, Thread
+from functools import partial
+from threading import Event
 
 import structlog
 
@@ -13,6 +14,7 @@ from herdsman.control.reconciler import Reconciler
 from herdsman.control.requests import Ear
 from herdsman.control.sweeper import Sweeper
 from herdsman.core.actions import Note
+from herdsman.ports import SystemThreads, Threads
 
 log = structlog.get_logger()
 
@@ -28,6 +30,7 @@ class Service:
     reconciler: Reconciler
     ear: Ear
     poll: timedelta
+    threads: Threads = field(default_factory=SystemThreads)
 
     def run(self, stopping: Event) -> None:
         """A loop that dies takes the others with it: half a control plane looks healthy and is not."""
@@ -38,13 +41,11 @@ class Service:
             "ear": self.ear.run,
         }
         failed: list[BaseException] = []
-        threads = [
-            Thread(target=_guarded, args=(loop, stopping, failed), name=name) for name, loop in loops.items()
+        started = [
+            self.threads.start(partial(_guarded, loop, stopping, failed), name) for name, loop in loops.items()
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for each in started:
+            each.join()
         if failed:
             raise failed[0]
 

@@ -43,6 +43,8 @@ class Sweeper:
     sweep_interval: timedelta
     on_queued: Callable[[], None] = lambda: None
     """Told when jobs were queued: somebody may be waiting for them."""
+    staging: timedelta = STAGING
+    """How often jobs are looked for whose time has come."""
     _last: dict[str, float] = field(default_factory=dict[str, float])
 
     def run(self, stopping: Event) -> None:
@@ -63,7 +65,7 @@ class Sweeper:
                         removed=swept.removed,
                         leases_ended=swept.leases_ended,
                     )
-            stopping.wait(STAGING.total_seconds())
+            stopping.wait(self.staging.total_seconds())
 
     def pass_once(self) -> Swept:
         if self._due("usage", COUNTING):
@@ -72,10 +74,10 @@ class Sweeper:
             # A count that takes long is made less often.
             self._last["usage"] += SHARE * (self.clock.monotonic() - began)
         return Swept(
-            queued=stage_due_jobs(self.services) if self._due("stage", STAGING) else 0,
+            queued=stage_due_jobs(self.services) if self._due("stage", self.staging) else 0,
             taken_back=expire_claims(self.services) if self._due("expire", self.sweep_interval) else 0,
             removed=prune(self.services) if self._due("prune", PRUNING) else 0,
-            leases_ended=end_overdue_leases(self.services) if self._due("leases", STAGING) else 0,
+            leases_ended=end_overdue_leases(self.services) if self._due("leases", self.staging) else 0,
         )
 
     def _due(self, what: str, interval: timedelta) -> bool:

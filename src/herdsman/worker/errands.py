@@ -1,7 +1,6 @@
 """What a handler asks of the queue is done by a thread of its own, so that a slow queue never delays a stop."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import BoundedSemaphore, Event
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import ClaimKey
 from herdsman.core.service import MarkStatus, ServiceMark
-from herdsman.ports import Clock, WorkQueue
+from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 
 MOST_AT_ONCE = 16
 _PAUSE = timedelta(seconds=1)
@@ -18,13 +17,15 @@ Reply = Callable[[Mapping[str, object]], None]
 
 
 class Errands:
-    def __init__(self, queue: WorkQueue, clock: Clock, *, patience: timedelta) -> None:
+    def __init__(
+        self, queue: WorkQueue, clock: Clock, *, patience: timedelta, threads: Threads | None = None
+    ) -> None:
         """An outage shorter than `patience` is none to the handler: it only waits longer."""
         self._queue = queue
         self._clock = clock
         self._patience = patience
         self._closed = Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="errands")
+        self._thread = (threads or SystemThreads()).line("errands")
         self._room = BoundedSemaphore(MOST_AT_ONCE)
 
     def run(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from threading import Event, Lock, Thread
+from threading import Lock
 
 from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey
 from herdsman.core.work import LogLines, Orders, Progress, Pulse
-from herdsman.ports import Clock, WorkQueue
+from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
 from herdsman.worker.models import Standing
 from herdsman.worker.watch import Heard
@@ -27,7 +27,9 @@ class Keeper:
         report: Callable[[], GpuReport | None],
         say: Callable[[str], None],
         standing: Callable[[], Standing] = Standing,
+        threads: Threads | None = None,
     ) -> None:
+        self._threads = threads or SystemThreads()
         self._queue = queue
         self._clock = clock
         self._interval = interval
@@ -38,9 +40,9 @@ class Keeper:
         self._told: Standing | None = None
         """The last one that arrived."""
         self._lock = Lock()
-        self._one_at_a_time = Lock()
-        self._stopping = Event()
-        self._news = Event()
+        self._one_at_a_time = self._threads.lock()
+        self._stopping = self._threads.event()
+        self._news = self._threads.event()
         self._books: dict[ClaimKey, LogBook] = {}
         self._progress: dict[ClaimKey, Progress] = {}
         self._heard = Heard(accepted_at=clock.monotonic())
@@ -86,8 +88,7 @@ class Keeper:
 
     @contextmanager
     def beating(self) -> Generator[None]:
-        thread = Thread(target=self._run, name="keeper", daemon=True)
-        thread.start()
+        thread = self._threads.start(self._run, "keeper")
         try:
             yield
         finally:

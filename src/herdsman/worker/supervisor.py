@@ -11,7 +11,7 @@ from enum import Enum
 from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.core.model import Claim
 from herdsman.core.work import Ask, Ending, GivenBack
-from herdsman.ports import Clock, WorkQueue
+from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.attend import TICK, Abandoned, Attendant
 from herdsman.worker.errands import Errands
 from herdsman.worker.keeper import Keeper
@@ -60,6 +60,7 @@ class Supervisor:
     """Types of jobs that cannot run at the moment, and why: their service is away."""
     alive: Callable[[], None] = lambda: None
     """Called again and again while this loop turns."""
+    threads: Threads = field(default_factory=SystemThreads)
     _asked: int = 0
     _leaving_since: float | None = None
     _unsure: bool = False
@@ -69,7 +70,9 @@ class Supervisor:
         self._began = self.clock.monotonic()
         # A claim counts from when it was asked for, since nobody knows when it was made: a long wait would use it up.
         self._wait = min(self.wait, self.limits.self_fence / 4)
-        self._errands = Errands(self.queue, self.clock, patience=self.limits.self_fence)
+        self._errands = Errands(
+            self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads
+        )
         self._attendant = Attendant(
             keeper=self.keeper,
             clock=self.clock,

@@ -1,0 +1,207 @@
+"""What happened, as plain values: what the database wrote down, and what was really done outside of it.
+
+Times are seconds on one clock for the whole history. A part that nobody recorded stays empty, and no check
+finds anything in it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One row of the audit; the audit lists them in the order in which they were committed."""
+
+    kind: str
+    """`job`, `worker`, `pool` or `lease`."""
+    id: str
+    seq: int
+    old: str | None
+    new: str
+    reason: str = ""
+    actor: str = ""
+    at: float = 0.0
+    token: int | None = None
+    """Of a job: its claim token after this move, where that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """An object as its table shows it in the end."""
+
+    kind: str
+    id: str
+    status: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow(Row):
+    kind: str = "job"
+    claim_token: int = 0
+    attempts: int = 0
+    max_attempts: int | None = None
+    """Its own limit; None for that of `Limits`."""
+    interruptions: int = 0
+    worker_losses: int = 0
+    pool: str = ""
+    priority: int = 0
+    result: object = None
+    created_at: float = 0.0
+    run_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow(Row):
+    kind: str = "worker"
+    instance: str | None = None
+    """The name of its pod, as it was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRow(Row):
+    kind: str = "lease"
+    gpu: str | None = None
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """What the database says of one claim."""
+
+    job_id: str
+    token: int
+    worker: str
+    claimed_at: float
+    ended_at: float | None = None
+    outcome: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """Somebody was told that the job was accepted."""
+
+    job_id: str
+    at: float
+    priority: int = 0
+    expected: object = None
+    """The result that it must have, where it ends well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Somebody was told that the job is cancelled, or will be."""
+
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """A worker was told that its ending was accepted; `state` is what the job became."""
+
+    job_id: str
+    token: int
+    worker: str
+    state: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A handler really worked on a job, from when to when; None while it still does."""
+
+    job_id: str
+    token: int
+    worker: str
+    began: float
+    ended: float | None = None
+    stopped_by: str = ""
+    """`` for one that ended by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """What the provider really ran, and billed, by its own ledger."""
+
+    name: str
+    born: float
+    died: float | None = None
+    ours: bool = True
+    """False for one of somebody else's."""
+    ended_by_us: bool = False
+    stray: bool = False
+    """It carries our name, and nobody of ours asked for it: it must be found, but no limit could prevent it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One holder used a GPU from when it heard of its lease to when it last knew that it had it."""
+
+    token: str
+    gpu: str
+    seq: int
+    memory_mb: int
+    exclusive: bool
+    began: float
+    ended: float
+    until: float = inf
+    """The last moment that it may have gone on: its end less the margin."""
+    late: str = ""
+    """What a heartbeat after that was answered with, where one was sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderWrite:
+    """A fenced transaction of somebody who leads; listed in the order of the commits."""
+
+    holder: str
+    epoch: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    most_pods: int | None = None
+    most_attempts: int = 3
+    most_worker_losses: int = 2
+    most_interruptions: int = 20
+    rescue_s: float | None = None
+    """Within so many seconds after its worker's last sign a job is taken back (J4)."""
+    known_s: float | None = None
+    """Within so many seconds a pod of ours that no row knows is ended (P3)."""
+    settled_s: float | None = None
+    """Within so many seconds after the last fault every job has its end (J1)."""
+    most_overtakes: int | None = None
+    """So many jobs that were queued later, and are not more urgent, may be claimed before one that waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    moves: tuple[Move, ...] = ()
+    rows: tuple[Row, ...] = ()
+    """The final ones of all kinds; jobs as `JobRow`."""
+    attempts: tuple[AttemptRow, ...] = ()
+    submissions: tuple[Submission, ...] = ()
+    asked: frozenset[str] = frozenset()
+    """Jobs whose submission was never answered: each may be there or not."""
+    cancels: tuple[Cancel, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+    runs: tuple[Run, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    uses: tuple[Use, ...] = ()
+    gpu_mb: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The memory of each GPU that somebody used."""
+    writes: tuple[LeaderWrite, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    last_fault_at: float = 0.0
+    ended_at: float = 0.0
+    """When the look at it was taken."""
+    quiet: bool = True
+    """Whether it was left alone long enough after the last fault that everything should have come to its end."""
+    overlaps_allowed: bool = False
+    """Machines were stopped with their handlers, so that an old run may have gone on beside the next one."""
+    notes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How often each rare situation occurred."""

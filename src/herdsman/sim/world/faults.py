@@ -1,0 +1,143 @@
+"""What can go wrong, how often, and what of it goes wrong under one seed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from herdsman.core.errors import InvalidRequest
+
+
+class Fault(StrEnum):
+    CRASH = "crash"
+    """A process is killed at any point where it speaks to others."""
+    STOP = "stop"
+    """A process stands still for a while, and wakes where it was."""
+    TWIN = "twin"
+    """It stands still, its successor is started meanwhile, and then it wakes."""
+    PARTITION = "partition"
+    """Nothing that a process asks of others gets through for a while."""
+    CUT_BEFORE = "cut_before"
+    """The connection breaks before the commit."""
+    CUT_AFTER = "cut_after"
+    """The connection breaks after the commit: its outcome is unknown."""
+    ROLLED_BACK = "rolled_back"
+    """All statements have run, and then the transaction is undone."""
+    CONTENDED = "contended"
+    """Another transaction was in the way: all of it is done again."""
+    DATABASE_AWAY = "database_away"
+    CLOCK_JUMP = "clock_jump"
+    """The clock of the database is set, forwards or backwards."""
+    LOST_REQUEST = "lost_request"
+    """What a worker says never arrives."""
+    LOST_REPLY = "lost_reply"
+    """What a worker says is done, and the answer is lost."""
+    DOUBLED_REQUEST = "doubled_request"
+    """What a worker says arrives twice."""
+    NO_CAPACITY = "no_capacity"
+    PROVIDER_AWAY = "provider_away"
+    REJECTED = "rejected"
+    """The provider refuses the key until a person has mended it."""
+    SPAWN_UNANSWERED = "spawn_unanswered"
+    """The machine is started, and the answer is lost."""
+    SPAWN_VANISHED = "spawn_vanished"
+    """The machine is not started, and nobody says so."""
+    SPAWN_LATE = "spawn_late"
+    """The answer is lost, and the machine appears long after it."""
+    LISTING_LAG = "listing_lag"
+    """A new machine is missing from listings for a while, and one that has ended is still in them."""
+    LISTING_EMPTY = "listing_empty"
+    FIND_LIES = "find_lies"
+    """The provider does not know a machine that lives."""
+    END_IGNORED = "end_ignored"
+    """The provider accepts the end of a machine, and does nothing."""
+    END_UNANSWERED = "end_unanswered"
+    PREEMPTED = "preempted"
+    """A machine is taken away without a word."""
+    NEVER_BOOTS = "never_boots"
+    """A machine runs, and nobody reports for duty from it."""
+    POISON = "poison"
+    """A job that kills whoever runs it."""
+    CRASHING_HANDLER = "crashing_handler"
+    FAILING_HANDLER = "failing_handler"
+    HANGING_HANDLER = "hanging_handler"
+    """A job that runs far past its time."""
+    DEAF_HANDLER = "deaf_handler"
+    """A job that hears no cancel."""
+    BUS_AWAY = "bus_away"
+    BUS_FLUSHED = "bus_flushed"
+    """Redis forgets everything."""
+    ENTRY_LOST = "entry_lost"
+    ENTRY_DOUBLED = "entry_doubled"
+
+
+RATES = {
+    Fault.CRASH: 0.002,
+    Fault.STOP: 0.0015,
+    Fault.TWIN: 0.0008,
+    Fault.PARTITION: 0.001,
+    Fault.CUT_BEFORE: 0.02,
+    Fault.CUT_AFTER: 0.03,
+    Fault.ROLLED_BACK: 0.02,
+    Fault.CONTENDED: 0.03,
+    Fault.DATABASE_AWAY: 0.0004,
+    Fault.CLOCK_JUMP: 0.0004,
+    Fault.LOST_REQUEST: 0.03,
+    Fault.LOST_REPLY: 0.06,
+    Fault.DOUBLED_REQUEST: 0.05,
+    Fault.NO_CAPACITY: 0.15,
+    Fault.PROVIDER_AWAY: 0.15,
+    Fault.REJECTED: 0.05,
+    Fault.SPAWN_UNANSWERED: 0.3,
+    Fault.SPAWN_VANISHED: 0.15,
+    Fault.SPAWN_LATE: 0.2,
+    Fault.LISTING_LAG: 0.5,
+    Fault.LISTING_EMPTY: 0.08,
+    Fault.FIND_LIES: 0.2,
+    Fault.END_IGNORED: 0.3,
+    Fault.END_UNANSWERED: 0.3,
+    Fault.PREEMPTED: 0.15,
+    Fault.NEVER_BOOTS: 0.15,
+    Fault.POISON: 0.12,
+    Fault.CRASHING_HANDLER: 0.12,
+    Fault.FAILING_HANDLER: 0.2,
+    Fault.HANGING_HANDLER: 0.12,
+    Fault.DEAF_HANDLER: 0.12,
+    Fault.BUS_AWAY: 0.01,
+    Fault.BUS_FLUSHED: 0.01,
+    Fault.ENTRY_LOST: 0.1,
+    Fault.ENTRY_DOUBLED: 0.1,
+}
+"""The chance of each at every point where it may strike."""
+
+HALF, TWICE = 0.5, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """The faults of one seed. A few at once find more than all at once, so each seed has a choice of its own."""
+
+    rates: dict[Fault, float]
+
+    def rate(self, fault: Fault) -> float:
+        return self.rates.get(fault, 0.0)
+
+
+def drawn(allowed: Iterable[Fault], random: Random) -> Hazards:
+    chosen = {
+        fault: RATES[fault] * random.uniform(HALF, TWICE) for fault in allowed if random.random() < HALF
+    }
+    return Hazards(chosen)
+
+
+def parse_faults(text: str) -> frozenset[Fault]:
+    """`all`, `none`, or names with commas between them; `-name` takes one out of all."""
+    words = [word.strip() for word in text.lower().split(",") if word.strip()]
+    unknown = [word for word in words if word.removeprefix("-") not in {*Fault, "all", "none"}]
+    if unknown or not words:
+        known = ", ".join(sorted(Fault))
+        raise InvalidRequest(f"--faults is {text!r}: write all, none, or some of {known}")
+    without = {Fault(word[1:]) for word in words if word.startswith("-")}
+    named = {Fault(word) for word in words if word in set(Fault)}
+    everything = frozenset(Fault) if "all" in words or (without and not named) else frozenset[Fault]()
+    return (everything | named) - without

@@ -1,0 +1,74 @@
+"""A replica of the control plane: the real loops, wired to the world."""
+
+from collections.abc import Callable
+
+from herdsman.control.act import Hands
+from herdsman.control.leadership import Leadership
+from herdsman.control.observe import Observer
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.requests import Ear
+from herdsman.control.service import Service
+from herdsman.control.services import Services
+from herdsman.control.spawn import Spawner
+from herdsman.control.sweeper import Sweeper
+from herdsman.control.worker_access import by_name_only
+from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.core.scaling.registry import OURS
+from herdsman.sim.checks.history import LeaderWrite
+from herdsman.sim.world.cloud import WorldProvider
+from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.threads import WorldThreads
+from herdsman.sim.world.timing import Timing
+from herdsman.sim.world.world import World
+from herdsman.store.database import Tx
+
+
+class WatchedLeadership(Leadership):
+    """The real one; whose fence lets somebody write is noted."""
+
+    world: World
+
+    def fence(self, tx: Tx, epoch: int) -> None:
+        super().fence(tx, epoch)
+        self.world.books.writes.append(LeaderWrite(holder=self.holder, epoch=epoch, at=self.world.now))
+
+
+def a_service(
+    world: World,
+    services: Services,
+    process: Process,
+    provider: WorldProvider,
+    timing: Timing,
+    new_worker_id: Callable[[], WorkerId],
+) -> Service:
+    threads, database = WorldThreads(world.scheduler, process), services.database
+    leadership = WatchedLeadership(database, world.clock, process.name, timing.leader)
+    leadership.world = world
+    pools = {DEFAULT_POOL: timing.fleet}
+    observer = Observer(
+        database=database, provider=provider, leadership=leadership, pools=pools, scaling=OURS
+    )
+    spawner = Spawner(
+        database=database,
+        provider=provider,
+        leadership=leadership,
+        new_worker_id=new_worker_id,
+        name_of=lambda worker_id: f"herd-{worker_id}",
+        environment_of=by_name_only,
+    )
+    reconciler = Reconciler(
+        database=database,
+        leadership=leadership,
+        observer=observer,
+        hands=Hands(services=services, provider=provider, leadership=leadership, spawner=spawner),
+        clock=world.clock,
+        one_at_a_time=threads.lock(),
+    )
+    return Service(
+        sweeper=Sweeper(services, world.clock, timing.sweep, staging=timing.staging),
+        leadership=leadership,
+        reconciler=reconciler,
+        ear=Ear(services, reconciler, world.clock, every=timing.listen),
+        poll=timing.reconcile,
+        threads=threads,
+    )

@@ -1,0 +1,154 @@
+"""Those who use the herd: they submit, repeat what was not answered, cancel, drain, and mend what only they can."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from herdsman.control.commands import cancel_job, requeue_job, submit_job
+from herdsman.control.commands.holds import resume
+from herdsman.control.commands.workers import drain_worker
+from herdsman.control.services import Services
+from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StaleWrite, StoreUnavailable
+from herdsman.core.model import JobId, NewJob, WorkerId
+from herdsman.core.states import JobState
+from herdsman.sim.checks.history import Cancel, Submission
+from herdsman.sim.world.child import BATCH, SINGLE, result_of
+from herdsman.sim.world.faults import Fault
+from herdsman.sim.world.world import World
+
+T = TypeVar("T")
+REFUSED = (Conflict, InvalidRequest, NotFound, StaleWrite)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a seed wants of its people."""
+
+    jobs: int
+    cancels: int = 0
+    drains: int = 0
+    requeues: int = 0
+
+
+class People:
+    def __init__(self, world: World, services: Services, demand: Demand) -> None:
+        self._world = world
+        self._services = services
+        self._demand = demand
+        self._ids: list[JobId] = []
+
+    @property
+    def content(self) -> bool:
+        """All have been told that their jobs are accepted."""
+        return len(self._world.books.submissions) == self._demand.jobs
+
+    def start(self) -> None:
+        world, chance = self._world, self._world.random
+        until = world.faults_until
+        for number in range(self._demand.jobs):
+            at = chance.uniform(0, until * 0.8)
+            self._at(at, "submitter", lambda number=number: self._submit(number))
+        for work, times in (
+            (self._cancel, self._demand.cancels),
+            (self._drain, self._demand.drains),
+            (self._requeue, self._demand.requeues),
+        ):
+            for _ in range(times):
+                self._at(chance.uniform(5, until), work.__name__.strip("_"), work)
+
+    def mend(self) -> None:
+        """What only a person can: the provider's key is a good one again."""
+        self._at(
+            self._world.now, "mender", lambda: self._until_answered(lambda: resume(self._services, "all"))
+        )
+
+    def _at(self, at: float, name: str, work: Callable[[], object]) -> None:
+        world = self._world
+        person = world.process(name)
+
+        def act() -> None:
+            world.scheduler.sleep(at - world.now)
+            work()
+
+        # Whoever is killed before the answer comes has no promise from anybody, so people are not.
+        world.start(person, name, act)
+
+    def _submit(self, number: int) -> None:
+        world = self._world
+        job_id = JobId(f"job-{number}")
+        new = NewJob(job_id=job_id, **self._wishes(number))
+        self._ids.append(job_id)
+        self._until_answered(lambda: submit_job(self._services, new))
+        payload: Any = new.payload
+        world.books.submissions[job_id] = Submission(
+            job_id=job_id, at=world.now, priority=new.priority, expected=result_of(job_id, payload)
+        )
+
+    def _wishes(self, number: int) -> dict[str, Any]:
+        chance = self._world.random
+        payload: dict[str, Any] = {"number": number, "seconds": round(chance.choice((0.5, 2, 5, 12, 25)), 1)}
+        wishes: dict[str, Any] = {
+            "type": chance.choice((SINGLE, SINGLE, BATCH)),
+            "payload": payload,
+            "priority": chance.choice((0, 0, 0, 5, -5)),
+            "timeout": timedelta(seconds=60),
+        }
+        if chance.random() < 0.15:
+            wishes["delay"] = timedelta(seconds=chance.uniform(1, 20))
+        if chance.random() < 0.2:
+            wishes["concurrency_key"] = "alone"
+        if chance.random() < 0.3:
+            wishes["gpu_memory_mb"] = 12_000
+        return wishes | self._bad_luck(payload)
+
+    def _bad_luck(self, payload: dict[str, Any]) -> dict[str, Any]:
+        world = self._world
+        payload["bad_attempts"] = world.random.choice((1, 2, 9))
+        if world.strikes(Fault.POISON):
+            payload["poison"] = True
+        elif world.strikes(Fault.CRASHING_HANDLER):
+            payload["crashes"] = True
+        elif world.strikes(Fault.FAILING_HANDLER):
+            payload["fails"] = world.random.choice(
+                ("job_error", "infrastructure", "out_of_memory", "user_error")
+            )
+        elif world.strikes(Fault.HANGING_HANDLER):
+            payload["hangs"] = world.random.choice((1, 9))
+            return {"timeout": timedelta(seconds=12)}
+        if world.strikes(Fault.DEAF_HANDLER):
+            payload["deaf"] = True
+        return {}
+
+    def _cancel(self) -> None:
+        job_id = self._some_job()
+        if job_id is None:
+            return
+        state = self._until_answered(lambda: cancel_job(self._services, job_id))
+        if state is not None and state in (JobState.CANCELLED, JobState.CLAIMED, JobState.RUNNING):
+            self._world.note(f"cancelled:{state}")
+            self._world.books.cancels.append(Cancel(job_id=job_id, at=self._world.now))
+
+    def _requeue(self) -> None:
+        job_id = self._some_job()
+        if job_id is not None:
+            self._until_answered(lambda: requeue_job(self._services, job_id))
+
+    def _drain(self) -> None:
+        worker = WorkerId(f"w{self._world.random.randint(1, 4)}")
+        self._until_answered(lambda: drain_worker(self._services, worker))
+
+    def _some_job(self) -> JobId | None:
+        return self._world.random.choice(self._ids) if self._ids else None
+
+    def _until_answered(self, word: Callable[[], T]) -> T | None:
+        """None for what is refused."""
+        world = self._world
+        while True:
+            try:
+                return word()
+            except REFUSED:
+                return None
+            except StoreUnavailable:
+                world.note("repeated_by_a_person")
+                world.scheduler.sleep(world.random.uniform(0.5, 3))

@@ -1,0 +1,110 @@
+"""One seed: a world is made, troubled, left alone, and looked at."""
+
+import traceback
+from dataclasses import dataclass
+from random import Random
+
+from herdsman.core.states import JOB
+from herdsman.sim.checks import violations
+from herdsman.sim.world.database import WorldDatabase
+from herdsman.sim.world.faults import Fault, drawn
+from herdsman.sim.world.people import Demand
+from herdsman.sim.world.scheduler import Scheduler
+from herdsman.sim.world.site import Setting, Site
+from herdsman.sim.world.telling import history_of
+from herdsman.sim.world.world import World
+
+TROUBLE_S = (40.0, 90.0)
+PATIENCE_S = 700.0
+"""So long after the last fault everything has come to its end, whatever happened."""
+LOOK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    seed: int
+    hash: str
+    violations: tuple[str, ...]
+    notes: dict[str, int]
+    story: tuple[str, ...]
+    """The last steps; only where something was wrong."""
+    jobs: int
+    turns: int
+    lasted_s: float
+
+
+def run_seed(seed: int, allowed: frozenset[Fault], database: WorldDatabase, tail: int = 60) -> Ran:
+    site = _site(seed, allowed, database)
+    world = site.world
+    database.enter(world)
+    site.start()
+    world.scheduler.run(world.faults_until)
+    site.mend()
+    quiet = _settle(site)
+    wrong = _wrong(site, quiet=quiet)
+    world.scheduler.close()
+    return Ran(
+        seed=seed,
+        hash=world.story.hash(),
+        violations=tuple(wrong),
+        notes=dict(world.story.notes),
+        story=tuple(world.story.last(tail)) if wrong else (),
+        jobs=len(world.books.submissions),
+        turns=world.scheduler.turns,
+        lasted_s=world.now,
+    )
+
+
+def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase) -> Site:
+    chance = Random(seed)
+    hazards = drawn(sorted(allowed), chance)
+    world = World(seed, hazards, chance.uniform(*TROUBLE_S))
+    demand = Demand(
+        jobs=chance.randint(3, 10),
+        cancels=chance.randint(0, 2),
+        drains=chance.choice((0, 0, 1)),
+        requeues=chance.choice((0, 0, 1)),
+    )
+    setting = Setting(
+        orchestrators=chance.choice((1, 1, 2, 3)),
+        demand=demand,
+        most_workers=chance.randint(1, 3),
+        min_workers=chance.choice((0, 0, 1)),
+    )
+    return Site(world, database, setting)
+
+
+def _settle(site: Site) -> bool:
+    """Whether everything came to its end."""
+    scheduler: Scheduler = site.world.scheduler
+    until = scheduler.now + PATIENCE_S
+    while scheduler.now < until and not scheduler.broken:
+        scheduler.run(scheduler.now + LOOK_S)
+        if site.people.content and _is_quiet(site):
+            return True
+    return False
+
+
+def _is_quiet(site: Site) -> bool:
+    ended = ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
+    with site.database.aside() as database:
+        unended, unsettled, active = database.read(
+            lambda tx: (
+                tx.scalar(f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended})"),  # noqa: S608
+                tx.scalar("SELECT count(*) FROM workers WHERE status NOT IN ('active', 'terminated')"),
+                tx.scalar("SELECT count(*) FROM workers WHERE status = 'active'"),
+            )
+        )
+    settled = active == len(site.cloud.living()) and active <= site.setting.min_workers
+    return unended == 0 and unsettled == 0 and settled
+
+
+def _wrong(site: Site, *, quiet: bool) -> list[str]:
+    world = site.world
+    broken = [
+        f"broken: {strand.process.name}/{strand.name} ended with {''.join(traceback.format_exception(error))}"
+        for strand, error in world.scheduler.broken
+    ]
+    if broken:
+        return broken
+    return violations(history_of(site, quiet=quiet))

@@ -1,0 +1,104 @@
+"""Everything of one seed, built and started."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+
+from herdsman.control.services import Services
+from herdsman.core.model import JobId, WorkerId
+from herdsman.sim.world.cloud import Cloud, Machine, WorldProvider
+from herdsman.sim.world.database import WorldDatabase
+from herdsman.sim.world.orchestrator import a_service
+from herdsman.sim.world.people import Demand, People
+from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.threads import WorldEvent
+from herdsman.sim.world.timing import MOST_WORKERS, Timing
+from herdsman.sim.world.worker import run_worker
+from herdsman.sim.world.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a seed begins with."""
+
+    orchestrators: int
+    demand: Demand
+    most_workers: int = MOST_WORKERS
+    min_workers: int = 0
+
+
+class Site:
+    def __init__(self, world: World, database: WorldDatabase, setting: Setting) -> None:
+        self.world = world
+        self.database = database
+        self.setting = setting
+        timing = Timing()
+        fleet = replace(timing.fleet, max_workers=setting.most_workers, min_workers=setting.min_workers)
+        self.timing = replace(timing, fleet=fleet)
+        self.cloud = Cloud(world, self._boot)
+        self.provider = WorldProvider(self.cloud)
+        self.people = People(world, self._services(), setting.demand)
+        self._replicas = count(1)
+        self._workers = count(1)
+        self._born: dict[Process, Machine | None] = {}
+        world.replace = self._replace
+
+    def start(self) -> None:
+        for _ in range(self.setting.orchestrators):
+            self._open_replica()
+        self.people.start()
+
+    def mend(self) -> None:
+        """The faults are over: what they took away for good is put back, by a person or by the machine's own guard."""
+        self.provider.refuses = False
+        self.people.mend()
+
+    def _services(self) -> Services:
+        return Services(self.database, self.timing.jobs, lambda: JobId(f"made-{next(self.world.numbers)}"))
+
+    def _open_replica(self) -> None:
+        world = self.world
+        process = world.process(f"replica-{next(self._replicas)}")
+        self._born[process] = None
+        service = a_service(
+            world,
+            self._services(),
+            process,
+            self.provider,
+            self.timing,
+            lambda: WorkerId(f"w{next(self._workers)}"),
+        )
+        process.on_death = partial(self._reopen, process)
+        world.start(process, "main", lambda: service.run(WorldEvent(world.scheduler)))
+
+    def _reopen(self, process: Process) -> None:
+        """By whatever keeps services running there."""
+        world = self.world
+        world.tell(process.name, "died")
+
+        def wait_and_open() -> None:
+            world.scheduler.sleep(world.random.uniform(0.5, 15))
+            self._open_replica()
+
+        world.start(self.cloud.keeper, "guard", wait_and_open)
+
+    def _boot(self, machine: Machine) -> None:
+        world = self.world
+        process = world.process(f"{machine.request.worker_id}@{machine.ref}")
+        self._born[process] = machine
+        machine.process = process
+        world.start(process, "main", partial(self._work, machine, process))
+
+    def _work(self, machine: Machine, process: Process) -> None:
+        end = partial(self.cloud.destroy, machine, by_us=True)
+        run_worker(self.world, self._services(), process, machine.request.worker_id, self.timing, end)
+
+    def _replace(self, process: Process) -> None:
+        """Its successor is started, though it will wake again."""
+        if process not in self._born:
+            return
+        machine = self._born[process]
+        if machine is None:
+            self._open_replica()
+        elif machine.died is None:
+            self._boot(machine)

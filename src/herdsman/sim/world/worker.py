@@ -1,0 +1,125 @@
+"""A worker of the world: the real supervisor, with a handler's process that pretends."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from herdsman.control.direct_queue import DirectQueue
+from herdsman.control.services import Services
+from herdsman.core.errors import Unreachable
+from herdsman.core.gpu import GpuDevice, GpuReport
+from herdsman.core.model import Claim, ClaimKey, WorkerId
+from herdsman.core.work import Ask, Ending, Exchange, Load, Orders, Pulse
+from herdsman.sim.checks.history import Receipt
+from herdsman.sim.world.child import WorldChild
+from herdsman.sim.world.faults import Fault
+from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.threads import WorldThreads
+from herdsman.sim.world.timing import Timing
+from herdsman.sim.world.world import World
+from herdsman.worker.keeper import Keeper
+from herdsman.worker.supervisor import Supervisor
+from herdsman.worker.warm import Warm
+from herdsman.worker.watch import DeadMan, Limits
+
+T = TypeVar("T")
+GPU_MB = 24_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireQueue(DirectQueue):
+    """The way to the control plane: words get lost on it, and are heard twice."""
+
+    world: World
+
+    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+        return self._said(lambda: DirectQueue.claim(self, ask, wait))
+
+    def beat(self, pulse: Pulse) -> Orders:
+        return self._said(lambda: DirectQueue.beat(self, pulse))
+
+    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+        return self._said(lambda: self._receipted(endings, then))
+
+    def _receipted(self, endings: Sequence[Ending], then: Ask | None) -> Exchange:
+        exchange = DirectQueue.finish(self, endings, then)
+        world = self.world
+        for told in exchange.told:
+            if told.state is None:
+                world.note("stale_end_refused" if told.stale else "end_refused")
+                continue
+            key: ClaimKey = told.key
+            world.books.receipts.append(
+                Receipt(
+                    job_id=key.job_id,
+                    token=key.token,
+                    worker=self.worker_id,
+                    state=told.state.value,
+                    at=world.now,
+                )
+            )
+        return exchange
+
+    def _said(self, word: Callable[[], T]) -> T:
+        world = self.world
+        world.travel()
+        if world.strikes(Fault.LOST_REQUEST):
+            raise Unreachable("the request was lost")
+        answer = word()
+        if world.strikes(Fault.DOUBLED_REQUEST):
+            answer = word()
+        if world.strikes(Fault.LOST_REPLY):
+            raise Unreachable("the answer was lost")
+        return answer
+
+
+def run_worker(
+    world: World,
+    services: Services,
+    process: Process,
+    worker_id: WorkerId,
+    timing: Timing,
+    end: Callable[[], None],
+) -> None:
+    """The whole life of one; to be called in its process."""
+    threads, children = WorldThreads(world.scheduler, process), list[WorldChild]()
+
+    def launch(load: Load) -> WorldChild:
+        child = WorldChild(world, process, worker_id, load, world.now + world.random.uniform(0.1, 3))
+        children.append(child)
+        return child
+
+    process.on_death = lambda: [child.die() for child in children] and None
+    say = _quiet
+    warm = Warm(launch=launch, clock=world.clock, say=say, start_limit=timedelta(seconds=30))
+    queue = WireQueue(
+        services=services, worker_id=worker_id, clock=world.clock, poll=timing.poll, world=world
+    )
+
+    def report() -> GpuReport:
+        device = GpuDevice(
+            index=0, uuid=f"GPU-{worker_id}", name="world", total_mb=GPU_MB, used_mb=0, own_mb=0
+        )
+        return GpuReport(ready=warm.ready, seen=True, devices=(device,), node=f"node-{worker_id}")
+
+    supervisor = Supervisor(
+        queue=queue,
+        keeper=Keeper(queue, world.clock, timing.heartbeat, report, say, warm.standing, threads),
+        clock=world.clock,
+        limits=Limits(
+            self_fence=timing.self_fence, drain_grace=timing.drain_grace, stop_grace=timing.stop_grace
+        ),
+        warm=warm,
+        say=say,
+        deadman=DeadMan(unowned_after=timing.unowned),
+        end_instance=end,
+        threads=threads,
+    )
+    parted = supervisor.run()
+    world.tell(process.name, f"left: {parted.how.name.lower()}")
+    world.note(f"parted:{parted.how.name.lower()}")
+
+
+def _quiet(_: str) -> None:
+    """The story has the steps."""

@@ -1,0 +1,118 @@
+"""A world: its time, its chance, who lives in it, and what has happened so far."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from random import Random
+
+from herdsman.core.errors import StoreUnavailable
+from herdsman.sim.checks.history import Cancel, LeaderWrite, Receipt, Run, Submission
+from herdsman.sim.world.faults import Fault, Hazards
+from herdsman.sim.world.scheduler import Process, Scheduler, Strand
+from herdsman.sim.world.story import Story
+from herdsman.sim.world.threads import WorldClock
+
+ZERO = datetime(2026, 3, 1, tzinfo=UTC)
+LONGEST_SKEW_S = 300.0
+NEAR_S, FAR_S, FAR_SHARE = 0.004, 0.4, 0.02
+
+
+@dataclass
+class Books:
+    """What those outside of the database know to have happened."""
+
+    submissions: dict[str, Submission] = field(default_factory=dict[str, Submission])
+    cancels: list[Cancel] = field(default_factory=list[Cancel])
+    receipts: list[Receipt] = field(default_factory=list[Receipt])
+    runs: list[Run] = field(default_factory=list[Run])
+    writes: list[LeaderWrite] = field(default_factory=list[LeaderWrite])
+
+
+class World:
+    def __init__(self, seed: int, hazards: Hazards, faults_until: float) -> None:
+        self.random = Random(seed)
+        self.scheduler = Scheduler(self.random)
+        self.clock = WorldClock(self.scheduler)
+        self.story = Story()
+        self.books = Books()
+        self.hazards = hazards
+        self.faults_until = faults_until
+        self.last_fault_at = 0.0
+        self.database_ahead = 0.0
+        self.database_away_until = 0.0
+        self.numbers: Iterator[int] = count(1)
+        self.replace: Callable[[Process], None] = lambda _: None
+        """Starts the successor of one that only stands still."""
+
+    @property
+    def now(self) -> float:
+        return self.scheduler.now
+
+    @property
+    def troubled(self) -> bool:
+        return self.now < self.faults_until
+
+    def database_time(self) -> datetime:
+        return ZERO + timedelta(seconds=round(self.now + self.database_ahead, 6))
+
+    def process(self, name: str) -> Process:
+        ahead = self.random.uniform(-LONGEST_SKEW_S, LONGEST_SKEW_S)
+        self.tell(name, "started")
+        return Process(name, started_at=self.now, ahead=ahead)
+
+    def start(self, process: Process, name: str, work: Callable[[], None]) -> Strand:
+        return self.scheduler.start(process, name, work)
+
+    def tell(self, who: str, what: str) -> None:
+        self.story.tell(self.now, who, what)
+
+    def note(self, situation: str) -> None:
+        self.story.notes[situation] += 1
+
+    def strikes(self, fault: Fault) -> bool:
+        """Whether it happens here and now."""
+        rate = self.hazards.rate(fault)
+        if not rate or not self.troubled or self.random.random() >= rate:
+            return False
+        self.mark(fault)
+        return True
+
+    def mark(self, fault: Fault) -> None:
+        self.last_fault_at = self.now
+        self.note(f"fault:{fault}")
+        strand = self.scheduler.current
+        self.tell(strand.process.name, f"! {fault}")
+
+    def travel(self) -> None:
+        """A word on its way to somebody else. Its speaker may be killed or stopped, and others are at work."""
+        chance = self.random
+        far = chance.random() < FAR_SHARE
+        self.scheduler.sleep(chance.expovariate(1 / (FAR_S if far else NEAR_S)))
+        if self.troubled:
+            self._endanger(self.scheduler.current.process)
+
+    def reach(self) -> None:
+        """`StoreUnavailable` for one who cannot reach the database now."""
+        self.travel()
+        if self.scheduler.current.process.cut_off_until > self.now or self.database_away_until > self.now:
+            raise StoreUnavailable("the database does not answer")
+
+    def _endanger(self, process: Process) -> None:
+        if self.strikes(Fault.CRASH):
+            self.scheduler.kill(process)
+        if self.strikes(Fault.STOP):
+            self._stop(process)
+        if self.strikes(Fault.TWIN):
+            self.replace(process)
+            self._stop(process)
+        if self.strikes(Fault.PARTITION):
+            process.cut_off_until = self.now + self.random.uniform(2, 60)
+        if self.strikes(Fault.DATABASE_AWAY):
+            self.database_away_until = self.now + self.random.uniform(1, 30)
+        if self.strikes(Fault.CLOCK_JUMP):
+            self.database_ahead += self.random.choice((-40.0, -15.0, -5.0, 5.0, 30.0, 300.0))
+
+    def _stop(self, process: Process) -> None:
+        process.stopped_until = self.now + self.random.uniform(1, 90)
+        self.scheduler.sleep(0)
