@@ -18,7 +18,7 @@ from herdsman.ports import SystemThreads, Threads
 
 log = structlog.get_logger()
 
-_FOLLOWS_S = 0.2
+FOLLOWS = timedelta(milliseconds=200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class Service:
     reconciler: Reconciler
     ear: Ear
     poll: timedelta
+    follow: timedelta = FOLLOWS
+    """How long one that does not lead waits before it looks again whether it does."""
     threads: Threads = field(default_factory=SystemThreads)
 
     def run(self, stopping: Event) -> None:
@@ -54,7 +56,7 @@ class Service:
         while not stopping.is_set():
             led = self.leadership.term is not None
             _say(self.reconciler.tick())
-            stopping.wait(self.poll.total_seconds() if led else min(_FOLLOWS_S, self.poll.total_seconds()))
+            stopping.wait((self.poll if led else min(self.follow, self.poll)).total_seconds())
 
 
 def _guarded(loop: Callable[[Event], None], stopping: Event, failed: list[BaseException]) -> None:

@@ -10,7 +10,6 @@ from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row
-from herdsman.store.reading import values
 from herdsman.store.schema import audit
 from herdsman.store.schema_resources import holds
 from herdsman.store.workers import move_all
@@ -26,6 +25,13 @@ STANDING = Hot(
     .where(or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
     .order_by(holds.c.scope)
     .limit(MOST_LISTED)
+)
+OVER = Hot(
+    select(holds.c.scope)
+    .where(holds.c.until <= bindparam("b_now"))
+    .order_by(holds.c.scope)
+    .limit(_BATCH)
+    .with_for_update(skip_locked=True)
 )
 LOCKED = Hot(select(*_COLUMNS).where(holds.c.scope == bindparam("b_scope")).with_for_update())
 _LAST = Hot(
@@ -72,8 +78,7 @@ def lift(tx: Tx, scope: str, actor: str) -> bool:
 
 def lift_expired(tx: Tx, actor: str) -> int:
     """Remove the next batch of holds whose time is over."""
-    over = select(holds.c.scope).where(holds.c.until <= tx.now()).order_by(holds.c.scope).limit(_BATCH)
-    found = values(tx, over.with_for_update(skip_locked=True))
+    found = [row[0] for row in tx.rows(OVER, {"b_now": tx.now()})]
     for scope in found:
         lift(tx, scope, actor)
     return len(found)

@@ -3,14 +3,48 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import case, insert, select, true, update
+from sqlalchemy import ColumnElement, bindparam, case, insert, select, true, update
 
 from herdsman.core.errors import StaleWrite
+from herdsman.store.columns import Instant
 from herdsman.store.database import Tx
-from herdsman.store.reading import record
+from herdsman.store.hot import Hot
 from herdsman.store.schema import leader
 
 NAME = "gpu_orchestrator_leader"
+
+_OURS = leader.c.name == NAME
+_NOW = bindparam("b_now", type_=Instant())
+_HIS = leader.c.holder == bindparam("b_holder")
+_MINE = _HIS & (leader.c.expires_at > _NOW)
+
+
+def _taking(free: ColumnElement[bool]) -> Hot:
+    return Hot(
+        update(leader)
+        .where(_OURS, free)
+        # The epoch comes first: MariaDB assigns from left to right, and must still see the old holder.
+        .ordered_values(
+            (leader.c.epoch, leader.c.epoch + case((_MINE, 0), else_=1)),
+            (leader.c.acquired_at, case((_MINE, leader.c.acquired_at), else_=_NOW)),
+            (leader.c.holder, bindparam("b_holder")),
+            (leader.c.renewed_at, _NOW),
+            (leader.c.expires_at, bindparam("b_expires", type_=Instant())),
+        )
+    )
+
+
+# Asked again and again by every replica.
+CURRENT = Hot(
+    select(leader.c.holder, leader.c.epoch, leader.c.acquired_at, leader.c.expires_at).where(_OURS)
+)
+TAKE_FREE = _taking(_HIS | (leader.c.expires_at <= _NOW))
+TAKE_ANY = _taking(true())
+HELD = Hot(
+    select(leader.c.expires_at)
+    .where(_OURS, _HIS, leader.c.epoch == bindparam("b_epoch"))
+    .with_for_update(read=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +70,8 @@ def take(tx: Tx, holder: str, ttl: timedelta, *, holder_gone: bool = False) -> T
         return term
     if current.holder != holder and current.expires_at > now and not holder_gone:
         return None  # without a look at the row's lock, which a write of the leader may hold
-    mine = (leader.c.holder == holder) & (leader.c.expires_at > now)
-    free = true() if holder_gone else (leader.c.holder == holder) | (leader.c.expires_at <= now)
-    changed = tx.execute(
-        update(leader)
-        .where(leader.c.name == NAME, free)
-        # The epoch comes first: MariaDB assigns from left to right, and must still see the old holder.
-        .ordered_values(
-            (leader.c.epoch, leader.c.epoch + case((mine, 0), else_=1)),
-            (leader.c.acquired_at, case((mine, leader.c.acquired_at), else_=now)),
-            (leader.c.holder, holder),
-            (leader.c.renewed_at, now),
-            (leader.c.expires_at, now + ttl),
-        )
-    ).rowcount
+    given = {"b_holder": holder, "b_now": now, "b_expires": now + ttl}
+    changed = tx.run(TAKE_ANY if holder_gone else TAKE_FREE, given)
     return find(tx) if changed == 1 else None
 
 
@@ -61,19 +83,15 @@ def resign(tx: Tx, holder: str, epoch: int) -> bool:
 
 def require(tx: Tx, holder: str, epoch: int) -> None:
     """Every write of the leader begins with this. The row stays locked, so nobody takes over before the commit."""
-    mine = (leader.c.name == NAME, leader.c.holder == holder, leader.c.epoch == epoch)
-    held = select(leader.c.expires_at).where(*mine).with_for_update(read=True)
-    row = record(tx, held)
-    if row is None or row["expires_at"] <= tx.now():
+    found = tx.rows(HELD, {"b_holder": holder, "b_epoch": epoch})
+    if not found or found[0][0] <= tx.now():
         raise StaleWrite(f"{holder} no longer leads with epoch {epoch}: its write was refused")
 
 
 def find(tx: Tx) -> Term | None:
     """Who leads, or led last."""
-    row = record(tx, select(leader).where(leader.c.name == NAME))
-    if row is None:
-        return None
-    return Term(row["holder"], row["epoch"], row["acquired_at"], row["expires_at"])
+    found = tx.rows(CURRENT, {})
+    return Term(*found[0]) if found else None
 
 
 def _columns(term: Term) -> dict[str, object]:

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
-from herdsman.store.reading import record, values
+from herdsman.store.reading import record
 from herdsman.store.schema_resources import requests
 
 MOST_TAKEN = 100
@@ -22,6 +22,12 @@ WAITING = Hot(
     .where(requests.c.done_at.is_(None), requests.c.asked_at > bindparam("b_since"))
     .order_by(requests.c.asked_at)
     .limit(MOST_TAKEN)
+)
+OLD = Hot(
+    select(requests.c.id)
+    .where(requests.c.asked_at < bindparam("b_before"))
+    .limit(_BATCH)
+    .with_for_update(skip_locked=True)
 )
 
 
@@ -68,8 +74,7 @@ def finish(tx: Tx, listed: Sequence[str], outcome: Mapping[str, Any]) -> None:
 
 def prune(tx: Tx) -> int:
     """Remove the next batch of those that nobody waits for any more."""
-    old = select(requests.c.id).where(requests.c.asked_at < tx.now() - KEPT).limit(_BATCH)
-    found = values(tx, old.with_for_update(skip_locked=True))
+    found = [row[0] for row in tx.rows(OLD, {"b_before": tx.now() - KEPT})]
     if found:
         tx.execute(delete(requests).where(requests.c.id.in_(found)))
     return len(found)

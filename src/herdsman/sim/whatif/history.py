@@ -1,12 +1,13 @@
 """What this database has seen, as a trace and as times of starts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId
 from herdsman.sim.whatif.boots import Boots
+from herdsman.sim.whatif.classes import Classes
 from herdsman.sim.whatif.trace import Trace, made
 from herdsman.store import demand, pace
 from herdsman.store.database import Database, Tx
@@ -28,19 +29,22 @@ def read_history(database: Database, pool: PoolId, span: timedelta) -> History:
 def _trace(tx: Tx, pool: PoolId, span: timedelta) -> Trace:
     since = tx.now() - span
 
+    types = Classes()
+
     def rows() -> Iterator[tuple[float, float]]:
-        for came, took in demand.ended_attempts(tx, pool, since, MOST_JOBS):
+        for came, took, kind in demand.ended_attempts(tx, pool, since, MOST_JOBS):
+            types.add(kind)
             yield came.timestamp(), took
 
     name = f"history of pool {pool}"
     try:
-        found = made(name, rows())
+        found = made(name, rows(), types)
     except InvalidRequest as error:
         days = span.total_seconds() / 86_400
         said = f"no job of pool {pool} has ended within the last {days:g} days: run some, or give a --trace"
         raise InvalidRequest(said) from error
     # They are read by their end, so that the order is no surprise to anybody.
-    return Trace(name, found.arrival_s, found.service_s)
+    return replace(found, said=())
 
 
 def _boots(tx: Tx, pool: PoolId) -> Boots | None:

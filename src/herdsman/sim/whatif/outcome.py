@@ -1,10 +1,25 @@
 """What a replay came to: money and waits."""
 
 import math
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from herdsman.sim.whatif.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long jobs waited that have begun."""
+
+    jobs: int = 0
+    mean_s: float = 0.0
+    p50_s: float = 0.0
+    p95_s: float = 0.0
+    p99_s: float = 0.0
+    max_s: float = 0.0
+    within_target: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +47,18 @@ class Outcome:
     cap_hits: int
     """Looks at the fleet at which a limit was in the way of another worker."""
     cycles: int
+    by_class: tuple[tuple[str, Waits], ...] = ()
+    """The class with the most jobs first; empty where there is only one."""
 
     def document(self) -> dict[str, object]:
-        return asdict(self)
+        classes = [{"class": name, **asdict(waits)} for name, waits in self.by_class]
+        return {**asdict(self), "by_class": classes}
 
 
 def outcome_of(
     world: World, name: str, *, price: float, target_s: float, cap_hits: int = 0, cycles: int = 0
 ) -> Outcome:
-    waits = sorted(memoryview(world.waits)[: world.served])
+    waits = waits_of(memoryview(world.waits)[: world.served], target_s)
     paid = world.paid_s()
     worked = math.fsum(memoryview(world.trace.service_s)[: world.served])
     return Outcome(
@@ -50,19 +68,46 @@ def outcome_of(
         hours=world.now / 3600,
         gpu_hours=paid / 3600,
         cost_usd=paid / 3600 * price,
-        wait_mean_s=math.fsum(waits) / len(waits) if waits else 0.0,
-        wait_p50_s=rank(waits, 0.5),
-        wait_p95_s=rank(waits, 0.95),
-        wait_p99_s=rank(waits, 0.99),
-        wait_max_s=waits[-1] if waits else 0.0,
-        within_target=sum(1 for each in waits if each <= target_s) / len(waits) if waits else 0.0,
+        wait_mean_s=waits.mean_s,
+        wait_p50_s=waits.p50_s,
+        wait_p95_s=waits.p95_s,
+        wait_p99_s=waits.p99_s,
+        wait_max_s=waits.max_s,
+        within_target=waits.within_target,
         utilisation=min(1.0, worked / paid) if paid else 0.0,
         spawns=world.spawned,
         failed_spawns=world.hopeless,
         peak_workers=world.peak,
         cap_hits=cap_hits,
         cycles=cycles,
+        by_class=_by_class(world, target_s),
     )
+
+
+def waits_of(unordered: Sequence[float], target_s: float) -> Waits:
+    if not unordered:
+        return Waits()
+    waits = sorted(unordered)
+    return Waits(
+        jobs=len(waits),
+        mean_s=math.fsum(waits) / len(waits),
+        p50_s=rank(waits, 0.5),
+        p95_s=rank(waits, 0.95),
+        p99_s=rank(waits, 0.99),
+        max_s=waits[-1],
+        within_target=bisect_right(waits, target_s) / len(waits),
+    )
+
+
+def _by_class(world: World, target_s: float) -> tuple[tuple[str, Waits], ...]:
+    classes = world.trace.classes
+    if classes is None or len(classes.names) < 2:
+        return ()
+    apart = [array("d") for _ in classes.names]
+    for place, wait in zip(classes.of, memoryview(world.waits)[: world.served], strict=False):
+        apart[place].append(wait)
+    found = [(name, waits_of(waits, target_s)) for name, waits in zip(classes.names, apart, strict=True)]
+    return tuple(sorted(found, key=lambda one: (-one[1].jobs, one[0])))
 
 
 def rank(ordered: Sequence[float], share: float) -> float:

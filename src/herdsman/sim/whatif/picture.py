@@ -19,11 +19,27 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def write_png(path: Path, found: Sequence[Outcome], title: str) -> None:
-    if not can_draw():
+def require_place(png: Path | None, page: Path | None) -> None:
+    """Said before a replay, which may take minutes."""
+    if png is not None and not can_draw():
         raise InvalidRequest(
             "a PNG needs the package matplotlib: install herdsman[sim], or ask for --html only"
         )
+    for path in (png, page):
+        if path is not None:
+            _written(path, lambda path=path: _try(path))
+
+
+def _try(path: Path) -> None:
+    """Nothing is left behind, and what was there stays until there is something better."""
+    there = path.exists()
+    path.open("ab").close()
+    if not there:
+        path.unlink()
+
+
+def write_png(path: Path, found: Sequence[Outcome], title: str) -> None:
+    require_place(path, None)
     from matplotlib.figure import Figure  # noqa: PLC0415  (an optional package, and slow to load)
 
     figure: Any = Figure(figsize=(9, 5.5), layout="constrained")
@@ -35,14 +51,19 @@ def write_png(path: Path, found: Sequence[Outcome], title: str) -> None:
     for number, each in enumerate(found):
         axes.scatter(each.gpu_hours, each.wait_p95_s, color=COLOURS[number % len(COLOURS)], zorder=2)
         axes.annotate(
-            each.name, (each.gpu_hours, each.wait_p95_s), (5, 5), textcoords="offset points", fontsize=8
+            each.name,
+            (each.gpu_hours, each.wait_p95_s),
+            (5, 5),
+            textcoords="offset points",
+            fontsize=8,
+            parse_math=False,
         )
     axes.set_xlabel("GPU-hours")
     axes.set_ylabel("95 of 100 jobs wait at most, seconds")
     axes.set_yscale("symlog", linthresh=10)
     axes.set_ylim(bottom=0)
-    axes.set_title(title)
-    _written(path, lambda: figure.savefig(path, dpi=120))
+    axes.set_title(title, parse_math=False)
+    _written(path, lambda: figure.savefig(path, dpi=120, format="png"))
 
 
 def write_html(path: Path, found: Sequence[Outcome], title: str, said: str) -> None:

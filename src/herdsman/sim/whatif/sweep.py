@@ -9,7 +9,7 @@ from herdsman.core.errors import InvalidRequest
 from herdsman.sim.whatif.outcome import Outcome
 
 MOST_REPLAYS = 200
-_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?::(\d+))?")
+_RANGE = re.compile(r"(-?[0-9]{1,12})\.\.(-?[0-9]{1,12})(?::([0-9]{1,12}))?")
 
 
 @dataclass(frozen=True, slots=True)

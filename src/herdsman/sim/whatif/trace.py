@@ -7,15 +7,22 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from herdsman.core.errors import InvalidRequest
+from herdsman.sim.whatif.classes import Classes
+from herdsman.sim.whatif.ordering import by_size
 
 COLUMNS = ("arrival_s", "service_s")
+CLASS = "class"
 LONGEST_S = 10 * 366 * 86_400
 """A longer trace is taken for one whose times are not in seconds."""
-MOST_ROWS = 20_000_000
+MOST_ROWS = 12_000_000
+"""With so many a replay still fits into a gigabyte."""
+LONGEST_LINE = 1 << 20
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,8 @@ class Trace:
     service_s: "array[float]"
     said: tuple[str, ...] = ()
     """What a person should know about how it was read."""
+    classes: Classes | None = None
+    """None where jobs are not told apart."""
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -36,22 +45,17 @@ class Trace:
 
 
 def read_trace(path: Path) -> Trace:
-    """A CSV with a heading, plain or with gzip; columns that are not needed are left aside."""
+    """A CSV with a heading, plain or with gzip, also from a pipe; columns that are not needed are left aside."""
+    classes = Classes()
     try:
-        with _opened(path) as file:
-            return made(path.name, _rows(path, csv.reader(file)))
+        with path.open("rb") as file, _text(path, file) as text:
+            return made(path.name, _rows(path, text, classes), classes)
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidRequest(f"the trace {path} cannot be read: {error}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(
-            f"the trace {path} is no text in UTF-8: give a CSV file, or one with gzip"
-        ) from error
-    except csv.Error as error:
-        raise InvalidRequest(f"the trace {path} is no CSV: {error}") from error
 
 
-def made(name: str, rows: Iterable[tuple[float, float]]) -> Trace:
-    """From pairs of arrival and service; put in order where they are not."""
+def made(name: str, rows: Iterable[tuple[float, float]], classes: Classes | None = None) -> Trace:
+    """From pairs of arrival and service; put in order where they are not. `classes` are filled with the rows."""
     arrival, service = array("d"), array("d")
     for came, took in rows:
         arrival.append(came)
@@ -60,26 +64,53 @@ def made(name: str, rows: Iterable[tuple[float, float]]) -> Trace:
         raise InvalidRequest(
             f"the trace {name} has no jobs: give one with at least one row below its heading"
         )
+    told = classes if classes is not None and len(classes.of) == len(arrival) else None
     said: tuple[str, ...] = ()
     if any(later < earlier for earlier, later in zip(arrival, memoryview(arrival)[1:], strict=False)):
-        arrival, service = _sorted(arrival, service)
+        order = by_size(arrival)
+        arrival, service = (array("d", (column[each] for each in order)) for column in (arrival, service))
+        told = None if told is None else told.sorted(order)
         said = ("the rows were not in the order of their arrival; they were sorted",)
-    return _from_zero(name, arrival, service, said)
+    return _from_zero(name, arrival, service, said, told)
 
 
-def _opened(path: Path) -> IO[str]:
-    with path.open("rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    if zipped:
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open("r", encoding="utf-8-sig", newline="")
+def _text(path: Path, file: BufferedReader) -> IO[str]:
+    """What is no UTF-8 hurts only where a number should be, and is told with its line then."""
+    begins = file.peek(2)[:2]
+    if begins in UTF_16:
+        raise InvalidRequest(f"the trace {path} is no text in UTF-8 but in UTF-16: save it as UTF-8")
+    plain = gzip.GzipFile(fileobj=file) if begins == b"\x1f\x8b" else file
+    return TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="")
 
 
-def _rows(path: Path, lines: Iterator[list[str]]) -> Iterator[tuple[float, float]]:
-    heading: list[str] = next(lines, list[str]())
-    came, took = _places(path, heading)
-    count = 0
-    for number, cells in enumerate(lines, start=2):
+class _Lines(Iterator[list[str]], Protocol):
+    line_num: int
+
+
+def _lines(path: Path, file: IO[str]) -> Iterator[str]:
+    """None is longer than a line of numbers can be, so that a file without any is not read to its end."""
+    number = 0
+    while line := file.readline(LONGEST_LINE):
+        number += 1
+        if len(line) == LONGEST_LINE:
+            raise InvalidRequest(
+                f"line {number} of the trace {path} is longer than {LONGEST_LINE:,} characters: it is no CSV"
+            )
+        yield line
+
+
+def _rows(path: Path, file: IO[str], classes: Classes) -> Iterator[tuple[float, float]]:
+    lines = csv.reader(_lines(path, file))
+    try:
+        yield from _numbers(path, lines, classes)
+    except csv.Error as error:
+        raise InvalidRequest(f"line {lines.line_num} of the trace {path} is no CSV: {error}") from error
+
+
+def _numbers(path: Path, lines: _Lines, classes: Classes) -> Iterator[tuple[float, float]]:
+    came, took, named = _places(path, next(lines, list[str]()))
+    count, add = 0, classes.add
+    for cells in lines:
         if not cells:
             continue
         count += 1
@@ -87,30 +118,39 @@ def _rows(path: Path, lines: Iterator[list[str]]) -> Iterator[tuple[float, float
             raise InvalidRequest(f"the trace {path} has more than {MOST_ROWS:,} rows: replay a part of it")
         try:
             arrival, service = float(cells[came]), float(cells[took])
+            if named is not None:
+                add(cells[named])
         except (ValueError, IndexError):
-            raise InvalidRequest(_no_numbers(path, number, cells)) from None
-        if not (0 <= service < LONGEST_S and math.isfinite(arrival)):
-            raise InvalidRequest(_wrong(path, number, arrival, service))
+            raise InvalidRequest(_no_numbers(path, lines.line_num, cells, named)) from None
+        if not (0 <= service < LONGEST_S and 0 <= arrival < math.inf):
+            raise InvalidRequest(_wrong(path, lines.line_num, arrival, service))
         yield arrival, service
 
 
-def _places(path: Path, heading: Sequence[str]) -> tuple[int, int]:
+def _places(path: Path, heading: Sequence[str]) -> tuple[int, int, int | None]:
     names = [each.strip().lower() for each in heading]
     missing = [each for each in COLUMNS if each not in names]
     if missing:
-        found = ", ".join(heading)[:100] or "nothing"
+        found = _shown(heading) if heading else "nothing"
         raise InvalidRequest(
             f"the trace {path} has no column {' and no column '.join(missing)}: its first line must name"
             f" arrival_s and service_s (class is optional), and is: {found}"
         )
-    return names.index(COLUMNS[0]), names.index(COLUMNS[1])
+    return names.index(COLUMNS[0]), names.index(COLUMNS[1]), names.index(CLASS) if CLASS in names else None
 
 
-def _no_numbers(path: Path, number: int, cells: Sequence[str]) -> str:
+def _no_numbers(path: Path, number: int, cells: Sequence[str], named: int | None) -> str:
+    also = "" if named is None else " and a class"
     return (
-        f"line {number} of the trace {path} must have a number for arrival_s and for service_s,"
-        f" but is: {','.join(cells)[:100]}"
+        f"line {number} of the trace {path} must have a number for arrival_s and for service_s{also},"
+        f" but is: {_shown(cells)}"
     )
+
+
+def _shown(cells: Sequence[str]) -> str:
+    """What a terminal would take for a command is spelled out."""
+    text = ",".join(cells)[:100]
+    return text if text.isprintable() else ascii(text)
 
 
 def _wrong(path: Path, number: int, arrival: float, service: float) -> str:
@@ -118,21 +158,22 @@ def _wrong(path: Path, number: int, arrival: float, service: float) -> str:
         return (
             f"line {number} of the trace {path} has a service_s of {service:g}: a job cannot take less than 0"
         )
+    if arrival < 0:
+        return f"line {number} of the trace {path} has an arrival_s of {arrival:g}: times begin at 0"
     return f"line {number} of the trace {path} has times that cannot be: arrival_s {arrival:g}, service_s {service:g}"
 
 
-def _sorted(arrival: "array[float]", service: "array[float]") -> "tuple[array[float], array[float]]":
-    order = sorted(range(len(arrival)), key=arrival.__getitem__)
-    return array("d", (arrival[each] for each in order)), array("d", (service[each] for each in order))
-
-
-def _from_zero(name: str, arrival: "array[float]", service: "array[float]", said: tuple[str, ...]) -> Trace:
+def _from_zero(
+    name: str,
+    arrival: "array[float]",
+    service: "array[float]",
+    said: tuple[str, ...],
+    classes: Classes | None,
+) -> Trace:
     first, last = arrival[0], arrival[-1]
-    if first < 0:
-        raise InvalidRequest(f"the trace {name} has an arrival_s of {first:g}: times begin at 0")
     if last - first > LONGEST_S:
         days = (last - first) / 86_400
         raise InvalidRequest(f"the trace {name} spans {days:,.0f} days: are its times really in seconds?")
     if first > 0:
         arrival = array("d", (each - first for each in arrival))
-    return Trace(name, arrival, service, said)
+    return Trace(name, arrival, service, said, classes)

@@ -40,7 +40,7 @@ class Cloud:
     keeper: Process = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keeper = Process("cloud")
+        self.keeper = Process("cloud", mortal=False)
 
     def create(self, request: SpawnRequest, *, after: float = 0.0) -> Machine:
         world = self.world
@@ -83,7 +83,7 @@ class Cloud:
         world.tell("cloud", f"{machine.ref} runs as {machine.name}")
         if world.strikes(Fault.NEVER_BOOTS):
             return
-        world.scheduler.sleep(world.random.uniform(1, 12))
+        world.scheduler.sleep(world.random.uniform(0.5, 6))
         if machine.died is None:
             self.boot(machine)
         if world.strikes(Fault.PREEMPTED):

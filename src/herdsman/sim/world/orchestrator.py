@@ -70,5 +70,6 @@ def a_service(
         reconciler=reconciler,
         ear=Ear(services, reconciler, world.clock, every=timing.listen),
         poll=timing.reconcile,
+        follow=timing.leader.follow,
         threads=threads,
     )

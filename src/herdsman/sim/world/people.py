@@ -66,12 +66,13 @@ class People:
     def _at(self, at: float, name: str, work: Callable[[], object]) -> None:
         world = self._world
         person = world.process(name)
+        # Who is gone before the answer comes has no promise from anybody.
+        person.mortal = False
 
         def act() -> None:
             world.scheduler.sleep(at - world.now)
             work()
 
-        # Whoever is killed before the answer comes has no promise from anybody, so people are not.
         world.start(person, name, act)
 
     def _submit(self, number: int) -> None:

@@ -60,7 +60,7 @@ def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase) -> Site
     hazards = drawn(sorted(allowed), chance)
     world = World(seed, hazards, chance.uniform(*TROUBLE_S))
     demand = Demand(
-        jobs=chance.randint(3, 10),
+        jobs=chance.randint(4, 14),
         cancels=chance.randint(0, 2),
         drains=chance.choice((0, 0, 1)),
         requeues=chance.choice((0, 0, 1)),
@@ -69,7 +69,7 @@ def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase) -> Site
         orchestrators=chance.choice((1, 1, 2, 3)),
         demand=demand,
         most_workers=chance.randint(1, 3),
-        min_workers=chance.choice((0, 0, 1)),
+        min_workers=chance.choice((0, 1)),
     )
     return Site(world, database, setting)
 

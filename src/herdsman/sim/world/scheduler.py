@@ -20,6 +20,8 @@ class Process:
     started_at: float = 0.0
     ahead: float = 0.0
     """How far its clock is from that of the world."""
+    mortal: bool = True
+    """Whether chance may kill it."""
     alive: bool = True
     stopped_until: float = 0.0
     cut_off_until: float = 0.0

@@ -19,17 +19,17 @@ def _s(seconds: float) -> timedelta:
 class Timing:
     heartbeat: timedelta = _s(5)
     self_fence: timedelta = _s(16)
-    poll: timedelta = _s(2)
+    poll: timedelta = _s(2.5)
     """Between two looks for a job."""
     drain_grace: timedelta = _s(30)
     stop_grace: timedelta = _s(5)
     unowned: timedelta = _s(120)
     sweep: timedelta = _s(5)
-    staging: timedelta = _s(3)
-    reconcile: timedelta = _s(8)
-    listen: timedelta = _s(4)
+    staging: timedelta = _s(5)
+    reconcile: timedelta = _s(6)
+    listen: timedelta = _s(5)
     leader: LeaderPolicy = field(
-        default_factory=lambda: LeaderPolicy(ttl=_s(16), renew=_s(4), follow=_s(2), margin=_s(1))
+        default_factory=lambda: LeaderPolicy(ttl=_s(20), renew=_s(5), follow=_s(4), margin=_s(1))
     )
     jobs: JobPolicy = field(
         default_factory=lambda: JobPolicy(
@@ -42,9 +42,9 @@ class Timing:
             max_workers=MOST_WORKERS,
             jobs_per_worker=3,
             min_scaling_interval=_s(5),
-            idle_timeout=_s(15),
+            idle_timeout=_s(12),
             overcapacity_idle_timeout=_s(8),
-            scale_down_grace=_s(10),
+            scale_down_grace=_s(8),
             promoting_beat=_s(15),
             heartbeat_timeout=_s(30),
             stuck_timeout=_s(120),
@@ -56,7 +56,7 @@ class Timing:
             shutdown_grace=_s(40),
             absence_window=_s(60),
             end_again_after=_s(10),
-            confirm_window=_s(12),
+            confirm_window=_s(8),
             first_wait=_s(3),
             longest_wait=_s(12),
             failure_window=_s(30),

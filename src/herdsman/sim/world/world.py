@@ -99,7 +99,7 @@ class World:
             raise StoreUnavailable("the database does not answer")
 
     def _endanger(self, process: Process) -> None:
-        if self.strikes(Fault.CRASH):
+        if process.mortal and self.strikes(Fault.CRASH):
             self.scheduler.kill(process)
         if self.strikes(Fault.STOP):
             self._stop(process)

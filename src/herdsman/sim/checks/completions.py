@@ -1,0 +1,61 @@
+"""One completion for each life of a job, by the claim that was told so, and with the right result."""
+
+from collections.abc import Iterator, Mapping
+
+from herdsman.sim.checks.history import History
+from herdsman.sim.checks.stories import DONE, done_tokens, job_rows, listed, lives, stories_of
+
+
+def completed_once(history: History) -> Iterator[str]:
+    """J3: at most one completion; a life of a job ends where a person queues it again."""
+    stories = stories_of(history)
+    for job_id, story in stories.items():
+        for life in lives(story):
+            times = [f"{move.at:.3f}" for move in life if move.new == DONE and move.old != DONE]
+            if len(times) > 1:
+                yield f"job {job_id} was done {len(times)} times: at {listed(times)}"
+    yield from _results(history)
+    completing = {job_id: done_tokens(story) for job_id, story in stories.items()}
+    yield from _receipts(history, completing)
+    yield from _by_nobody(history, completing)
+
+
+def _results(history: History) -> Iterator[str]:
+    rows = job_rows(history)
+    for each in history.submissions:
+        row = rows.get(each.job_id)
+        if row is None or row.status != DONE or each.expected is None:
+            continue
+        if row.result != each.expected:
+            yield f"job {each.job_id} is done with {row.result!r}, and {each.expected!r} is right"
+
+
+def _receipts(history: History, completing: Mapping[str, set[int]]) -> Iterator[str]:
+    said: dict[tuple[str, int], str] = {}
+    for each in history.receipts:
+        before = said.setdefault((each.job_id, each.token), each.state)
+        if before != each.state:
+            yield (
+                f"claim {each.token} of job {each.job_id} was answered with {before},"
+                f" and at {each.at:.3f} with {each.state}"
+            )
+        right = completing.get(each.job_id)
+        if each.state == DONE and right is not None and each.token not in right:
+            yield (
+                f"{each.worker} was told at {each.at:.3f} that claim {each.token} of job {each.job_id} is done,"
+                f" and it was completed by {listed(sorted(right))}"
+            )
+
+
+def _by_nobody(history: History, completing: Mapping[str, set[int]]) -> Iterator[str]:
+    """Somebody must have done it: a worker that was told so, or one that got to its end and never heard."""
+    if not history.receipts and not history.runs:
+        return
+    told = {(each.job_id, each.token) for each in history.receipts if each.state == DONE}
+    ran = {
+        (each.job_id, each.token) for each in history.runs if each.ended is not None and not each.stopped_by
+    }
+    for job_id, tokens in completing.items():
+        for token in tokens:
+            if (job_id, token) not in told and (job_id, token) not in ran:
+                yield f"job {job_id} is done by claim {token}, and no handler of that claim came to its end"

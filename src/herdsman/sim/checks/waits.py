@@ -1,0 +1,70 @@
+"""How long a job may wait: until it is taken back from a dead worker, and for those that came after it."""
+
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from herdsman.core.states import JOB
+from herdsman.sim.checks.history import History, Move
+from herdsman.sim.checks.stories import PENDING, is_claim, job_rows
+
+
+def rescue(history: History) -> Iterator[str]:
+    """J4: a claim is over soon after its handler was stopped from outside, once the faults are over.
+
+    Only where somebody wrote down when the handler stopped; the database's clock must be near that of the runs.
+    """
+    allowed = history.limits.rescue_s
+    if allowed is None:
+        return
+    attempts = {(each.job_id, each.token): each for each in history.attempts}
+    for run in history.runs:
+        attempt = attempts.get((run.job_id, run.token))
+        if attempt is None or run.ended is None or not run.stopped_by:
+            continue
+        over = history.ended_at if attempt.ended_at is None else attempt.ended_at
+        since = max(run.ended, history.last_fault_at)
+        if over - since > allowed:
+            yield (
+                f"job {run.job_id} was left with {run.worker} (claim {run.token}) for {over - since:.3f} s"
+                f" after {since:.3f}, and {allowed} s are allowed"
+            )
+
+
+@dataclass
+class _Line:
+    """The jobs of one pool that were claimed since the faults are over, by how urgent they are and when they came."""
+
+    claimed: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict[int, list[int]](list))
+
+    def overtook(self, came: int, priority: int) -> int:
+        urgent = (places for level, places in self.claimed.items() if level <= priority)
+        return sum(len(places) - bisect_right(places, came) for places in urgent)
+
+
+def starvation(history: History) -> Iterator[str]:
+    """Once the faults are over, a job that waits is claimed before many that came later and are no more urgent."""
+    most = history.limits.most_overtakes
+    if most is None:
+        return
+    rows, lines = job_rows(history), defaultdict[str, _Line](_Line)
+    waiting: dict[str, tuple[int, Move]] = {}
+    for number, move in enumerate(history.moves):
+        if move.kind != JOB.kind or move.id not in rows:
+            continue
+        if (wait := waiting.pop(move.id, None)) is not None:
+            row, line = rows[move.id], lines[rows[move.id].pool]
+            yield from _overtaken(*wait, line.overtook(wait[0], row.priority), most)
+            if is_claim(move) and move.at >= history.last_fault_at:
+                insort(line.claimed[row.priority], wait[0])
+        if move.new == PENDING:
+            waiting[move.id] = (number, move)
+    for number, move in waiting.values():
+        row = rows[move.id]
+        yield from _overtaken(number, move, lines[row.pool].overtook(number, row.priority), most)
+
+
+def _overtaken(_number: int, queued: Move, by: int, most: int) -> Iterator[str]:
+    if by > most:
+        yield f"job {queued.id}, queued at {queued.at:.3f}, was overtaken by {by} jobs, and {most} are allowed"
