@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from herdsman.sim.checks.audit import audit
+from herdsman.sim.checks.claiming import not_before, one_of_a_key, only_active
 from herdsman.sim.checks.completions import completed_once
 from herdsman.sim.checks.conservation import conservation
 from herdsman.sim.checks.history import History
@@ -35,6 +36,9 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "conservation": conservation,
         "quiescence": quiescence,
         "two_at_once": two_at_once,
+        "only_active": only_active,
+        "not_before": not_before,
+        "one_of_a_key": one_of_a_key,
     }
 )
 

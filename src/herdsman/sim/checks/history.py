@@ -88,6 +88,9 @@ class Submission:
     priority: int = 0
     expected: object = None
     """The result that it must have, where it ends well."""
+    delay_s: float = 0.0
+    """How long it is to wait from when it was accepted."""
+    concurrency_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,8 @@ class Use:
     exclusive: bool
     began: float
     ended: float
+    asked: float = -inf
+    """When it asked: what it was given is newer than all that had ended by then."""
     until: float = inf
     """The last moment that it may have gone on: its end less the margin."""
     late: str = ""

@@ -45,17 +45,19 @@ def _together(gpu: str, uses: Sequence[Use], gpu_mb: Mapping[str, int]) -> Itera
 
 
 def _numbers(gpu: str, uses: Sequence[Use]) -> Iterator[str]:
-    """Two at a time may hear of their leases in any order; one that came after the end of another may not."""
+    """Who hears of his lease late may hear of a low number; who asks after the end of another may not."""
     seen: set[int] = set()
-    highest = 0
-    for each, begins in _in_order(uses):
-        if not begins:
-            highest = max(highest, each.seq)
-        elif each.seq in seen:
-            yield f"{gpu} gave the number {each.seq} twice, again at {each.began:.3f} to {each.token}"
-        elif each.seq < highest:
-            yield f"{gpu} gave {each.token} the number {each.seq} at {each.began:.3f}, after {highest} had ended"
+    for each in uses:
+        if each.seq in seen:
+            yield f"{gpu} gave the number {each.seq} twice, at {each.began:.3f} to {each.token}"
         seen.add(each.seq)
+    ended = sorted(uses, key=lambda use: use.ended, reverse=True)
+    highest = 0
+    for each in sorted(uses, key=lambda use: use.asked):
+        while ended and ended[-1].ended < each.asked:
+            highest = max(highest, ended.pop().seq)
+        if each.seq < highest:
+            yield f"{gpu} gave {each.token} the number {each.seq} at {each.began:.3f}, after {highest} had ended"
 
 
 def _in_order(uses: Sequence[Use]) -> Iterator[tuple[Use, bool]]:

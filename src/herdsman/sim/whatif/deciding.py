@@ -95,9 +95,11 @@ class Deciding:
                 return not self._spawn()
             case PromoteWorker(worker_id):
                 self._promoted.append(self._world.now)
+                self._told.start_ended(failed=False)
                 self._staff.move(worker_id, WorkerState.ACTIVE, self._world.now)
             case FailWorker(worker_id):
                 self._failed.append(self._world.now)
+                self._told.start_ended(failed=True)
                 self._staff.move(worker_id, WorkerState.ERROR, self._world.now)
             case DrainWorker(worker_id):
                 self._staff.move(worker_id, WorkerState.TERMINATING, self._world.now)
@@ -132,7 +134,11 @@ class _Told:
     def __init__(self) -> None:
         self._took: tuple[float, ...] = ()
         self._boots: tuple[float, ...] = ()
+        self._starts: deque[bool] = deque(maxlen=200)
         self._renewed = -SLOT_S
+
+    def start_ended(self, *, failed: bool) -> None:
+        self._starts.append(failed)
 
     def demand(self, world: World) -> Demand:
         if len(self._took) < 50 or world.now - self._renewed >= SLOT_S:
@@ -145,6 +151,8 @@ class _Told:
             day_before=(was, came) if then >= span else None,
             service_s=self._took,
             boots_s=self._boots,
+            waits_s=tuple(world.latest_waits),
+            failing=sum(self._starts) / len(self._starts) if self._starts else 0.0,
         )
 
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Protocol
 
 from herdsman.core.errors import InvalidRequest
@@ -49,7 +50,8 @@ def replay(trace: Trace, setup: Setup, name: str = "") -> Outcome:
         raise InvalidRequest("MAX_ACTIVE_GPUS is 0: nobody would ever run a job; set it to at least 1")
 
     def helm(world: World) -> Helm:
-        return Deciding(world, setup.policy, price=setup.price, policies=setup.policies)
+        rules = replace(setup.policy, look_every=timedelta(seconds=setup.poll_s))
+        return Deciding(world, rules, price=setup.price, policies=setup.policies)
 
     return steered(trace, setup, helm, name or setup.policy.scaling)
 

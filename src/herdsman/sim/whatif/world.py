@@ -48,6 +48,8 @@ class World:
         self.peak = 0
         self.latest_took: deque[float] = deque(maxlen=200)
         self.latest_boots: deque[float] = deque(maxlen=50)
+        self.latest_waits: deque[float] = deque(maxlen=200)
+        """Of jobs that have ended, as in `latest_took`."""
         self._came = 0
         self._paid_s = 0.0
         self._idle: deque[Machine] = deque()
@@ -135,6 +137,7 @@ class World:
             self.latest_boots.append(self.now - machine.created)
         else:
             machine.done += 1
+            self.latest_waits.append(self.waits[machine.job])
             machine.job = NO_JOB
             self.finished += 1
             self.latest_took.append(self.now - machine.began)

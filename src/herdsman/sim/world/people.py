@@ -83,7 +83,12 @@ class People:
         self._until_answered(lambda: submit_job(self._services, new))
         payload: Any = new.payload
         world.books.submissions[job_id] = Submission(
-            job_id=job_id, at=world.now, priority=new.priority, expected=result_of(job_id, payload)
+            job_id=job_id,
+            at=world.now,
+            priority=new.priority,
+            expected=result_of(job_id, payload),
+            delay_s=0.0 if new.delay is None else new.delay.total_seconds(),
+            concurrency_key=new.concurrency_key,
         )
 
     def _wishes(self, number: int) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from herdsman.core.states import JOB
 from herdsman.sim.checks import violations
 from herdsman.sim.world.database import WorldDatabase
 from herdsman.sim.world.faults import Fault, drawn
-from herdsman.sim.world.people import Demand
+from herdsman.sim.world.scenarios import EVERYTHING, SCENARIOS, Scenario
 from herdsman.sim.world.scheduler import Scheduler
-from herdsman.sim.world.site import Setting, Site
+from herdsman.sim.world.site import Site
 from herdsman.sim.world.telling import history_of
 from herdsman.sim.world.world import World
 
@@ -27,14 +27,20 @@ class Ran:
     violations: tuple[str, ...]
     notes: dict[str, int]
     story: tuple[str, ...]
-    """The last steps; only where something was wrong."""
+    """The last steps."""
     jobs: int
     turns: int
     lasted_s: float
 
 
-def run_seed(seed: int, allowed: frozenset[Fault], database: WorldDatabase, tail: int = 60) -> Ran:
-    site = _site(seed, allowed, database)
+def run_seed(
+    seed: int,
+    allowed: frozenset[Fault],
+    database: WorldDatabase,
+    tail: int = 60,
+    scenario: Scenario = SCENARIOS[EVERYTHING],
+) -> Ran:
+    site = _site(seed, allowed, database, scenario)
     world = site.world
     database.enter(world)
     site.start()
@@ -48,30 +54,18 @@ def run_seed(seed: int, allowed: frozenset[Fault], database: WorldDatabase, tail
         hash=world.story.hash(),
         violations=tuple(wrong),
         notes=dict(world.story.notes),
-        story=tuple(world.story.last(tail)) if wrong else (),
+        story=tuple(world.story.last(tail)),
         jobs=len(world.books.submissions),
         turns=world.scheduler.turns,
         lasted_s=world.now,
     )
 
 
-def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase) -> Site:
+def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenario: Scenario) -> Site:
     chance = Random(seed)
     hazards = drawn(sorted(allowed), chance)
     world = World(seed, hazards, chance.uniform(*TROUBLE_S))
-    demand = Demand(
-        jobs=chance.randint(4, 14),
-        cancels=chance.randint(0, 2),
-        drains=chance.choice((0, 0, 1)),
-        requeues=chance.choice((0, 0, 1)),
-    )
-    setting = Setting(
-        orchestrators=chance.choice((1, 1, 2, 3)),
-        demand=demand,
-        most_workers=chance.randint(1, 3),
-        min_workers=chance.choice((0, 1)),
-    )
-    return Site(world, database, setting)
+    return Site(world, database, scenario.setting(chance))
 
 
 def _settle(site: Site) -> bool:

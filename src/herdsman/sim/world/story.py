@@ -22,4 +22,6 @@ class Story:
         return sha256(whole.encode()).hexdigest()[:16]
 
     def last(self, number: int) -> list[str]:
-        return [f"{at:9.3f}  {who:<14} {what}" for at, who, what in self.steps[max(0, len(self.steps) - number) :]]
+        return [
+            f"{at:9.3f}  {who:<14} {what}" for at, who, what in self.steps[max(0, len(self.steps) - number) :]
+        ]

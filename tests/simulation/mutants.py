@@ -1,0 +1,239 @@
+"""Bugs of one line each, of the kind that people write. Thousands of seeds are worth nothing if they let one pass.
+
+`python -m tests.simulation.mutants [NAME ...]` runs each in a copy of the sources until a seed notices it.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MOST_SEEDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    name: str
+    breaks: str
+    file: str
+    was: str
+    becomes: str
+
+    def apply(self, source: Path) -> None:
+        path = source / "herdsman" / self.file
+        text = path.read_text()
+        assert text.count(self.was) == 1, f"{self.name}: its text occurs {text.count(self.was)} times"
+        path.write_text(text.replace(self.was, self.becomes))
+
+
+BUGS = (
+    Bug(
+        "any_token_ends",
+        "J3: the token of a claim is not compared",
+        "store/claims.py",
+        'jobs.c.claim_token == bindparam("b_token"))\n# Tokens',
+        'bindparam("b_token") == bindparam("b_token"))\n# Tokens',
+    ),
+    Bug(
+        "token_stays",
+        "J3: a claim has the number of the one before",
+        "store/claiming.py",
+        "        claim_token=jobs.c.claim_token + 1,\n        # Counted",
+        "        claim_token=jobs.c.claim_token,\n        # Counted",
+    ),
+    Bug(
+        "cancel_loses",
+        "J7: a result that comes after an acknowledged cancel counts",
+        "store/claims.py",
+        ".where(*OWN_CLAIM, jobs.c.cancel_requested_at.is_(None))",
+        ".where(*OWN_CLAIM)",
+    ),
+    Bug(
+        "silent_worker_keeps_job",
+        "J4: nobody takes a job back from a dead worker",
+        "store/claims.py",
+        'jobs.c.claim_expires_at < bindparam("b_now"),',
+        "jobs.c.claim_expires_at < jobs.c.claimed_at,",
+    ),
+    Bug(
+        "beats_keep_nothing",
+        "W5: beats do not keep the claims alive",
+        "store/claims.py",
+        '.values(claim_expires_at=bindparam("b_expires"))\n)\n\nPROGRESS',
+        ".values(claim_expires_at=jobs.c.claim_expires_at)\n)\n\nPROGRESS",
+    ),
+    Bug(
+        "no_self_fence",
+        "W5: a worker that is cut off goes on",
+        "worker/watch.py",
+        "if now - heard.accepted_at >= limits.self_fence.total_seconds():",
+        "if False:",
+    ),
+    Bug(
+        "lost_claim_goes_on",
+        "J3: a worker that lost its claim goes on",
+        "worker/watch.py",
+        "if key in heard.lost or heard.dismissed is not None:",
+        "if heard.dismissed is not None:",
+    ),
+    Bug(
+        "poison_goes_on",
+        "J5: a job that kills workers is tried for ever",
+        "core/retry.py",
+        "tally.worker_losses >= policy.max_worker_losses",
+        "tally.worker_losses > policy.max_worker_losses",
+    ),
+    Bug(
+        "one_attempt_more",
+        "J5: a job is tried once too often",
+        "core/retry.py",
+        "tally.spent >= max_attempts",
+        "tally.spent > max_attempts",
+    ),
+    Bug(
+        "draining_worker_served",
+        "W2: a worker that drains is given jobs",
+        "store/claiming.py",
+        "            workers.c.status == WorkerState.ACTIVE.value,\n",
+        "",
+    ),
+    Bug(
+        "no_fence",
+        "E1: who was deposed writes on",
+        "store/leader.py",
+        "    if not found or found[0][0] <= tx.now():\n",
+        "    if False:\n",
+    ),
+    Bug(
+        "epoch_stays",
+        "E1: a new leader has the epoch of the old one",
+        "store/leader.py",
+        "leader.c.epoch + case((_MINE, 0), else_=1)",
+        "leader.c.epoch + case((_MINE, 0), else_=0)",
+    ),
+    Bug(
+        "unknown_start_is_none",
+        "P2: a start without an answer counts as none",
+        "control/spawn.py",
+        "            raise  # the place stays taken; the next listings will show what became of it\n",
+        "            self.database.transact(lambda tx: self._give_back(tx, intent, policy, CapacityUnavailable('?'), epoch)); raise\n",
+    ),
+    Bug(
+        "one_worker_more",
+        "P1: one more machine than allowed",
+        "store/fleet.py",
+        "if int(values(tx, alive)[0]) >= policy.max_workers:",
+        "if int(values(tx, alive)[0]) > policy.max_workers + 1:",
+    ),
+    Bug(
+        "buried_at_once",
+        "P5: a machine counts as gone when we have asked for its end",
+        "core/phases/scale_down.py",
+        "    if worker.absent_since is None:\n        return False\n",
+        "    if worker.end_asked_at is not None:\n        return True\n    if worker.absent_since is None:\n        return False\n",
+    ),
+    Bug(
+        "strays_left",
+        "P3: machines that belong to nobody live on",
+        "core/phases/sweep.py",
+        "        if why is not None:\n            yield EndStray",
+        "        if False:\n            yield EndStray",
+    ),
+    Bug(
+        "ended_once",
+        "P5: the end of a machine is asked for once",
+        "core/phases/scale_down.py",
+        "return worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after",
+        "return worker.end_asked_at is None",
+    ),
+    Bug(
+        "absent_is_gone",
+        "P2: a machine that a listing lacks is gone",
+        "core/phases/scale_down.py",
+        "return now - worker.absent_since > policy.absence_window",
+        "return True",
+    ),
+    Bug(
+        "retries_forgotten",
+        "J1: a job that waits for its next attempt waits for ever",
+        "control/commands/sweep.py",
+        "if state in (JobState.SCHEDULED, JobState.FAILED)",
+        "if state in (JobState.SCHEDULED,)",
+    ),
+    Bug(
+        "resubmit_refused",
+        "J2: a submission that is repeated is refused",
+        "store/submissions.py",
+        "if row.body_hash != draft.body_hash:",
+        "if True:",
+    ),
+    Bug(
+        "results_crossed",
+        "J3: a job of a batch gets the result of another",
+        "worker/attend.py",
+        "task = by_id.get(job_id) if isinstance(job_id, str) else None",
+        "task = next((each for each in by_id.values() if each.word is None), None)",
+    ),
+    Bug(
+        "attempts_not_counted",
+        "J5: a claim is not counted as an attempt",
+        "store/claiming.py",
+        "attempts=jobs.c.attempts + 1",
+        "attempts=jobs.c.attempts",
+    ),
+    Bug(
+        "requeue_keeps_token",
+        "J6: a claim from before a requeue still counts",
+        "store/requeue.py",
+        '    "claim_token": jobs.c.claim_token + 1,\n',
+        "",
+    ),
+    Bug(
+        "unseen_is_empty",
+        "P7: a provider that does not answer has no machines",
+        "control/observe.py",
+        "            return Unseen(str(error))\n",
+        "            return ()\n",
+    ),
+    Bug(
+        "silent_machine_kept",
+        "P4: a machine from which nobody reports is paid for ever",
+        "core/phases/health.py",
+        'return _late(age, policy.boot_timeout, Code.BOOT_TIMEOUT, "No heartbeat since its machine runs")',
+        "return None",
+    ),
+)
+
+
+def main(names: list[str]) -> int:
+    chosen = [bug for bug in BUGS if not names or bug.name in names]
+    missed = [bug.name for bug in chosen if not _caught(bug)]
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} bugs caught within {MOST_SEEDS} seeds")
+    return 1 if missed or not chosen else 0
+
+
+def _caught(bug: Bug) -> bool:
+    with tempfile.TemporaryDirectory(prefix="bug-") as directory:
+        source = Path(directory) / "src"
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        bug.apply(source)
+        run = _seeds(source)
+    caught = run.returncode == 1
+    said = run.stdout.strip().splitlines()[-1:] or [run.stderr[-2000:]]
+    print(f"{'caught' if caught else 'MISSED'}  {bug.name:<24} {said[0][:150]}", flush=True)
+    return caught
+
+
+def _seeds(source: Path) -> subprocess.CompletedProcess[str]:
+    """Until the first that finds something."""
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    command = [sys.executable, "-P", "-m", "herdsman.sim.world.hunt", str(MOST_SEEDS)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
