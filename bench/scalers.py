@@ -1,6 +1,17 @@
-"""How others size a fleet: sketches of their rules and usual defaults, not checked against the products.
+"""How others size a fleet: models of their documented rules with their documented defaults, not the products.
 
-All have one job at a time per worker, the same starts, and the same limits. Who is let go finishes its job.
+All have one job at a time per worker, one queue in the order of arrival, the same starts and the same limits. Who is
+let go finishes its job. A start that fails is given up after `GIVE_UP_S`, as ours is. What is modelled of each:
+
+- KEDA (ScaledObject reference, Kubernetes HPA): a trigger with one job per replica, asked by the HPA every 15 s with a
+  tolerance of 10 %, its default behaviour (up by the more of 100 % and four, down to the most of the last 300 s), and
+  KEDA's own poll of 30 s where there is no replica at all. Its cooldown of 300 s is that of the HPA's window here.
+- Runpod serverless (endpoint settings): queue delay of 4 s or request count of 4, idle timeout of 5 s, no flash boot.
+- Ray Serve (AutoscalingConfig): target_ongoing_requests 2, the mean of look_back_period_s 30 in pieces of
+  metrics_interval_s 10, upscale_delay_s 30, downscale_delay_s 600. Its replicas start like everybody's here.
+- SkyPilot (SkyServe autoscaling): requests a second over 60 s by target_qps_per_replica, every 20 s,
+  upscale_delay_seconds 300, downscale_delay_seconds 1200, at once from nothing. What waits is not looked at. The rate
+  that a replica can take has no default; it is told the true one.
 """
 
 import math
@@ -10,20 +21,32 @@ from collections.abc import Callable
 
 from herdsman.sim.whatif.world import NO_JOB, World
 
+GIVE_UP_S = 300.0
+
 
 class Sized(ABC):
     """Has a number of workers in mind at each look, and asks for the difference."""
 
     cap_hits = 0
-    quiet = False
+    REMEMBERS = True
+    """It may change its mind though nothing happened."""
 
     def __init__(self, world: World, least: int, most: int) -> None:
         self.world, self.least, self.most = world, least, most
 
+    @property
+    def quiet(self) -> bool:
+        """For who remembers nothing: the fewest are there, all of them idle."""
+        idle = len(self.world.idle) == len(self.world.machines) == self.least
+        return idle and not self.world.queued and not self.REMEMBERS
+
     def cycle(self) -> None:
+        self._give_up()
         asked = self.wanted()
         wanted = max(self.least, min(self.most, asked))
         self.cap_hits += asked > self.most
+        if wanted == self.size:
+            return
         have = [each for each in self.world.machines if not each.leaving]
         for _ in range(min(wanted - len(have), self.most - len(self.world.machines))):
             self.world.spawn()
@@ -32,6 +55,12 @@ class Sized(ABC):
         have.sort(key=lambda each: (each.job != NO_JOB, not each.ready, -each.created))
         for machine in have[: max(0, surplus)]:
             self.world.leave(machine)
+
+    def _give_up(self) -> None:
+        if self.world.hopeless:
+            for lost in [each for each in self.world.machines if each.hopeless]:
+                if self.world.now - lost.created > GIVE_UP_S:
+                    self.world.leave(lost)
 
     @abstractmethod
     def wanted(self) -> int: ...
@@ -49,7 +78,7 @@ class Sized(ABC):
 class Keda(Sized):
     """A queue scaler with one job per replica: at most double (or four more) per 15 s, and down to the most of 5 min."""
 
-    POLL_S, STABLE_S, TOLERANCE = 15.0, 300.0, 0.1
+    POLL_S, STABLE_S, TOLERANCE, WAKE_S = 15.0, 300.0, 0.1, 30.0
 
     def __init__(self, world: World, least: int, most: int) -> None:
         super().__init__(world, least, most)
@@ -62,13 +91,15 @@ class Keda(Sized):
         self._asked.append((now, need))
         while self._asked[0][0] < now - self.STABLE_S:
             self._asked.popleft()
+        if have == 0:
+            return int(need > 0 and now % self.WAKE_S < self.POLL_S)
         return min(max(each for _, each in self._asked), max(2 * have, have + 4))
 
 
 class RunpodDelay(Sized):
     """Queue delay: a worker for each job that has waited 4 s and for which none starts yet; idle ones go after 5 s."""
 
-    POLL_S, DELAY_S, IDLE_S = 2.0, 4.0, 5.0
+    POLL_S, DELAY_S, IDLE_S, REMEMBERS = 2.0, 4.0, 5.0, False
 
     def wanted(self) -> int:
         world = self.world
@@ -81,7 +112,7 @@ class RunpodDelay(Sized):
 class RunpodCount(Sized):
     """Request count: a worker for each four jobs that wait or run; idle ones go after 5 s."""
 
-    POLL_S, EACH, IDLE_S = 2.0, 4, 5.0
+    POLL_S, EACH, IDLE_S, REMEMBERS = 2.0, 4, 5.0, False
 
     def wanted(self) -> int:
         idle = sum(1 for each in self.world.idle if self.world.now - (each.free_since or 0.0) > self.IDLE_S)
@@ -92,6 +123,8 @@ class Delayed(Sized):
     """Changes its mind only when it has been of the other one for a while."""
 
     POLL_S, UP_S, DOWN_S = 10.0, 30.0, 600.0
+    AT_ONCE = False
+    """From nothing, without any delay."""
 
     def __init__(self, world: World, least: int, most: int) -> None:
         super().__init__(world, least, most)
@@ -103,6 +136,8 @@ class Delayed(Sized):
         if way != self._since[0]:
             self._since = (way, self.world.now)
         lasted = self.world.now - self._since[1]
+        if self.size == 0 and self.AT_ONCE:
+            return need
         if way == 0 or lasted < (self.UP_S if way > 0 else self.DOWN_S):
             return self.size
         self._since = (0, self.world.now)
@@ -130,6 +165,7 @@ class SkyPilot(Delayed):
     """Requests a second over a minute, by what a replica can take (told the true mean); up after 5 min, down after 20."""
 
     POLL_S, UP_S, DOWN_S, WINDOW_S = 20.0, 300.0, 1200.0, 60.0
+    AT_ONCE = True
 
     def __init__(self, world: World, least: int, most: int) -> None:
         super().__init__(world, least, most)

@@ -15,6 +15,7 @@ from herdsman.wire.dashboard import (
     StepOut,
 )
 from herdsman.wire.jobs import JobDetail
+from tests.job_fields import job_fields
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -24,34 +25,7 @@ def ago(**span: float) -> datetime:
 
 
 def a_job(job_id: str, status: str, **more: Any) -> JobDetail:
-    told: dict[str, Any] = {
-        "job_id": job_id,
-        "type": "image",
-        "agent": "default",
-        "pool": "default",
-        "priority": 0,
-        "tags": (),
-        "status": status,
-        "reason": "submitted",
-        "attempts": 0,
-        "interruptions": 0,
-        "max_attempts": 3,
-        "worker_id": None,
-        "progress": None,
-        "progress_note": None,
-        "failure_class": None,
-        "last_error": None,
-        "run_at": ago(minutes=3),
-        "created_at": ago(minutes=3),
-        "claimed_at": None,
-        "started_at": None,
-        "finished_at": None,
-        "timeout_seconds": None,
-        "cancel_requested": False,
-        "version": 1,
-        "payload": {"prompt": "a herd"},
-        "idempotency_key": None,
-    }
+    told = job_fields(status, ago(minutes=3), job_id=job_id, payload={"prompt": "a herd"})
     return JobDetail(**told | more)
 
 

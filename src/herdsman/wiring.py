@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache
 from importlib.metadata import entry_points
 
 from herdsman.control.act import Hands
@@ -23,17 +24,19 @@ from herdsman.control.sweeper import Sweeper
 from herdsman.control.whereabouts import whereabouts
 from herdsman.control.worker_access import WorkerAccess, by_name_only
 from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import JobPolicy
+from herdsman.core.model import JobPolicy, PoolId
+from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import ScalingPolicy
-from herdsman.core.scaling.registry import OURS, chosen
+from herdsman.core.scaling.registry import OURS, require_installed
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
 from herdsman.providers import registry
+from herdsman.providers.local.gpus import count_gpus
 from herdsman.providers.names import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
 from herdsman.settings import Settings
 from herdsman.settings.fleet import fleet_policies, pool_limits
-from herdsman.settings.local import LOCAL, local_deployment, local_options
+from herdsman.settings.local import LOCAL, local_deployment, local_options, within_this_machine
 from herdsman.settings.results import result_options
 from herdsman.settings.runpod import runpod_options
 from herdsman.store.database import Database
@@ -70,9 +73,23 @@ def open_services(settings: Settings) -> Services:
         rules=PolicyBook(database, clock),
         gates=Gatekeeper(database, clock),
         pools=pool_limits(settings),
-        fleet=lambda: FleetRules(pools=fleet_policies(settings), scaling=installed_policies()),
+        fleet=lambda: FleetRules(pools=pools_kept(settings), scaling=installed_policies()),
         drop_files=_dropping(open_results(settings)),
     )
+
+
+def pools_kept(settings: Settings) -> Mapping[PoolId, FleetPolicy]:
+    """The pools of the settings, as far as the place where their workers run has room for them."""
+    pools = fleet_policies(settings)
+    if settings.providers.provider != LOCAL:
+        return pools
+    return within_this_machine(pools, settings.local.fake_gpus or _gpus_here())
+
+
+@cache
+def _gpus_here() -> int:
+    """Looked at once: it takes the driver a moment, and is asked for with every answer."""
+    return count_gpus()
 
 
 def open_results(settings: Settings) -> ResultFiles:
@@ -150,10 +167,10 @@ def open_control(settings: Settings, services: Services, access: WorkerAccess | 
     access = access or open_access(settings, services)
     database, provider = services.database, open_provider(settings, direct=access is None)
     leadership = open_leadership(settings, database)
-    pools = fleet_policies(settings)
+    pools = pools_kept(settings)
     policies = installed_policies()
     for pool in pools.values():
-        chosen(pool.scaling, policies)
+        require_installed(pool, policies)
     observer = Observer(
         database=database,
         provider=provider,
@@ -180,6 +197,7 @@ def open_control(settings: Settings, services: Services, access: WorkerAccess | 
             hands=hands,
             clock=clock,
             only_plans=settings.api.safe_mode,
+            replayable_for=settings.jobs.replayable_for,
         ),
         provider,
     )

@@ -67,7 +67,20 @@ def test_liveness_and_the_empty_pages_are_the_only_open_lines() -> None:
     assert {("GET", "/health/live")} | pages == OPEN
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/", "/assets/app.js", "/health/live"])
+def test_what_is_open_may_be_asked_for_without_its_body(client: Client, path: str) -> None:
+    whole, head = client.get(path), client.request("HEAD", path)
+    assert (head.status_code, head.content) == (whole.status_code, b"") == (200, b"")
+    for name in ("content-type", "content-length", "etag"):
+        assert head.headers.get(name) == whole.headers.get(name)
+
+
+def test_what_is_closed_is_closed_to_head_too(client: Client) -> None:
+    assert client.request("HEAD", "/jobs").status_code == 401
+    assert client.request("HEAD", "/no/such/path").status_code == 401
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_the_pages_are_open_to_be_read_only(client: Client, method: str) -> None:
     assert client.request(method, "/").status_code == 401
     assert client.request(method, "/assets/app.js").status_code == 401

@@ -9,7 +9,7 @@ import pytest
 from herdsman.api.app import create_app
 from herdsman.api.context import ApiContext
 from herdsman.bus.names import Names
-from herdsman.bus.redis_streams import Size
+from herdsman.bus.streams import Size
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.access import Role
 from herdsman.core.model import WorkerId

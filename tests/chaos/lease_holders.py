@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -27,9 +27,9 @@ from herdsman.core.lease import Lease
 from herdsman.core.leasing import LeasePolicy
 from herdsman.core.model import JobPolicy
 from herdsman.ports import SystemClock
+from herdsman.sim.checks.history import Use
 from herdsman.store.database import Database
 from herdsman.wire.ids import new_job_id, new_lease_token
-from tests.chaos.lease_history import Use
 from tests.gpus import asked
 
 GPUS = 8
@@ -140,7 +140,7 @@ def _one(services: Services, chance: random.Random, ledger: Ledger, number: int)
     if not isinstance(lease, Lease):
         return None
     lost = Lost(time.monotonic, sent + TTL_S - POLICY.margin_of(timedelta(seconds=TTL_S)).total_seconds())
-    return _hold(services, chance, ledger, number, lease, lost)
+    return replace(_hold(services, chance, ledger, number, lease, lost), asked=sent)
 
 
 def _hold(
@@ -221,6 +221,7 @@ def http_holder(yard: Yard, number: int, everybody: int, grants: int) -> None:
 def _with_sdk(client: Client, chance: random.Random, ledger: Ledger, number: int) -> Use:
     exclusive = chance.random() < 0.1
     memory = _memory(chance)
+    asked_at = time.monotonic()
     with client.lease(memory_mb=memory, ttl=TTL_S, wait=1, exclusive=exclusive, agent="http") as lease:
         began = ended = time.monotonic()
         gpu = lease.gpu_index or 0
@@ -238,6 +239,7 @@ def _with_sdk(client: Client, chance: random.Random, ledger: Ledger, number: int
             seq=lease.seq,
             memory_mb=memory,
             exclusive=exclusive,
+            asked=asked_at,
             began=began,
             ended=ended,
             until=max(deadline, began),

@@ -23,7 +23,7 @@ from herdsman.core.gpu import GpuReport
 from herdsman.core.work import Ask, Done, Pulse
 from herdsman.store.database import Database
 from herdsman.store.reading import records
-from herdsman.store.schema import audit, job_attempts, jobs, workers
+from herdsman.store.schema import job_attempts, jobs, workers
 from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.children import children
 from tests.chaos.site import QUICK, ROOT, command, free_port
@@ -126,15 +126,6 @@ class Yard:
         )
         found = self.database.read(lambda tx: records(tx, query))
         return [(row["first"] - row["created_at"]).total_seconds() for row in found]
-
-    def done_twice(self) -> list[str]:
-        query = (
-            select(audit.c.object_id)
-            .where(audit.c.object_kind == "job", audit.c.to_status == "done")
-            .group_by(audit.c.object_id)
-            .having(func.count() > 1)
-        )
-        return self.database.read(lambda tx: list(tx.execute(query).scalars()))
 
     def says(self, which: int) -> str:
         answer = httpx.get(f"{self.urls[which]}/health", headers={"authorization": f"Bearer {self.token}"})

@@ -40,6 +40,9 @@ def test_arrivals_run_times_and_yesterday_are_counted(services: Services, clock:
     assert known.arrivals == (*(0,) * (RECENT - 2), 1, 0)
     assert known.day_before == (3, 0)
     assert sorted(known.service_s) == pytest.approx([40, 50], abs=1)
+    waited = DAY.total_seconds() + 4 * 60
+    assert sorted(known.waits_s) == pytest.approx([waited, waited + 40], abs=1)
+    assert known.failing == 0
 
 
 def test_only_a_policy_that_forecasts_is_told(services: Services) -> None:

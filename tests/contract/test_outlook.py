@@ -1,12 +1,15 @@
 """One job and many, on every database: when it ends, where its time went, why they fail, and all at once."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
 from herdsman.control.commands import (
+    claim_for,
     complete_job,
     fail_job,
     find_job,
@@ -21,11 +24,14 @@ from herdsman.control.eta import eta
 from herdsman.control.failures import cancel_jobs, list_failures, requeue_group, retry_jobs
 from herdsman.control.money import cost
 from herdsman.control.services import Services
+from herdsman.control.snapshot import FleetRules
 from herdsman.control.timeline import timeline
+from herdsman.core.blockers import Block
 from herdsman.core.errors import Conflict, InvalidRequest, NotFound
-from herdsman.core.model import Claim, Failure, JobId, PoolId, WorkerId
+from herdsman.core.model import DEFAULT_POOL, Claim, Failure, JobId, PoolId, WorkerId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState, WorkerState
+from herdsman.core.work import Ask
 from herdsman.store import failed
 from tests.builders import BROKEN, a_job, a_worker, an_ended_job, claimed
 from tests.databases import MovingClock
@@ -80,11 +86,13 @@ def test_a_type_that_was_never_done_is_compared_with_all(services: Services, clo
     assert "none of type other was done lately" in found.basis
 
 
-def test_without_a_worker_the_starts_of_others_count(services: Services, clock: MovingClock) -> None:
-    done_in(services, clock, a_worker(services, "w1"), SECONDS, "image")
-    job = a_job(services, type="image", pool="empty")
-    assert eta(services, job).start is None
-    assert "no start was ever timed" in eta(services, job).basis
+def test_without_a_worker_the_starts_of_others_count(herd: Herd) -> None:
+    herd.with_policy(min_workers=0)
+    herd.cycle(herd.replica())
+    job = a_job(herd.services, type="image")
+    found = eta(keeping(herd, DEFAULT_POOL), job)
+    assert (found.start, found.blocker) == (None, None)
+    assert "no start was ever timed" in found.basis
 
 
 def test_the_starts_of_workers_are_timed(herd: Herd) -> None:
@@ -92,10 +100,47 @@ def test_the_starts_of_workers_are_timed(herd: Herd) -> None:
     replica = herd.replica()
     for _ in range(3):
         herd.cycle(replica)
-    found = eta(herd.services, a_job(herd.services, pool=PoolId("empty")))
+    empty = PoolId("empty")
+    found = eta(keeping(herd, empty), a_job(herd.services, pool=empty))
     assert found.start is not None
     assert found.start.p50 > 0
     assert "timed by 1 of other pools' starts" in found.basis
+
+
+def test_a_type_that_no_worker_knows_gets_a_reason_and_no_time(
+    services: Services, clock: MovingClock
+) -> None:
+    """It used to start in 0.0 s, forever."""
+    worker = a_worker(services, "w1")
+    done_in(services, clock, worker, SECONDS, "demo")
+    claim_for(services, {worker: Ask(types=("demo",))})
+    found = eta(services, a_job(services, type="image"))
+    assert (found.start, found.finish, found.position) == (None, None, 1)
+    assert found.basis.startswith(
+        "no time can be told: no worker of pool default knows the type image: they take demo; start one"
+    )
+    assert found.blocker is not None
+    assert found.blocker.code == Block.UNKNOWN_TYPE
+    later = eta(services, a_job(services, type="image", delay=timedelta(hours=1)))
+    assert (later.start, later.blocker and later.blocker.code) == (None, Block.UNKNOWN_TYPE)
+
+
+def test_only_workers_that_take_its_type_shorten_the_wait(services: Services, clock: MovingClock) -> None:
+    one = a_worker(services, "w1")
+    done_in(services, clock, one, SECONDS, "image")
+    claim_for(services, {a_worker(services, "w2"): Ask(types=("demo",))})
+    begun(services, one, type="image")
+    found = eta(services, a_job(services, type="image"))
+    assert found.start is not None
+    assert found.start.p50 == pytest.approx(SECONDS, abs=3)
+    assert "1 active workers of pool default that take image, 0 of them free" in found.basis
+
+
+def keeping(herd: Herd, pool: PoolId) -> Services:
+    """Somebody leads at this moment, and keeps this pool."""
+    herd.replica().leadership.campaign()
+    rules = FleetRules(pools={pool: herd.policy})
+    return replace(herd.services, fleet=lambda: rules)
 
 
 def test_a_running_job_is_told_by_its_progress(services: Services, clock: MovingClock) -> None:
@@ -116,7 +161,8 @@ def test_what_is_stopped_or_has_ended_is_not_guessed(services: Services) -> None
     holds.pause(services, "all", why="lunch", duration=None)
     found = eta(services, job)
     assert (found.position, found.start, found.finish) == (1, None, None)
-    assert found.basis == "all is stopped (lunch): nobody knows for how long; see: herdsman holds"
+    assert found.basis.startswith("no time can be told: everything is stopped by ")
+    assert found.basis.endswith(" (lunch); go on with: herdsman resume")
     cancel_jobs(services, [job])
     assert eta(services, job).basis == "it has ended as cancelled"
     with pytest.raises(NotFound):
@@ -216,6 +262,7 @@ def test_an_error_that_is_longer_than_a_page_is_told_by_its_end(services: Servic
     )
     (group,) = list_failures(services, 24).groups
     assert group.cause == "OSError: déjà vu N"
+    assert re.fullmatch(r"OSError: déjà vu \d+", group.example), "a person reads no signs"
     assert len(group.sample_error) <= 600
 
 

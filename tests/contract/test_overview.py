@@ -95,6 +95,14 @@ def test_the_last_hour_and_the_decisions_come_from_the_cycles(herd: Herd) -> Non
     assert found.cost_today > 0
 
 
+def test_what_waits_for_a_pool_that_nobody_keeps_is_part_of_the_queue(herd: Herd) -> None:
+    herd.with_policy(min_workers=0, max_workers=0)
+    a_job(herd.services, pool="other")
+    a_job(herd.services)
+    herd.cycle(herd.replica())
+    assert overview(herd.services).series.total == (2,)
+
+
 def test_a_decision_that_is_the_same_again_is_told_once(herd: Herd) -> None:
     herd.with_policy(min_workers=1)
     herd.fake.faults.turn_on(Fault.NO_CAPACITY)

@@ -55,6 +55,20 @@ def test_pages_hold_still_while_jobs_come_and_go(services: Services, clock: Movi
     assert second.next is None
 
 
+def test_ids_that_begin_alike_are_found_however_old_they_are(services: Services, clock: MovingClock) -> None:
+    """Not only among the newest: a piece of the primary key is read."""
+    for name in ("img-1", "img-10", "img", "Img-1", "imh", "a"):
+        a_job(services, job_id=JobId(name), agent="ann" if name == "img-10" else "bob")
+    clock.advance(timedelta(days=1))
+    submit_jobs(services, [NewJob(type="demo") for _ in range(300)])
+    assert sorted(ids(services, JobFilter(begins="img-"))) == ["img-1", "img-10"]
+    assert ids(services, JobFilter(begins="img-", agent="ann")) == ["img-10"]
+    assert ids(services, JobFilter(begins="img-2")) == []
+    assert [each.job_id for each in list_jobs(services, JobFilter(begins="img"), limit=1).jobs] == ["img"]
+    with pytest.raises(InvalidRequest, match="begins"):
+        list_jobs(services, JobFilter(begins="\0"))
+
+
 def test_a_list_can_be_narrowed(services: Services) -> None:
     done = an_ended_job(services, JobState.DONE, type="render", agent="ann", tags=("x", "y"))
     other = a_job(services, pool=PoolId("big"), tags=("x",))

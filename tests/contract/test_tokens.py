@@ -303,3 +303,31 @@ def test_the_first_admin_is_made_once(services: Services, tmp_path: Path) -> Non
     assert first_admin_token(services, RING, file) is None
     revoke_token(services, verified(services, secret).token_id)
     assert first_admin_token(services, RING, file) not in (None, secret)
+
+
+def test_it_is_noted_when_a_token_was_used_last(services: Services, clock: MovingClock) -> None:
+    """At most once a minute: a token in use must not be a row that everybody writes."""
+    clock.stop(at=NOON)
+    admin = create_token(services, RING, role=Role.ADMIN, name="ann")
+    assert used(services, admin) is None
+    verified(services, admin)
+    assert used(services, admin) == NOON
+    clock.advance(timedelta(seconds=50))
+    verified(services, admin)
+    assert used(services, admin) == NOON
+    clock.advance(timedelta(seconds=11))
+    verified(services, admin)
+    assert used(services, admin) == NOON + timedelta(seconds=61)
+
+
+def test_a_bootstrap_token_that_was_only_shown_is_not_used(services: Services) -> None:
+    a_worker(services, "w1")
+    issued = create_bootstrap(services, RING, W1, DEFAULT_POOL)
+    verified(services, issued)
+    assert used(services, issued) is None
+    services.database.transact(lambda tx: tokens.note_use(tx, issued.token.id, timedelta(0)))
+    assert used(services, issued) is None
+
+
+def used(services: Services, issued: Issued) -> datetime | None:
+    return services.database.read(lambda tx: tokens.get(tx, issued.token.id)).used_at

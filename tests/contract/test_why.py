@@ -1,5 +1,6 @@
 """Anyone may ask why: what was decided, on which numbers, and what would change it."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ import pytest
 
 from herdsman.control.commands import claim_job, complete_job, fail_job
 from herdsman.control.explain import why_job, why_pool, why_worker
+from herdsman.control.failures import cancel_jobs
 from herdsman.control.services import Services
 from herdsman.core.errors import NotFound
 from herdsman.core.model import DEFAULT_POOL, JobId, PoolId, WorkerId
@@ -74,6 +76,16 @@ def test_a_pool_that_nobody_keeps_is_not_made_up(herd: Herd) -> None:
         why_pool(herd.services, herd.replica().observer.glance(), PoolId("other"))
 
 
+def test_a_pool_that_only_a_job_names_can_be_asked_about(herd: Herd) -> None:
+    """Overview links to it."""
+    a_job(herd.services, pool="other")
+    found = why_pool(herd.services, herd.replica().observer.glance(), PoolId("other"))
+    assert found.state == "1 queued, 0 workers alive, and the control loop does not keep it"
+    assert found.because[0] == "the control loop adds no worker to it: nobody has asked for it"
+    assert "herdsman pool create other" in found.because[1]
+    assert (found.next_worker, found.numbers["queued"]) == (None, 1)
+
+
 def test_a_waiting_job_says_what_it_waits_for(services: Services, clock: MovingClock) -> None:
     first, second = a_job(services), a_job(services)
     clock.advance(timedelta(minutes=1))
@@ -135,5 +147,45 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
 def test_a_recovered_job_says_what_that_saved(services: Services) -> None:
     a_job(services, job_id="j1")
     complete_job(services, claimed(services, a_worker(services)).key, 1, saved=timedelta(seconds=41.2))
-    (because,) = why_job(services, JobId("j1")).because
+    because = why_job(services, JobId("j1")).because[0]
     assert because == "its result had been made and was found at the service: 41.2 GPU seconds were saved"
+
+
+UTC = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+
+
+def test_a_job_that_is_done_is_told_as_a_person_would(services: Services, clock: MovingClock) -> None:
+    """When, where, in how many attempts, how long it waited and ran."""
+    worker = a_worker(services)
+    a_job(services, job_id="j1")
+    clock.advance(timedelta(seconds=40))
+    claim = claimed(services, worker)
+    clock.advance(timedelta(seconds=125))
+    complete_job(services, claim.key, {})
+    outcome, times = why_job(services, JobId("j1")).because
+    assert re.fullmatch(rf"it was done at {UTC} by worker w1, in 1 attempt", outcome)
+    assert re.fullmatch(r"it waited 4\d s until a worker took it, and ran for 2 min \d s", times)
+
+
+def test_a_job_that_was_given_up_says_after_how_many_attempts_and_why(services: Services) -> None:
+    worker = a_worker(services)
+    a_job(services, job_id="j1", max_attempts=1)
+    fail_job(services, claimed(services, worker).key, BROKEN)
+    outcome, times = why_job(services, JobId("j1")).because
+    given_up = (
+        rf"it was given up at {UTC} after 1 attempt by worker w1 \(attempts exhausted\): {BROKEN.error}"
+    )
+    assert re.fullmatch(given_up, outcome)
+    assert times.startswith("it waited ")
+
+
+def test_a_cancelled_job_says_by_whom_and_how_far_it_was(services: Services) -> None:
+    never, running = a_job(services), a_job(services)
+    cancel_jobs(services, [never], who="ann")
+    (outcome,) = why_job(services, never).because
+    assert re.fullmatch(rf"it was cancelled at {UTC} by ann, before it began", outcome)
+    claim = claimed(services, a_worker(services))
+    assert claim.key.job_id == running
+    cancel_jobs(services, [running], who="ann")
+    fail_job(services, claim.key, BROKEN)
+    assert " by ann, while worker w1 ran it" in why_job(services, running).because[0]

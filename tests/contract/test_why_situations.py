@@ -1,9 +1,8 @@
-"""`herdsman why` names the true blocker first: each situation is made, asked about, mended, and asked about again."""
+"""`herdsman why` names the true blocker first, and `eta` tells no time while it stands: each situation is made, asked about,
+mended, and asked about again. Here: the job itself, limits, stops, and workers that cannot take it."""
 
-import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from datetime import timedelta
-from decimal import Decimal
 
 import pytest
 
@@ -11,24 +10,16 @@ from herdsman.control.commands import complete_job, fail_job, register_worker, s
 from herdsman.control.commands.holds import drain, pause, resume
 from herdsman.control.commands.leases import release_lease
 from herdsman.control.commands.pools import drain_pool, start_pool
-from herdsman.control.explain import why_pool
 from herdsman.control.services import Services
 from herdsman.core.blockers import Block
-from herdsman.core.findings import Code
-from herdsman.core.holds import scope_of
-from herdsman.core.model import DEFAULT_POOL, JobId, PoolId, WorkerId
-from herdsman.core.pools import NewPool, ServedBy
+from herdsman.core.model import JobId, PoolId, WorkerId
+from herdsman.core.pools import NewPool
 from herdsman.store import models
-from herdsman.testing.runpod import Fault
 from tests.builders import BROKEN, claimed
 from tests.databases import MovingClock
 from tests.gpus import a_gpu_worker, a_lease, told
 from tests.pools import LLM, SERVES, a_pool
-from tests.why_site import Site, a_site
-
-Situation = Callable[[Site], Generator[JobId]]
-"""Makes it and gives the job; what comes after that takes the blocker away."""
-MINUTE = timedelta(minutes=1)
+from tests.why_site import MINUTE, UTC, Site, Situation, a_site, check_blocker, check_time
 
 
 @pytest.fixture
@@ -50,31 +41,6 @@ def only_another_pool_knows_the_type(site: Site) -> Generator[JobId]:
     site.ask(WorkerId("w1"), ["demo", "image"])
 
 
-def at_the_ceiling(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=2, max_workers=2)
-    site.cycles(3)
-    site.all_busy()
-    site.lead()
-    yield site.job()
-    site.herd.with_policy(max_workers=3)
-
-
-def killed_by_switch(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(max_workers=0)
-    site.lead()
-    yield site.job()
-    site.herd.with_policy(max_workers=1)
-
-
-def breaker_open(site: Site) -> Generator[JobId]:
-    site.breaks(6)
-    job = site.job()
-    site.cycles(2)
-    yield job
-    site.clock.advance(timedelta(hours=1))
-    site.lead()
-
-
 def pool_draining(site: Site) -> Generator[JobId]:
     a_pool(site.services)
     job = site.job(pool=LLM)
@@ -84,6 +50,7 @@ def pool_draining(site: Site) -> Generator[JobId]:
 
 
 def put_off_at_the_door(site: Site) -> Generator[JobId]:
+    site.worker()
     site.limits(agents={"ann": {"rate_per_second": 0.01, "burst": 1}})
     site.job(agent="ann")
     yield site.job(agent="ann", max_defer=timedelta(hours=1))
@@ -122,16 +89,6 @@ def due_and_not_queued(site: Site) -> Generator[JobId]:
     stage_due_jobs(site.services)
 
 
-def budget_spent(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1, max_workers=5, budget_per_day=Decimal("0.0001"))
-    site.cycles(3)
-    site.all_busy()
-    for number in range(10):
-        site.job(job_id=f"more-{number}")
-    yield site.job()
-    site.herd.with_policy(budget_per_day=Decimal(1000))
-
-
 def paused(scope: str) -> Situation:
     def situation(site: Site) -> Generator[JobId]:
         site.worker()
@@ -147,59 +104,6 @@ def cluster_drained(site: Site) -> Generator[JobId]:
     drain(site.services, why="moving house", who="ann")
     yield site.job()
     resume(site.services, "all")
-
-
-def no_capacity(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
-    site.herd.fake.faults.turn_on(Fault.NO_CAPACITY)
-    job = site.job()
-    site.cycles(3, later=timedelta(seconds=5))
-    yield job
-    site.herd.fake.faults.turn_off(Fault.NO_CAPACITY)
-    site.clock.advance(10 * MINUTE)
-    site.cycles(3)
-
-
-def provider_rejects(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
-    site.herd.fake.faults.turn_on(Fault.UNAUTHORIZED, only=frozenset({"create"}))
-    job = site.job()
-    site.cycles(2)
-    yield job
-    resume(site.services, scope_of(pool=DEFAULT_POOL))
-
-
-def provider_out_of_sight(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
-    site.herd.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
-    job = site.job()
-    site.cycles(2)
-    yield job
-    site.herd.fake.faults.turn_off(Fault.STORM_500)
-    site.cycles(1)
-
-
-def nobody_has_ever_led(site: Site) -> Generator[JobId]:
-    yield site.job()
-    site.lead()
-
-
-def leader_gone(site: Site) -> Generator[JobId]:
-    site.lead()
-    site.clock.advance(10 * MINUTE)
-    yield site.job()
-    site.lead()
-
-
-def leader_idle(site: Site) -> Generator[JobId]:
-    site.cycles(1)
-    replica = site.herd.replica()
-    for _ in range(100):  # it goes on to lead, and does nothing
-        site.clock.advance(timedelta(seconds=5))
-        site.herd.hands_of_time.advance(timedelta(seconds=5))
-        replica.leadership.campaign()
-    yield site.job()
-    site.cycles(1)
 
 
 def model_loaded_elsewhere(site: Site) -> Generator[JobId]:
@@ -236,42 +140,11 @@ def whole_gpu_wanted(site: Site) -> Generator[JobId]:
     told(site.services, worker)
 
 
-def worker_starting(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
-    site.cycles(3)
-    site.all_busy()
-    site.herd.with_policy(min_workers=2)
-    site.cycles(1, later=timedelta(seconds=1))
-    yield site.job()
-    site.cycles(2)
-
-
 def free_worker_silent(site: Site) -> Generator[JobId]:
     site.worker()
     site.clock.advance(3 * MINUTE)
     yield site.job()
     site.beat("w1")
-
-
-def nobody_keeps_the_pool(site: Site) -> Generator[JobId]:
-    yield site.job(pool="other")
-    site.worker(pool="other")
-
-
-def pool_served_by_hand(site: Site) -> Generator[JobId]:
-    a_pool(site.services, served_by=ServedBy.HAND)
-    yield site.job(pool=LLM)
-    site.worker(pool=LLM)
-
-
-def all_busy_and_too_few_jobs_for_another(site: Site) -> Generator[JobId]:
-    site.herd.with_policy(min_workers=1)
-    site.cycles(3)
-    site.all_busy()
-    site.clock.advance(2 * MINUTE)
-    site.lead()
-    yield site.job()
-    complete_job(site.services, site.held().key)
 
 
 def simply_next(site: Site) -> Generator[JobId]:
@@ -280,9 +153,6 @@ def simply_next(site: Site) -> Generator[JobId]:
     site.ask(WorkerId("w1"))
 
 
-UTC = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-BUSY2 = r"all 2 active workers of pool default hold a job, and none is added, blocked by MAX_ACTIVE_GPUS=2"
-NONE = "pool default has no active worker, and none is added, blocked by"
 SITUATIONS: dict[Situation, tuple[str, str]] = {
     no_worker_knows_the_type: (
         Block.UNKNOWN_TYPE,
@@ -291,15 +161,6 @@ SITUATIONS: dict[Situation, tuple[str, str]] = {
     only_another_pool_knows_the_type: (
         Block.UNKNOWN_TYPE,
         r"they take demo; pool pictures has workers that do",
-    ),
-    at_the_ceiling: (
-        Code.CEILING,
-        rf"{BUSY2}: .*; it starts when one of them is free, or raise MAX_ACTIVE_GPUS",
-    ),
-    killed_by_switch: (Code.KILL_SWITCH, rf"{NONE} KILL_SWITCH: MAX_ACTIVE_GPUS is 0; raise MAX_ACTIVE_GPUS"),
-    breaker_open: (
-        Code.BREAKER_OPEN,
-        rf"{NONE} MAX_WORKER_FAILURE_RATE=0.8: too many .*, since {UTC}; when no more",
     ),
     pool_draining: (
         Block.POOL_CLOSED,
@@ -319,10 +180,6 @@ SITUATIONS: dict[Situation, tuple[str, str]] = {
         Block.NOT_STAGED,
         rf"its time has come and nobody has queued it.*, since {UTC}; start one",
     ),
-    budget_spent: (
-        Code.BUDGET_SPENT,
-        r"blocked by the budget=0.0001: the budget of this day is spent.*or raise BUDGET",
-    ),
     paused("all"): (
         Block.PAUSED,
         rf"everything is stopped by ann \(new disks\), since {UTC}; go on with: herdsman resume$",
@@ -330,30 +187,6 @@ SITUATIONS: dict[Situation, tuple[str, str]] = {
     paused("pool:default"): (Block.PAUSED, r"pool default is stopped .*: herdsman resume --pool default$"),
     paused("type:demo"): (Block.PAUSED, r"type demo is stopped .*: herdsman resume --type demo$"),
     cluster_drained: (Block.DRAINED, rf"everything is drained by ann \(moving house\), since {UTC}; go on"),
-    no_capacity: (
-        Code.PROVIDER_WAITS,
-        rf"{NONE} PROVIDER_WAITS: .*, since {UTC}; the provider is asked again at {UTC}",
-    ),
-    provider_rejects: (
-        Code.PROVIDER_REJECTED,
-        rf"{NONE} PROVIDER_REJECTED: .*; mend that at the provider, then: herdsman resume --pool default",
-    ),
-    provider_out_of_sight: (
-        Code.PARTIAL_SIGHT,
-        rf"{NONE} PARTIAL_SIGHT: the provider could not be looked at: ",
-    ),
-    nobody_has_ever_led: (
-        Block.NO_LEADER,
-        r"no control plane has ever led here: none is added; start a control plane",
-    ),
-    leader_gone: (
-        Block.NO_LEADER,
-        rf"nobody leads: none is added, since {UTC}; start a control plane: herdsman up",
-    ),
-    leader_idle: (
-        Block.NO_CYCLE,
-        rf"one leads but has ended no cycle: none is added, since {UTC}; look at the log",
-    ),
     model_loaded_elsewhere: (
         Block.MODEL,
         rf"waits for a worker that has model org/a loaded: w1 has, and is busy, since {UTC}; any free worker .* {UTC}",
@@ -370,22 +203,9 @@ SITUATIONS: dict[Situation, tuple[str, str]] = {
         Block.GPU_MEMORY,
         r"no free worker has a GPU of its own: the most is 23000 MB on w1 \(shared\)",
     ),
-    worker_starting: (
-        Block.STARTING,
-        rf"default holds a job, and a worker is starting, since {UTC}; it starts when one is ready; half of the last 1",
-    ),
     free_worker_silent: (
         Block.SILENT_WORKERS,
         rf"asks for work: w1 was the last that was heard of, since {UTC}; see",
-    ),
-    nobody_keeps_the_pool: (
-        Block.NOBODY_KEEPS,
-        r"pool other has no active worker, and nobody keeps such a pool",
-    ),
-    pool_served_by_hand: (Code.SERVED_BY_HAND, r"SERVED_BY_HAND: .*; start one: herdsman worker --pool llm"),
-    all_busy_and_too_few_jobs_for_another: (
-        Block.BUSY,
-        r"the only active worker of pool default holds a job; it starts when .* one more comes at 4 queued; now 1",
     ),
     simply_next: (
         Block.NEXT,
@@ -393,25 +213,27 @@ SITUATIONS: dict[Situation, tuple[str, str]] = {
     ),
 }
 NAMES = [f"{number:02}-{code}" for number, (code, _) in enumerate(SITUATIONS.values())]
+TIMED = {
+    backoff,
+    put_off_at_the_door,
+    delayed,
+    simply_next,
+}
+"""What can be counted with: others go first, a worker is busy or about to start, the moment is known."""
 
 
 @pytest.mark.parametrize(("situation", "expected"), SITUATIONS.items(), ids=NAMES)
 def test_the_first_sentence_names_what_the_job_truly_waits_for(
     site: Site, situation: Situation, expected: tuple[str, str]
 ) -> None:
-    code, sentence = expected
-    making = situation(site)
-    job = next(making)
-    answer = site.why(job)
-    assert answer.blocker is not None
-    assert answer.blocker.code == code, answer.because
-    assert answer.because[0] == answer.blocker.sentence
-    assert re.search(sentence, answer.because[0]), answer.because[0]
-    if code not in (Block.NEXT, Block.SILENT_WORKERS):
-        assert job not in site.given_out(), "nothing was in its way after all"
-    next(making, None)
-    after = site.why(job).blocker
-    assert after is None or after.code != code, f"it was mended, and still: {after.sentence}"
+    check_blocker(site, situation, *expected)
+
+
+@pytest.mark.parametrize(("situation", "expected"), SITUATIONS.items(), ids=NAMES)
+def test_a_time_is_told_only_where_nothing_but_the_line_is_in_the_way(
+    site: Site, situation: Situation, expected: tuple[str, str]
+) -> None:
+    check_time(site, situation, None if situation in TIMED else expected[0])
 
 
 def test_what_comes_first_is_what_nothing_else_could_matter_before(site: Site) -> None:
@@ -422,27 +244,6 @@ def test_what_comes_first_is_what_nothing_else_could_matter_before(site: Site) -
     assert answer.blocker is not None
     assert answer.blocker.code == Block.PAUSED
     assert answer.because[1].startswith("no worker of pool default knows the type image")
-
-
-def test_the_next_worker_of_the_pool_is_part_of_the_answer(site: Site) -> None:
-    site.herd.with_policy(min_workers=2, max_workers=2)
-    site.cycles(3)
-    site.all_busy()
-    site.lead()
-    answer = site.why(site.job())
-    assert answer.next_worker is not None
-    assert answer.next_worker.blocked_by is not None
-    assert answer.next_worker.blocked_by.code is Code.CEILING
-
-
-def test_a_pool_can_be_asked_without_a_way_to_the_provider(site: Site) -> None:
-    site.herd.with_policy(min_workers=2, max_workers=5)
-    site.cycles(3)
-    site.clock.advance(5 * MINUTE)
-    glance = why_pool(site.services, site.herd.replica().observer.glance(), DEFAULT_POOL)
-    site.herd.fake.faults.turn_on(Fault.STORM_500)
-    assert why_pool(site.services, None, DEFAULT_POOL).because == glance.because
-    assert glance.because == ("would spawn at 7 queued; now 0",)
 
 
 def test_a_worker_that_has_said_nothing_yet_may_take_anything(site: Site) -> None:

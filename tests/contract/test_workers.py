@@ -24,6 +24,28 @@ WAYS = {
 }
 
 
+def test_a_list_of_workers_is_narrowed_before_it_is_cut_into_pages(
+    services: Services, clock: MovingClock
+) -> None:
+    """What is asked for may be older than a whole page of others."""
+    clock.stop(at=NOON)
+    register_worker(services, WorkerId("old"), pool=PoolId("big"))
+    for number in range(5):
+        clock.advance(timedelta(seconds=1))
+        register_worker(services, WorkerId(f"new-{number}"))
+        move_worker(services, WorkerId(f"new-{number}"), WorkerState.ACTIVE, Reason.READY)
+    read = services.database.read
+    assert [each.id for each in read(lambda tx: workers.page(tx, pool=PoolId("big"), limit=2)).workers] == [
+        "old"
+    ]
+    assert [
+        each.id for each in read(lambda tx: workers.page(tx, states=[WorkerState.SPAWNING], limit=2)).workers
+    ] == ["old"]
+    active = read(lambda tx: workers.page(tx, states=[WorkerState.ACTIVE], limit=4))
+    rest = read(lambda tx: workers.page(tx, states=[WorkerState.ACTIVE], limit=4, after=active.next))
+    assert [each.id for each in (*active.workers, *rest.workers)] == [f"new-{4 - each}" for each in range(5)]
+
+
 def test_a_worker_is_registered_with_what_is_known_of_it(services: Services, clock: MovingClock) -> None:
     clock.stop(at=NOON)
     register_worker(

@@ -1,9 +1,7 @@
 """The http connector against a service that answers later, calls back, or answers at once (S3-20)."""
 
 import socket
-import threading
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, cast
 from uuid import uuid4
@@ -11,85 +9,31 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from herdsman.connectors.http import HttpConnector, open_connector
-from herdsman.connectors.registry import Around, find
-from herdsman.core.errors import ServiceRejected, ServiceUnavailable, SubmissionUnknown, TooLarge
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Ended, Finished, ServiceJob, Unknown, Working
-from herdsman.ports import Connector, SystemClock
+from herdsman.connectors.http import open_connector
+from herdsman.connectors.registry import find
+from herdsman.core.errors import ServiceRejected
+from herdsman.core.service import Ended, Finished, ServiceJob, Unknown, Working
+from herdsman.ports import Connector
 from herdsman.testing.connector_contract import ConnectorContract
 from herdsman.testing.http_service import PICTURE, FakeHttpService, Fault, wait_for
-from herdsman.testing.memory_results import MemoryResults
-
-NOBODY = "http://127.0.0.1:9"
-QUICK = timedelta(milliseconds=200)
-STATUS = {
-    "path": "$.state",
-    "done": ["done"],
-    "failed": ["failed"],
-    "cancelled": ["cancelled"],
-    "queued": ["queued"],
-    "running": ["running"],
-    "error": "$.error.message",
-    "progress": "$.percent",
-    "progress_scale": 100,
-    "seconds": "$.seconds",
-    "interval_s": 0.05,
-}
-
-
-def polled(url: str) -> dict[str, object]:
-    return {
-        "submit": {"url": f"{url}/jobs"},
-        "status": {**STATUS, "url": f"{url}/jobs/{{id}}"},
-        "result": {"path": "$.output.text", "files": "$.output.files"},
-        "cancel": {"url": f"{url}/jobs/{{id}}/cancel"},
-    }
-
-
-def numbered(url: str) -> dict[str, object]:
-    """The service gives its own ids, and the result has an address of its own."""
-    result = {"url": f"{url}/jobs/{{id}}/result", "path": "$.text"}
-    return {**polled(url), "submit": {"url": f"{url}/numbered"}, "id": "$.id", "result": result}
-
-
-def sync(url: str) -> dict[str, object]:
-    return {"submit": {"url": f"{url}/sync"}, "sync": True, "result": {"path": "$.text"}}
-
-
-def called_back(url: str) -> dict[str, object]:
-    body = {"do": "{payload.do}", "callback": "{callback_url}"}
-    return {
-        "submit": {"url": f"{url}/jobs", "json": body},
-        "status": STATUS,
-        "callback": {},
-        "result": {"path": "$.output.text"},
-        "cancel": {"url": f"{url}/jobs/{{id}}/cancel"},
-    }
-
-
-def both(url: str) -> dict[str, object]:
-    return {**called_back(url), "status": {**STATUS, "url": f"{url}/jobs/{{id}}", "interval_s": 30}}
-
-
-def around() -> Around:
-    return Around(clock=SystemClock(), results=MemoryResults())
-
-
-def a_job(**payload: object) -> ServiceJob:
-    return ServiceJob(job_id="job-1", type="render", payload=payload)
+from tests.http_options import (
+    NOBODY,
+    QUICK,
+    a_job,
+    around,
+    both,
+    called_back,
+    numbered,
+    opened,
+    polled,
+    sync,
+)
 
 
 @pytest.fixture
 def service() -> Iterator[FakeHttpService]:
     with FakeHttpService() as running:
         yield running
-
-
-@contextmanager
-def opened(options: Mapping[str, object]) -> Generator[HttpConnector]:
-    with closing(open_connector(options, around())) as connector:
-        yield connector
 
 
 class HttpContract(ConnectorContract):
@@ -192,129 +136,6 @@ def test_a_job_is_handed_over_under_its_id_with_the_keys_of_the_operator(service
     assert service.seen[0].body == {"do": "good"}
 
 
-@pytest.mark.parametrize(
-    ("fault", "error", "told"),
-    [
-        (Fault.HTML, SubmissionUnknown, "Please log in"),
-        (Fault.UNAUTHORIZED, ServiceRejected, "option headers"),
-        (Fault.TOO_MANY, ServiceUnavailable, "429"),
-        (Fault.SERVER_ERROR, SubmissionUnknown, "500"),
-        (Fault.CUT, SubmissionUnknown, "was not answered"),
-        (Fault.SLOW, SubmissionUnknown, "was not answered"),
-        (Fault.REDIRECT, ServiceRejected, "/elsewhere"),
-    ],
-)
-def test_a_submission_that_goes_wrong_is_told_in_the_right_class(
-    service: FakeHttpService, fault: Fault, error: type[Exception], told: str
-) -> None:
-    service.add_fault(fault, path="/jobs")
-    with opened({**polled(service.url), "timeout_s": 1}) as connector:
-        with pytest.raises(error, match=told) as caught:
-            connector.submit(a_job(do="good"), "x-1")
-        assert type(caught.value) is error
-        if isinstance(caught.value, ServiceRejected):
-            assert caught.value.retry
-
-
-def test_a_job_that_the_service_calls_wrong_is_not_tried_again(service: FakeHttpService) -> None:
-    with (
-        opened(polled(service.url)) as connector,
-        pytest.raises(ServiceRejected, match="says what to do") as caught,
-    ):
-        connector.submit(a_job(what="nothing"), "x-1")
-    assert not caught.value.retry
-
-
-@pytest.mark.parametrize("fault", [Fault.SERVER_ERROR_AFTER, Fault.CUT, Fault.SLOW])
-def test_a_job_that_was_taken_without_a_word_is_found_and_heard(
-    service: FakeHttpService, fault: Fault
-) -> None:
-    service.add_fault(fault, path="/jobs")
-    with opened({**polled(service.url), "timeout_s": 1}) as connector:
-        with pytest.raises(SubmissionUnknown):
-            connector.submit(a_job(do="long"), "x-1")
-        wait_for(lambda: isinstance(connector.check("x-1"), Working))
-        service.release()
-        wait_for(lambda: isinstance(connector.listen("x-1", QUICK), Ended))
-    assert service.jobs["x-1"].runs == 1
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault.HTML,
-        Fault.UNAUTHORIZED,
-        Fault.TOO_MANY,
-        Fault.SERVER_ERROR,
-        Fault.CUT,
-        Fault.SLOW,
-        Fault.REDIRECT,
-    ],
-)
-def test_s3_14_a_look_that_goes_wrong_is_never_a_verdict(service: FakeHttpService, fault: Fault) -> None:
-    with opened({**polled(service.url), "timeout_s": 1, "not_found": [410]}) as connector:
-        connector.submit(a_job(do="good"), "x-1")
-        service.add_fault(fault, path="/jobs/x-1")
-        with pytest.raises(ServiceUnavailable):
-            connector.check("x-1")
-        service.add_fault(fault, path="/jobs/x-1", times=2)
-        assert connector.listen("x-1", timedelta(milliseconds=1)) is None
-
-
-def test_s3_18_a_service_that_hangs_costs_no_more_than_the_timeout(service: FakeHttpService) -> None:
-    with opened({**polled(service.url), "timeout_s": 0.5}) as connector:
-        service.add_fault(Fault.SLOW, path="/jobs")
-        began = SystemClock().monotonic()
-        with pytest.raises(ServiceUnavailable):
-            connector.check("x-1")
-        assert SystemClock().monotonic() - began < 5
-
-
-def test_an_answer_without_end_is_refused(service: FakeHttpService) -> None:
-    with opened({**polled(service.url), "max_answer_mb": 1}) as connector:
-        service.add_fault(Fault.HUGE, path="/jobs/x-1")
-        with pytest.raises(TooLarge, match="max_answer_mb"):
-            connector.check("x-1")
-
-
-def test_a_service_that_wants_to_be_left_alone_is_left_alone(service: FakeHttpService) -> None:
-    with opened(polled(service.url)) as connector:
-        service.add_fault(Fault.TOO_MANY, path="/jobs")
-        with pytest.raises(ServiceUnavailable, match="429"):
-            connector.submit(a_job(do="good"), "x-1")
-        with pytest.raises(ServiceUnavailable, match="left alone"):
-            connector.submit(a_job(do="good"), "x-1")
-        assert len(service.seen) == 1, "it was asked again at once"
-        wait_for(lambda: isinstance(_try(connector), str))
-    assert service.jobs["x-1"].runs == 1
-
-
-def _try(connector: HttpConnector) -> str | None:
-    try:
-        return connector.submit(a_job(do="good"), "x-1")
-    except ServiceUnavailable:
-        return None
-
-
-def test_a_failure_is_told_in_the_words_of_the_service_and_in_its_class(service: FakeHttpService) -> None:
-    with opened(polled(service.url)) as connector:
-        connector.submit(a_job(do="bad", message="CUDA out of memory"), "x-1")
-        verdict = connector.check("x-1")
-    assert isinstance(verdict, Broken)
-    assert verdict.failure.kind is FailureClass.OUT_OF_MEMORY
-    assert verdict.failure.error == "CUDA out of memory"
-
-
-def test_a_cancelled_job_that_is_gone_was_stopped_and_is_not_lost(service: FakeHttpService) -> None:
-    with opened(polled(service.url)) as connector:
-        connector.submit(a_job(do="long"), "x-1")
-        connector.cancel("x-1")
-        service.forget("x-1")
-        verdict = connector.check("x-1")
-    assert isinstance(verdict, Broken)
-    assert verdict.cancelled
-
-
 def test_an_address_in_a_payload_reaches_no_private_place(service: FakeHttpService) -> None:
     options = {
         **polled("http://example.com"),
@@ -398,43 +219,6 @@ def test_the_door_for_callbacks_opens_to_its_own_path_only_and_closes(service: F
         assert isinstance(connector.check("x-1"), Unknown)
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((address.host, address.port or 0), timeout=5)
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [
-        (Fault.HTML, FailureClass.INFRASTRUCTURE),
-        (Fault.UNAUTHORIZED, FailureClass.INFRASTRUCTURE),
-        (Fault.SERVER_ERROR, FailureClass.INFRASTRUCTURE),
-        (Fault.CUT, FailureClass.INFRASTRUCTURE),
-        (Fault.SLOW, FailureClass.INFRASTRUCTURE),
-        (Fault.HUGE, FailureClass.USER_ERROR),
-    ],
-)
-def test_a_call_that_goes_wrong_breaks_the_job_in_the_right_class(
-    service: FakeHttpService, fault: Fault, kind: FailureClass
-) -> None:
-    service.add_fault(fault, path="/sync")
-    with opened({**sync(service.url), "sync_timeout_s": 2, "max_answer_mb": 1}) as connector:
-        connector.submit(a_job(do="good"), "x-1")
-        wait_for(lambda: isinstance(connector.listen("x-1", QUICK), Ended))
-        verdict = connector.check("x-1")
-    assert isinstance(verdict, Broken)
-    assert verdict.failure.kind is kind
-
-
-def test_a_call_that_is_given_up_is_cut(service: FakeHttpService) -> None:
-    with opened(sync(service.url)) as connector:
-        connector.submit(a_job(do="long"), "x-1")
-        assert connector.listen("x-1", QUICK) is None
-        assert _calls() == ["call x-1"]
-        connector.close()
-        assert _calls() == []
-        assert isinstance(connector.check("x-1"), Unknown)
-
-
-def _calls() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("call ")]
 
 
 def test_fitness_tells_what_the_health_address_says(service: FakeHttpService) -> None:

@@ -1,7 +1,11 @@
 """`herdsman why`, `eta` and `cost` as a person types them, with nothing but a database."""
 
+import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 import pytest
 
@@ -31,7 +35,7 @@ def test_eta_says_what_it_rests_on(shell: Shell) -> None:
     shell.said("submit", "demo", "--job-id", "my-first-job")
     said = shell.said("eta", "my-first-job")
     assert said.startswith("job my-first-job: pending, number 1 in the line of its pool\n")
-    assert "no start was ever timed" in said
+    assert "no time can be told: pool default has no active worker, and no control plane has ever led" in said
     found = shell.json("eta", "my-f")
     assert (found["position"], found["start"], found["sample"]) == (1, None, 0)
     assert shell("eta", "nobody").returncode == 3
@@ -44,3 +48,32 @@ def test_cost_is_told_by_what_was_asked_for(shell: Shell) -> None:
     found = shell.json("cost", "--by", "type", "--days", "366")
     assert (found["by"], found["total_usd"]) == ("type", 0)
     assert cast("list[object]", found["lines"]) == []
+
+
+LISTS = (["cost"], ["policy", "history"], ["connectors", "list"], ["connectors"])
+
+
+@pytest.mark.parametrize("words", LISTS, ids=" ".join)
+def test_every_list_may_be_wide_and_may_be_watched(shell: Shell, words: list[str]) -> None:
+    shell.said("policy", "set", "default.max_queued=10")
+    assert shell.said(*words, "-o", "wide").strip()
+    with subprocess.Popen(
+        [sys.executable, "-m", "herdsman", *words, "--watch", "-o", "json"],
+        cwd=shell.directory,
+        env=shell.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        assert watching.stdout is not None
+        try:
+            first, second = read_document(watching.stdout), read_document(watching.stdout)
+        finally:
+            watching.send_signal(signal.SIGINT)
+    assert first.keys() == second.keys(), "it looked again"
+    assert watching.returncode == 0
+
+
+def read_document(printed: IO[str]) -> dict[str, object]:
+    """The next one; `}` alone on its line ends it."""
+    lines = list(iter(printed.readline, "}\n"))
+    return json.loads("".join([*lines, "}"]))

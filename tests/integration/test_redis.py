@@ -11,7 +11,7 @@ import structlog
 
 from herdsman.api.open_streams import open_streams
 from herdsman.bus.connection import check_version
-from herdsman.bus.faults import BusUnavailable
+from herdsman.bus.errors import BusUnavailable
 from herdsman.control.commands import find_job
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services

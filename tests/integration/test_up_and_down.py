@@ -47,6 +47,18 @@ def test_the_greeting_has_all_that_a_newcomer_needs(shell: Shell) -> None:
         assert not any(line.startswith("token ") for line in again)
 
 
+def test_no_more_workers_are_asked_for_than_this_machine_has_gpus(shell: Shell) -> None:
+    """They used to be tried, and each try was left behind as a worker that had failed."""
+    shell.environment |= {"MAX_ACTIVE_GPUS": "10", "TASKS_PER_GPU_THRESHOLD": "1"}
+    with up(shell) as greeting:
+        assert labelled(greeting, "fleet").startswith("local, 1 workers (one for each GPU)")
+        shell.said("submit", "demo", "--count", "20", "--payload", '{"seconds": 0.2}')
+        full = "every GPU of this machine has its worker"
+        until(lambda: full in shell.said("why", "pool", "default"))
+        until(lambda: shell.said("jobs", "--state", "done", "-o", "json").count('"job_id"') >= 10)
+        assert "Spawn failed" not in shell.said("workers")
+
+
 def test_a_second_up_says_what_runs_and_ends_well(shell: Shell) -> None:
     with up(shell) as greeting:
         there = announced(shell)

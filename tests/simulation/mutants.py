@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MOST_SEEDS = 1000
+MOST_SEEDS = int(os.environ.get("HERDSMAN_SIM_BUG_SEEDS", "1000"))
 
 
 @dataclass(frozen=True, slots=True)

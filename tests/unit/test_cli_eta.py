@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdsman.cli.eta import spoken
+from herdsman.core.spoken import spoken
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """What a person reads when the control plane has started, and what `submit` makes of a payload."""
 
+from pathlib import Path
+
 import pytest
 
-from herdsman.cli.greeting import gpus_in_words
+from herdsman.cli.greeting import gpus_in_words, pools_in_words
 from herdsman.cli.jobs import numbered
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.gpu import GpuDevice
+from herdsman.settings import load_settings
 
 CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_mb=0, utilisation=0)
 
@@ -15,6 +18,13 @@ def test_gpus_are_named_real_or_not() -> None:
     assert gpus_in_words(2, (), asked=True).startswith("2 pretended")
     assert gpus_in_words(2, (), asked=False).startswith("none found, so 2 are pretended")
     assert "--fake-gpus 2" in gpus_in_words(0, (), asked=True)
+
+
+def test_the_fleet_is_no_larger_than_the_machine(tmp_path: Path) -> None:
+    assert pools_in_words(load_settings({"FAKE_GPUS": "2"}, tmp_path)) == (
+        "2 workers (one for each GPU), policy threshold"
+    )
+    assert pools_in_words(load_settings({"FAKE_GPUS": "20"}, tmp_path)) == "2 to 10 workers, policy threshold"
 
 
 def test_each_of_many_gets_its_number() -> None:

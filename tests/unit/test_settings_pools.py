@@ -9,7 +9,9 @@ from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
 from herdsman.settings.fleet import fleet_policies
+from herdsman.settings.local import within_this_machine
 from herdsman.settings.runpod import runpod_options
+from herdsman.wiring import pools_kept
 
 TWO_POOLS = """
 max_active_gpus = 8
@@ -44,6 +46,26 @@ def test_a_pool_has_its_own_rules_and_otherwise_those_of_all(tmp_path: Path) -> 
     assert (video.min_workers, video.max_workers, video.scaling) == (0, 3, "workload")
     assert (usual.stuck_timeout, video.stuck_timeout) == (timedelta(minutes=2), timedelta(hours=1))
     assert video.jobs_per_worker == usual.jobs_per_worker == 3
+
+
+@pytest.mark.parametrize(("gpus", "sizes"), [(2, (2, 2)), (1, (1, 1)), (20, (2, 8)), (0, (2, 8))])
+def test_this_machine_has_no_more_workers_than_gpus(
+    tmp_path: Path, gpus: int, sizes: tuple[int, int]
+) -> None:
+    pools = fleet_policies(load_settings({}, write(tmp_path, TWO_POOLS)))
+    usual = within_this_machine(pools, gpus)[DEFAULT_POOL]
+    assert (usual.min_workers, usual.max_workers) == sizes
+    assert usual.machine_is_full == (sizes[1] == gpus)
+    assert usual.confirm_window == timedelta(0), "a process that is not listed has ended"
+
+
+def test_the_control_loop_keeps_no_more_workers_than_this_machine_has_gpus(tmp_path: Path) -> None:
+    settings = load_settings({"FAKE_GPUS": "2"}, write(tmp_path, TWO_POOLS))
+    assert [each.max_workers for each in pools_kept(settings).values()] == [2, 2]
+    rented = {"PROVIDER": "runpod", "DEPLOYMENT_ID": "d", "RUNPOD_GPU_TYPE": "NVIDIA L4"}
+    keys = {"RUNPOD_API_KEY": "k", "RUNPOD_WORKER_IMAGE": "worker", "API_URL": "http://127.0.0.1:1"}
+    settings = load_settings({"FAKE_GPUS": "2", **rented, **keys}, tmp_path)
+    assert [each.max_workers for each in pools_kept(settings).values()] == [8, 3]
 
 
 def test_a_pool_may_ask_for_other_machines(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from herdsman.bus.entries import Entry, Letter, hint_fields
 from herdsman.bus.names import Names
 from herdsman.control.streams import announcer as module
 from herdsman.control.streams.announcer import Announcer, Word
-from herdsman.control.streams.ingest import read
+from herdsman.control.streams.ingest import Ingest, read
 from herdsman.control.streams.keeper import Rhythm
 from herdsman.control.streams.listener import MOST_HELD, Listener
 from herdsman.control.streams.state import BusState, Count
@@ -145,6 +145,36 @@ def test_an_entry_that_is_read_twice_is_the_same_job() -> None:
     assert read(entry, "hand") == read(entry, "hand")
     new = read(entry, "hand")
     assert (new.job_id, new.payload, new.agent) == ("ingest-7-1", [1], "hand")
+
+
+def test_jobs_added_by_hand_are_taken_wherever_the_clock_begins() -> None:
+    """Only spans of a monotonic clock mean anything: it may count from below zero."""
+    looked: list[str] = []
+
+    def mine(_stream: Any, after: str) -> list[Entry]:
+        looked.append(after)
+        return []
+
+    def take(_stream: Any) -> list[Entry]:
+        return []
+
+    redis: Any = SimpleNamespace(names=Names(), take=take, mine=mine)
+    clock: Any = SimpleNamespace(monotonic=lambda: -300.0)
+    nobody: Any = None
+    ingest = Ingest(
+        redis=redis,
+        services=nobody,
+        state=BusState(),
+        quarantine=nobody,
+        clock=clock,
+        agent="hand",
+        claim_idle=timedelta(seconds=60),
+        leads=lambda: False,
+        submitted=nobody,
+        look=timedelta(0),
+    )
+    ingest.turn()
+    assert looked == ["0-0"]
 
 
 @pytest.mark.parametrize("payload", ["", "{", "[" * 50_000])

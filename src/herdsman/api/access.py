@@ -54,6 +54,7 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("GET", "/herd"): _VIEWERS,
     ("GET", "/why/{kind}/{id}"): _PEOPLE,
     ("GET", "/decisions"): _VIEWERS,
+    ("GET", "/decisions/shadow"): _VIEWERS,
     ("GET", "/decisions/{cycle}"): _VIEWERS,
     ("GET", "/failures"): _VIEWERS,
     ("POST", "/failures/requeue"): _OPERATORS,

@@ -10,6 +10,7 @@ from herdsman import __version__
 from herdsman.api import errors
 from herdsman.api.access import check_complete
 from herdsman.api.auth import Gate, guard
+from herdsman.api.bodiless import Bodiless
 from herdsman.api.body import Bodies
 from herdsman.api.context import ApiContext
 from herdsman.api.description import Described
@@ -27,6 +28,7 @@ def create_app(context: ApiContext, *, routers: Sequence[APIRouter] = ROUTERS) -
     # The last one added is the first to see a request.
     app.add_middleware(Bodies, limits=context.limits)
     app.add_middleware(Gate, context=context)
+    app.add_middleware(Bodiless)
     app.add_middleware(errors.Net)
     app.add_middleware(Heads, limits=context.limits)
     check_complete(app)

@@ -8,7 +8,8 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from herdsman.bus.faults import BusUnavailable, NotAllowed, translated
+from herdsman.bus.errors import BusUnavailable, NotAllowed
+from herdsman.bus.faults import translated
 
 OLDEST = (6, 2)
 """XAUTOCLAIM and trimming by id came with it."""

@@ -5,25 +5,9 @@ from contextlib import contextmanager
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
 
-from herdsman.core.errors import HerdsmanError
+from herdsman.bus.errors import BusUnavailable, GroupMissing, NotAllowed, StreamSpent
 
 _FULL = "exhausted the last possible ID"
-
-
-class BusUnavailable(HerdsmanError):
-    """Redis did not answer, or would not do it: away, loading, read-only, out of memory, unable to save."""
-
-
-class GroupMissing(BusUnavailable):
-    """The stream or its group is gone: somebody deleted it, or the server has forgotten everything."""
-
-
-class StreamSpent(BusUnavailable):
-    """Somebody used up the ids of the stream, so that nothing can be added any more."""
-
-
-class NotAllowed(BusUnavailable):
-    """The account may not do this."""
 
 
 @contextmanager

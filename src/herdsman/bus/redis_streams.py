@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -10,11 +9,12 @@ from redis.exceptions import WatchError
 
 from herdsman.bus.connection import check_version, connect
 from herdsman.bus.entries import Entry, Letter, Mirror, hint_fields, hint_mirror
-from herdsman.bus.faults import BusUnavailable, GroupMissing, translated
+from herdsman.bus.errors import BusUnavailable, GroupMissing
+from herdsman.bus.faults import translated
 from herdsman.bus.names import Names, Stream, job_key
+from herdsman.bus.streams import PAGE, Read, Size
 from herdsman.core.hints import Hint
 
-PAGE = 500
 _SILENCE = timedelta(seconds=2)
 _END = "0-0"
 _MOST_PAGES = 2000
@@ -24,16 +24,6 @@ END_KEPT = timedelta(minutes=1)
 TOLD_KEPT = timedelta(days=2)
 MOST_KEPT = 10_000
 """About so many dead letters and words of control stay in their streams, which nobody has to acknowledge."""
-
-Read = Sequence[tuple[str, Mapping[str, str]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    length: int
-    pending: int
-    mine: int
-    """How many of those pending this replica holds."""
 
 
 class RedisStreams:

@@ -76,6 +76,7 @@ class ApiDoor(ApiLooks, ApiHerd):
                 pool=wanted.pool,
                 tag=wanted.tag,
                 failure_class=wanted.failure_class,
+                begins=wanted.begins,
                 after=after,
                 limit=limit,
             )

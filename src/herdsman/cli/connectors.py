@@ -5,12 +5,11 @@ from importlib.metadata import entry_points
 from typing import Annotated, Any, cast
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from herdsman.cli.connector_check import Checked, checked
+from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import settings_here
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Layout, Output, print_json
 from herdsman.connectors.registry import GROUP, find, installed
 from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.settings.services import COMFYUI, services_of
@@ -24,16 +23,16 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to pri
 
 
 @connectors.callback()
-def overview(context: typer.Context, output: OutputOption = Output.TABLE) -> None:
+def overview(context: typer.Context, watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     """List the connectors that are installed, and the types of jobs that they run here."""
     if context.invoked_subcommand is None:
-        _list(output)
+        show(_look, output, watch=watch)
 
 
 @connectors.command("list")
-def list_connectors(output: OutputOption = Output.TABLE) -> None:
+def list_connectors(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     """List the connectors that are installed, and the types of jobs that they run here."""
-    _list(output)
+    show(_look, output, watch=watch)
 
 
 @connectors.command()
@@ -77,23 +76,27 @@ def _nothing_such(target: str | None, services: Mapping[str, object]) -> str:
     return f"{target!r} is neither a URL, as http://127.0.0.1:8188 is, nor a type of jobs with a service: {known}"
 
 
-def _list(output: Output) -> None:
+def _look() -> Listing:
     here, types = [_installed(name) for name in installed()], _types(services_of(settings_here()))
-    if output is Output.JSON:
-        print_json({"installed": here, "types": types})
-        return
-    _print(
-        ("CONNECTOR", "FROM", "STATE"),
-        [(each["name"], each["from"], each["fault"] or "ready") for each in here],
+    return Listing(
+        document={"installed": here, "types": types},
+        columns=("CONNECTOR", "STATE", "TYPES OF JOBS", "+FROM"),
+        rows=[
+            (each["name"] or "", each["fault"] or "ready", _served(types, each["name"]), each["from"] or "")
+            for each in here
+        ],
+        empty="no connector is installed",
+        below=()
+        if types
+        else ("no type of jobs is given to a service here: set COMFYUI_URL or WORKER_CONNECTORS_FILE",),
     )
-    typer.echo()
-    if types:
-        _print(
-            ("TYPE", "CONNECTOR", "WHERE"),
-            [(each["type"], each["connector"], each["where"] or "") for each in types],
-        )
-    else:
-        typer.echo("no type of jobs is given to a service here: set COMFYUI_URL or WORKER_CONNECTORS_FILE")
+
+
+def _served(types: Sequence[Mapping[str, str | None]], name: str | None) -> str:
+    mine = [each for each in types if each["connector"] == name]
+    return ", ".join(
+        f"{each['type']} at {each['where']}" if each["where"] else f"{each['type']}" for each in mine
+    )
 
 
 def _installed(name: str) -> dict[str, str | None]:
@@ -131,12 +134,3 @@ def _where(options: Mapping[str, Any]) -> str | None:
 def _print_rows(found: Checked) -> None:
     for label, said in found.rows():
         typer.echo(f"{label:<11} {said}")
-
-
-def _print(headings: Sequence[str], rows: Sequence[Sequence[str | None]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, no_wrap=heading == headings[0])
-    for row in rows:
-        table.add_row(*row)
-    Console(width=None if Console().is_terminal else 140).print(table)

@@ -6,8 +6,10 @@ import typer
 
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
+from herdsman.cli.shadow import lines
 from herdsman.cli.shown import Output, age, print_json
 from herdsman.control.cycle import Cycle
+from herdsman.control.shadows import documents
 from herdsman.store import leader as leader_row
 from herdsman.wiring import open_control
 
@@ -59,4 +61,7 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
             result = "" if step["done"] else f" [not done: {step['said']}]"
             typer.echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
     summary = ran.summary()
+    if explain:
+        for line in lines(documents(ran.shadow)):
+            typer.echo(line)
     typer.echo(f"{summary['status']}")

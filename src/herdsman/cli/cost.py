@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from herdsman.cli.door import Door
+from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Layout
 from herdsman.control.cost import By
 from herdsman.wire.dashboard import CostOut, MoneyOut
 
@@ -16,17 +16,26 @@ from herdsman.wire.dashboard import CostOut, MoneyOut
 def cost(
     by: Annotated[By, typer.Option(help="What to add up by.")] = By.DAY,
     days: Annotated[int, typer.Option(min=1, max=366, help="How many days, today's included.")] = 7,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    watch: Watch = False,
+    output: LayoutOption = Layout.TABLE,
 ) -> None:
     """Show what instances cost: while they worked, while they waited, and together."""
-    found = door_here().cost(days)
+    door = door_here()
+    show(lambda: _look(door, by, days), output, watch=watch)
+
+
+def _look(door: Door, by: By, days: int) -> Listing:
+    found = door.cost(days)
     lines = {By.DAY: found.by_day, By.POOL: found.by_pool, By.TYPE: found.by_type}[by]
-    if output is Output.JSON:
-        print_json(_document(found, by, lines))
-    elif not lines:
-        typer.echo(f"no instance cost anything since {found.since:%Y-%m-%d}")
-    else:
-        _print(found, by, lines)
+    whole = (sum(line.busy_usd for line in lines), sum(line.idle_usd for line in lines), found.total_usd)
+    each = [(line.key, *_row(line.busy_usd, line.idle_usd, line.total_usd)) for line in lines]
+    return Listing(
+        document=_document(found, by, lines),
+        columns=(by.value.upper(), "BUSY", "IDLE", "TOTAL", "+IDLE SHARE"),
+        rows=[*each, ("all", *_row(*whole))] if lines else (),
+        empty=f"no instance cost anything since {found.since:%Y-%m-%d}",
+        below=[f"{_money(found.per_hour_usd)} USD an hour at this moment"] if lines else (),
+    )
 
 
 def _document(found: CostOut, by: By, lines: Sequence[MoneyOut]) -> dict[str, object]:
@@ -48,17 +57,9 @@ def _document(found: CostOut, by: By, lines: Sequence[MoneyOut]) -> dict[str, ob
     }
 
 
-def _print(found: CostOut, by: By, lines: Sequence[MoneyOut]) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(by.value.upper())
-    for heading in ("BUSY", "IDLE", "TOTAL"):
-        table.add_column(heading, justify="right")
-    for line in lines:
-        table.add_row(line.key, *map(_money, (line.busy_usd, line.idle_usd, line.total_usd)))
-    busy, idle = sum(line.busy_usd for line in lines), sum(line.idle_usd for line in lines)
-    table.add_row("all", *map(_money, (busy, idle, found.total_usd)))
-    Console().print(table)
-    typer.echo(f"{_money(found.per_hour_usd)} USD an hour at this moment")
+def _row(busy: float, idle: float, total: float) -> tuple[str, ...]:
+    share = f"{idle / total:.0%}" if total else ""
+    return *(f"{_money(each):>10}" for each in (busy, idle, total)), share
 
 
 def _money(amount: float) -> str:

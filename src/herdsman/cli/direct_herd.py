@@ -1,14 +1,14 @@
 """Workers and what happens, straight from the database."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from herdsman.control.commands import last_event, read_events
 from herdsman.control.services import Services
-from herdsman.core.model import WorkerId
-from herdsman.core.states import JOB
+from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.states import JOB, WorkerState
 from herdsman.store import workers
 from herdsman.wire.jobs import EventOut
 from herdsman.wire.workers import WorkerOut, WorkersOut
@@ -23,8 +23,13 @@ class DirectHerd(ABC):
     @abstractmethod
     def pause(self, duration: timedelta) -> None: ...
 
-    def workers(self, after: str | None, limit: int) -> WorkersOut:
-        page = self.services.database.read(lambda tx: workers.page(tx, after=after, limit=limit))
+    def workers(
+        self, after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
+    ) -> WorkersOut:
+        wanted, named = [WorkerState(each) for each in states], None if pool is None else PoolId(pool)
+        page = self.services.database.read(
+            lambda tx: workers.page(tx, states=wanted, pool=named, after=after, limit=limit)
+        )
         return WorkersOut(workers=tuple(WorkerOut.of(each) for each in page.workers), next=page.next)
 
     def worker(self, worker_id: str) -> WorkerOut:

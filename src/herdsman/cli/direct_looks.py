@@ -14,6 +14,7 @@ from herdsman.control.herd import living_herd
 from herdsman.control.money import cost
 from herdsman.control.overview import overview
 from herdsman.control.services import Services
+from herdsman.control.shadow_report import report
 from herdsman.control.timeline import timeline
 from herdsman.core.access import Role
 from herdsman.core.model import JobId, WorkerId
@@ -32,6 +33,7 @@ from herdsman.wire.dashboard import (
     TimelineOut,
     WhyOut,
 )
+from herdsman.wire.shadow import ShadowReportOut
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,9 @@ class DirectLooks:
 
     def decision(self, cycle: int) -> DecisionOut:
         return decided.find_decision(self.services, cycle)
+
+    def shadow(self, hours: int = 24) -> ShadowReportOut:
+        return report(self.services, hours)
 
     def failures(self, since_hours: int = 24) -> FailuresOut:
         return list_failures(self.services, since_hours)

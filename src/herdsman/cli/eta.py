@@ -7,6 +7,7 @@ import typer
 from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import resolve_job
 from herdsman.cli.shown import Output, print_json
+from herdsman.core.spoken import spoken
 from herdsman.wire.dashboard import EtaOut, SpanOut
 
 
@@ -34,14 +35,3 @@ def _show(found: EtaOut) -> None:
 
 def _told(span: SpanOut) -> str:
     return f"{spoken(span.p50)} (half of the times), {spoken(span.p80)} (four times out of five)"
-
-
-def spoken(seconds: float) -> str:
-    """`0.4 s`, `42 s`, `7 min 5 s`, `3 h 10 min`."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -35,6 +35,8 @@ def fake_runpod(
             ready=_announce,
             stopping=stopping,
         )
+    except BrokenPipeError:
+        raise  # whoever read what it prints is gone: it has started well
     except (ValueError, OSError) as error:
         raise InvalidRequest(f"the fake Runpod cannot start: {error}") from error
 

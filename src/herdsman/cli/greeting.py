@@ -11,11 +11,14 @@ from herdsman.control.services import Services
 from herdsman.control.whereabouts import Announced
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.gpu import GpuDevice
+from herdsman.core.model import DEFAULT_POOL
+from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 from herdsman.providers.local.gpus import count_gpus
 from herdsman.settings import Origin, Settings
 from herdsman.store.herd import living
 from herdsman.store.server import inspect_server
+from herdsman.wiring import pools_kept
 from herdsman.worker.gpu import Nvml
 
 _LOOK_S = 0.3
@@ -45,7 +48,7 @@ def tell_fleet(services: Services, settings: Settings) -> None:
     if local:
         asked = settings.origin("FAKE_GPUS") is not Origin.DEFAULT
         line("gpus", gpus_in_words(settings.local.fake_gpus, devices, asked=asked))
-    line("fleet", f"{settings.providers.provider}, {_pools(settings)}")
+    line("fleet", f"{settings.providers.provider}, {pools_in_words(settings)}")
     counts = {state: count for state, count in count_jobs(services).items() if count}
     line("jobs", ", ".join(f"{count} {state}" for state, count in counts.items()) or "none yet")
 
@@ -119,10 +122,14 @@ def command() -> str:
     return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
 
 
-def _pools(settings: Settings) -> str:
-    pools = {"default": settings, **settings.by_pool}
+def pools_in_words(settings: Settings) -> str:
     return "; ".join(
-        f"{'' if name == 'default' else f'pool {name} '}{pool.scaling.min_active_gpus} to"
-        f" {pool.scaling.max_active_gpus} workers, policy {pool.scaling.scaling_policy}"
-        for name, pool in pools.items()
+        f"{'' if name == DEFAULT_POOL else f'pool {name} '}{_size(pool)} workers"
+        f"{' (one for each GPU)' if pool.machine_is_full else ''}, policy {pool.scaling}"
+        for name, pool in pools_kept(settings).items()
     )
+
+
+def _size(pool: FleetPolicy) -> str:
+    least, most = pool.min_workers, pool.max_workers
+    return str(most) if least == most else f"{least} to {most}"

@@ -1,6 +1,6 @@
 """Workers and what happens, over HTTP or straight from the database (`direct_herd`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from herdsman.cli.asking import Asking
@@ -14,8 +14,10 @@ from herdsman.wire.workers import WorkerOut, WorkersOut
 
 
 class HerdDoor(Protocol):
-    def workers(self, after: str | None, limit: int) -> WorkersOut:
-        """Newest first, those that are gone too."""
+    def workers(
+        self, after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
+    ) -> WorkersOut:
+        """Newest first, those that are gone too; of these states and this pool only, where they are named."""
         ...
 
     def worker(self, worker_id: str) -> WorkerOut: ...
@@ -28,8 +30,11 @@ class HerdDoor(Protocol):
 class ApiHerd(Asking):
     _transport: Transport
 
-    def workers(self, after: str | None, limit: int) -> WorkersOut:
-        return self._ask(get("/workers", body_of(WorkersOut), {"after": after, "limit": limit}))
+    def workers(
+        self, after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
+    ) -> WorkersOut:
+        asked = {"state": tuple(states), "pool": pool, "after": after, "limit": limit}
+        return self._ask(get("/workers", body_of(WorkersOut), asked))
 
     def worker(self, worker_id: str) -> WorkerOut:
         return self._ask(get(f"/workers/{named('worker_id', worker_id)}", body_of(WorkerOut)))

@@ -20,6 +20,7 @@ from herdsman.wire.dashboard import (
     TimelineOut,
     WhyOut,
 )
+from herdsman.wire.shadow import ShadowReportOut
 
 Kind = Literal["job", "worker", "pool"]
 
@@ -42,6 +43,10 @@ class LookDoor(Protocol):
     ) -> DecisionsOut: ...
 
     def decision(self, cycle: int) -> DecisionOut: ...
+
+    def shadow(self, hours: int = 24) -> ShadowReportOut:
+        """Where a second scaling policy would have done something else."""
+        ...
 
     def failures(self, since_hours: int = 24) -> FailuresOut: ...
 
@@ -85,6 +90,9 @@ class ApiLooks(Asking):
 
     def decision(self, cycle: int) -> DecisionOut:
         return self._ask(dashboard_calls.decision(cycle))
+
+    def shadow(self, hours: int = 24) -> ShadowReportOut:
+        return self._ask(dashboard_calls.shadow(hours))
 
     def failures(self, since_hours: int = 24) -> FailuresOut:
         return self._ask(dashboard_calls.failures(since_hours))

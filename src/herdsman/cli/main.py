@@ -1,6 +1,8 @@
 """The command `herdsman`: its groups, and how errors reach a person."""
 
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -54,6 +56,7 @@ COMMANDS = {
     "why": Entry("why:why"),
     "eta": Entry("eta:eta"),
     "chaos": Entry("chaos:chaos"),
+    "sim": Entry("sim:sim"),
     "db": Entry("database:database"),
     "token": Entry("token:token"),
     # Names that they had at first, or that older scripts use.
@@ -89,9 +92,24 @@ def options(
 
 
 def main() -> None:
-    """Every error that we raise on purpose is one sentence; a traceback means a bug of ours."""
+    """Every error that we raise on purpose is one sentence; a traceback means a bug of ours. When whoever reads what is
+    printed has had enough, as `head -1` has, the command ends without a word."""
     try:
         app()
     except HerdsmanError as error:
-        print(f"herdsman: {error}", file=sys.stderr)
+        with suppress(BrokenPipeError):
+            print(f"herdsman: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
+    except BrokenPipeError:
+        sys.exit(1)
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Here and not when the interpreter ends, which would complain about a pipe that nobody reads."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

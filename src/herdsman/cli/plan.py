@@ -1,13 +1,17 @@
 """`herdsman plan`: what would be done with such a fleet and such a queue. Nothing is looked at or changed."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
+from herdsman.cli.installed import policies_here
 from herdsman.cli.opening import settings_here
+from herdsman.cli.shadow import lines
 from herdsman.cli.shown import Output, print_json
 from herdsman.control.cycle import step_document
+from herdsman.control.shadows import documents
 from herdsman.core.actions import SpawnWorker
 from herdsman.core.decide import Plan, decide
 from herdsman.core.errors import InvalidRequest
@@ -17,6 +21,8 @@ from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobId, WorkerId
 from herdsman.core.phases.sizing import wanted_workers
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import Wanted
+from herdsman.core.scaling.registry import require_installed
+from herdsman.core.shadow import compare
 from herdsman.core.states import WorkerState
 from herdsman.settings.fleet import fleet_policy
 
@@ -32,12 +38,19 @@ def plan(
     if busy > active:
         raise InvalidRequest(f"--busy is {busy}, but only {active} workers are active")
     policy = fleet_policy(settings_here())
-    seen = pretend(policy, queued=queued, active=active, spawning=spawning, busy=busy)
+    installed = policies_here()
+    require_installed(policy, installed)
+    seen = replace(
+        pretend(policy, queued=queued, active=active, spawning=spawning, busy=busy), policies=installed
+    )
     decided, wanted = decide(seen), wanted_workers(seen.pools[0], seen)
+    noted = documents(compare(seen, decided))
     if output is Output.JSON:
-        print_json(_document(decided, wanted))
-    else:
-        _print(decided, policy, wanted)
+        print_json({**_document(decided, wanted), **({"shadow": noted} if noted else {})})
+        return
+    _print(decided, policy, wanted)
+    for line in lines(noted):
+        typer.echo(line)
 
 
 def pretend(policy: FleetPolicy, *, queued: int, active: int, spawning: int, busy: int) -> Snapshot:

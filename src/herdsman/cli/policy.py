@@ -7,17 +7,28 @@ from typing import Annotated, Any
 
 import typer
 
+from herdsman.cli.listing import LayoutOption, Listing, Watch
+from herdsman.cli.listing import show as show_list
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.shadow import shadow
+from herdsman.cli.shown import Layout, Output, age, print_json
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.policy_changes import changes, with_value
-from herdsman.wire.policy import ChangeOut, EditionOut, PolicyDocument, PolicyIn, PolicyOut, written
+from herdsman.wire.policy import (
+    ChangeOut,
+    EditionOut,
+    HistoryOut,
+    PolicyDocument,
+    PolicyIn,
+    PolicyOut,
+    written,
+)
 
 policy = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Show and change the limits of agents and the gates for all of them.",
+    help="Show and change the limits of agents and the gates for all of them; compare a shadow scaling policy.",
 )
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
@@ -75,20 +86,35 @@ def set_policy(
 def history(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many at most.")] = 20,
     after: Annotated[int | None, typer.Option(min=0, help="Where the page before ended.")] = None,
-    output: OutputOption = Output.TABLE,
+    watch: Watch = False,
+    output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List who changed what, the newest first."""
-    found = door_here().policy_history(after, limit)
-    if output is Output.JSON:
-        print_json(found.model_dump(mode="json"))
-        return
-    if not found.versions:
-        typer.echo("nobody has set a policy yet; set one with: herdsman policy set default.rate_per_second=5")
-    for each in found.versions:
-        _print_head(each)
-        _print_changes(each.changes)
-    if found.next is not None:
-        typer.echo(f"more: the same command with --after {found.next}")
+    door = door_here()
+    show_list(lambda: _history(door.policy_history(after, limit)), output, watch=watch)
+
+
+policy.command()(shadow)
+
+
+def _history(found: HistoryOut) -> Listing:
+    return Listing(
+        document=found.model_dump(mode="json"),
+        columns=("VERSION", "AGE", "BY", "NOTE", "CHANGES", "+AT"),
+        rows=[
+            (
+                str(each.version),
+                "" if each.created_at is None else age(each.created_at),
+                each.by or "",
+                each.note,
+                "; ".join(_change(made) for made in each.changes),
+                "" if each.created_at is None else f"{each.created_at:%Y-%m-%d %H:%M:%S}",
+            )
+            for each in found.versions
+        ],
+        empty="nobody has set a policy yet; set one with: herdsman policy set default.rate_per_second=5",
+        next=None if found.next is None else str(found.next),
+    )
 
 
 def _edited(document: dict[str, Any], edits: Sequence[str]) -> PolicyDocument:
@@ -143,9 +169,13 @@ def _print_head(found: PolicyOut | EditionOut) -> None:
 
 def _print_changes(made: Sequence[ChangeOut]) -> None:
     for each in made:
-        old = "none" if each.old is None else json.dumps(each.old)
-        new = "none" if each.new is None else json.dumps(each.new)
-        typer.echo(f"  {each.path}: {old} -> {new}")
+        typer.echo(f"  {_change(each)}")
+
+
+def _change(made: ChangeOut) -> str:
+    old = "none" if made.old is None else json.dumps(made.old)
+    new = "none" if made.new is None else json.dumps(made.new)
+    return f"{made.path}: {old} -> {new}"
 
 
 def _plain(document: PolicyDocument) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from herdsman.core.model import JobFilter
 
 SHORTEST_BEGIN, SHORTEST_END = 4, 6
 PAGE, PAGES = 200, 5
-"""So many of the newest are compared; an older one is named in full."""
+"""So many of the newest are compared with the end of an id; the beginning is looked up among all."""
 _MOST_LISTED = 8
 _OURS = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -19,7 +19,7 @@ def resolve_job(door: Door, named: str) -> str:
     """The whole id of a job."""
     if _OURS.fullmatch(named):
         return named
-    return _resolved("job", named, lambda: door.look(named), lambda: _recent_jobs(door))
+    return _resolved("job", named, lambda: door.look(named), lambda: _candidates(door, named))
 
 
 def resolve_worker(door: Door, named: str) -> str:
@@ -70,6 +70,13 @@ def _picked(kind: str, named: str, recent: Callable[[], Iterable[str]], missing:
     except Forbidden:
         raise missing from None
     return pick(kind, named, known)
+
+
+def _candidates(door: Door, named: str) -> Sequence[str]:
+    """Jobs that begin so, however old; where there are none, the newest, of which one may end so."""
+    begin = door.page(JobFilter(begins=named), None, PAGE).jobs if len(named) >= SHORTEST_BEGIN else ()
+    found = [each.job_id for each in begin if each.job_id.startswith(named)]
+    return found or list(_recent_jobs(door))
 
 
 def _recent_jobs(door: Door) -> Iterable[str]:

@@ -1,9 +1,8 @@
 """`herdsman whatif`: what a policy would have cost, and how long jobs would have waited under it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -12,22 +11,17 @@ import typer
 from herdsman.cli.opening import database_packages, settings_here
 from herdsman.cli.progress import step
 from herdsman.cli.shown import Output, print_json
+from herdsman.cli.whatif_cycles import check_cycles
+from herdsman.cli.whatif_setups import Asked, boots_of, installed_here, require_numbers, ruled, setups
 from herdsman.cli.whatif_table import print_table
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, PoolId
-from herdsman.core.scaling.observation import ScalingPolicy
-from herdsman.core.scaling.registry import OURS, chosen
-from herdsman.settings import load_settings
-from herdsman.settings.fleet import fleet_policy
 from herdsman.sim.whatif.boots import Boots
 from herdsman.sim.whatif.outcome import Outcome
-from herdsman.sim.whatif.picture import write_html, write_png
+from herdsman.sim.whatif.picture import require_place, write_html, write_png
 from herdsman.sim.whatif.replay import Setup, replay
-from herdsman.sim.whatif.sweep import advice, assignments, combinations, labelled
+from herdsman.sim.whatif.sweep import advice, assignments, combinations
 from herdsman.sim.whatif.trace import Trace, read_trace
-
-BOOT_S = 90.0
-"""Where nobody has given one, and none was ever timed."""
 
 
 def whatif(
@@ -36,6 +30,13 @@ def whatif(
     ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="Replay the jobs of this database instead.")
+    ] = False,
+    cycles: Annotated[
+        bool,
+        typer.Option(
+            "--cycles",
+            help="With --history: ask again about each recorded cycle; under another policy or setting, if given.",
+        ),
     ] = False,
     days: Annotated[float, typer.Option(min=0.01, max=3650, help="How much of the history.")] = 30,
     pool: Annotated[str, typer.Option(help="Whose history, and under whose settings.")] = DEFAULT_POOL,
@@ -71,60 +72,50 @@ def whatif(
     """Replay arrivals and run times in virtual time through the real control loop's judgement."""
     if (trace is None) == (not history):
         raise InvalidRequest("say what to replay: either --trace FILE or --history, and not both")
+    require_numbers(
+        days=days,
+        target_wait=target_wait,
+        price=price,
+        boot_s=boot_s,
+        boot_spread_s=boot_spread_s,
+        failing=failing,
+    )
     fixed = assignments(given or [], "--set")
     if target_wait is not None:
         fixed["TARGET_WAIT_SEC"] = str(target_wait)
-    demand, fitted = (read_trace(trace), None) if trace else _history(PoolId(pool), timedelta(days=days))
+    name, span, installed = PoolId(pool), timedelta(days=days), installed_here()
+    if cycles:
+        _require_alone(history=history, compare=compare, sweep=sweep, png=png, html=html)
+        other = ruled(name, installed, fixed, policy)[0] if fixed or policy else None
+        check_cycles(span, installed, output, pool=name, policy=other)
+        return
+    swept = combinations(sweep or [])
+    require_place(png, html)
+    demand, fitted = (read_trace(trace), None) if trace else _history(name, span)
     for said in demand.said:
         typer.echo(f"note: {said}", err=True)
-    boots = _boots(fitted, boot_s, boot_spread_s, failing)
-    asked = Asked(PoolId(pool), fixed, boots, price, seed, _installed())
-    setups = _setups(asked, policy, compare or [], combinations(sweep or []))
-    found = [_replayed(demand, setup, name) for name, setup in setups.items()]
-    _show(demand, found, next(iter(setups.values())), output, png, html)
+    boots = boots_of(fitted, boot_s, boot_spread_s, failing)
+    made = setups(Asked(name, fixed, boots, price, seed, installed), policy, compare or [], swept)
+    found = [_replayed(demand, setup, label) for label, setup in made.items()]
+    _show(demand, found, next(iter(made.values())), output, png, html)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    pool: PoolId
-    fixed: Mapping[str, str]
-    boots: Boots
-    price: float
-    seed: int
-    installed: Mapping[str, ScalingPolicy]
-
-    def setup(self, policy: str | None, swept: Mapping[str, str]) -> Setup:
-        named = {} if policy is None else {"SCALING_POLICY": policy}
-        asked = {**self.fixed, **swept, **named}
-        # That spelling wins over every other, and one that names no setting is refused.
-        settings = load_settings(given={f"HERDSMAN_{_bare(name)}": value for name, value in asked.items()})
-        here = settings if self.pool == DEFAULT_POOL else settings.by_pool.get(self.pool, settings)
-        rules = fleet_policy(here)
-        chosen(rules.scaling, self.installed)
-        return Setup(
-            policy=rules,
-            boots=self.boots,
-            poll_s=settings.health.orchestrator_poll_sec,
-            price=self.price,
-            seed=self.seed,
-            policies=self.installed,
-        )
-
-
-def _bare(name: str) -> str:
-    return name.upper().removeprefix("HERDSMAN_")
-
-
-def _setups(
-    asked: Asked, policy: str | None, others: Sequence[str], swept: Sequence[Mapping[str, str]]
-) -> dict[str, Setup]:
-    """All are made before the first is replayed: a typing error should not cost minutes."""
-    made: dict[str, Setup] = {}
-    for name in (policy, *others):
-        for each in swept:
-            setup = asked.setup(name, each)
-            made[labelled(setup.policy.scaling, each)] = setup
-    return made
+def _require_alone(
+    *,
+    history: bool,
+    compare: list[str] | None,
+    sweep: list[str] | None,
+    png: Path | None,
+    html: Path | None,
+) -> None:
+    if not history:
+        raise InvalidRequest("--cycles asks about the cycles of this database: give --history with it")
+    others = {"--compare": compare, "--sweep": sweep, "--png": png, "--html": html}
+    for option, value in others.items():
+        if value:
+            raise InvalidRequest(
+                f"{option} does not go with --cycles, which compares what was decided with one policy at a time"
+            )
 
 
 def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
@@ -132,20 +123,9 @@ def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
     with database_packages():
         from herdsman.cli.services import services_here  # noqa: PLC0415
         from herdsman.sim.whatif.history import read_history  # noqa: PLC0415
-    found = read_history(services_here(settings).database, pool, span)
+    with closing(services_here(settings).database) as database:
+        found = read_history(database, pool, span)
     return found.trace, found.boots
-
-
-def _boots(fitted: Boots | None, mean: float | None, spread: float, failing: float | None) -> Boots:
-    """What was given counts; the rest is taken from the history."""
-    fails = failing if failing is not None else (0.0 if fitted is None else fitted.failing)
-    if mean is None and fitted is not None:
-        return Boots(sample_s=fitted.sample_s, failing=fails)
-    return Boots(mean_s=BOOT_S if mean is None else mean, spread_s=spread, failing=fails)
-
-
-def _installed() -> Mapping[str, ScalingPolicy]:
-    return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}
 
 
 def _replayed(demand: Trace, setup: Setup, name: str) -> Outcome:

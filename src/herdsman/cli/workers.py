@@ -61,17 +61,13 @@ def drain(
 def _look(
     door: Door, states: Sequence[WorkerState], pool: str | None, after: str | None, limit: int
 ) -> Listing:
-    page, herd = door.workers(after, limit), {each.worker_id: each for each in door.herd().workers}
-    found = [
-        each
-        for each in page.workers
-        if (not states or each.status in states) and (pool is None or each.pool == pool)
-    ]
+    page = door.workers(after, limit, states=states, pool=pool)
+    found, herd = page.workers, {each.worker_id: each for each in door.herd().workers}
     return Listing(
         document={"workers": [document(each, herd) for each in found], "next": page.next},
         columns=_COLUMNS,
         rows=[_row(each, herd.get(each.worker_id)) for each in found],
-        empty=_nothing(page.workers, pool),
+        empty="" if found else _nothing(door, pool, chosen=bool(states or pool or after)),
         next=page.next,
         then=_next(found),
     )
@@ -112,7 +108,9 @@ def _wide(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
     return (worker.instance_type or "", names, used, price, (living.node_id or "") if living else "")
 
 
-def _nothing(seen: Sequence[WorkerOut], pool: str | None) -> str:
+def _nothing(door: Door, pool: str | None, *, chosen: bool) -> str:
+    """A pool that has no workers may be one that was spelled wrong."""
+    seen = door.workers(None, PAGE).workers if chosen else ()
     if not seen:
         return "no workers; the control loop makes them: herdsman up, or herdsman cycle"
     return f"no such workers{did_you_mean(pool, {each.pool for each in seen}) if pool else ''}"

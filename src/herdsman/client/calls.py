@@ -90,6 +90,7 @@ def jobs(
     failure_class: str | None,
     after: str | None,
     limit: int,
+    begins: str | None = None,
 ) -> Call[JobsOut]:
     asked = {
         "state": tuple(states),
@@ -98,6 +99,7 @@ def jobs(
         "pool": pool,
         "tag": tag,
         "failure_class": failure_class,
+        "begins": begins,
         "after": after,
         "limit": limit,
     }

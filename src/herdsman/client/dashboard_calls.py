@@ -20,6 +20,7 @@ from herdsman.wire.dashboard import (
     TimelineOut,
     WhyOut,
 )
+from herdsman.wire.shadow import ShadowReportOut
 
 
 def overview() -> Call[OverviewOut]:
@@ -52,6 +53,10 @@ def decisions(
 
 def decision(cycle: int) -> Call[DecisionOut]:
     return get(f"/decisions/{cycle:d}", body_of(DecisionOut))
+
+
+def shadow(hours: int = 24) -> Call[ShadowReportOut]:
+    return get("/decisions/shadow", body_of(ShadowReportOut), {"hours": hours})
 
 
 def failures(since_hours: int = 24) -> Call[FailuresOut]:

@@ -8,7 +8,7 @@ from herdsman.control.services import Services
 from herdsman.control.snapshot import look_without_provider
 from herdsman.core.counterfactual import NextWorker
 from herdsman.core.model import AuditEntry, JobId, PoolId, WorkerId
-from herdsman.wire.dashboard import MoveOut, NextWorkerOut, ToldOut, WhyOut
+from herdsman.wire.dashboard import BlockerOut, MoveOut, NextWorkerOut, ToldOut, WhyOut
 
 Kind = Literal["job", "worker", "pool"]
 
@@ -36,6 +36,7 @@ def why_out(answer: Answer) -> WhyOut:
         history=tuple(_move(each) for each in answer.history),
         next_worker=None if answer.next_worker is None else _next(answer.next_worker),
         numbers=answer.numbers,
+        blocker=None if answer.blocker is None else BlockerOut.of(answer.blocker),
     )
 
 

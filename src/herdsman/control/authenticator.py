@@ -3,13 +3,14 @@
 import hmac
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role, Token
-from herdsman.core.errors import Unauthenticated
+from herdsman.core.errors import HerdsmanError, Unauthenticated
 from herdsman.core.states import SERVING, WorkerState
 from herdsman.core.token_text import token_id
 from herdsman.ports import Clock
@@ -19,6 +20,10 @@ from herdsman.store.database import Tx
 REMEMBERED = timedelta(seconds=3)
 MOST_REMEMBERED = 20_000
 ADMIN_KEY = "admin-api-key"
+NOTED_EVERY = timedelta(minutes=1)
+"""How often it is written down that a token is in use."""
+_PEOPLES = frozenset(Role) - {Role.WORKER, Role.BOOTSTRAP}
+"""Of a worker the beats say that it lives, and the use of a bootstrap token ends it."""
 _NOBODYS = "0" * 64
 _REFUSED = "the token is not known, or was revoked: check it for a slip, or ask an admin for a new one"
 # Said only to who sends the whole secret: nobody can learn anything from it by guessing.
@@ -76,10 +81,18 @@ class Authenticator:
         if isinstance(found, str):
             self._forget(hashed)
             raise Unauthenticated(found)
-        caller, left = found
+        caller, left, unnoted = found
+        if unnoted:
+            self._note_use(named)
         life = self._remembered if left is None else min(self._remembered, left)
         self._remember(hashed, _Known(caller, asked_at + life.total_seconds()))
         return caller
+
+    def _note_use(self, token_id: str) -> None:
+        """For who looks through the tokens for those that nobody uses. Whoever calls is let in all the same when it
+        cannot be written down."""
+        with suppress(HerdsmanError):
+            self._services.database.transact(lambda tx: tokens.note_use(tx, token_id, NOTED_EVERY))
 
     def forget(self, token_id: str) -> None:
         """It was revoked here: this process need not wait for its memory to fade."""
@@ -103,7 +116,7 @@ class Authenticator:
             self._known.pop(hashed, None)
 
 
-def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None] | str:
+def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bool] | str:
     """One query and one comparison whatever is wrong, so that the time it takes tells nothing."""
     found = tokens.find(tx, named)
     same = hmac.compare_digest(hashed, found[1] if found else _NOBODYS)
@@ -112,7 +125,12 @@ def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None] | 
     token = found[0]
     if not token.live(tx.now()):
         return _EXPIRED.format(at=token.expires_at)
-    return _caller(token, tx), None if token.expires_at is None else token.expires_at - tx.now()
+    left = None if token.expires_at is None else token.expires_at - tx.now()
+    return _caller(token, tx), left, token.role in _PEOPLES and _long_ago(token.used_at, tx.now())
+
+
+def _long_ago(used_at: datetime | None, now: datetime) -> bool:
+    return used_at is None or now - used_at > NOTED_EVERY
 
 
 def _serves(token: Token, state: WorkerState | None) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, cast
 
+from herdsman.control.shadows import documents
 from herdsman.core.actions import (
     BuryWorker,
     DrainWorker,
@@ -18,6 +19,7 @@ from herdsman.core.actions import (
 from herdsman.core.decide import Planned
 from herdsman.core.fleet import Snapshot, Unseen
 from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.shadow import Compared
 from herdsman.core.states import WorkerState
 
 
@@ -37,6 +39,8 @@ class Cycle:
     outcomes: tuple[Outcome, ...] = ()
     skipped: str = ""
     """Why nothing was looked at."""
+    shadow: tuple[Compared, ...] = ()
+    """What a second policy would have done; of that, nothing is done."""
 
     @property
     def complete(self) -> bool:
@@ -58,6 +62,7 @@ class Cycle:
             },
             "status": self._status(),
             "skipped": self.skipped or self._blind(),
+            **({"shadow": documents(self.shadow)} if self.shadow else {}),
         }
 
     def steps(self) -> list[dict[str, object]]:

@@ -6,6 +6,7 @@ from typing import Any
 from herdsman.control.explain import blocked
 from herdsman.control.inputs import would
 from herdsman.control.services import Services
+from herdsman.control.shadow_report import shown
 from herdsman.core.counterfactual import NextWorker
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.store import cycles
@@ -33,11 +34,20 @@ _DONE: Mapping[str, str] = {
 
 
 def list_decisions(
-    services: Services, *, after: str | None, limit: int, pool: str | None = None, acted: bool = False
+    services: Services,
+    *,
+    after: str | None,
+    limit: int,
+    pool: str | None = None,
+    acted: bool = False,
+    shadow: bool = False,
 ) -> DecisionsOut:
-    """Newest first. `acted` leaves out the cycles that did nothing, `pool` those that did not touch it."""
+    """Newest first. `acted` leaves out the cycles that did nothing, `pool` those that did not touch it.
+
+    `shadow` leaves those in which a second policy would have done something else, or raised.
+    """
     before = None if after is None else _number(after)
-    wanted = _wanted(pool, acted=acted)
+    wanted = _differing(pool) if shadow else _wanted(pool, acted=acted)
     found, following = services.database.read(
         lambda tx: cycles.listed(tx, wanted, before=before, limit=limit)
     )
@@ -111,6 +121,7 @@ def _row(each: Recorded, pool: str | None) -> dict[str, Any]:
         "active": status.get("active_workers", 0),
         "actions": tuple(step_out(each, step) for step in steps),
         "summary": _summary(each),
+        "shadow": tuple(one for one in shown(each.summary) if pool in (None, one.pool)),
     }
 
 
@@ -140,6 +151,10 @@ def _wanted(pool: str | None, *, acted: bool) -> Callable[[Recorded], bool]:
         return (pool is None or bool(here)) and (not acted or any(_acts(step) for step in here))
 
     return wanted
+
+
+def _differing(pool: str | None) -> Callable[[Recorded], bool]:
+    return lambda each: any(pool in (None, one.pool) for one in shown(each.summary))
 
 
 def _of_pool(steps: Iterable[Step], pool: str | None) -> list[Step]:

@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 
+from herdsman.control.around import Around
+from herdsman.control.obstacles import untold
 from herdsman.control.services import Services
+from herdsman.core.blockers import Blocker
 from herdsman.core.eta import Guess, Line, finish_of, rest_of, start_of
-from herdsman.core.holds import ALL
 from herdsman.core.model import Job, JobId
-from herdsman.core.states import HELD, JOB, JobState, WorkerState
-from herdsman.store import holds, jobs, pace, sight, tally
+from herdsman.core.states import HELD, JOB, JobState
+from herdsman.store import jobs, pace, tally
 from herdsman.store.database import Tx
 from herdsman.store.pace import Pace
-from herdsman.wire.dashboard import EtaOut, SpanOut
+from herdsman.wire.dashboard import BlockerOut, EtaOut, SpanOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +22,12 @@ class Outlook:
     position: int | None = None
     start: Guess | None = None
     finish: Guess | None = None
+    blocker: Blocker | None = None
+    """Why no time can be told."""
 
 
 def eta(services: Services, job_id: JobId) -> EtaOut:
-    job, found = services.database.read(lambda tx: _look(tx, job_id))
+    job, found = services.database.read(lambda tx: _look(tx, services, job_id))
     return EtaOut(
         job_id=job_id,
         status=job.state,
@@ -32,15 +36,18 @@ def eta(services: Services, job_id: JobId) -> EtaOut:
         finish=_span(found.finish),
         basis=found.basis,
         sample=found.sample,
+        blocker=None if found.blocker is None else BlockerOut.of(found.blocker),
     )
 
 
-def _look(tx: Tx, job_id: JobId) -> tuple[Job, Outlook]:
+def _look(tx: Tx, services: Services, job_id: JobId) -> tuple[Job, Outlook]:
     job = jobs.get(tx, job_id)
     if job.state in JOB.terminal:
         return job, Outlook(basis=f"it has ended as {job.state}")
     took = pace.took(tx, job.type)
-    return job, _running(tx, job, took) if job.state in HELD else _waiting(tx, job, took)
+    if job.state in HELD:
+        return job, _running(tx, job, took)
+    return job, _waiting(Around(tx=tx, services=services, job=job), took)
 
 
 def _running(tx: Tx, job: Job, took: Pace) -> Outlook:
@@ -58,19 +65,21 @@ def _running(tx: Tx, job: Job, took: Pace) -> Outlook:
     return Outlook(basis=basis, sample=len(took.seconds), finish=finish)
 
 
-def _waiting(tx: Tx, job: Job, took: Pace) -> Outlook:
-    queued, sample = job.state is JobState.PENDING, len(took.seconds)
+def _waiting(here: Around, took: Pace) -> Outlook:
+    tx, job, sample = here.tx, here.job, len(took.seconds)
+    queued = job.state is JobState.PENDING
     # One that waits for its time comes after whatever is queued now.
-    ahead = jobs.ahead_of(tx, job.job_id) if queued else tally.depths(tx).get(job.pool, 0)
+    ahead = here.ahead if queued else tally.depths(tx).get(job.pool, 0)
     position = ahead + 1 if queued else None
-    stopped = _stopped(tx, job)
-    if stopped is not None:
-        return Outlook(basis=stopped, sample=sample, position=position)
-    line = _line(tx, job, ahead)
+    blocker = untold(here)
+    if blocker is not None:
+        basis = f"no time can be told: {blocker.short}"
+        return Outlook(basis=basis, sample=sample, position=position, blocker=blocker)
+    line = _line(here, ahead)
     boots = pace.boots(tx, job.pool) if line.workers == 0 else Pace((), own=True)
     start = start_of(line, took.seconds, boots.seconds)
     return Outlook(
-        basis=_basis(job, line, took, boots),
+        basis=_basis(here, line, took, boots),
         sample=sample,
         position=position,
         start=start,
@@ -78,37 +87,29 @@ def _waiting(tx: Tx, job: Job, took: Pace) -> Outlook:
     )
 
 
-def _line(tx: Tx, job: Job, ahead: int) -> Line:
-    here = [each for each in sight.see_workers(tx) if each.pool == job.pool]
-    active = [each for each in here if each.state is WorkerState.ACTIVE]
+def _line(here: Around, ahead: int) -> Line:
+    """Only workers that take its type count: it does not stand in the line of the others."""
     return Line(
         ahead=ahead,
-        workers=len(active),
-        free=sum(1 for each in active if each.job is None),
-        coming=sum(1 for each in here if each.state is WorkerState.SPAWNING),
-        delay=max(0.0, (job.run_at - tx.now()).total_seconds()),
+        workers=len(here.able),
+        free=len(here.asking),
+        coming=len(here.starting),
+        delay=max(0.0, (here.job.run_at - here.tx.now()).total_seconds()),
     )
 
 
-def _stopped(tx: Tx, job: Job) -> str | None:
-    scopes = (ALL, f"pool:{job.pool}", f"type:{job.type}")
-    held = next((each for each in holds.standing(tx).holds if each.scope in scopes), None)
-    if held is None:
-        return None
-    why = f" ({held.why})" if held.why else ""
-    return f"{held.scope.replace(':', ' ')} is stopped{why}: nobody knows for how long; see: herdsman holds"
-
-
-def _basis(job: Job, line: Line, took: Pace, boots: Pace) -> str:
-    said = [f"{line.ahead} jobs before it", _workers(job, line, boots), _sample(job, took)]
+def _basis(here: Around, line: Line, took: Pace, boots: Pace) -> str:
+    said = [f"{line.ahead} jobs before it", _workers(here, line, boots), _sample(here.job, took)]
     if line.delay > 0:
         said.insert(0, f"its time comes in {line.delay:.0f} s")
     return "; ".join(said)
 
 
-def _workers(job: Job, line: Line, boots: Pace) -> str:
+def _workers(here: Around, line: Line, boots: Pace) -> str:
+    job = here.job
     if line.workers:
-        return f"{line.workers} active workers of pool {job.pool}, {line.free} of them free"
+        taking = "" if line.workers == len(here.active) else f" that take {job.type}"
+        return f"{line.workers} active workers of pool {job.pool}{taking}, {line.free} of them free"
     coming = f"{line.coming} are starting" if line.coming else "one has to be started"
     if not boots.seconds:
         return f"no active worker in pool {job.pool}: {coming}, and no start was ever timed"

@@ -6,27 +6,24 @@ from datetime import datetime
 from typing import Any
 
 from herdsman.control.around import Around
-from herdsman.control.growth import blocked, no_worker
-from herdsman.control.hindrances import hindrances
+from herdsman.control.ended import ended
+from herdsman.control.growth import blocked
+from herdsman.control.obstacles import NOT_YET, obstacles
 from herdsman.control.recorded import Told, told_about, told_of
 from herdsman.control.services import Services
 from herdsman.control.snapshot import look_without_provider
-from herdsman.control.standing import let_in, not_yet, standing
+from herdsman.control.standing import held, let_in, not_yet
 from herdsman.core.blockers import Block, Blocker
 from herdsman.core.counterfactual import NextWorker, next_worker
 from herdsman.core.errors import NotFound
 from herdsman.core.fleet import Snapshot
 from herdsman.core.model import AuditEntry, Job, JobId, PoolId, WorkerId
-from herdsman.core.states import JOB, POOL, WORKER, JobState, WorkerState
-from herdsman.store import jobs, workers
+from herdsman.core.states import HELD, JOB, POOL, WORKER, JobState, WorkerState
+from herdsman.store import jobs, pools, tally, workers
 from herdsman.store.cycles import Step
 from herdsman.store.database import Tx
 
 __all__ = ["Answer", "Told", "blocked", "why_job", "why_pool", "why_worker"]
-
-NOT_YET = (JobState.SCHEDULED, JobState.FAILED)
-FINAL = (Block.PAUSED, Block.DRAINED, Block.POOL_CLOSED, Block.UNKNOWN_TYPE)
-"""While one of these stands, more workers would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +80,7 @@ def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
 def _pool(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
     here = next((each for each in seen.pools if each.id == pool), None)
     if here is None:
-        raise NotFound(f"the control loop keeps no pool {pool!r}")
+        return _unkept(tx, seen, pool)
     states = {state.value: sum(1 for _ in seen.of(pool, state)) for state in WorkerState}
     following = next_worker(seen, pool)
     return Answer(
@@ -95,6 +92,25 @@ def _pool(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
         decided=told_of(tx, pool),
         next_worker=following,
         numbers={"queued": here.queued, **states},
+    )
+
+
+def _unkept(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
+    """Of a pool that only jobs or workers name, or that has ended; `NotFound` where nobody names it."""
+    row, queued, alive = pools.find(tx, pool), tally.depths(tx).get(pool, 0), seen.alive(pool)
+    if row is None and not queued and not alive:
+        raise NotFound(f"the control loop keeps no pool {pool!r}")
+    why = "nobody has asked for it" if row is None else f"it is {row.state} ({row.reason})"
+    ends = f"herdsman pool create {pool}, or start a worker by hand: herdsman worker --pool {pool}"
+    states = {state.value: sum(1 for _ in seen.of(pool, state)) for state in WorkerState}
+    return Answer(
+        kind=POOL.kind,
+        id=pool,
+        state=f"{queued} queued, {alive} workers alive, and the control loop does not keep it",
+        since=None if row is None else row.updated_at,
+        because=(f"the control loop adds no worker to it: {why}", f"have it kept with: {ends}"),
+        decided=told_of(tx, pool),
+        numbers={"queued": queued, **states},
     )
 
 
@@ -117,18 +133,24 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> Answer:
     if job.state in NOT_YET:
         waits = _Waits(tuple(not_yet(job, tx.now(), services.rules())), _failure(job))
     said = tuple(each.sentence for each in waits.blockers)
+    history = tuple(jobs.history(tx, JOB.kind, job_id))
     return Answer(
         kind=JOB.kind,
         id=job_id,
         state=job.state,
         since=job.run_at if job.state is JobState.PENDING else job.updated_at,
-        because=(*said, *waits.besides) or standing(job),
+        because=(*said, *waits.besides) or _standing(tx, job, history),
         decided=told_about(tx, lambda step: _carries(step, job_id)),
-        history=tuple(jobs.history(tx, JOB.kind, job_id)),
+        history=history,
         next_worker=waits.following,
         numbers=waits.numbers,
         blocker=waits.blockers[0] if waits.blockers else None,
     )
+
+
+def _standing(tx: Tx, job: Job, history: Sequence[AuditEntry]) -> tuple[str, ...]:
+    """Of a job that waits for nothing."""
+    return (held(job),) if job.state in HELD else ended(job, jobs.attempts(tx, job.job_id), history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +163,7 @@ class _Waits:
 
 def _waiting(here: Around) -> _Waits:
     """What is in its way, the first that must go first; then its place in the line."""
-    blockers, following, ahead = [*hindrances(here)], None, here.ahead
-    if not here.free and not any(each.code in FINAL for each in blockers):
-        unfree, following = no_worker(here)
-        blockers.append(unfree)
+    (blockers, following), ahead = obstacles(here), here.ahead
     line = _place(here.job.pool, ahead)
     besides = [line]
     if not blockers:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from herdsman.control.services import Services
-from herdsman.core.causes import cause_of, key_of
+from herdsman.core.causes import LONGEST, cause_of, key_of, line_of
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.model import JobId
 from herdsman.core.states import JOB, JobState
@@ -82,6 +82,7 @@ def _group(key: str, members: Sequence[FailedJob]) -> FailureGroupOut:
     return FailureGroupOut(
         key=key,
         cause=cause_of(newest.head, newest.tail),
+        example=line_of(newest.head, newest.tail)[:LONGEST],
         sample_error=newest.tail.strip()[-LONGEST_SAMPLE:],
         type=newest.type,
         failure_class=newest.failure_class,

@@ -9,6 +9,7 @@ from herdsman.core.blockers import Block, Blocker, told
 from herdsman.core.counterfactual import NextWorker, next_worker
 from herdsman.core.findings import Code, Finding
 from herdsman.core.fleet import SeenPool
+from herdsman.core.phases.scale_up import FULL_MACHINE
 from herdsman.store import leader, waiting
 
 LONG = timedelta(minutes=5)
@@ -102,6 +103,8 @@ def _blocked(here: Around, pool: SeenPool, workers: str, following: NextWorker, 
 def _remedy(here: Around, pool: SeenPool, why: Finding) -> str:
     now, policy = here.seen.now, pool.policy
     match why.code:
+        case Code.CEILING if policy.machine_is_full:
+            return "rent machines (PROVIDER); MAX_ACTIVE_GPUS alone adds no GPU"
         case Code.CEILING | Code.KILL_SWITCH:
             return "raise MAX_ACTIVE_GPUS"
         case Code.BREAKER_OPEN:
@@ -150,6 +153,8 @@ def blocked(following: NextWorker) -> str:
     limit = next(
         (why.numbers[name] for name in ("max", "max_rate", "limit_usd") if name in why.numbers), None
     )
+    if why.text == FULL_MACHINE:
+        setting = "GPUs"
     named = setting if limit is None or setting is None else f"{setting}={limit}"
     return f"blocked by {named or why.code}: {why.text}"
 

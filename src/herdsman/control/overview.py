@@ -134,11 +134,13 @@ def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> SeriesOut:
         (summary["types"] if by_type else summary.get("queued", {})) for _, summary in points
     ]
     status: list[Mapping[str, int]] = [summary.get("status", {}) for _, summary in points]
+    # The loop's own count leaves out pools that it does not keep; what waits for them waits, too.
+    kept = [each.get("queued_tasks", 0) for each in status]
     return SeriesOut(
         by="type" if by_type else "pool",
         at=tuple(at for at, _ in points),
         queued=_columns(rows),
-        total=tuple(each.get("queued_tasks", 0) for each in status),
+        total=tuple(sum(row.values()) for row in rows) if by_type else tuple(kept),
         running=tuple(summary.get("running") for _, summary in points),
         active=tuple(each.get("active_workers", 0) for each in status),
     )

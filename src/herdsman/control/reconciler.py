@@ -136,13 +136,16 @@ class Reconciler:
     def _record(self, cycle: Cycle, whole: Recording) -> None:
         assert cycle.epoch is not None and cycle.seen is not None
         epoch, seen, saw = cycle.epoch, cycle.seen, inputs(cycle.seen)
+        document = None if self.replayable_for is None else write_recording(whole)
 
         def write(tx: Tx) -> None:
             self.leadership.fence(tx, epoch)
             told = {**cycle.summary(), **counts(seen), "types": queues.by_type(tx)}
             number = fleet.record_cycle(tx, epoch, cycle.started_at, told, [*cycle.steps()], saw)
-            if self.replayable_for is not None:
-                sights.note(tx, number, write_recording(whole))
+            if self.replayable_for is None or document is None:
+                return
+            if sights.note(tx, number, document):
+                # Those before a whole one can go together, and not sooner.
                 sights.prune(tx, tx.now() - self.replayable_for)
 
         try:

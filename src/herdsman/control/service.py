@@ -44,7 +44,8 @@ class Service:
         }
         failed: list[BaseException] = []
         started = [
-            self.threads.start(partial(_guarded, loop, stopping, failed), name) for name, loop in loops.items()
+            self.threads.start(partial(_guarded, loop, stopping, failed), name)
+            for name, loop in loops.items()
         ]
         for each in started:
             each.join()

@@ -7,7 +7,7 @@ from herdsman.core.blockers import Block, Blocker, told
 from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.gating import Limit
 from herdsman.core.model import Job
-from herdsman.core.states import HELD, JobState
+from herdsman.core.states import JobState
 
 LATE = timedelta(minutes=1)
 """A job is queued within a second of its time, where a control plane runs."""
@@ -21,16 +21,9 @@ def not_yet(job: Job, now: datetime, rules: ControlPolicy) -> Sequence[Blocker]:
     return *late, _delayed(job) if job.admission is None else _put_off(job, rules)
 
 
-def standing(job: Job) -> tuple[str, ...]:
-    """Of a job that waits for nothing."""
-    if job.state in HELD:
-        until = "" if job.claim_expires_at is None else f" until {job.claim_expires_at:%H:%M:%S} UTC"
-        return (f"worker {job.worker_id} holds it{until}",)
-    if job.saved_gpu is not None:
-        spared = f"{job.saved_gpu.total_seconds():.1f} GPU seconds were saved"
-        return (f"its result had been made and was found at the service: {spared}",)
-    error = f": {job.last_error}" if job.last_error else ""
-    return (f"it has ended as {job.state} because of {job.reason}{error}",)
+def held(job: Job) -> str:
+    until = "" if job.claim_expires_at is None else f" until {job.claim_expires_at:%H:%M:%S} UTC"
+    return f"worker {job.worker_id} holds it{until}"
 
 
 def let_in(job: Job) -> str | None:

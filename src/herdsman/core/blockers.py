@@ -46,8 +46,16 @@ class Blocker:
     @property
     def sentence(self) -> str:
         since = f", since {told(self.since)}" if self.since else ""
-        ends = f"; {self.ends}" if self.ends else ""
-        return f"{self.text}{since}{ends}"
+        return f"{self.text}{since}{self._then}"
+
+    @property
+    def short(self) -> str:
+        """Without the moment since when it is so."""
+        return f"{self.text}{self._then}"
+
+    @property
+    def _then(self) -> str:
+        return f"; {self.ends}" if self.ends else ""
 
 
 def told(when: datetime) -> str:

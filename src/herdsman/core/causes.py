@@ -4,7 +4,7 @@ import re
 from hashlib import sha256
 
 LONGEST = 200
-"""Of a cause: it is a heading, and the whole error stands with the job."""
+"""Of a cause, and of an example of it: it is a heading, and the whole error stands with the job."""
 
 _ID = re.compile(r"\b(?=[0-9a-f-]*\d)[0-9a-f]{8,}(?:-[0-9a-f]{2,})*\b", re.IGNORECASE)
 _HEX = re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE)
@@ -13,12 +13,18 @@ _SPACES = re.compile(r"\s+")
 
 
 def cause_of(head: str, tail: str) -> str:
-    """From the beginning and the end of an error. A traceback says what happened last, everything else first."""
+    """What groups it with others like it."""
+    return normalised(line_of(head, tail))
+
+
+def line_of(head: str, tail: str) -> str:
+    """The line that says what went wrong, from the beginning and the end of an error. A traceback says what happened
+    last, everything else first."""
     traced = head.startswith("Traceback ") or '\n  File "' in f"\n{tail}"
     lines = [line.strip() for line in (tail if traced else head).splitlines() if line.strip()]
     if not lines:
         return "no error was told"
-    return normalised(lines[-1] if traced else lines[0])
+    return lines[-1] if traced else lines[0]
 
 
 def normalised(line: str) -> str:

@@ -229,3 +229,5 @@ class JobFilter:
     pool: PoolId | None = None
     tag: str | None = None
     failure_class: FailureClass | None = None
+    begins: str | None = None
+    """How their ids begin."""

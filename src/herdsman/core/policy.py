@@ -20,14 +20,20 @@ class FleetPolicy:
     min_workers: int = 2
     max_workers: int = 10
     """0 is a kill switch: nothing is spawned, whatever the floor says."""
+    machine_is_full: bool = False
+    """The ceiling is that of this machine, which has no more GPUs, and not one that somebody has set."""
     jobs_per_worker: int = 3
     scaling: str = "threshold"
+    shadow: str = ""
+    """A second scaling policy, which is only asked what it would do; empty where there is none."""
     promotion: Promotion = Promotion.READY
     idle_workers: int = 0
     """Warm workers that the policy `workload` keeps beyond those at work."""
     min_scaling_interval: timedelta = timedelta(seconds=45)
     target_wait: timedelta = timedelta(seconds=120)
     """The longest wait that the policy `adaptive` aims at, for all but a few jobs."""
+    look_every: timedelta = timedelta(seconds=30)
+    """From one cycle to the next: so long a job may wait before anybody reckons with it."""
 
     idle_timeout: timedelta = timedelta(minutes=5)
     overcapacity_idle_timeout: timedelta = timedelta(seconds=30)

@@ -7,7 +7,7 @@ from pydantic import Field
 from herdsman.core.model import JobPolicy
 from herdsman.core.retry import RetryPolicy
 from herdsman.settings.group import Group
-from herdsman.settings.kinds import Count, Days, Positive, Seconds, SecondsOrZero
+from herdsman.settings.kinds import Count, Days, DaysOfAWeek, Positive, Seconds, SecondsOrZero
 
 
 class JobSettings(Group):
@@ -52,6 +52,10 @@ class JobSettings(Group):
         default=90,
         description="Days that the audit of workers and leases is kept, that of a job going with the job; 0 keeps it for ever.",
     )
+    replay_days: DaysOfAWeek = Field(
+        default=7,
+        description="Days for which what each cycle of the control loop saw is kept, to be asked again; 0 keeps none.",
+    )
 
     def policy(self) -> JobPolicy:
         return JobPolicy(
@@ -65,6 +69,11 @@ class JobSettings(Group):
             job_retention=_days(self.job_retention_days),
             audit_retention=_days(self.audit_retention_days),
         )
+
+    @property
+    def replayable_for(self) -> timedelta | None:
+        """None where nothing is written down for it."""
+        return _days(self.replay_days)
 
     def _retry(self) -> RetryPolicy:
         return RetryPolicy(

@@ -78,6 +78,7 @@ Minutes = Annotated[
 Days = Annotated[
     int, _NUMBER, Field(ge=0, le=36_500), Kind("a whole number of days, from 0 (for ever) to 36500", plain)
 ]
+DaysOfAWeek = Annotated[int, _NUMBER, Field(ge=0, le=7), Kind("a whole number of days from 0 to 7", plain)]
 Money = Annotated[
     float | None,
     _NUMBER,

@@ -1,12 +1,16 @@
 """The settings as options of the local provider."""
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
 from pydantic import SecretStr
 
+from herdsman.core.model import PoolId
+from herdsman.core.policy import FleetPolicy
 from herdsman.settings.catalogue import CATALOGUE
 from herdsman.settings.model import Origin, Settings
 from herdsman.settings.names import PREFIX
@@ -36,6 +40,20 @@ def local_options(settings: Settings, *, direct: bool = True) -> dict[str, objec
         "environment": worker_environment(settings, direct=direct),
         **({"command": tuple(shlex.split(command))} if command else {}),
     }
+
+
+def within_this_machine(pools: Mapping[PoolId, FleetPolicy], gpus: int) -> Mapping[PoolId, FleetPolicy]:
+    """No pool asks for more workers than there are GPUs to give them. Where none was found, nobody knows better than
+    the settings. A process that is not listed has ended: nothing needs to be waited for before its GPU is given on."""
+    known = {name: replace(pool, confirm_window=timedelta(0)) for name, pool in pools.items()}
+    return {name: _at_most(pool, gpus) for name, pool in known.items()} if gpus else known
+
+
+def _at_most(pool: FleetPolicy, gpus: int) -> FleetPolicy:
+    if pool.max_workers <= gpus:
+        return pool
+    least = min(pool.min_workers, gpus)
+    return replace(pool, min_workers=least, max_workers=gpus, machine_is_full=True)
 
 
 def _patience(settings: Settings) -> timedelta:

@@ -21,6 +21,10 @@ class ScalingSettings(Group):
         default="threshold",
         description="Name of the policy that sizes the fleet: threshold, workload, adaptive, or one of a plugin.",
     )
+    shadow_scaling_policy: Text = Field(
+        default="",
+        description="A second policy that is only asked, each cycle, what it would have done; empty asks none.",
+    )
     target_wait_sec: Seconds = Field(
         default=120,
         description="Seconds that all but a few jobs should wait at most, which the policy adaptive aims at.",

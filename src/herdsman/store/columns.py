@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Dialect, Double, String, Text
-from sqlalchemy.dialects.mysql import DATETIME, MEDIUMTEXT, VARCHAR
+from sqlalchemy import JSON, DateTime, Dialect, Double, LargeBinary, String, Text
+from sqlalchemy.dialects.mysql import DATETIME, MEDIUMBLOB, MEDIUMTEXT, VARCHAR
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -87,6 +87,10 @@ def name(length: int) -> TypeEngine[str]:
 
 def long_text() -> TypeEngine[str]:
     return Text().with_variant(MEDIUMTEXT(charset="utf8mb4"), "mysql")
+
+
+def packed() -> TypeEngine[bytes]:
+    return LargeBinary().with_variant(MEDIUMBLOB(), "mysql")
 
 
 def real() -> TypeEngine[float]:

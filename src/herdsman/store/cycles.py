@@ -41,6 +41,13 @@ class Recorded:
     """What it saw; empty for one of an older version."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    id: int
+    at: datetime
+    summary: Mapping[str, Any]
+
+
 def latest(tx: Tx, about: Callable[[Step], bool], limit: int) -> list[Decided]:
     """The latest steps that `about` accepts, newest first."""
     found: list[Decided] = []
@@ -63,7 +70,7 @@ def listed(
     for page in _pages(tx, before):
         for row in page:
             before = row["id"]
-            if wanted(each := _recorded(row)):
+            if wanted(each := recorded(row)):
                 found.append(each)
             if len(found) == limit:
                 return found, before
@@ -72,9 +79,25 @@ def listed(
     return found, before
 
 
+def told_since(tx: Tx, since: datetime, most: int) -> Iterator[Told]:
+    """What each cycle from then on said of itself, newest first, and so many at most. Its steps are not read."""
+    wanted = select(cycles.c.id, cycles.c.started_at, cycles.c.summary).order_by(cycles.c.id.desc())
+    before: int | None = None
+    while most > 0:
+        query = wanted.limit(min(most, BATCH))
+        page = records(tx, query if before is None else query.where(cycles.c.id < before))
+        for row in page:
+            if row["started_at"] <= since:
+                return
+            yield Told(id=row["id"], at=row["started_at"], summary=row["summary"])
+        if len(page) < min(most, BATCH):
+            return
+        most, before = most - len(page), page[-1]["id"]
+
+
 def find(tx: Tx, number: int) -> Recorded | None:
     row = record(tx, select(cycles).where(cycles.c.id == number))
-    return None if row is None else _recorded(row)
+    return None if row is None else recorded(row)
 
 
 def spread_over(tx: Tx, since: datetime, points: int) -> list[tuple[datetime, Mapping[str, Any]]]:
@@ -101,7 +124,7 @@ def _pages(tx: Tx, before: int | None) -> Iterator[list[Record]]:
         before = page[-1]["id"]
 
 
-def _recorded(row: Record) -> Recorded:
+def recorded(row: Record) -> Recorded:
     return Recorded(
         id=row["id"],
         epoch=row["epoch"],

@@ -28,7 +28,14 @@ CAME = Hot(
     )
 )
 _ENDED = (
-    select(job_attempts.c.pool, job_attempts.c.outcome, job_attempts.c.claimed_at, job_attempts.c.ended_at)
+    select(
+        job_attempts.c.job_id,
+        job_attempts.c.attempt,
+        job_attempts.c.pool,
+        job_attempts.c.outcome,
+        job_attempts.c.claimed_at,
+        job_attempts.c.ended_at,
+    )
     .where(job_attempts.c.ended_at.is_not(None))
     .order_by(job_attempts.c.ended_at.desc())
     .limit(PAGE)
@@ -38,6 +45,14 @@ _ENDED = (
 TOOK = Hot(
     select(_ENDED.c.claimed_at, _ENDED.c.ended_at)
     .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.outcome == JobState.DONE.value)
+    .order_by(_ENDED.c.ended_at.desc())
+    .limit(SAMPLE)
+)
+# A job that was tried again waited before its first attempt only; its due time may have been moved since.
+WAITED = Hot(
+    select(_ENDED.c.claimed_at, jobs.c.created_at, jobs.c.run_at)
+    .select_from(_ENDED.join(jobs, jobs.c.job_id == _ENDED.c.job_id))
+    .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.attempt == 1)
     .order_by(_ENDED.c.ended_at.desc())
     .limit(SAMPLE)
 )
@@ -60,6 +75,8 @@ def observed(tx: Tx, pool: PoolId) -> Demand:
         day_before=(before, after) if before or after else None,
         service_s=_seconds(tx.rows(TOOK, {"b_pool": pool})),
         boots_s=pace.boots(tx, pool).seconds,
+        waits_s=_seconds([(_due(row), row[0]) for row in tx.rows(WAITED, {"b_pool": pool})]),
+        failing=failing_starts(tx, pool),
     )
 
 
@@ -71,14 +88,17 @@ def failing_starts(tx: Tx, pool: PoolId) -> float:
     return failed / ended if ended else 0.0
 
 
-def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator[tuple[datetime, float]]:
-    """When each came and how many seconds it held a worker, by its end: a job that was tried again comes again."""
+def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator[tuple[datetime, float, str]]:
+    """When each came, how many seconds it held a worker and of what type it is, by its end.
+
+    A job that was tried again comes again.
+    """
     last: tuple[datetime, str] | None = None
     left = most
     while left > 0:
         page = _attempts(tx, pool, since, last, min(PAGE, left))
-        for ended, _, attempt, claimed, created in page:
-            yield created if attempt == 1 else claimed, max(0.0, (ended - claimed).total_seconds())
+        for ended, _, attempt, claimed, created, kind in page:
+            yield created if attempt == 1 else claimed, max(0.0, (ended - claimed).total_seconds()), kind
         if len(page) < min(PAGE, left):
             return
         left -= len(page)
@@ -90,7 +110,9 @@ def _attempts(
 ) -> Sequence[Row]:
     ended, job_id = job_attempts.c.ended_at, job_attempts.c.job_id
     query = (
-        select(ended, job_id, job_attempts.c.attempt, job_attempts.c.claimed_at, jobs.c.created_at)
+        select(
+            ended, job_id, job_attempts.c.attempt, job_attempts.c.claimed_at, jobs.c.created_at, jobs.c.type
+        )
         .join(jobs, jobs.c.job_id == job_id)
         .where(job_attempts.c.pool == pool, ended > since)
         .order_by(ended, job_id)
@@ -103,6 +125,11 @@ def _attempts(
 
 def _came(tx: Tx, pool: PoolId, after: datetime, until: datetime) -> int:
     return int(tx.rows(CAME, {"b_after": after, "b_until": until, "b_pool": pool})[0][0])
+
+
+def _due(row: Row) -> datetime:
+    claimed, created, run_at = row
+    return run_at if run_at <= claimed else created
 
 
 def _seconds(rows: Sequence[Row]) -> tuple[float, ...]:

@@ -200,13 +200,17 @@ def record_cycle(
     summary: dict[str, object],
     steps: list[object],
     inputs: dict[str, object] | None = None,
-) -> None:
+) -> int:
+    """Its number."""
     told = {"steps": steps, **({} if inputs is None else {"inputs": inputs})}
-    tx.execute(
+    made = tx.execute(
         insert(cycles).values(
             epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps=told
         )
     )
+    key = made.inserted_primary_key
+    assert key is not None
+    return int(key[0])
 
 
 def ref_of(tx: Tx, worker_id: WorkerId) -> InstanceRef | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from sqlalchemy import ColumnElement, func, select
@@ -37,6 +37,8 @@ def get(tx: Tx, job_id: JobId) -> Job:
 def page(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Page:
     """Newest first. The cursor names a job, so jobs that come and go do not shift the pages."""
     check_limit(limit)
+    if wanted.begins is not None:
+        return Page(_beginning(tx, wanted, wanted.begins, limit), None)
     query, on = select(jobs).where(*matching(wanted)), jobs
     if wanted.tag is not None:  # then the tag's own index is in the order of the pages
         query = query.join(job_tags, job_tags.c.job_id == jobs.c.job_id).where(job_tags.c.tag == wanted.tag)
@@ -48,6 +50,15 @@ def page(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Page:
     more = len(found) > limit
     last = found[limit - 1] if more else None
     return Page(tuple(found[:limit]), last and cursor(last.created_at, last.job_id))
+
+
+def _beginning(tx: Tx, wanted: JobFilter, begin: str, limit: int) -> tuple[Job, ...]:
+    """The first of those whose ids begin so, in the order of their ids: only that piece of the primary key is read,
+    however many jobs there are. What ends the piece is looked for here, as collations differ."""
+    check_name("begins", begin, 128)
+    others = matching(replace(wanted, begins=None))
+    query = select(jobs).where(*others, jobs.c.job_id >= begin).order_by(jobs.c.job_id).limit(limit)
+    return tuple(to_job(row) for row in records(tx, query) if row["job_id"].startswith(begin))
 
 
 def count_by_state(tx: Tx) -> Mapping[JobState, int]:
@@ -108,6 +119,8 @@ def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
         check_name("tag", wanted.tag, 64)
         tagged = select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)
         conditions.append(jobs.c.job_id.in_(tagged))
+    if wanted.begins is not None:
+        conditions.append(func.substr(jobs.c.job_id, 1, len(wanted.begins)) == wanted.begins)
     return conditions
 
 

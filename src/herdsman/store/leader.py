@@ -27,7 +27,7 @@ def _taking(free: ColumnElement[bool]) -> Hot:
         .ordered_values(
             (leader.c.epoch, leader.c.epoch + case((_MINE, 0), else_=1)),
             (leader.c.acquired_at, case((_MINE, leader.c.acquired_at), else_=_NOW)),
-            (leader.c.holder, bindparam("b_holder")),
+            (leader.c.holder, bindparam("b_holder", type_=leader.c.holder.type)),
             (leader.c.renewed_at, _NOW),
             (leader.c.expires_at, bindparam("b_expires", type_=Instant())),
         )
@@ -35,9 +35,7 @@ def _taking(free: ColumnElement[bool]) -> Hot:
 
 
 # Asked again and again by every replica.
-CURRENT = Hot(
-    select(leader.c.holder, leader.c.epoch, leader.c.acquired_at, leader.c.expires_at).where(_OURS)
-)
+CURRENT = Hot(select(leader.c.holder, leader.c.epoch, leader.c.acquired_at, leader.c.expires_at).where(_OURS))
 TAKE_FREE = _taking(_HIS | (leader.c.expires_at <= _NOW))
 TAKE_ANY = _taking(true())
 HELD = Hot(

@@ -18,7 +18,7 @@ from sqlalchemy import (
 from herdsman.core.machine import AnyMachine
 from herdsman.core.order import HIGHEST, LOWEST
 from herdsman.core.states import HELD, JOB, LEASE, POOL, WORKER
-from herdsman.store.columns import Instant, JsonObject, JsonText, long_text, name, real
+from herdsman.store.columns import Instant, JsonObject, JsonText, long_text, name, packed, real
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -359,4 +359,15 @@ cycles = Table(
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
     sqlite_autoincrement=True,
+)
+
+sights = Table(
+    "orchestrator_sights",
+    metadata,
+    # What the cycle of this number saw. Without a base it is whole, else what is different from what the base saw.
+    Column("cycle_id", BigInteger(), primary_key=True, autoincrement=False),
+    Column("base_id", BigInteger()),
+    Column("data", packed(), nullable=False),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
 )

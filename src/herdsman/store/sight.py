@@ -13,7 +13,7 @@ from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.retry import FailureClass
 from herdsman.core.scaling.demand import Demand
-from herdsman.core.scaling.registry import FORECASTING
+from herdsman.core.scaling.registry import forecasts
 from herdsman.core.states import HELD, WORKER, JobState, WorkerState
 from herdsman.store import demand, holds
 from herdsman.store.database import Tx
@@ -148,7 +148,7 @@ def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool,
             drained=held.drained,
             failed=failed[policy.failure_window],
             promoted=promoted[policy.failure_window],
-            known=demand.observed(tx, pool) if policy.scaling in FORECASTING else None,
+            known=demand.observed(tx, pool) if forecasts(policy) else None,
         )
         for pool, policy in policies.items()
     )

@@ -70,6 +70,13 @@ def use(tx: Tx, token_id: str, incarnation: str) -> bool:
     return tx.execute(used).rowcount == 1
 
 
+def note_use(tx: Tx, token_id: str, often: timedelta) -> None:
+    """It was used just now; not written down again within so long. Not for one that is good for a single use."""
+    unnoted = or_(tokens.c.used_at.is_(None), tokens.c.used_at < tx.now() - often)
+    noted = update(tokens).where(tokens.c.id == token_id, tokens.c.role != Role.BOOTSTRAP.value, unnoted)
+    tx.execute(noted.values(used_at=tx.now()))
+
+
 def supersede(tx: Tx, worker_id: WorkerId, incarnation: str) -> int:
     """The tokens of every other incarnation of this worker end; how many did."""
     others = (

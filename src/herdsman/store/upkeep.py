@@ -10,6 +10,7 @@ from herdsman.core.machine import AnyMachine
 from herdsman.core.model import JobId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JOB, LEASE, WORKER, JobState
+from herdsman.store import sights
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.reading import values
@@ -83,12 +84,12 @@ def prune_audit(tx: Tx, before: datetime) -> int:
 
 
 def prune_cycles(tx: Tx, before: datetime) -> int:
-    """Remove the next batch of records of control cycles that began before then."""
+    """Remove the next batch of records of control cycles that began before then, and then of what they saw."""
     query = select(cycles.c.id).where(cycles.c.started_at < before).order_by(cycles.c.started_at)
     found = values(tx, query.limit(BATCH).with_for_update(skip_locked=True))
     if found:
         tx.execute(delete(cycles).where(cycles.c.id.in_(found)))
-    return len(found)
+    return len(found) or sights.prune(tx, before)
 
 
 def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:

@@ -1,6 +1,6 @@
 """Workers: registered, moved through their states, and kept alive by their beats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -182,10 +182,22 @@ class WorkerPage:
     """Where the next page begins; None on the last one."""
 
 
-def page(tx: Tx, *, after: str | None = None, limit: int = 50) -> WorkerPage:
-    """Newest first."""
+def page(
+    tx: Tx,
+    *,
+    states: Sequence[WorkerState] = (),
+    pool: PoolId | None = None,
+    after: str | None = None,
+    limit: int = 50,
+) -> WorkerPage:
+    """Newest first; of these states and this pool only, where they are named."""
     check_limit(limit)
     query = select(workers)
+    if states:
+        query = query.where(one_of(workers.c.status, states))
+    if pool is not None:
+        check_name("pool", pool, 128)
+        query = query.where(workers.c.pool == pool)
     if after is not None:
         query = query.where(beyond(workers.c.created_at, workers.c.id, after))
     query = query.order_by(workers.c.created_at.desc(), workers.c.id.desc()).limit(limit + 1)

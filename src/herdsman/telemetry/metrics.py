@@ -38,6 +38,11 @@ LATENCY = ("gpu_orchestrator_job_latency_seconds", "Time from the submission of 
 BUS_UP = ("herdsman_streams_up", "1 when nothing is wrong with Redis.", ())
 STREAM_LENGTH = ("herdsman_stream_length", "Entries of a stream.", ("stream",))
 STREAM_PENDING = ("herdsman_stream_pending", "Entries that were delivered and not yet settled.", ("stream",))
+SHADOW = (
+    "herdsman_shadow_cycles",
+    "Cycles that this replica led and asked a shadow policy in: it agrees, differs, or failed.",
+    ("outcome",),
+)
 STREAM_EVENTS = ("herdsman_stream_events", "What was done with entries of streams.", ("event",))
 
 OTHER = "other"

@@ -8,6 +8,7 @@ from pydantic import Field
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.holds import ALL, LONGEST_NAME, Hold, Stillness, scope_of
 from herdsman.wire.model import Duration, Reply, Request, name
+from herdsman.wire.shadow import ShadowOut
 
 
 class CycleOut(Reply):
@@ -19,6 +20,9 @@ class CycleOut(Reply):
     skipped: str
     complete: bool
     steps: tuple[dict[str, Any], ...]
+    shadow: tuple[ShadowOut, ...] = Field(
+        default=(), description="What a second policy would have done; none of it was done."
+    )
     forwarded: bool = Field(default=False, description="Another replica leads, and did it.")
 
 

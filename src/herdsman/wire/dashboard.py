@@ -7,11 +7,13 @@ each answered with BulkOut; /workers/{worker_id}/drain is answered with DrainedO
 """
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from herdsman.core.blockers import Blocker
 from herdsman.wire.model import Reply, Request, name
+from herdsman.wire.shadow import ShadowOut
 
 MOST_AT_ONCE = 500
 MOST_HOURS = 24 * 31
@@ -124,6 +126,19 @@ class NextWorkerOut(Reply):
     blocked_by: str | None = Field(description="What stands in the way even then.")
 
 
+class BlockerOut(Reply):
+    """What a waiting job waits for."""
+
+    code: str = Field(description="Stable, to be told apart by a program: PAUSED, UNKNOWN_TYPE, CEILING ...")
+    text: str
+    since: datetime | None = Field(description="Null where nobody has written it down.")
+    ends: str = Field(description="What would start the job; empty where nothing more can be said.")
+
+    @classmethod
+    def of(cls, blocker: Blocker) -> Self:
+        return cls(code=blocker.code, text=blocker.text, since=blocker.since, ends=blocker.ends)
+
+
 class WhyOut(Reply):
     kind: Literal["job", "worker", "pool"]
     id: str
@@ -134,6 +149,9 @@ class WhyOut(Reply):
     history: tuple[MoveOut, ...] = Field(default=(), description="Oldest first.")
     next_worker: NextWorkerOut | None = None
     numbers: dict[str, Any] = Field(default_factory=dict[str, Any])
+    blocker: BlockerOut | None = Field(
+        default=None, description="Of a job that has not begun: what the first sentence says."
+    )
 
 
 class SpanOut(Reply):
@@ -151,6 +169,10 @@ class EtaOut(Reply):
     finish: SpanOut | None = Field(description="Null when it has ended, or nothing is known.")
     basis: str = Field(description="What the numbers rest on, in words.")
     sample: int = Field(description="How many jobs that are done were looked at.")
+    blocker: BlockerOut | None = Field(
+        default=None,
+        description="Why no time can be told, where something other than the line is in its way.",
+    )
 
 
 class CycleRowOut(Reply):
@@ -162,6 +184,9 @@ class CycleRowOut(Reply):
     active: int
     actions: tuple[StepOut, ...]
     summary: str = Field(description="What it did, in a few words.")
+    shadow: tuple[ShadowOut, ...] = Field(
+        default=(), description="Where a second policy would have done something else; none of it was done."
+    )
 
 
 class DecisionsOut(Reply):
@@ -189,6 +214,9 @@ class DecisionOut(CycleRowOut):
 class FailureGroupOut(Reply):
     key: str = Field(description="Names the group in `POST /failures/requeue`.")
     cause: str = Field(description="The error, with numbers and ids replaced by signs.")
+    example: str = Field(
+        default="", description="What the newest of them says went wrong, in a line that a person can read."
+    )
     sample_error: str
     type: str
     failure_class: str | None

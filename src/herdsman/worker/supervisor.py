@@ -70,9 +70,7 @@ class Supervisor:
         self._began = self.clock.monotonic()
         # A claim counts from when it was asked for, since nobody knows when it was made: a long wait would use it up.
         self._wait = min(self.wait, self.limits.self_fence / 4)
-        self._errands = Errands(
-            self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads
-        )
+        self._errands = Errands(self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads)
         self._attendant = Attendant(
             keeper=self.keeper,
             clock=self.clock,

@@ -9,6 +9,7 @@ import httpx
 
 from herdsman.client import AsyncClient, Client
 from herdsman.wire.problems import MEDIA_TYPE, problem
+from tests.job_fields import job_fields
 
 URL = "http://127.0.0.1:1"
 Answering = Callable[[httpx.Request], httpx.Response]
@@ -79,35 +80,7 @@ def submitted(job_id: str = "job-1") -> httpx.Response:
 
 
 def a_job(status: str = "pending", **values: object) -> dict[str, object]:
-    return {
-        "job_id": "job-1",
-        "type": "image",
-        "agent": "default",
-        "pool": "default",
-        "priority": 0,
-        "tags": [],
-        "status": status,
-        "reason": "submitted",
-        "attempts": 0,
-        "interruptions": 0,
-        "max_attempts": 3,
-        "worker_id": None,
-        "progress": None,
-        "progress_note": None,
-        "failure_class": None,
-        "last_error": None,
-        "run_at": NOW.isoformat(),
-        "created_at": NOW.isoformat(),
-        "claimed_at": None,
-        "started_at": None,
-        "finished_at": None,
-        "timeout_seconds": None,
-        "cancel_requested": False,
-        "version": 1,
-        "payload": {},
-        "idempotency_key": None,
-        **values,
-    }
+    return job_fields(status, NOW.isoformat(), **values)
 
 
 def an_event(number: int) -> dict[str, object]:

@@ -4,13 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.policy import FleetPolicy
 from herdsman.sim.whatif.outcome import Outcome
 from herdsman.sim.whatif.picture import page, write_html, write_png
 from herdsman.sim.whatif.replay import Setup, replay
-from herdsman.sim.whatif.sweep import advice, assignments, combinations, values, worthwhile
+from herdsman.sim.whatif.sweep import MOST_REPLAYS, advice, assignments, combinations, values, worthwhile
 from herdsman.sim.whatif.trace import made
 
 SOME = replay(made("some", [(0, 10), (5, 10)]), Setup(policy=FleetPolicy()))
@@ -89,3 +91,17 @@ def test_a_picture_is_a_png(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write_png(tmp_path / "it.png", [CHEAP, GOOD, QUICK], "t")
     assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
+
+
+@given(
+    st.lists(
+        st.text(max_size=30) | st.from_regex(r"[A-Z]{1,3}=-?\d{0,6}\.\.-?\d{0,6}(:\d{0,3})?"), max_size=3
+    )
+)
+def test_any_sweep_is_understood_or_refused(sweeps: list[str]) -> None:
+    try:
+        found = combinations(sweeps)
+    except InvalidRequest as error:
+        assert "--sweep" in str(error) or "sweeps" in str(error)
+    else:
+        assert 1 <= len(found) <= MOST_REPLAYS

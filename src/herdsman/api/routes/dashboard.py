@@ -17,6 +17,7 @@ from herdsman.control.failures import list_failures, requeue_group
 from herdsman.control.herd import living_herd
 from herdsman.control.money import MOST_DAYS, Costs
 from herdsman.control.overview import Overviews
+from herdsman.control.shadow_report import report
 from herdsman.core.access import Role
 from herdsman.core.errors import Forbidden
 from herdsman.core.model import JobId
@@ -34,6 +35,7 @@ from herdsman.wire.dashboard import (
     RequeueIn,
     WhyOut,
 )
+from herdsman.wire.shadow import ShadowReportOut
 
 router = APIRouter(route_class=Measured, tags=["dashboard"])
 
@@ -98,11 +100,29 @@ def list_decisions(
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
     pool: Annotated[str | None, Query(max_length=128)] = None,
     only: Annotated[
-        Literal["acted"] | None, Query(description="`acted`: without the cycles that did nothing.")
+        Literal["acted", "shadow"] | None,
+        Query(
+            description="`acted`: without the cycles that did nothing; `shadow`: where a shadow policy differed."
+        ),
     ] = None,
 ) -> DecisionsOut:
     """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
-    return told.list_decisions(context.services, after=after, limit=limit, pool=pool, acted=only == "acted")
+    return told.list_decisions(
+        context.services,
+        after=after,
+        limit=limit,
+        pool=pool,
+        acted=only == "acted",
+        shadow=only == "shadow",
+    )
+
+
+@router.get("/decisions/shadow")
+def find_shadow(
+    _who: Who, context: Context, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
+) -> ShadowReportOut:
+    """How often a second scaling policy would have done something else, by how many workers, and where last."""
+    return report(context.services, hours)
 
 
 @router.get("/decisions/{cycle}")

@@ -85,10 +85,12 @@ def list_jobs(
     pool: Text = None,
     tag: Text = None,
     failure_class: FailureClass | None = None,
+    begins: Annotated[str | None, Query(max_length=128)] = None,
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Limit = 50,
 ) -> JobsOut:
-    """Newest first. `state` takes the names of jobs and those of tasks, and may be repeated."""
+    """Newest first. `state` takes the names of jobs and those of tasks, and may be repeated. With `begins`, the first
+    of those whose ids begin so, by their ids and on one page, however old they are."""
     wanted = JobFilter(
         states=_states(state or []),
         type=type,
@@ -96,6 +98,7 @@ def list_jobs(
         pool=None if pool is None else PoolId(pool),
         tag=tag,
         failure_class=failure_class,
+        begins=begins,
     )
     page = commands.list_jobs(context.services, wanted, after=after, limit=limit)
     return JobsOut(jobs=tuple(JobOut.of(job) for job in page.jobs), next=page.next)

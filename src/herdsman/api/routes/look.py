@@ -62,6 +62,7 @@ class Look(Collector):
                 self._looking.release()
         yield metrics.gauge(metrics.STORE_UP, [((), float(self._up))])
         yield metrics.gauge(metrics.LEADS, [((), float(self._leads()))])
+        yield metrics.counter(metrics.SHADOW, [((told,), count) for told, count in self._shadows().items()])
         if self._seen is not None:
             yield metrics.gauge(metrics.LOOK_AGE, [((), time.monotonic() - self._seen_at)])
             yield from _shown(self._seen)
@@ -97,6 +98,10 @@ class Look(Collector):
     def _kept(self) -> Iterable[str]:
         """The pools of the settings, where a control loop runs."""
         return () if self._control is None else self._control.reconciler.observer.pools
+
+    def _shadows(self) -> Mapping[str, int]:
+        """A copy: the control loop counts on in a thread of its own."""
+        return {} if self._control is None else dict(self._control.reconciler.shadows)
 
     def _leads(self) -> bool:
         return self._control is not None and self._control.leadership.term is not None

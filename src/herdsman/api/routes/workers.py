@@ -15,6 +15,7 @@ from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.errors import Conflict
 from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.states import WorkerState
 from herdsman.store import workers
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.beats import OrdersOut, PulseIn
@@ -33,11 +34,16 @@ BEATS_PER_CLAIM = 6
 def list_workers(
     _who: Who,
     context: Context,
+    state: Annotated[list[WorkerState] | None, Query(max_length=20)] = None,
+    pool: Annotated[str | None, Query(max_length=128)] = None,
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> WorkersOut:
-    """Newest first."""
-    page = context.services.database.read(lambda tx: workers.page(tx, after=after, limit=limit))
+    """Newest first. `state` may be repeated."""
+    states, named = tuple(state or ()), None if pool is None else PoolId(pool)
+    page = context.services.database.read(
+        lambda tx: workers.page(tx, states=states, pool=named, after=after, limit=limit)
+    )
     return WorkersOut(workers=tuple(WorkerOut.of(each) for each in page.workers), next=page.next)
 
 

@@ -3,19 +3,21 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import groupby
-from threading import Condition
+from threading import Lock
 
 from herdsman.bus.entries import Mirror
-from herdsman.bus.faults import BusUnavailable, StreamSpent
+from herdsman.bus.errors import BusUnavailable, StreamSpent
 from herdsman.bus.names import Stream
-from herdsman.bus.redis_streams import PAGE, RedisStreams
+from herdsman.bus.streams import PAGE, Streams
 from herdsman.control.streams.roster import Roster
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.hints import Hint
+from herdsman.ports import SystemThreads, Threads
 
 ROOM = 10_000
-_WAIT_S = 0.5
+_WAIT = timedelta(milliseconds=500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +33,28 @@ Said = Hint | Word | Mirror
 
 class Announcer:
     def __init__(
-        self, redis: RedisStreams, roster: Roster, state: BusState, on_lost: Callable[[], None]
+        self,
+        redis: Streams,
+        roster: Roster,
+        state: BusState,
+        on_lost: Callable[[], None],
+        threads: Threads | None = None,
+        wait: timedelta = _WAIT,
     ) -> None:
         self._redis = redis
         self._roster = roster
         self._state = state
         self._on_lost = on_lost
-        self._news = Condition()
+        self._wait = wait
+        self._news = (threads or SystemThreads()).event()
+        self._lock = Lock()
         self._queue: deque[Said] = deque()
 
     def tell(self, said: Sequence[Said]) -> None:
-        with self._news:
+        with self._lock:
             room = max(0, ROOM - len(self._queue))
             self._queue.extend(said[:room])
-            self._news.notify()
+        self._news.set()
         if len(said) > room:
             self._lost(len(said) - room)
 
@@ -57,9 +67,11 @@ class Announcer:
             raise
 
     def _next(self) -> list[Said]:
-        with self._news:
-            if not self._queue:
-                self._news.wait(_WAIT_S)
+        if not self._queue:
+            self._news.wait(self._wait.total_seconds())
+        # Before the look: what is queued after it rings again.
+        self._news.clear()
+        with self._lock:
             return [self._queue.popleft() for _ in range(min(PAGE, len(self._queue)))]
 
     def _publish(self, batch: Sequence[Said]) -> None:
@@ -79,7 +91,7 @@ class Announcer:
             self._on_lost()
 
 
-def announce(redis: RedisStreams, roster: Roster, hints: Sequence[Hint]) -> None:
+def announce(redis: Streams, roster: Roster, hints: Sequence[Hint]) -> None:
     """Each in the stream of its pool."""
 
     def stream_of(hint: Hint) -> Stream:

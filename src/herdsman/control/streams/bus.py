@@ -1,10 +1,9 @@
 """The streams of one replica: started and stopped with its API, and told what was queued."""
 
 from collections.abc import Mapping, Sequence
-from threading import Event
 
 from herdsman.bus.entries import Mirror
-from herdsman.bus.redis_streams import RedisStreams
+from herdsman.bus.streams import Streams
 from herdsman.control.services import Services
 from herdsman.control.streams.announcer import Announcer, Word
 from herdsman.control.streams.ingest import Ingest
@@ -20,7 +19,7 @@ from herdsman.control.streams.state import BusState
 from herdsman.control.streams.surroundings import Surroundings
 from herdsman.core.hints import Hint
 from herdsman.core.model import NewJob, Submitted
-from herdsman.ports import Clock
+from herdsman.ports import Clock, SystemThreads, Threads
 
 
 class StreamBus:
@@ -28,25 +27,28 @@ class StreamBus:
 
     def __init__(
         self,
-        redis: RedisStreams,
+        redis: Streams,
         services: Services,
         clock: Clock,
         around: Surroundings,
         rhythm: Rhythm | None = None,
         ingest_agent: str | None = None,
+        threads: Threads | None = None,
+        state: BusState | None = None,
     ) -> None:
         """Without `ingest_agent` nobody can submit through a stream."""
         self.redis = redis
-        self.state = BusState()
+        self.state = state or BusState()
+        self._threads = threads or SystemThreads()
         self._services = services
         self._clock = clock
         self._around = around
         self._rhythm = rhythm or Rhythm()
-        self._stopping = Event()
+        self._stopping = self._threads.event()
         database = services.database
         self.roster = Roster(redis.names, database)
         self._quarantine = Quarantine(redis, database, self.state, clock)
-        self.announcer = Announcer(redis, self.roster, self.state, on_lost=self.resync_soon)
+        self.announcer = self._announcer()
         self.provisioner = self._provisioner()
         self.ingest = None if ingest_agent is None else self._ingest(ingest_agent)
         self.listener = self._listener()
@@ -59,7 +61,7 @@ class StreamBus:
             "ingest": self.ingest,
         }
         self._loops = [
-            Loop(name, part.turn, self.state, self._stopping, self._after_fault)
+            Loop(name, part.turn, self.state, self._stopping, self._after_fault, self._threads)
             for name, part in turns.items()
             if part is not None
         ]
@@ -115,11 +117,29 @@ class StreamBus:
         """Jobs were queued that nobody announced."""
         self.keeper.poked.set()
 
+    def _announcer(self) -> Announcer:
+        return Announcer(
+            self.redis,
+            self.roster,
+            self.state,
+            on_lost=self.resync_soon,
+            threads=self._threads,
+            wait=self._rhythm.look / 2,
+        )
+
     def _provisioner(self) -> PoolProvisioner | None:
         around = self._around
         if around.tick is None:
             return None
-        return PoolProvisioner(self.redis, around.leads, around.tick, self._clock, self._rhythm.claim_idle)
+        return PoolProvisioner(
+            self.redis,
+            around.leads,
+            around.tick,
+            self._clock,
+            self._rhythm.claim_idle,
+            ordered=self._threads.event(),
+            look=self._rhythm.look,
+        )
 
     def _ingest(self, agent: str) -> Ingest:
         return Ingest(
@@ -132,6 +152,8 @@ class StreamBus:
             claim_idle=self._rhythm.claim_idle,
             leads=self._around.leads,
             submitted=self._ingested,
+            news=self._threads.event(),
+            look=self._rhythm.look,
         )
 
     def _listener(self) -> Listener:
@@ -158,6 +180,7 @@ class StreamBus:
             rhythm=self._rhythm,
             leads=self._around.leads,
             wake=self._around.wake,
+            poked=self._threads.event(),
         )
 
     def _after_fault(self) -> None:

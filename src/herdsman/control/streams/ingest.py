@@ -9,8 +9,8 @@ from threading import Event
 from pydantic import ValidationError
 
 from herdsman.bus.entries import Entry
-from herdsman.bus.faults import GroupMissing
-from herdsman.bus.redis_streams import RedisStreams
+from herdsman.bus.errors import GroupMissing
+from herdsman.bus.streams import Streams
 from herdsman.control.commands import submit_job
 from herdsman.control.services import Services
 from herdsman.control.streams.quarantine import Quarantine
@@ -30,7 +30,7 @@ _TEXTS = frozenset(
 
 @dataclass
 class Ingest:
-    redis: RedisStreams
+    redis: Streams
     services: Services
     state: BusState
     quarantine: Quarantine
@@ -40,10 +40,11 @@ class Ingest:
     leads: Callable[[], bool]
     submitted: Callable[[NewJob, Submitted], None]
     news: Event = field(default_factory=Event)
-    _not_before: float = 0.0
+    look: timedelta = _LOOK
+    _not_before: float = float("-inf")
 
     def turn(self) -> None:
-        self.news.wait(_LOOK.total_seconds())
+        self.news.wait(self.look.total_seconds())
         self.news.clear()
         stream = self.redis.names.ingest
         try:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
-from herdsman.bus.faults import GroupMissing
+from herdsman.bus.errors import GroupMissing
 from herdsman.bus.names import Stream
-from herdsman.bus.redis_streams import RedisStreams
+from herdsman.bus.streams import Streams
 from herdsman.control.streams.listener import Listener
 from herdsman.control.streams.resync import Resync
 from herdsman.control.streams.roster import Roster
@@ -37,7 +37,7 @@ class Rhythm:
 
 @dataclass
 class Keeper:
-    redis: RedisStreams
+    redis: Streams
     roster: Roster
     state: BusState
     settler: Settler

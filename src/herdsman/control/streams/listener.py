@@ -7,9 +7,9 @@ and the group (XREADGROUP) says who looks after it until its job has ended.
 from collections.abc import Callable, Mapping, Sequence
 
 from herdsman.bus.entries import Entry
-from herdsman.bus.faults import GroupMissing
+from herdsman.bus.errors import GroupMissing
 from herdsman.bus.names import Stream
-from herdsman.bus.redis_streams import PAGE, Read, RedisStreams
+from herdsman.bus.streams import PAGE, Read, Streams
 from herdsman.control.streams.roster import Roster
 from herdsman.control.streams.state import BusState, Count
 
@@ -22,7 +22,7 @@ _NEW = "$"
 class Listener:
     def __init__(
         self,
-        redis: RedisStreams,
+        redis: Streams,
         roster: Roster,
         state: BusState,
         *,

@@ -1,13 +1,14 @@
 """One thread that takes turns until it is told to stop. Whatever goes wrong, it waits a moment and goes on."""
 
 from collections.abc import Callable
-from threading import Event, Thread
+from threading import Event
 
 import structlog
 
-from herdsman.bus.faults import BusUnavailable
+from herdsman.bus.errors import BusUnavailable
 from herdsman.control.streams.state import BusState
 from herdsman.core.errors import StoreUnavailable
+from herdsman.ports import Strand, SystemThreads, Threads
 
 log = structlog.get_logger()
 
@@ -22,6 +23,7 @@ class Loop:
         state: BusState,
         stopping: Event,
         after_fault: Callable[[], None],
+        threads: Threads | None = None,
     ) -> None:
         """`turn` waits by itself when there is nothing to do, and not for long."""
         self._name = name
@@ -29,13 +31,14 @@ class Loop:
         self._state = state
         self._stopping = stopping
         self._after_fault = after_fault
-        self._thread = Thread(target=self._run, name=f"streams-{name}", daemon=True)
+        self._threads = threads or SystemThreads()
+        self._thread: Strand | None = None
 
     def start(self) -> None:
-        self._thread.start()
+        self._thread = self._threads.start(self._run, f"streams-{self._name}")
 
     def join(self) -> None:
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
-from herdsman.bus.faults import GroupMissing
-from herdsman.bus.redis_streams import RedisStreams
+from herdsman.bus.errors import GroupMissing
+from herdsman.bus.streams import Streams
 from herdsman.control.cycle import Cycle
 from herdsman.ports import Clock
 
@@ -18,15 +18,16 @@ _START = "0-0"
 class PoolProvisioner:
     """The rows of the pools say what is wanted; an order only says that it need not wait for the next cycle."""
 
-    redis: RedisStreams
+    redis: Streams
     leads: Callable[[], bool]
     tick: Callable[[], Cycle]
     clock: Clock
     claim_idle: timedelta
     ordered: Event = field(default_factory=Event)
+    look: timedelta = _LOOK
 
     def turn(self) -> None:
-        asked = self.ordered.wait(_LOOK.total_seconds())
+        asked = self.ordered.wait(self.look.total_seconds())
         self.ordered.clear()
         if not self.leads():
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from herdsman.bus.entries import Entry, Letter
-from herdsman.bus.redis_streams import RedisStreams
+from herdsman.bus.streams import Streams
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.body import clean
 from herdsman.ports import Clock
@@ -23,7 +23,7 @@ _MINUTE_S = 60.0
 
 @dataclass
 class Quarantine:
-    redis: RedisStreams
+    redis: Streams
     database: Database
     state: BusState
     clock: Clock

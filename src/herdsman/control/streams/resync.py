@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from herdsman.bus.redis_streams import PAGE, RedisStreams
+from herdsman.bus.streams import PAGE, Streams
 from herdsman.control.streams.announcer import announce
 from herdsman.control.streams.roster import Roster
 from herdsman.control.streams.settler import letter
@@ -21,7 +21,7 @@ MOST_DEAD = 1000
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    redis: RedisStreams
+    redis: Streams
     database: Database
     roster: Roster
     state: BusState

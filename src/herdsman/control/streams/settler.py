@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from herdsman.bus.entries import Entry, Letter, Mirror
 from herdsman.bus.names import Stream
-from herdsman.bus.redis_streams import PAGE, RedisStreams
+from herdsman.bus.streams import PAGE, Streams
 from herdsman.control.streams.quarantine import Quarantine
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.hints import Known, Verdict, judge, possible
@@ -21,7 +21,7 @@ _START = "0-0"
 
 @dataclass
 class Settler:
-    redis: RedisStreams
+    redis: Streams
     database: Database
     state: BusState
     quarantine: Quarantine

@@ -7,7 +7,7 @@ from threading import Lock
 
 import structlog
 
-from herdsman.bus.redis_streams import Size
+from herdsman.bus.streams import Size
 
 log = structlog.get_logger()
 

@@ -8,6 +8,8 @@ from herdsman.core.findings import Code, Finding
 from herdsman.core.fleet import PoolLife, SeenPool, Snapshot, Unseen
 from herdsman.core.phases.sizing import load_of, wanted_workers
 
+FULL_MACHINE = "every GPU of this machine has its worker"
+
 
 def scale_up(seen: Snapshot) -> Iterable[Action]:
     room = seen.room_together()
@@ -49,6 +51,8 @@ def _at_the_ceiling(pool: SeenPool, seen: Snapshot, missing: int) -> Finding | N
     if policy.max_workers == 0:
         return Finding(Code.KILL_SWITCH, "MAX_ACTIVE_GPUS is 0", {"queued": pool.queued})
     numbers = {"alive": alive, "max": policy.max_workers, "queued": pool.queued}
+    if policy.machine_is_full:
+        return Finding(Code.CEILING, FULL_MACHINE, numbers)
     return Finding(Code.CEILING, "as many workers as allowed are alive", numbers)
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot
 from herdsman.core.scaling.observation import Load, Wanted
-from herdsman.core.scaling.registry import chosen
+from herdsman.core.scaling.registry import FORECASTING, chosen
 from herdsman.core.states import WorkerState
 
 
@@ -19,7 +19,9 @@ def load_of(pool: SeenPool, seen: Snapshot) -> Load:
         busy=sum(1 for worker in active if worker.job is not None),
         since_scaled=None if pool.last_scaled_at is None else seen.now - pool.last_scaled_at,
     )
-    return load if pool.demand is None else _with_demand(load, pool, seen, active, starting)
+    # What was counted for a shadow is not told to the policy that decides: it would decide otherwise.
+    told = pool.demand is not None and pool.policy.scaling in FORECASTING
+    return _with_demand(load, pool, seen, active, starting) if told else load
 
 
 def wanted_workers(pool: SeenPool, seen: Snapshot) -> Wanted:

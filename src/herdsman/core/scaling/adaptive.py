@@ -1,11 +1,11 @@
 """A policy that aims at a wait: it compares the jobs that must have begun by a moment with those that can have.
 
-The moment is when a worker that is asked for at the next occasion could be there, or the end of the target wait,
-whichever is later. What cannot begin by then without more workers is the reason for more; what can begin with fewer
-is the reason to let some go. So nobody is paid for a wait that is short enough already.
+Where a worker that is asked for when a job waits is there in time, the moment is the end of the target wait, and as
+many are asked for as begin enough of the jobs in time, though some starts are slow. Where it would come too late, the
+moment is when it could be there, and workers wait for the jobs that may come until then. How many of the latest jobs
+were late says how sure it has to be, so that nobody is paid for a wait that is short enough already.
 """
 
-from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
 
@@ -13,37 +13,13 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.demand import Demand
 from herdsman.core.scaling.forecast import busiest, coming, most_coming
 from herdsman.core.scaling.observation import Load, Wanted, bounded
-from herdsman.core.scaling.spans import Spans, spans
+from herdsman.core.scaling.outlook import Outlook, outlook
 from herdsman.core.scaling.threshold import threshold
 
-USUAL_BOOT_S = 120.0
-"""Until a start has been timed."""
-MOST_FAILING = 0.5
-"""However many starts fail, at most twice as many workers are asked for: the breaker is there for the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """All in seconds from now."""
-
-    by: float
-    """The moment that is looked at."""
-    target: float
-    boot: float
-    each: float
-    """How long a job takes."""
-    took: Spans
-    fails: float
-    """The share of workers that never come."""
-
-    def begun(self, free_at: float) -> float:
-        """Jobs that a worker has begun by the moment that is looked at, if it is free from then on."""
-        return 0.0 if free_at > self.by else 1 + (self.by - free_at) / self.each
-
-    @property
-    def exposed(self) -> float:
-        """For so long, jobs may come that have to begin before anything decided later could help them."""
-        return max(0.0, self.by - self.target)
+HALFWAY = 0.5
+"""What comes early on the way has to begin earlier: the moment is not the only one to be looked at."""
+BRIEFLY = 0.25
+"""A worker too many may be idle for this share of a start where another comes in time; else for a whole one."""
 
 
 def adaptive(load: Load, policy: FleetPolicy) -> Wanted:
@@ -52,56 +28,52 @@ def adaptive(load: Load, policy: FleetPolicy) -> Wanted:
     if known is None or not known.service_s:
         usual = threshold(load, policy)
         return Wanted(usual.grow_to, usual.keep, {**usual.terms, "history": "none"}, _unknown(load))
-    view = _view(load, policy, known)
-    more = most_coming(known, view.exposed)
-    busy = _begun_by_busy(load, view)
-    can = busy + (load.active - load.busy) * view.begun(0.0) + _begun_by_starting(load, view)
-    missing = _workers(load.queued + more - can, (1 - view.fails) * view.begun(view.boot))
-    spare = _workers(load.queued + max(more, busiest(known, view.exposed)) - busy, view.begun(0.0))
-    terms = _terms(load, policy, known, view, more=more, can=can)
-    grow_to, keep = load.capacity + missing, load.busy + spare
+    view = outlook(load, policy, known)
+    more = view.crowd(most_coming(known, view.exposed), view.exposed)
+    can, missing = _missing(load, view, known, more)
+    grow_to, keep = load.capacity + missing, load.busy + _spare(load, view, known)
     if load.since_scaled is not None and load.since_scaled < policy.min_scaling_interval:
-        grow_to, keep = 0, max(load.capacity, keep)
-    said = _said(load, policy, view, more=more, can=can, missing=missing)
+        # Who starts is counted, so that growing needs no pause; what was asked for a moment ago is not sent away.
+        keep = max(load.capacity, keep)
     return Wanted(
         max(min(grow_to, policy.max_workers), bounded(0, policy)),
         bounded(keep, policy),
-        terms,
-        said,
-        # As far as can be seen it is not needed, so it is given half of what the start of a new one would cost.
-        timedelta(seconds=view.boot / 2),
+        _terms(load, view, known, more=more, can=can),
+        _said(load, view, more=more, can=can, missing=missing),
+        timedelta(seconds=view.starts.mean * (BRIEFLY if view.starts_help else 1)),
     )
 
 
-def _view(load: Load, policy: FleetPolicy, known: Demand) -> _View:
-    took, starts = spans(known.service_s), spans(known.boots_s) if known.boots_s else None
-    boot = USUAL_BOOT_S if starts is None else starts.mean + starts.deviation
-    again = policy.min_scaling_interval.total_seconds()
-    # On average a job has waited for half an interval when it is first reckoned with.
-    target = max(0.0, policy.target_wait.total_seconds() - again / 2)
-    return _View(
-        by=max(target, boot + again),
-        target=target,
-        boot=boot,
-        each=max(took.mean, 0.001),
-        took=took,
-        fails=min(MOST_FAILING, load.failures / load.starts) if load.starts else 0.0,
-    )
+def _missing(load: Load, view: Outlook, known: Demand, more: float) -> tuple[float, int]:
+    """How many jobs can begin in time, and how many workers it takes that the others do as well."""
+    must = load.queued + more
+    there = view.by_busy(load, view.by) + (load.active - load.busy) * view.begun(0.0, view.by)
+    starting = [view.by_starting(age.total_seconds()) for age in load.starting_for]
+    can, ever = there + sum(each for each, _ in starting), there + sum(each for _, each in starting)
+    one, one_ever = view.by_starting(0.0)
+    needed = view.racing(view.lateness.must(must), there) if view.starts_help else must
+    missing = max(_workers(needed - can, one), _workers(must - ever, one_ever))
+    if view.exposed:
+        early, each = _early(load, view, known)
+        alive = 1 - view.fails
+        here = (load.active - load.busy + alive * load.spawning) * each
+        missing = max(missing, _workers(early - here, alive * each))
+    return can, missing
 
 
-def _begun_by_busy(load: Load, view: _View) -> float:
-    """Each by how likely it ends its job in time, and how long it then has left."""
-    begun = 0.0
-    for held in load.held_for:
-        chance, rest = view.took.ends_within(held.total_seconds(), view.by)
-        begun += chance * view.begun(rest)
-    return begun
+def _spare(load: Load, view: Outlook, known: Demand) -> int:
+    """Workers beyond the busy ones that are kept: who was needed within the last hour may soon be again."""
+    wide = view.crowd(max(busiest(known, view.exposed), most_coming(known, view.exposed)), view.exposed)
+    spare = _workers(load.queued + wide - view.by_busy(load, view.by), view.begun(0.0, view.by))
+    return max(spare, _workers(*_early(load, view, known))) if view.exposed else spare
 
 
-def _begun_by_starting(load: Load, view: _View) -> float:
-    """One that is late is as far from its end as it is late."""
-    left = (abs(view.boot - age.total_seconds()) for age in load.starting_for)
-    return (1 - view.fails) * sum(view.begun(each) for each in left)
+def _early(load: Load, view: Outlook, known: Demand) -> tuple[float, float]:
+    """Jobs that must have begun half the way and that the busy do not begin, and how many a free worker begins."""
+    span = HALFWAY * view.exposed
+    until = view.target + span
+    crowd = view.crowd(most_coming(known, span), span)
+    return load.queued + crowd - view.by_busy(load, until), view.begun(0.0, until)
 
 
 def _workers(jobs: float, each: float) -> int:
@@ -110,29 +82,31 @@ def _workers(jobs: float, each: float) -> int:
 
 
 def _terms(
-    load: Load, policy: FleetPolicy, known: Demand, view: _View, *, more: float, can: float
+    load: Load, view: Outlook, known: Demand, *, more: float, can: float
 ) -> dict[str, int | float | str]:
     return {
         "queued": load.queued,
         "capacity": load.capacity,
         "busy": load.busy,
-        "target_s": policy.target_wait.total_seconds(),
+        "target_s": view.target,
         "service_s": round(view.each, 1),
-        "boot_s": round(view.boot, 1),
+        "boot_s": round(view.starts.mean, 1),
         "per_minute": round(60 * coming(known), 2),
         "must_begin": round(load.queued + more, 1),
         "can_begin": round(can, 1),
         "within_s": round(view.by, 1),
+        "late": view.lateness.late,
+        "of_jobs": view.lateness.jobs,
         "usd_per_hour": round(load.cost_per_hour, 4),
     }
 
 
-def _said(load: Load, policy: FleetPolicy, view: _View, *, more: float, can: float, missing: int) -> str:
-    wait = f"{policy.target_wait.total_seconds():.0f}s"
+def _said(load: Load, view: Outlook, *, more: float, can: float, missing: int) -> str:
     jobs = f"{load.queued} jobs wait and up to {more:.0f} more come in time to matter"
+    wait = f"the wait near {view.target:.0f}s ({view.lateness.late} of the latest {view.lateness.jobs} jobs were late)"
     if missing == 0:
-        return f"{jobs}; {can:.0f} can begin within {view.by:.0f}s, so the wait stays near {wait}"
-    return f"{jobs}; only {can:.0f} can begin within {view.by:.0f}s, so {missing} more workers keep the wait near {wait}"
+        return f"{jobs}; {can:.0f} can begin within {view.by:.0f}s, which keeps {wait}"
+    return f"{jobs}; only {can:.0f} can begin within {view.by:.0f}s, so {missing} more workers keep {wait}"
 
 
 def _unknown(load: Load) -> str:

@@ -21,3 +21,7 @@ class Demand:
     """How long each of the latest jobs held its worker."""
     boots_s: tuple[float, ...] = ()
     """How long each of the latest workers took from its request to its first readiness."""
+    waits_s: tuple[float, ...] = ()
+    """How long each of the latest jobs waited before it first began."""
+    failing: float = 0.0
+    """The share of the latest starts that ended badly."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from herdsman.core.errors import InvalidSettings
+from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.adaptive import adaptive
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.threshold import threshold
@@ -14,8 +15,22 @@ FORECASTING = frozenset({"adaptive"})
 """Those that ask for a pool's demand, and may change their mind though nothing happened."""
 
 
-def chosen(name: str, installed: Mapping[str, ScalingPolicy]) -> ScalingPolicy:
+def forecasts(policy: FleetPolicy) -> bool:
+    """Whether a pool's demand has to be counted: for the policy that decides, or for the one that is only asked."""
+    return not FORECASTING.isdisjoint((policy.scaling, policy.shadow))
+
+
+def require_installed(policy: FleetPolicy, installed: Mapping[str, ScalingPolicy]) -> None:
+    """Raises `InvalidSettings` for a name that nobody has."""
+    chosen(policy.scaling, installed)
+    if policy.shadow:
+        chosen(policy.shadow, installed, "SHADOW_SCALING_POLICY")
+
+
+def chosen(
+    name: str, installed: Mapping[str, ScalingPolicy], setting: str = "SCALING_POLICY"
+) -> ScalingPolicy:
     if name not in installed:
         there = ", ".join(sorted(installed))
-        raise InvalidSettings(f"SCALING_POLICY is {name!r}, which is not installed; there are: {there}")
+        raise InvalidSettings(f"{setting} is {name!r}, which is not installed; there are: {there}")
     return installed[name]

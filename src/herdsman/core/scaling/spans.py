@@ -6,6 +6,9 @@ from functools import lru_cache
 from itertools import accumulate
 from math import sqrt
 
+LEAST_S = 0.001
+"""Nothing takes no time: what has just begun has not ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spans:
@@ -30,7 +33,7 @@ class Spans:
 @lru_cache(maxsize=64)
 def spans(sample: tuple[float, ...]) -> Spans:
     """A sample is asked about every worker of every cycle, and changes seldom."""
-    ordered = tuple(sorted(sample))
+    ordered = tuple(sorted(max(each, LEAST_S) for each in sample))
     mean = sum(ordered) / len(ordered)
     deviation = sqrt(sum((each - mean) ** 2 for each in ordered) / len(ordered))
     return Spans(ordered, tuple(accumulate(ordered, initial=0.0)), mean, deviation)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from herdsman.core.states import JOB, WORKER, WorkerState
+from herdsman.core.states import JOB, WORKER, JobState, WorkerState
 from herdsman.sim.checks.history import History
 from herdsman.sim.checks.stories import IN_HAND, is_claim, job_rows
 
 _WORKER = "worker:"
+_ROUNDING_S = 0.001
 
 
 def only_active(history: History) -> Iterator[str]:
@@ -23,15 +24,16 @@ def only_active(history: History) -> Iterator[str]:
 
 
 def not_before(history: History) -> Iterator[str]:
-    """J9: a job that is to wait waits."""
+    """J9: a job that is to wait is queued when its time has come, by the clock of that moment."""
     rows = job_rows(history)
     delays = {each.job_id: each.delay_s for each in history.submissions if each.delay_s}
-    for attempt in history.attempts:
-        if attempt.job_id not in delays or attempt.job_id not in rows:
+    for move in history.moves:
+        if move.kind != JOB.kind or move.id not in delays or move.id not in rows:
             continue
-        due = rows[attempt.job_id].created_at + delays[attempt.job_id]
-        if attempt.claimed_at < due - 0.001:
-            yield f"job {attempt.job_id} was given out at {attempt.claimed_at:.3f}, and not wanted before {due:.3f}"
+        due = rows[move.id].created_at + delays[move.id]
+        queued = move.new == JobState.PENDING and move.old in (None, JobState.SCHEDULED)
+        if queued and move.at < due - _ROUNDING_S:
+            yield f"job {move.id} was queued at {move.at:.3f}, and not wanted before {due:.3f}"
 
 
 def one_of_a_key(history: History) -> Iterator[str]:

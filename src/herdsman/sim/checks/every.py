@@ -15,6 +15,7 @@ from herdsman.sim.checks.overlap import two_at_once
 from herdsman.sim.checks.pods import pods
 from herdsman.sim.checks.quiet import quiescence
 from herdsman.sim.checks.retries import retries
+from herdsman.sim.checks.streams import streams
 from herdsman.sim.checks.tokens import tokens
 from herdsman.sim.checks.waits import rescue, starvation
 
@@ -39,6 +40,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "only_active": only_active,
         "not_before": not_before,
         "one_of_a_key": one_of_a_key,
+        "streams": streams,
     }
 )
 

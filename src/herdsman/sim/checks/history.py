@@ -168,6 +168,18 @@ class LeaderWrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """What is in the streams in the end."""
+
+    left: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Entries by stream; only those that have some."""
+    held: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Entries that were handed out and not acknowledged, in the same way."""
+    letters: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How often each job is announced as dead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     most_pods: int | None = None
     most_attempts: int = 3
@@ -200,6 +212,8 @@ class History:
     gpu_mb: Mapping[str, int] = field(default_factory=dict[str, int])
     """The memory of each GPU that somebody used."""
     writes: tuple[LeaderWrite, ...] = ()
+    hints: Hints | None = None
+    """None where there were no streams."""
     limits: Limits = field(default_factory=Limits)
     last_fault_at: float = 0.0
     ended_at: float = 0.0

@@ -15,7 +15,7 @@ class Boots:
     """The share of starts that never end well."""
 
     def draws(self, seed: int) -> "Draws":
-        return Draws(self, Random(seed))  # noqa: S311  (a replay must be the same each time)
+        return Draws(self, Random(seed))
 
 
 @dataclass(slots=True)

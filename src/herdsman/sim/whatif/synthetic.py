@@ -41,7 +41,7 @@ def in_batches(
     per_hour: float, *, hours: float, batch: int, service_s: float, tail: float = 1.2, seed: int = 1
 ) -> Trace:
     """So many batches an hour; how long a job takes has a heavy tail."""
-    chance = Random(seed)  # noqa: S311  (a trace must be the same each time)
+    chance = Random(seed)
     rows: list[tuple[float, float]] = []
     now = 0.0
     while now < hours * 3600:
@@ -61,7 +61,7 @@ def heavy(mean: float, tail: float) -> Draw:
 
 
 def _by_rate(name: str, rate: Rate, most: float, hours: float, draw: Draw, seed: int) -> Trace:
-    return made(name, _thinned(rate, most, hours, draw, Random(seed)))  # noqa: S311
+    return made(name, _thinned(rate, most, hours, draw, Random(seed)))
 
 
 def _thinned(

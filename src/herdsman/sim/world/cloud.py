@@ -28,7 +28,7 @@ class Machine:
     listed_until: float = float("inf")
     died: float | None = None
     ended_by_us: bool = False
-    process: Process | None = None
+    processes: list[Process] = field(default_factory=list[Process])
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Cloud:
     keeper: Process = field(init=False)
 
     def __post_init__(self) -> None:
-        self.keeper = Process("cloud", mortal=False)
+        self.keeper = Process("cloud", danger=0.0)
 
     def create(self, request: SpawnRequest, *, after: float = 0.0) -> Machine:
         world = self.world
@@ -59,8 +59,10 @@ class Cloud:
         lag = world.random.uniform(1, 10) if world.troubled and world.strikes(Fault.LISTING_LAG) else 0.0
         machine.listed_until = world.now + lag
         world.tell("cloud", f"{machine.ref} has ended")
-        if machine.process is not None:
-            world.scheduler.kill(machine.process)
+        # One of them may ask for this itself: it is the last to go.
+        mine = [each for each in machine.processes if each is not world.scheduler.current.process]
+        for process in [*mine, *(each for each in machine.processes if each not in mine)]:
+            world.scheduler.kill(process)
 
     def living(self) -> list[Machine]:
         now = self.world.now

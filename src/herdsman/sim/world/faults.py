@@ -67,15 +67,21 @@ class Fault(StrEnum):
     BUS_AWAY = "bus_away"
     BUS_FLUSHED = "bus_flushed"
     """Redis forgets everything."""
+    BUS_UNANSWERED = "bus_unanswered"
+    """Redis has done it, and the answer is lost."""
+    STREAM_DELETED = "stream_deleted"
+    """Somebody deletes a stream, or only its group."""
     ENTRY_LOST = "entry_lost"
     ENTRY_DOUBLED = "entry_doubled"
+    ENTRY_FORGED = "entry_forged"
+    """Somebody adds what no job of ours stands behind, or says something wrong of one."""
 
 
 RATES = {
-    Fault.CRASH: 0.002,
-    Fault.STOP: 0.0015,
-    Fault.TWIN: 0.0008,
-    Fault.PARTITION: 0.001,
+    Fault.CRASH: 0.003,
+    Fault.STOP: 0.003,
+    Fault.TWIN: 0.002,
+    Fault.PARTITION: 0.002,
     Fault.CUT_BEFORE: 0.02,
     Fault.CUT_AFTER: 0.03,
     Fault.ROLLED_BACK: 0.02,
@@ -103,10 +109,13 @@ RATES = {
     Fault.FAILING_HANDLER: 0.2,
     Fault.HANGING_HANDLER: 0.12,
     Fault.DEAF_HANDLER: 0.12,
-    Fault.BUS_AWAY: 0.01,
+    Fault.BUS_AWAY: 0.005,
     Fault.BUS_FLUSHED: 0.01,
+    Fault.BUS_UNANSWERED: 0.03,
+    Fault.STREAM_DELETED: 0.01,
     Fault.ENTRY_LOST: 0.1,
     Fault.ENTRY_DOUBLED: 0.1,
+    Fault.ENTRY_FORGED: 0.02,
 }
 """The chance of each at every point where it may strike."""
 

@@ -63,6 +63,7 @@ def a_service(
         hands=Hands(services=services, provider=provider, leadership=leadership, spawner=spawner),
         clock=world.clock,
         one_at_a_time=threads.lock(),
+        replayable_for=None,  # it is never asked again, and would take as long as the cycle itself
     )
     return Service(
         sweeper=Sweeper(services, world.clock, timing.sweep, staging=timing.staging),

@@ -15,6 +15,7 @@ from herdsman.core.states import JobState
 from herdsman.sim.checks.history import Cancel, Submission
 from herdsman.sim.world.child import BATCH, SINGLE, result_of
 from herdsman.sim.world.faults import Fault
+from herdsman.sim.world.reception import BY_HAND, Reception
 from herdsman.sim.world.world import World
 
 T = TypeVar("T")
@@ -32,10 +33,16 @@ class Demand:
 
 
 class People:
-    def __init__(self, world: World, services: Services, demand: Demand) -> None:
+    def __init__(
+        self, world: World, services: Services, demand: Demand, reception: Reception | None = None
+    ) -> None:
+        """Without `reception` there are no streams."""
         self._world = world
         self._services = services
         self._demand = demand
+        self._poisoned = False
+        """Each such job costs two workers, and their time: one in a world is enough."""
+        self._reception = reception
         self._ids: list[JobId] = []
 
     @property
@@ -67,7 +74,7 @@ class People:
         world = self._world
         person = world.process(name)
         # Who is gone before the answer comes has no promise from anybody.
-        person.mortal = False
+        person.danger = 0.0
 
         def act() -> None:
             world.scheduler.sleep(at - world.now)
@@ -80,7 +87,7 @@ class People:
         job_id = JobId(f"job-{number}")
         new = NewJob(job_id=job_id, **self._wishes(number))
         self._ids.append(job_id)
-        self._until_answered(lambda: submit_job(self._services, new))
+        self._hand_in(new)
         payload: Any = new.payload
         world.books.submissions[job_id] = Submission(
             job_id=job_id,
@@ -90,6 +97,16 @@ class People:
             delay_s=0.0 if new.delay is None else new.delay.total_seconds(),
             concurrency_key=new.concurrency_key,
         )
+
+    def _hand_in(self, new: NewJob) -> None:
+        reception = self._reception
+        if reception is not None and self._world.random.random() < BY_HAND:
+            reception.add(new)
+            return
+        at = None if reception is None else reception.choose()
+        done = self._until_answered(lambda: submit_job(self._services, new))
+        if reception is not None and done is not None:
+            reception.announce(at, new, done)
 
     def _wishes(self, number: int) -> dict[str, Any]:
         chance = self._world.random
@@ -111,8 +128,8 @@ class People:
     def _bad_luck(self, payload: dict[str, Any]) -> dict[str, Any]:
         world = self._world
         payload["bad_attempts"] = world.random.choice((1, 2, 9))
-        if world.strikes(Fault.POISON):
-            payload["poison"] = True
+        if not self._poisoned and world.strikes(Fault.POISON):
+            payload["poison"] = self._poisoned = True
         elif world.strikes(Fault.CRASHING_HANDLER):
             payload["crashes"] = True
         elif world.strikes(Fault.FAILING_HANDLER):
@@ -143,6 +160,8 @@ class People:
     def _drain(self) -> None:
         worker = WorkerId(f"w{self._world.random.randint(1, 4)}")
         self._until_answered(lambda: drain_worker(self._services, worker))
+        if self._reception is not None:
+            self._reception.control("drain")
 
     def _some_job(self) -> JobId | None:
         return self._world.random.choice(self._ids) if self._ids else None

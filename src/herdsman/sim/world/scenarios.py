@@ -71,6 +71,11 @@ def _cancel(chance: Random) -> Setting:
     return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2)
 
 
+def _streams(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(6, 14), cancels=chance.randint(0, 1), drains=chance.choice((0, 0, 1)))
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2, streams=True)
+
+
 _ALL = (
     Scenario(
         name=EVERYTHING,
@@ -109,6 +114,13 @@ _ALL = (
         said="As many cancels as jobs, some of which do not hear them.",
         faults="deaf_handler,hanging_handler,crash,stop,lost_request,lost_reply,doubled_request,cut_after",
         setting=_cancel,
+    ),
+    Scenario(
+        name="streams",
+        said="A Redis that comes and goes, forgets, and holds what nobody of ours has put there.",
+        faults="bus_away,bus_flushed,bus_unanswered,stream_deleted,entry_lost,entry_doubled,entry_forged,"
+        "crash,cut_after",
+        setting=_streams,
     ),
 )
 

@@ -20,8 +20,8 @@ class Process:
     started_at: float = 0.0
     ahead: float = 0.0
     """How far its clock is from that of the world."""
-    mortal: bool = True
-    """Whether chance may kill it."""
+    danger: float = 1.0
+    """How much more often than usual chance strikes it; 0 for one that is safe."""
     alive: bool = True
     stopped_until: float = 0.0
     cut_off_until: float = 0.0
@@ -46,8 +46,12 @@ class Strand:
 
     def join(self, timeout: float | None = None) -> None:
         if not self.over:
-            self._waiting.append(self._scheduler.current)
+            strand = self._scheduler.current
+            self._waiting.append(strand)
             self._scheduler.wait(timeout)
+            # Who gave up is not to be woken from whatever it does next.
+            if strand in self._waiting:
+                self._waiting.remove(strand)
 
     def _run(self) -> None:
         try:

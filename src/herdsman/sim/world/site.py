@@ -6,15 +6,22 @@ from itertools import count
 
 from herdsman.control.services import Services
 from herdsman.core.model import JobId, WorkerId
+from herdsman.sim.world.bell import Bell
+from herdsman.sim.world.bus import NAMES, a_bus
 from herdsman.sim.world.cloud import Cloud, Machine, WorldProvider
 from herdsman.sim.world.database import WorldDatabase
 from herdsman.sim.world.orchestrator import a_service
 from herdsman.sim.world.people import Demand, People
+from herdsman.sim.world.reception import Reception
+from herdsman.sim.world.redis import WorldRedis
 from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.threads import WorldEvent
 from herdsman.sim.world.timing import MOST_WORKERS, Timing
 from herdsman.sim.world.worker import run_worker
 from herdsman.sim.world.world import World
+
+WORKER_DANGER = 5.0
+STAYS_DEAD = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +32,8 @@ class Setting:
     demand: Demand
     most_workers: int = MOST_WORKERS
     min_workers: int = 0
+    streams: bool = False
+    """Whether there is a Redis."""
 
 
 class Site:
@@ -37,7 +46,10 @@ class Site:
         self.timing = replace(timing, fleet=fleet)
         self.cloud = Cloud(world, self._boot)
         self.provider = WorldProvider(self.cloud)
-        self.people = People(world, self._services(), setting.demand)
+        self.bell = Bell(world)
+        self.redis = WorldRedis(world, NAMES) if setting.streams else None
+        self._reception = None if self.redis is None else Reception(world, self.redis, self.bell)
+        self.people = People(world, self._services(), setting.demand, self._reception)
         self._replicas = count(1)
         self._workers = count(1)
         self._born: dict[Process, Machine | None] = {}
@@ -70,6 +82,10 @@ class Site:
         )
         process.on_death = partial(self._reopen, process)
         world.start(process, "main", lambda: service.run(WorldEvent(world.scheduler)))
+        if self.redis is not None and self._reception is not None:
+            bus = a_bus(world, self.redis, self._services(), process, service, self.bell)
+            self._reception.open(process, bus)
+            bus.start()
 
     def _reopen(self, process: Process) -> None:
         """By whatever keeps services running there."""
@@ -85,13 +101,31 @@ class Site:
     def _boot(self, machine: Machine) -> None:
         world = self.world
         process = world.process(f"{machine.request.worker_id}@{machine.ref}")
+        # It says less than a replica does, and so would be struck less often.
+        process.danger = WORKER_DANGER
         self._born[process] = machine
-        machine.process = process
+        machine.processes.append(process)
+        process.on_death = partial(self._restart, machine)
         world.start(process, "main", partial(self._work, machine, process))
+
+    def _restart(self, machine: Machine) -> None:
+        """Some machines start what has died once more, under the same name; others stay as they are."""
+        world = self.world
+        if machine.died is not None or world.random.random() < STAYS_DEAD:
+            return
+
+        def wait_and_boot() -> None:
+            world.scheduler.sleep(world.random.uniform(0.5, 6))
+            if machine.died is None:
+                world.note("restarted_in_place")
+                self._boot(machine)
+
+        world.start(self.cloud.keeper, "guard", wait_and_boot)
 
     def _work(self, machine: Machine, process: Process) -> None:
         end = partial(self.cloud.destroy, machine, by_us=True)
-        run_worker(self.world, self._services(), process, machine.request.worker_id, self.timing, end)
+        nap = None if self.redis is None else self.bell
+        run_worker(self.world, self._services(), process, machine.request.worker_id, self.timing, end, nap)
 
     def _replace(self, process: Process) -> None:
         """Its successor is started, though it will wake again."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from herdsman.sim.checks.history import History, Limits
 from herdsman.sim.checks.recorded import read_history
 from herdsman.sim.world.faults import Fault
+from herdsman.sim.world.leftovers import hints_of
 from herdsman.sim.world.site import Site
 from herdsman.sim.world.world import ZERO
 
@@ -21,6 +22,7 @@ def history_of(site: Site, *, quiet: bool) -> History:
         runs=tuple(books.runs),
         pods=site.cloud.ledger(),
         writes=tuple(books.writes),
+        hints=hints_of(site),
         limits=Limits(
             most_pods=site.setting.most_workers, most_worker_losses=site.timing.jobs.retry.max_worker_losses
         ),

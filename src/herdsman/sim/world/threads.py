@@ -45,8 +45,12 @@ class WorldEvent(Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self._set:
-            self._waiting.append(self._scheduler.current)
+            strand = self._scheduler.current
+            self._waiting.append(strand)
             self._scheduler.wait(timeout)
+            # Who gave up is not to be woken from whatever it does next.
+            if strand in self._waiting:
+                self._waiting.remove(strand)
         return self._set
 
 
@@ -84,7 +88,7 @@ class WorldLine(Executor):
             self._threads.start(self._work, self._name)
         return Future()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002  (the base says so)
         if cancel_futures:
             self._tasks.clear()
 

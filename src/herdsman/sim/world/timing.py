@@ -11,29 +11,32 @@ from herdsman.core.retry import RetryPolicy
 MOST_WORKERS = 4
 
 
-def _s(seconds: float) -> timedelta:
-    return timedelta(seconds=seconds)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    heartbeat: timedelta = _s(5)
-    self_fence: timedelta = _s(16)
-    poll: timedelta = _s(2.5)
+    heartbeat: timedelta = timedelta(seconds=5)
+    self_fence: timedelta = timedelta(seconds=16)
+    poll: timedelta = timedelta(seconds=2.5)
     """Between two looks for a job."""
-    drain_grace: timedelta = _s(30)
-    stop_grace: timedelta = _s(5)
-    unowned: timedelta = _s(120)
-    sweep: timedelta = _s(5)
-    staging: timedelta = _s(5)
-    reconcile: timedelta = _s(6)
-    listen: timedelta = _s(5)
+    drain_grace: timedelta = timedelta(seconds=30)
+    stop_grace: timedelta = timedelta(seconds=5)
+    unowned: timedelta = timedelta(seconds=120)
+    sweep: timedelta = timedelta(seconds=5)
+    staging: timedelta = timedelta(seconds=5)
+    reconcile: timedelta = timedelta(seconds=6)
+    listen: timedelta = timedelta(seconds=5)
     leader: LeaderPolicy = field(
-        default_factory=lambda: LeaderPolicy(ttl=_s(20), renew=_s(5), follow=_s(4), margin=_s(1))
+        default_factory=lambda: LeaderPolicy(
+            ttl=timedelta(seconds=20),
+            renew=timedelta(seconds=5),
+            follow=timedelta(seconds=4),
+            margin=timedelta(seconds=1),
+        )
     )
     jobs: JobPolicy = field(
         default_factory=lambda: JobPolicy(
-            claim_ttl=_s(20), cancel_grace=_s(10), retry=RetryPolicy(base=_s(2), cap=_s(10))
+            claim_ttl=timedelta(seconds=20),
+            cancel_grace=timedelta(seconds=10),
+            retry=RetryPolicy(base=timedelta(seconds=2), cap=timedelta(seconds=10)),
         )
     )
     fleet: FleetPolicy = field(
@@ -41,24 +44,24 @@ class Timing:
             min_workers=0,
             max_workers=MOST_WORKERS,
             jobs_per_worker=3,
-            min_scaling_interval=_s(5),
-            idle_timeout=_s(12),
-            overcapacity_idle_timeout=_s(8),
-            scale_down_grace=_s(8),
-            promoting_beat=_s(15),
-            heartbeat_timeout=_s(30),
-            stuck_timeout=_s(120),
-            spawning_timeout=_s(60),
-            boot_timeout=_s(60),
-            ready_timeout=_s(60),
-            not_claiming_timeout=_s(90),
-            failsafe=_s(600),
-            shutdown_grace=_s(40),
-            absence_window=_s(60),
-            end_again_after=_s(10),
-            confirm_window=_s(8),
-            first_wait=_s(3),
-            longest_wait=_s(12),
-            failure_window=_s(30),
+            min_scaling_interval=timedelta(seconds=5),
+            idle_timeout=timedelta(seconds=12),
+            overcapacity_idle_timeout=timedelta(seconds=8),
+            scale_down_grace=timedelta(seconds=8),
+            promoting_beat=timedelta(seconds=15),
+            heartbeat_timeout=timedelta(seconds=30),
+            stuck_timeout=timedelta(seconds=120),
+            spawning_timeout=timedelta(seconds=60),
+            boot_timeout=timedelta(seconds=60),
+            ready_timeout=timedelta(seconds=60),
+            not_claiming_timeout=timedelta(seconds=90),
+            failsafe=timedelta(seconds=600),
+            shutdown_grace=timedelta(seconds=40),
+            absence_window=timedelta(seconds=60),
+            end_again_after=timedelta(seconds=10),
+            confirm_window=timedelta(seconds=8),
+            first_wait=timedelta(seconds=3),
+            longest_wait=timedelta(seconds=12),
+            failure_window=timedelta(seconds=30),
         )
     )

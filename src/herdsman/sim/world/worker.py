@@ -11,6 +11,7 @@ from herdsman.core.errors import Unreachable
 from herdsman.core.gpu import GpuDevice, GpuReport
 from herdsman.core.model import Claim, ClaimKey, WorkerId
 from herdsman.core.work import Ask, Ending, Exchange, Load, Orders, Pulse
+from herdsman.ports import Clock
 from herdsman.sim.checks.history import Receipt
 from herdsman.sim.world.child import WorldChild
 from herdsman.sim.world.faults import Fault
@@ -81,8 +82,9 @@ def run_worker(
     worker_id: WorkerId,
     timing: Timing,
     end: Callable[[], None],
+    nap: Clock | None = None,
 ) -> None:
-    """The whole life of one; to be called in its process."""
+    """The whole life of one; to be called in its process. By `nap` it sleeps when there is no job."""
     threads, children = WorldThreads(world.scheduler, process), list[WorldChild]()
 
     def launch(load: Load) -> WorldChild:
@@ -90,11 +92,18 @@ def run_worker(
         children.append(child)
         return child
 
-    process.on_death = lambda: [child.die() for child in children] and None
+    machine_goes_on = process.on_death
+
+    def die() -> None:
+        for child in children:
+            child.die()
+        machine_goes_on()
+
+    process.on_death = die
     say = _quiet
     warm = Warm(launch=launch, clock=world.clock, say=say, start_limit=timedelta(seconds=30))
     queue = WireQueue(
-        services=services, worker_id=worker_id, clock=world.clock, poll=timing.poll, world=world
+        services=services, worker_id=worker_id, clock=nap or world.clock, poll=timing.poll, world=world
     )
 
     def report() -> GpuReport:

@@ -39,6 +39,8 @@ class World:
         self.hazards = hazards
         self.faults_until = faults_until
         self.last_fault_at = 0.0
+        self.all_awake_at = 0.0
+        """When the last one that was stopped goes on."""
         self.database_ahead = 0.0
         self.database_away_until = 0.0
         self.numbers: Iterator[int] = count(1)
@@ -70,9 +72,9 @@ class World:
     def note(self, situation: str) -> None:
         self.story.notes[situation] += 1
 
-    def strikes(self, fault: Fault) -> bool:
+    def strikes(self, fault: Fault, danger: float = 1.0) -> bool:
         """Whether it happens here and now."""
-        rate = self.hazards.rate(fault)
+        rate = self.hazards.rate(fault) * danger
         if not rate or not self.troubled or self.random.random() >= rate:
             return False
         self.mark(fault)
@@ -99,14 +101,15 @@ class World:
             raise StoreUnavailable("the database does not answer")
 
     def _endanger(self, process: Process) -> None:
-        if process.mortal and self.strikes(Fault.CRASH):
+        danger = process.danger
+        if self.strikes(Fault.CRASH, danger):
             self.scheduler.kill(process)
-        if self.strikes(Fault.STOP):
+        if self.strikes(Fault.STOP, danger):
             self._stop(process)
-        if self.strikes(Fault.TWIN):
+        if self.strikes(Fault.TWIN, danger):
             self.replace(process)
             self._stop(process)
-        if self.strikes(Fault.PARTITION):
+        if self.strikes(Fault.PARTITION, danger):
             process.cut_off_until = self.now + self.random.uniform(2, 60)
         if self.strikes(Fault.DATABASE_AWAY):
             self.database_away_until = self.now + self.random.uniform(1, 30)
@@ -115,4 +118,5 @@ class World:
 
     def _stop(self, process: Process) -> None:
         process.stopped_until = self.now + self.random.uniform(1, 90)
+        self.all_awake_at = max(self.all_awake_at, process.stopped_until)
         self.scheduler.sleep(0)

@@ -96,16 +96,26 @@ function end(box) {
   drawn.delete(box);
 }
 
+// As they are painted: a canvas knows nothing of the theme, and `light-dark(…)` is no colour to it.
 function colours() {
-  const style = getComputedStyle(document.documentElement);
-  const read = (name) => style.getPropertyValue(name).trim();
-  return {
+  const probe = document.body.appendChild(document.createElement("span"));
+  const read = (name) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const found = {
     lines: Array.from({ length: MOST_LINES }, (_, index) => read(`--line-${index + 1}`)),
     text: read("--quiet"),
     grid: read("--edge"),
     back: read("--card"),
     ink: read("--ink"),
   };
+  probe.remove();
+  return found;
+}
+
+function faint(colour) {
+  return colour.replace(/^rgb\((.*)\)$/, "rgba($1, 0.2)");
 }
 
 function dataOf(plot, palette) {
@@ -124,7 +134,7 @@ function set(plot, { name, values, fill: filled, stack }, index, colour) {
     data: bars ? values : values.map((y, index) => ({ x: plot.at[index], y })),
     stack,
     borderColor: colour,
-    backgroundColor: bars ? colour : `${colour}33`,
+    backgroundColor: bars ? colour : faint(colour),
     borderWidth: bars ? 0 : 2,
     borderRadius: bars ? 3 : 0,
     maxBarThickness: 32,

@@ -29,6 +29,7 @@ function view(seen) {
     ),
     seen.note && h("p", { class: "held", key: "note" }, f.sentence(seen.note)),
     actionsCard(seen.actions),
+    seen.shadow.length > 0 && shadowCard(seen.shadow),
     poolsCard(seen.pools),
     card(
       "Inputs",
@@ -63,6 +64,38 @@ function actionsCard(actions) {
     actions.length
       ? h("ul", { class: "lines" }, actions.map(step))
       : h("p", { class: "quiet" }, "Nothing: there was nothing to do."),
+  );
+}
+
+const SIDES = [
+  { name: "Pool", cell: ({ pool }) => h("a", { href: linkTo("pools", pool) }, pool) },
+  {
+    name: "Policy",
+    cell: ({ side, shadow }) => [side.policy, shadow && [" ", pill("shadow")]],
+  },
+  { name: "Workers", number: true, cell: ({ side }) => (side.workers === null ? "" : f.count(side.workers)) },
+  { name: "What and why", main: true, cell: ({ side }) => told(f.sentence(side.why)) },
+];
+
+function shadowCard(shadows) {
+  const rows = shadows.flatMap((each) => [
+    each.live && { pool: each.pool, side: each.live, shadow: false },
+    each.shadow && { pool: each.pool, side: each.shadow, shadow: true },
+    each.error && {
+      pool: each.pool,
+      side: { policy: each.policy, workers: null, why: `it raised ${each.error}` },
+      shadow: true,
+    },
+  ]).filter(Boolean);
+  return card(
+    "A second policy",
+    { test: "shadow", note: "what it would have done; none of it was done" },
+    table({
+      caption: "The policy that decided, and the shadow",
+      columns: SIDES,
+      rows,
+      key: (row) => `${row.pool} ${row.shadow}`,
+    }),
   );
 }
 

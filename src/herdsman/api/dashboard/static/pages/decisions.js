@@ -8,7 +8,7 @@ import { link } from "../router.js";
 
 export default function decisions({ query: asked }) {
   const wanted = {
-    only: asked.get("all") === "true" ? null : "acted",
+    only: asked.get("only") === "shadow" ? "shadow" : asked.get("all") === "true" ? null : "acted",
     pool: asked.get("pool"),
     after: asked.get("after"),
   };
@@ -29,7 +29,7 @@ const COLUMNS = [
   {
     name: "What and why",
     main: true,
-    cell: (row) => (row.actions.length ? grouped(row.actions) : f.sentence(row.summary)),
+    cell: (row) => [row.actions.length ? grouped(row.actions) : f.sentence(row.summary), differs(row.shadow)],
   },
   { name: "Took", number: true, cell: (row) => `${row.took_ms} ms` },
 ];
@@ -44,18 +44,40 @@ function grouped(actions) {
   ];
 }
 
+function differs(shadows) {
+  if (!shadows.length) return null;
+  const failed = shadows.some((each) => each.error);
+  return h(
+    "p",
+    { "data-test": "shadow-mark" },
+    pill(failed ? "shadow failed" : "shadow differs", { tone: failed ? "warn" : "wait" }),
+  );
+}
+
+const NOTES = {
+  all: "Every cycle, newest first.",
+  acted: "Cycles that did something, newest first.",
+  shadow: "Cycles in which a second policy would have done something else, newest first.",
+};
+
 function view(seen, wanted) {
   const all = wanted.only === null;
-  const here = { all: all ? "true" : null, pool: wanted.pool };
-  const turned = link("decisions", { ...here, all: all ? null : "true" });
+  const apart = wanted.only === "shadow";
+  const here = { all: all ? "true" : null, only: apart ? "shadow" : null, pool: wanted.pool };
+  const turned = link("decisions", { pool: wanted.pool, all: all ? null : "true" });
+  const shadow = link("decisions", { pool: wanted.pool, only: "shadow" });
   return [
     heading("Decisions", {
-      note: all ? "Every cycle, newest first." : "Cycles that did something, newest first.",
-      actions: h(
-        "a",
-        { class: "button", href: turned, "data-test": "all-cycles" },
-        all ? "Only those that acted" : "Show all cycles",
-      ),
+      note: NOTES[wanted.only ?? "all"],
+      actions: [
+        !apart && seen.cycles.some((row) => row.shadow.length) &&
+        h("a", { class: "button", href: shadow, "data-test": "shadow-cycles" }, "Where the shadow differs"),
+        h(
+          "a",
+          { class: "button", href: turned, "data-test": "all-cycles" },
+          all ? "Only those that acted" : "Show all cycles",
+        ),
+      ],
     }),
     card(
       "Cycles",

@@ -59,11 +59,11 @@ function groupCard(group, hours, reload) {
   const dead = group.statuses.dead_letter ?? 0;
   return h(
     "section",
-    { class: "card", key: group.key, "data-test": "failure-group", "aria-label": group.cause },
+    { class: "card", key: group.key, "data-test": "failure-group", "aria-label": group.example },
     h(
       "div",
       { class: "cardhead" },
-      h("h2", {}, f.sentence(group.cause)),
+      h("h2", {}, f.sentence(group.example)),
       h("div", { class: "actions" }, can("requeue") && dead > 0 && requeueButton(group, dead, hours, reload)),
     ),
     h(
@@ -87,7 +87,7 @@ function groupCard(group, hours, reload) {
           pill(status, { text: `${many} ${f.words(status)}` })
         ),
       ),
-      group.sample_error !== group.cause &&
+      group.sample_error !== group.example &&
         h(
           "pre",
           { class: "code", tabindex: "0", role: "group", "aria-label": "One of the errors" },

@@ -36,7 +36,7 @@ async function load({ all, after }, signal) {
   return { leases: held, gpus: gpus.gpus, pools: together(named.pools, herd.workers, overview.queue) };
 }
 
-// Pools that were asked for by name, and those of the settings that have workers or jobs.
+// Pools that were asked for by name, and those of the settings or of jobs alone that have workers or jobs.
 function together(named, workers, queue) {
   const found = new Map(named.map((pool) => [pool.pool_id, { ...pool, named: true }]));
   const of = (name) => {
@@ -69,7 +69,7 @@ const POOLS = [
   { name: "Pool", cell: (row) => h("a", { href: linkTo("pools", row.pool_id) }, row.pool_id) },
   {
     name: "State",
-    cell: (row) => (row.status ? pill(row.status) : h("span", { class: "small quiet" }, "of the settings")),
+    cell: (row) => (row.status ? pill(row.status) : h("span", { class: "small quiet" }, "not asked for by name")),
   },
   {
     name: "Serves",

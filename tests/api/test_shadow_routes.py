@@ -1,0 +1,99 @@
+"""A shadow policy over HTTP and in the metrics: what it would have done, and how often."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from herdsman.api.app import create_app
+from herdsman.api.context import ApiContext
+from herdsman.control.leadership import Leadership
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.services import Services
+from herdsman.core.access import Role
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.observation import Load, Wanted
+from herdsman.core.scaling.registry import OURS
+from herdsman.wire.control import CycleOut
+from herdsman.wire.shadow import ShadowReportOut
+from tests.api.calling import Client
+from tests.api.conftest import Tokens
+from tests.api.test_metrics import scrape
+from tests.databases import MovingClock
+from tests.herd import Herd, a_herd
+
+
+def greedy(_load: Load, policy: FleetPolicy) -> Wanted:
+    return Wanted(policy.max_workers, policy.max_workers, {}, "a shadow wants all")
+
+
+@dataclass(frozen=True)
+class Control:
+    reconciler: Reconciler
+
+    @property
+    def leadership(self) -> Leadership:
+        return self.reconciler.leadership
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_herd(services, clock) as herd:
+        herd.with_policy(min_workers=1, shadow="greedy")
+        yield herd
+
+
+@pytest.fixture
+def replica(herd: Herd) -> Reconciler:
+    found = herd.replica()
+    observer = replace(found.observer, scaling={**OURS, "greedy": greedy})
+    return replace(found, observer=observer)
+
+
+@pytest.fixture
+def leading(context: ApiContext, replica: Reconciler) -> Iterator[Client]:
+    with Client(create_app(replace(context, control=Control(replica)))) as client:
+        yield client
+
+
+def got(client: Client, path: str, who: dict[str, str], **given: Any) -> Any:
+    answer = client.get(path, headers=who, **given)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_decisions_carry_where_the_shadow_differed(
+    leading: Client, tokens: Tokens, herd: Herd, replica: Reconciler
+) -> None:
+    viewer = tokens.header(Role.VIEWER)
+    empty = ShadowReportOut.model_validate(got(leading, "/decisions/shadow", viewer))
+    assert (empty.since, empty.cycles, empty.pools, empty.last) == (None, 0, (), ())
+    for _ in range(2):
+        herd.cycle(replica)
+    rows = got(leading, "/decisions", viewer)["cycles"]
+    assert [row["shadow"][0]["shadow"]["spawns"] for row in rows] == [9, 10]
+    assert rows[0]["shadow"][0]["live"]["why"].startswith("changes nothing")
+    assert got(leading, f"/decisions/{rows[0]['cycle']}", viewer)["shadow"] == rows[0]["shadow"]
+    assert got(leading, "/decisions", viewer, params={"only": "shadow"})["cycles"] == rows
+    told = ShadowReportOut.model_validate(got(leading, "/decisions/shadow", viewer))
+    assert (told.hours, told.cycles, told.differed) == (24, 2, 2)
+    assert told.last[0].cycle == rows[0]["cycle"]
+    for bad in ("0", "745", "x"):
+        assert leading.get("/decisions/shadow", headers=viewer, params={"hours": bad}).status_code == 422
+
+
+def test_a_cycle_by_hand_answers_with_it(leading: Client, tokens: Tokens, replica: Reconciler) -> None:
+    replica.leadership.campaign()
+    answer = leading.post("/control/cycle", headers=tokens.header(Role.OPERATOR))
+    (told,) = CycleOut.model_validate(answer.json()).shadow
+    assert (told.policy, told.differs) == ("greedy", True)
+
+
+def test_cycles_in_which_it_differed_are_counted(
+    leading: Client, tokens: Tokens, herd: Herd, replica: Reconciler
+) -> None:
+    scraper = tokens.header(Role.METRICS)
+    for _ in range(3):
+        herd.cycle(replica)
+    assert scrape(leading, scraper)["herdsman_shadow_cycles_total", ("differs",)] == 3

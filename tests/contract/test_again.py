@@ -1,0 +1,269 @@
+"""A herd's recorded cycles, asked again: the same decisions word for word, on every database."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import structlog
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from herdsman.cli.main import app
+from herdsman.control.commands import claim_job, complete_job, start_job
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.services import Services
+from herdsman.core import decide as judging
+from herdsman.core.actions import Action, SpawnWorker
+from herdsman.core.decide import Planned
+from herdsman.core.fleet import Snapshot
+from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.core.phases.scale_up import scale_up
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.registry import OURS
+from herdsman.sim.whatif.again import Answered, ask_again, ask_under
+from herdsman.store import cycles, sights
+from herdsman.testing.runpod import Fault
+from tests.builders import a_job, scalar, sql
+from tests.databases import MovingClock
+from tests.herd import POLICY, Herd, a_herd
+
+SECOND = timedelta(seconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_herd(services, clock) as herd:
+        yield herd
+
+
+def work(herd: Herd) -> None:
+    """Every worker that may takes a job, and ends the one that it had."""
+    for pod in herd.fake.ledger.alive:
+        worker = WorkerId(pod.name.rpartition("--")[2])
+        claim = claim_job(herd.services, worker)
+        if claim is not None:
+            start_job(herd.services, claim.key)
+            herd.moving.advance(SECOND)
+            complete_job(herd.services, claim.key, {})
+
+
+def a_day(herd: Herd, replica: Reconciler) -> list[Snapshot]:
+    """Growth, work, a provider that goes blind, a tick by hand, and a fleet that shrinks; what each cycle saw."""
+    seen: list[Snapshot | None] = [herd.cycle(replica).seen]
+    for number in range(40):
+        a_job(herd.services, job_id=f"j{number}", type="image" if number % 2 else "video")
+    for _ in range(6):
+        seen.append(herd.cycle(replica).seen)
+        work(herd)
+    herd.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
+    seen.append(herd.cycle(replica).seen)
+    herd.fake.faults.turn_off(Fault.STORM_500)
+    seen.append(replica.tick(lambda step: isinstance(step.action, SpawnWorker)).seen)
+    seen += [herd.cycle(replica, later=timedelta(minutes=4)).seen for _ in range(6)]
+    return [each for each in seen if each is not None]
+
+
+def asked(services: Services) -> Answered:
+    return ask_again(everything(services), OURS)
+
+
+def everything(services: Services) -> Iterable[sights.Sighted]:
+    since = services.database.read(lambda tx: tx.now()) - timedelta(days=30)
+    return sights.since(services.database, since)
+
+
+@pytest.mark.parametrize("scaling", ["threshold", "workload", "adaptive"])
+def test_the_recorded_history_is_decided_alike(herd: Herd, scaling: str) -> None:
+    herd.with_policy(scaling=scaling)
+    seen = a_day(herd, herd.replica())
+    found = asked(herd.services)
+    assert (found.first, found.left_out, found.cycles) == ([], 0, len(seen))
+    assert found.decisions > 12
+
+
+def test_what_each_cycle_saw_is_read_back(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pages, and with a whole one every now and then."""
+    monkeypatch.setattr(sights, "MOST_FROM_ONE", 4)
+    monkeypatch.setattr(sights, "BATCH", 3)
+    seen = a_day(herd, herd.replica())
+    documents = [each.document for each in everything(herd.services)]
+    nows = [(seen_.now - EPOCH) // timedelta(microseconds=1) for seen_ in seen]
+    assert [document and document["seen"]["now"] for document in documents] == nows
+    whole = scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_sights WHERE base_id IS NULL")
+    assert 3 <= whole < len(seen)
+
+
+def test_a_quiet_fleet_is_written_down_in_few_bytes(herd: Herd) -> None:
+    replica = herd.replica()
+    for _ in range(20):
+        herd.cycle(replica)
+    sizes = herd.services.database.read(
+        lambda tx: [row[0] for row in tx.execute(text("SELECT LENGTH(data) FROM orchestrator_sights"))]
+    )
+    assert sum(sizes[-10:]) / 10 < 400
+    assert asked(herd.services).same
+
+
+def test_another_leader_goes_on_where_the_first_ended(herd: Herd) -> None:
+    one, two = herd.replica("one"), herd.replica("two")
+    herd.cycle(one)
+    herd.cycle(one, later=timedelta(minutes=5))
+    assert herd.cycle(two).seen is not None
+    assert (asked(herd.services).cycles, asked(herd.services).same) == (3, True)
+
+
+def test_a_recorded_decision_that_was_changed_is_found(herd: Herd) -> None:
+    a_day(herd, herd.replica())
+    database = herd.services.database
+    first = database.read(lambda tx: cycles.listed(tx, lambda _: True, before=None, limit=500))[0][-1]
+    told = {"steps": json.loads(json.dumps(first.steps))}
+    told["steps"][0]["numbers"]["min"] += 1
+    sql(
+        database,
+        "UPDATE orchestrator_cycles SET steps = :told WHERE id = :id",
+        told=json.dumps(told),
+        id=first.id,
+    )
+    found = asked(herd.services)
+    assert (found.otherwise, [each.cycle for each in found.first]) == (1, [first.id])
+    ((was, would),) = found.first[0].pairs
+    assert was is not None and would is not None
+    assert was["numbers"]["min"] == would["numbers"]["min"] + 1
+
+
+def never(_: Snapshot) -> Iterable[Action]:
+    return ()
+
+
+def told_twice(seen: Snapshot) -> Iterable[Action]:
+    return [action for action in scale_up(seen) for _ in range(2)]
+
+
+@pytest.mark.parametrize("other", [("scale_up", told_twice), ("scale_up", never), ("growth", scale_up)])
+def test_another_judgement_is_found(
+    herd: Herd, monkeypatch: pytest.MonkeyPatch, other: tuple[str, judging.Phase]
+) -> None:
+    """More, less, or the same under another name."""
+    a_day(herd, herd.replica())
+    assert asked(herd.services).same
+    changed = tuple(other if name == "scale_up" else (name, phase) for name, phase in judging.PHASES)
+    monkeypatch.setattr(judging, "PHASES", changed)
+    assert asked(herd.services).otherwise > 0
+
+
+def test_what_is_damaged_or_of_another_version_is_left_out_and_said(herd: Herd) -> None:
+    replica = herd.replica()
+    for _ in range(4):
+        herd.cycle(replica)
+    sql(
+        herd.services.database,
+        "UPDATE orchestrator_sights SET data = :data WHERE cycle_id = (SELECT MAX(id) FROM orchestrator_cycles)",
+        data=b"no such thing",
+    )
+    found = asked(herd.services)
+    assert (found.cycles, found.left_out, found.same) == (3, 1, False)
+    assert "damaged" in found.why_left_out
+    elsewhere = ask_again(everything(herd.services), {})
+    assert "'threshold', which is not installed" in elsewhere.why_left_out
+
+
+def test_old_ones_go_but_not_what_later_ones_are_told_by(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sights, "MOST_FROM_ONE", 4)
+    replica = herd.replica()
+    for _ in range(12):
+        herd.cycle(replica, later=timedelta(hours=1))
+    database = herd.services.database
+    gone = database.transact(lambda tx: sights.prune(tx, tx.now() - timedelta(hours=4, minutes=1)))
+    left = [each.document is not None for each in everything(herd.services)]
+    assert gone > 0
+    assert 4 <= len(left) <= 8
+    assert all(left)
+    assert asked(herd.services).same
+    assert database.transact(lambda tx: sights.prune(tx, tx.now() + timedelta(days=1))) == len(left)
+
+
+def test_a_cycle_lets_go_of_what_is_too_old(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sights, "MOST_FROM_ONE", 0)
+    replica = replace(herd.replica(), replayable_for=timedelta(hours=2, minutes=30))
+    for _ in range(6):
+        herd.cycle(replica, later=timedelta(hours=1))
+    assert scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_sights") == 3
+
+
+def test_nothing_is_written_where_that_is_off(herd: Herd) -> None:
+    herd.cycle(replace(herd.replica(), replayable_for=None))
+    assert scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_sights") == 0
+    assert scalar(herd.services.database, "SELECT COUNT(*) FROM orchestrator_cycles") == 1
+
+
+def test_another_policy_is_asked_about_each_cycle_as_it_was_seen(herd: Herd) -> None:
+    a_day(herd, herd.replica())
+    same = ask_under(everything(herd.services), OURS, DEFAULT_POOL, POLICY)
+    assert (same.otherwise, same.left_out) == (0, 0)
+    small = ask_under(
+        everything(herd.services), OURS, DEFAULT_POOL, FleetPolicy(max_workers=1, min_workers=0)
+    )
+    assert small.otherwise > 0
+    assert small.would["SpawnWorker"] < small.recorded["SpawnWorker"]
+    blind = ask_under(everything(herd.services), OURS, DEFAULT_POOL, FleetPolicy(scaling="adaptive"))
+    assert blind.cycles == 0
+    assert "SHADOW_SCALING_POLICY" in blind.why_left_out
+
+
+def test_a_policy_that_was_only_asked_then_is_asked_again_now(herd: Herd) -> None:
+    herd.with_policy(shadow="adaptive")
+    a_day(herd, herd.replica())
+    found = ask_under(everything(herd.services), OURS, DEFAULT_POOL, FleetPolicy(scaling="adaptive"))
+    assert found.left_out == 0
+    assert asked(herd.services).same
+
+
+def typed(url: str, *words: str) -> tuple[int, str]:
+    ran = CliRunner().invoke(
+        app, ["whatif", "--history", *words], env={"DATABASE_URL": url}, catch_exceptions=False
+    )
+    # The command has sent the log to a screen that is gone now.
+    structlog.reset_defaults()
+    return ran.exit_code, ran.output
+
+
+def test_a_history_is_replayed_and_asked_again_on_the_command_line(
+    herd: Herd, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = a_day(herd, herd.replica())
+    code, said = typed(url, "--compare", "adaptive", "-o", "json")
+    outcomes = json.loads(said)["outcomes"]
+    assert (code, [each["name"] for each in outcomes]) == (0, ["threshold", "adaptive"])
+    assert outcomes[0]["jobs"] == 40
+    assert {each["class"]: each["jobs"] for each in outcomes[0]["by_class"]} == {"image": 20, "video": 20}
+
+    code, said = typed(url, "--cycles")
+    assert (code, said.splitlines()[-1].split(", ")[0]) == (0, f"{len(seen)} cycles")
+    assert said.strip().endswith("decisions, all the same")
+
+    code, said = typed(url, "--cycles", "--set", "MAX_ACTIVE_GPUS=1", "--set", "MIN_ACTIVE_GPUS=0")
+    assert code == 0
+    assert "recorded: scale_up: SpawnWorker default: DEMAND" in said
+    assert "under threshold" in said
+
+    monkeypatch.setattr(judging, "PHASES", judging.PHASES[:-2])
+    code, said = typed(url, "--cycles")
+    assert (code, "now: nothing" in said, "would be decided otherwise now" in said) == (1, True, True)
+    code, said = typed(url, "--cycles", "-o", "json")
+    assert (code, json.loads(said)["otherwise"] > 0) == (1, True)
+
+
+def test_a_plan_of_nothing_is_a_plan(herd: Herd) -> None:
+    """A tick by hand of which nothing was wanted."""
+    replica = herd.replica()
+    replica.leadership.campaign()
+    replica.tick(_never)
+    found = asked(herd.services)
+    assert (found.cycles, found.decisions, found.same) == (1, 2, True)
+
+
+def _never(_: Planned) -> bool:
+    return False

@@ -1,0 +1,154 @@
+"""A shadow policy in a whole control loop, on every database: recorded, summed up, and never acted on."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from herdsman.control.decisions import find_decision, list_decisions
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.services import Services
+from herdsman.control.shadow_report import report
+from herdsman.core.model import DEFAULT_POOL
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.observation import Load, Wanted
+from herdsman.core.scaling.registry import OURS
+from herdsman.store import cycles, sight
+from tests.builders import a_job
+from tests.databases import MovingClock
+from tests.herd import Herd, a_herd
+
+HALF_A_MINUTE = timedelta(seconds=30)
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_herd(services, clock) as herd:
+        herd.with_policy(min_workers=1, max_workers=8, jobs_per_worker=3)
+        yield herd
+
+
+def greedy(_load: Load, policy: FleetPolicy) -> Wanted:
+    return Wanted(policy.max_workers, policy.max_workers, {}, "a shadow wants\x00all")
+
+
+def raising(_load: Load, _policy: FleetPolicy) -> Wanted:
+    raise RuntimeError("this plugin is broken")
+
+
+def shadowed(herd: Herd, name: str, **changed: Any) -> Reconciler:
+    herd.with_policy(shadow=name)
+    replica = herd.replica()
+    plugins = {**OURS, "greedy": greedy, "raising": raising}
+    return replace(replica, observer=replace(replica.observer, scaling=plugins), **changed)
+
+
+def test_a_difference_is_recorded_and_nothing_of_it_is_done(herd: Herd) -> None:
+    replica = shadowed(herd, "greedy")
+    for _ in range(4):
+        herd.cycle(replica)
+    assert herd.fake.ledger.most_alive == 1, "the shadow wanted eight"
+    (newest, *_) = list_decisions(herd.services, after=None, limit=10).cycles
+    (noted,) = newest.shadow
+    assert noted.live is not None
+    assert noted.shadow is not None
+    assert (noted.pool, noted.policy, noted.differs) == (DEFAULT_POOL, "greedy", True)
+    assert (noted.live.policy, noted.live.workers, noted.live.spawns) == ("threshold", 1, 0)
+    assert (noted.shadow.workers, noted.shadow.spawns) == (8, 7)
+    assert noted.shadow.why == "asks for 7: a shadow wants all"
+    assert find_decision(herd.services, newest.cycle).shadow == newest.shadow
+
+
+def test_a_shadow_that_raises_is_recorded_and_the_cycle_goes_on(herd: Herd) -> None:
+    replica = shadowed(herd, "raising")
+    ran = herd.cycle(replica)
+    assert ran.complete
+    assert len(herd.fake.ledger.alive) == 1
+    (newest,) = list_decisions(herd.services, after=None, limit=10).cycles
+    assert [each.error for each in newest.shadow] == ["RuntimeError: this plugin is broken"]
+    assert newest.actions[0].action == "SpawnWorker"
+    told = report(herd.services, 24)
+    assert (told.cycles, told.differed, told.failed) == (1, 0, 1)
+    assert replica.shadows == {"failed": 1}
+
+
+def test_differences_are_summed_up(herd: Herd) -> None:
+    """Seven workers more in each of four cycles, which lie half a minute apart."""
+    herd.cycle(herd.replica())
+    replica = shadowed(herd, "greedy")
+    for _ in range(4):
+        herd.cycle(replica, later=HALF_A_MINUTE)
+    told = report(herd.services, 24)
+    assert (told.cycles, told.differed, told.failed, told.truncated) == (4, 4, 0, False)
+    (pool,) = told.pools
+    assert (pool.pool, pool.policy, pool.cycles, pool.differed) == (DEFAULT_POOL, "greedy", 4, 4)
+    assert pool.worker_hours_more == pytest.approx(7 * 4 * 30 / 3600, abs=0.02)
+    assert pool.worker_hours_less == 0
+    assert [each.cycle for each in told.last] == sorted((each.cycle for each in told.last), reverse=True)
+    assert told.since == told.last[-1].at
+    assert replica.shadows == {"differs": 4}
+
+
+def test_a_pause_of_the_whole_control_plane_is_not_counted_as_hours(herd: Herd) -> None:
+    herd.cycle(shadowed(herd, "greedy"), later=timedelta(hours=5))
+    (pool,) = report(herd.services, 24).pools
+    assert pool.worker_hours_more == pytest.approx(7 * 5 / 60, abs=0.01)
+
+
+def test_only_the_hours_that_are_asked_for_are_looked_at_in_pages(
+    herd: Herd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cycles, "BATCH", 2)
+    replica = shadowed(herd, "greedy")
+    herd.cycle(replica, later=timedelta(hours=3))
+    for _ in range(5):
+        herd.cycle(replica)
+    assert report(herd.services, 1).cycles == 5
+    assert report(herd.services, 24).cycles == 6
+
+
+def test_where_both_agree_nothing_is_listed_but_the_look_is_counted(herd: Herd) -> None:
+    replica = shadowed(herd, "workload")
+    for _ in range(3):
+        herd.cycle(replica)
+    assert all(each.shadow == () for each in list_decisions(herd.services, after=None, limit=10).cycles)
+    assert list_decisions(herd.services, after=None, limit=10, shadow=True).cycles == ()
+    told = report(herd.services, 24)
+    assert (told.cycles, told.differed, told.last) == (3, 0, ())
+    assert replica.shadows == {"agrees": 3}
+
+
+def test_only_the_cycles_that_differ_can_be_listed(herd: Herd) -> None:
+    herd.cycle(herd.replica())
+    herd.cycle(shadowed(herd, "greedy"))
+    (found,) = list_decisions(herd.services, after=None, limit=10, shadow=True).cycles
+    assert found.shadow
+    assert list_decisions(herd.services, after=None, limit=10, pool="other", shadow=True).cycles == ()
+
+
+def test_without_a_shadow_nothing_is_recorded_of_one(herd: Herd) -> None:
+    ran = herd.cycle(herd.replica())
+    assert "shadow" not in ran.summary()
+    assert report(herd.services, 24).since is None
+
+
+def test_safe_mode_tells_it_and_records_nothing(herd: Herd) -> None:
+    replica = shadowed(herd, "greedy", only_plans=True)
+    ran = herd.cycle(replica)
+    (told,) = ran.shadow
+    assert told.differs
+    assert herd.fake.ledger.most_alive == 0
+    assert list_decisions(herd.services, after=None, limit=10).cycles == ()
+
+
+def test_demand_is_counted_for_a_shadow_that_forecasts(services: Services) -> None:
+    a_job(services)
+
+    def seen(shadow: str) -> object:
+        rules = {DEFAULT_POOL: FleetPolicy(shadow=shadow)}
+        return services.database.read(lambda tx: sight.see_pools(tx, rules))[0].demand
+
+    assert seen("workload") is None
+    assert seen("adaptive") is not None

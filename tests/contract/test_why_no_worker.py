@@ -1,0 +1,245 @@
+"""Situations in which no worker is free and none is added, or not yet: the ceiling, the provider, the leader."""
+
+from collections.abc import Generator, Iterator
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from herdsman.control.commands import complete_job
+from herdsman.control.commands.holds import resume
+from herdsman.control.explain import why_pool
+from herdsman.control.services import Services
+from herdsman.core.blockers import Block
+from herdsman.core.findings import Code
+from herdsman.core.holds import scope_of
+from herdsman.core.model import DEFAULT_POOL, JobId
+from herdsman.core.pools import ServedBy
+from herdsman.testing.runpod import Fault
+from tests.databases import MovingClock
+from tests.pools import LLM, a_pool
+from tests.why_site import MINUTE, UTC, Site, Situation, a_site, check_blocker, check_time
+
+
+@pytest.fixture
+def site(services: Services, clock: MovingClock) -> Iterator[Site]:
+    with a_site(services, clock) as site:
+        yield site
+
+
+def at_the_ceiling(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(min_workers=2, max_workers=2)
+    site.cycles(3)
+    site.all_busy()
+    site.lead()
+    yield site.job()
+    site.herd.with_policy(max_workers=3)
+
+
+def killed_by_switch(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(max_workers=0)
+    site.lead()
+    yield site.job()
+    site.herd.with_policy(max_workers=1)
+
+
+def breaker_open(site: Site) -> Generator[JobId]:
+    site.breaks(6)
+    job = site.job()
+    site.cycles(2)
+    yield job
+    site.clock.advance(timedelta(hours=1))
+    site.lead()
+
+
+def budget_spent(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(min_workers=1, max_workers=5, budget_per_day=Decimal("0.0001"))
+    site.cycles(3)
+    site.all_busy()
+    for number in range(10):
+        site.job(job_id=f"more-{number}")
+    yield site.job()
+    site.herd.with_policy(budget_per_day=Decimal(1000))
+
+
+def no_capacity(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(min_workers=1)
+    site.herd.fake.faults.turn_on(Fault.NO_CAPACITY)
+    job = site.job()
+    site.cycles(3, later=timedelta(seconds=5))
+    yield job
+    site.herd.fake.faults.turn_off(Fault.NO_CAPACITY)
+    site.clock.advance(10 * MINUTE)
+    site.cycles(3)
+
+
+def provider_rejects(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(min_workers=1)
+    site.herd.fake.faults.turn_on(Fault.UNAUTHORIZED, only=frozenset({"create"}))
+    job = site.job()
+    site.cycles(2)
+    yield job
+    resume(site.services, scope_of(pool=DEFAULT_POOL))
+
+
+def provider_out_of_sight(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(min_workers=1)
+    site.herd.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
+    job = site.job()
+    site.cycles(2)
+    yield job
+    site.herd.fake.faults.turn_off(Fault.STORM_500)
+    site.cycles(1)
+
+
+def nobody_has_ever_led(site: Site) -> Generator[JobId]:
+    yield site.job()
+    site.lead()
+
+
+def leader_gone(site: Site) -> Generator[JobId]:
+    site.lead()
+    site.clock.advance(10 * MINUTE)
+    yield site.job()
+    site.lead()
+
+
+def leader_idle(site: Site) -> Generator[JobId]:
+    site.cycles(1)
+    replica = site.herd.replica()
+    for _ in range(100):  # it goes on to lead, and does nothing
+        site.clock.advance(timedelta(seconds=5))
+        site.herd.hands_of_time.advance(timedelta(seconds=5))
+        replica.leadership.campaign()
+    yield site.job()
+    site.cycles(1)
+
+
+def worker_starting(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(min_workers=1)
+    site.cycles(3)
+    site.all_busy()
+    site.herd.with_policy(min_workers=2)
+    site.cycles(1, later=timedelta(seconds=1))
+    yield site.job()
+    site.cycles(2)
+
+
+def nobody_keeps_the_pool(site: Site) -> Generator[JobId]:
+    yield site.job(pool="other")
+    site.worker(pool="other")
+
+
+def pool_served_by_hand(site: Site) -> Generator[JobId]:
+    a_pool(site.services, served_by=ServedBy.HAND)
+    yield site.job(pool=LLM)
+    site.worker(pool=LLM)
+
+
+def all_busy_and_too_few_jobs_for_another(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(min_workers=1)
+    site.cycles(3)
+    site.all_busy()
+    site.clock.advance(2 * MINUTE)
+    site.lead()
+    yield site.job()
+    complete_job(site.services, site.held().key)
+
+
+BUSY2 = r"all 2 active workers of pool default hold a job, and none is added, blocked by MAX_ACTIVE_GPUS=2"
+NONE = "pool default has no active worker, and none is added, blocked by"
+SITUATIONS: dict[Situation, tuple[str, str]] = {
+    at_the_ceiling: (
+        Code.CEILING,
+        rf"{BUSY2}: .*; it starts when one of them is free, or raise MAX_ACTIVE_GPUS",
+    ),
+    killed_by_switch: (Code.KILL_SWITCH, rf"{NONE} KILL_SWITCH: MAX_ACTIVE_GPUS is 0; raise MAX_ACTIVE_GPUS"),
+    breaker_open: (
+        Code.BREAKER_OPEN,
+        rf"{NONE} MAX_WORKER_FAILURE_RATE=0.8: too many .*, since {UTC}; when no more",
+    ),
+    budget_spent: (
+        Code.BUDGET_SPENT,
+        r"blocked by the budget=0.0001: the budget of this day is spent.*or raise BUDGET",
+    ),
+    no_capacity: (
+        Code.PROVIDER_WAITS,
+        rf"{NONE} PROVIDER_WAITS: .*, since {UTC}; the provider is asked again at {UTC}",
+    ),
+    provider_rejects: (
+        Code.PROVIDER_REJECTED,
+        rf"{NONE} PROVIDER_REJECTED: .*; mend that at the provider, then: herdsman resume --pool default",
+    ),
+    provider_out_of_sight: (
+        Code.PARTIAL_SIGHT,
+        rf"{NONE} PARTIAL_SIGHT: the provider could not be looked at: ",
+    ),
+    nobody_has_ever_led: (
+        Block.NO_LEADER,
+        r"no control plane has ever led here: none is added; start a control plane",
+    ),
+    leader_gone: (
+        Block.NO_LEADER,
+        rf"nobody leads: none is added, since {UTC}; start a control plane: herdsman up",
+    ),
+    leader_idle: (
+        Block.NO_CYCLE,
+        rf"one leads but has ended no cycle: none is added, since {UTC}; look at the log",
+    ),
+    worker_starting: (
+        Block.STARTING,
+        rf"default holds a job, and a worker is starting, since {UTC}; it starts when one is ready; half of the last 1",
+    ),
+    nobody_keeps_the_pool: (
+        Block.NOBODY_KEEPS,
+        r"pool other has no active worker, and nobody keeps such a pool",
+    ),
+    pool_served_by_hand: (Code.SERVED_BY_HAND, r"SERVED_BY_HAND: .*; start one: herdsman worker --pool llm"),
+    all_busy_and_too_few_jobs_for_another: (
+        Block.BUSY,
+        r"the only active worker of pool default holds a job; it starts when .* one more comes at 4 queued; now 1",
+    ),
+}
+NAMES = [f"{number:02}-{code}" for number, (code, _) in enumerate(SITUATIONS.values())]
+TIMED = {
+    at_the_ceiling,
+    budget_spent,
+    worker_starting,
+    all_busy_and_too_few_jobs_for_another,
+}
+"""What can be counted with: others go first, a worker is busy or about to start, the moment is known."""
+
+
+@pytest.mark.parametrize(("situation", "expected"), SITUATIONS.items(), ids=NAMES)
+def test_the_first_sentence_names_what_the_job_truly_waits_for(
+    site: Site, situation: Situation, expected: tuple[str, str]
+) -> None:
+    check_blocker(site, situation, *expected)
+
+
+@pytest.mark.parametrize(("situation", "expected"), SITUATIONS.items(), ids=NAMES)
+def test_a_time_is_told_only_where_nothing_but_the_line_is_in_the_way(
+    site: Site, situation: Situation, expected: tuple[str, str]
+) -> None:
+    check_time(site, situation, None if situation in TIMED else expected[0])
+
+
+def test_the_next_worker_of_the_pool_is_part_of_the_answer(site: Site) -> None:
+    site.herd.with_policy(min_workers=2, max_workers=2)
+    site.cycles(3)
+    site.all_busy()
+    site.lead()
+    answer = site.why(site.job())
+    assert answer.next_worker is not None
+    assert answer.next_worker.blocked_by is not None
+    assert answer.next_worker.blocked_by.code is Code.CEILING
+
+
+def test_a_pool_can_be_asked_without_a_way_to_the_provider(site: Site) -> None:
+    site.herd.with_policy(min_workers=2, max_workers=5)
+    site.cycles(3)
+    site.clock.advance(5 * MINUTE)
+    glance = why_pool(site.services, site.herd.replica().observer.glance(), DEFAULT_POOL)
+    site.herd.fake.faults.turn_on(Fault.STORM_500)
+    assert why_pool(site.services, None, DEFAULT_POOL).because == glance.because
+    assert glance.because == ("would spawn at 7 queued; now 0",)

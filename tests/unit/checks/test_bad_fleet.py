@@ -1,0 +1,166 @@
+"""What must be found in the history of pods, leases and leaders, by which checker and in which words."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from herdsman.sim.checks import CHECKS, violations
+from herdsman.sim.checks.history import History, LeaderWrite, LeaseRow, Limits, Pod, Use, WorkerRow
+from tests.unit.checks.spoiling import having, with_row
+from tests.unit.checks.telling import a_good_one
+
+TOTAL_MB = 24_000
+
+
+def a_use(token: str, began: float, ended: float, **given: Any) -> Use:
+    usual = Use(
+        token=token,
+        gpu="g",
+        seq=int(began * 10),
+        memory_mb=8000,
+        exclusive=False,
+        began=began,
+        ended=ended,
+        until=99,
+    )
+    return replace(usual, **given)
+
+
+def used(*uses: Use) -> History:
+    return History(uses=uses, gpu_mb={"g": TOTAL_MB, "other": TOTAL_MB})
+
+
+def written(*writes: tuple[str, int]) -> History:
+    return History(
+        writes=tuple(
+            LeaderWrite(holder=holder, epoch=epoch, at=at) for at, (holder, epoch) in enumerate(writes)
+        )
+    )
+
+
+def ran(*pods: Pod, alive: str = "", **more: Any) -> History:
+    rows = (WorkerRow(id="w", status="active", version=1, instance=alive),) if alive else ()
+    limits = Limits(most_pods=2, known_s=20)
+    return replace(History(pods=pods, rows=rows, limits=limits, ended_at=100), **more)
+
+
+def a_pod(name: str, born: float, died: float | None, **more: Any) -> Pod:
+    return replace(Pod(name=name, born=born, died=died), **more)
+
+
+LEASES = {
+    "too much at once": (
+        used(a_use("a", 0, 5), a_use("b", 1, 2, memory_mb=17_000)),
+        "g had 25000 MB in use at 1.000: a, b",
+    ),
+    "too much at one moment": (
+        used(a_use("a", 0, 5, memory_mb=20_000), a_use("b", 1, 1)),
+        "g had 28000 MB in use at 1.000: a, b",
+    ),
+    "an exclusive one is not alone": (
+        used(a_use("a", 0, 5), a_use("b", 1, 2, exclusive=True, memory_mb=1)),
+        "g was shared at 1.000 though somebody held it alone: a, b",
+    ),
+    "one comes beside an exclusive one": (
+        used(a_use("a", 0, 5, exclusive=True), a_use("b", 1, 2, memory_mb=1)),
+        "g was shared at 1.000 though somebody held it alone: a, b",
+    ),
+    "one number twice": (
+        used(a_use("a", 0, 1), a_use("b", 2, 3, seq=0)),
+        "g gave the number 0 twice, at 2.000 to b",
+    ),
+    "numbers fall": (
+        used(a_use("a", 0, 1, seq=5), a_use("b", 2, 3, seq=4, asked=1.5)),
+        "g gave b the number 4 at 2.000, after 5 had ended",
+    ),
+    "it goes on after its end": (used(a_use("a", 0, 5, until=4.9)), "a went on for 0.100 s"),
+    "a late heartbeat revives it": (used(a_use("a", 0, 1, late="kept")), "was answered with kept"),
+    "two rows with one number": (
+        with_row("lease-1", seq=1)(a_good_one()),
+        "gpu-1 gave the number 1 to the leases lease-0 and lease-1",
+    ),
+}
+LEADER = {
+    "an old epoch writes": (
+        written(("one", 1), ("two", 2), ("one", 1)),
+        "one wrote in epoch 1 at 2.000, after one of 2 had written",
+    ),
+    "two in one epoch": (
+        written(("one", 1), ("two", 2), ("three", 2)),
+        "three wrote in epoch 2 at 2.000, which is two's",
+    ),
+}
+PODS = {
+    "one too many": (
+        ran(a_pod("a", 0, 9), a_pod("b", 1, 9), a_pod("c", 8, 9)),
+        "3 pods were alive at 8.000 with c, and 2 are allowed",
+    ),
+    "one too many that is still there": (
+        ran(a_pod("a", 0, None), a_pod("b", 1, None), a_pod("c", 8, 9)),
+        "3 pods were alive at 8.000 with c",
+    ),
+    "one name twice": (ran(a_pod("a", 0, 1), a_pod("a", 2, 3)), "2 pods had the name a"),
+    "somebody else's": (
+        ran(a_pod("a", 0, 1, ours=False, ended_by_us=True)),
+        "pod a is somebody else's, and we ended it",
+    ),
+    "one that nobody knows": (
+        ran(a_pod("a", 0, 21)),
+        "pod a, which no row knows, was left alive for 21.000 s until 21.000",
+    ),
+    "one that nobody knows and that is still there": (
+        ran(a_pod("a", 79, None)),
+        "was left alive for 21.000 s",
+    ),
+    "a stray that is not found": (ran(a_pod("a", 0, 21, stray=True)), "was left alive for 21.000 s"),
+    "one that nobody needs": (
+        ran(a_pod("a", 90, None)),
+        "pod a has been alive since 90.000, and no worker that lives is in it",
+    ),
+    "one whose worker is gone": (
+        with_row("w", status="terminated")(ran(a_pod("a", 0, None), alive="a")),
+        "no worker that lives is in it",
+    ),
+}
+BAD: dict[str, dict[str, tuple[History, str]]] = {"leases": LEASES, "leader": LEADER, "pods": PODS}
+
+
+@pytest.mark.parametrize(("check", "name"), [(check, name) for check, those in BAD.items() for name in those])
+def test_a_bad_history_is_rejected(check: str, name: str) -> None:
+    bad, sentence = BAD[check][name]
+    found = list(CHECKS[check](bad))
+    assert any(sentence in said for said in found), found
+    assert f"{check}: {found[0]}" in violations(bad)
+
+
+GOOD = {
+    "one after the other": used(
+        a_use("a", 0, 1),
+        a_use("b", 0.5, 2),
+        a_use("c", 1, 3, memory_mb=16_000),
+        a_use("d", 3, 4, exclusive=True),
+        a_use("e", 0, 9, gpu="other", memory_mb=24_000),
+    ),
+    "two that hear of their leases in another order": used(
+        a_use("a", 0, 1, seq=5), a_use("b", 2, 3, seq=4, asked=0.5)
+    ),
+    "a card of which nobody knows the size": History(uses=(a_use("a", 0, 1),)),
+    "leases of no card have no number": History(
+        rows=tuple(LeaseRow(id=token, status="released", version=2) for token in "ab")
+    ),
+    "a late heartbeat is refused": used(a_use("a", 0, 1, late="gone")),
+    "leaders that follow each other": written(("one", 1), ("one", 1), ("two", 2), ("one", 3)),
+    "a place that is free is taken at once": ran(a_pod("a", 0, 9), a_pod("b", 0, 8), a_pod("c", 8, 9)),
+    "strays and others' do not count": ran(
+        a_pod("a", 0, 9), a_pod("b", 0, 9), a_pod("c", 0, 9, stray=True), a_pod("d", 0, None, ours=False)
+    ),
+    "one that is known may stay": ran(a_pod("a", 0, None), alive="a"),
+    "one that nobody could look for": having(last_fault_at=10.0)(ran(a_pod("a", 0, 21))),
+    "no limit on pods": ran(*(a_pod(f"p{number}", 0, 1) for number in range(9)), limits=Limits()),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_history_is_accepted(name: str) -> None:
+    assert violations(GOOD[name]) == []
