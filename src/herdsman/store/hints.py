@@ -13,7 +13,6 @@ from herdsman.core.states import JobState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.jobs import seconds
-from herdsman.store.reading import values
 from herdsman.store.schema import SERVICE, audit, jobs, pools
 
 MOST_POOLS = 200
@@ -29,6 +28,21 @@ WAITING = Hot(
     select(jobs.c.job_id, jobs.c.type, jobs.c.version, jobs.c.timeout_s)
     .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
     .order_by(jobs.c.place)
+    .limit(bindparam("b_limit"))
+)
+
+NEXT_POOL = Hot(
+    select(func.min(jobs.c.pool)).where(
+        jobs.c.status == JobState.PENDING.value, jobs.c.pool > bindparam("b_pool")
+    )
+)
+ISOLATED = Hot(
+    select(pools.c.pool_id).where(pools.c.isolated != 0).order_by(pools.c.pool_id).limit(MOST_POOLS)
+)
+RECENT_DEAD = Hot(
+    select(*_SEEN)
+    .where(jobs.c.status == JobState.DEAD_LETTER.value, jobs.c.finished_at >= bindparam("b_since"))
+    .order_by(jobs.c.finished_at.desc())
     .limit(bindparam("b_limit"))
 )
 
@@ -49,10 +63,8 @@ def waiting(tx: Tx, pool: PoolId, limit: int) -> list[Hint]:
 def waiting_pools(tx: Tx) -> list[PoolId]:
     """Pools in which jobs wait. From name to name by the index: the jobs of a long queue are not counted."""
     found: list[PoolId] = []
-    first = select(func.min(jobs.c.pool)).where(jobs.c.status == JobState.PENDING.value)
     while len(found) < MOST_POOLS:
-        after = first.where(jobs.c.pool > found[-1]) if found else first
-        pool = tx.execute(after).scalar()
+        pool = tx.rows(NEXT_POOL, {"b_pool": found[-1] if found else ""})[0][0]
         if pool is None:
             break
         found.append(PoolId(pool))
@@ -60,15 +72,13 @@ def waiting_pools(tx: Tx) -> list[PoolId]:
 
 
 def isolated_pools(tx: Tx) -> list[PoolId]:
-    query = select(pools.c.pool_id).where(pools.c.isolated != 0).order_by(pools.c.pool_id).limit(MOST_POOLS)
-    return [PoolId(pool) for pool in values(tx, query)]
+    return [PoolId(row[0]) for row in tx.rows(ISOLATED, {})]
 
 
 def recent_dead(tx: Tx, within: timedelta, limit: int) -> list[Known]:
     """Jobs that ended as dead letters not long ago, the latest first."""
-    dead, since = jobs.c.status == JobState.DEAD_LETTER.value, tx.now() - within
-    query = select(*_SEEN).where(dead, jobs.c.finished_at >= since).order_by(jobs.c.finished_at.desc())
-    return [_known(tuple(row)) for row in tx.execute(query.limit(limit))]
+    found = tx.rows(RECENT_DEAD, {"b_since": tx.now() - within, "b_limit": limit})
+    return [_known(row) for row in found]
 
 
 def record_quarantined(tx: Tx, stream: str, entry_id: str, job_id: str, why: str) -> None:

@@ -30,6 +30,14 @@ CLOSED_ONES = Hot(
         .order_by(pools.c.pool_id)
     )
 )
+_LIVING = exists().where(workers.c.pool == pools.c.pool_id, one_of(workers.c.status, WORKER.live))
+_NAMES = tuple(pools.c.keys())
+OBSERVED = Hot(
+    select(pools)
+    .where(or_(one_of(pools.c.status, (*OPEN, PoolState.DRAINING)), _LIVING))
+    .order_by(pools.c.started_at, pools.c.pool_id)
+    .limit(MOST_LISTED)
+)
 NOTE = Hot(
     update(pools)
     .where(pools.c.pool_id == bindparam("b_pool"))
@@ -70,10 +78,7 @@ def listed(tx: Tx, *, after: str | None = None, limit: int = 100) -> list[Pool]:
 
 def observed(tx: Tx) -> list[Pool]:
     """Those that the control loop has to look after: open or draining, or with workers that are left. Oldest first."""
-    living = exists().where(workers.c.pool == pools.c.pool_id, one_of(workers.c.status, WORKER.live))
-    wanted = or_(one_of(pools.c.status, (*OPEN, PoolState.DRAINING)), living)
-    query = select(pools).where(wanted).order_by(pools.c.started_at, pools.c.pool_id).limit(MOST_LISTED)
-    return [_to_pool(row) for row in records(tx, query)]
+    return [_to_pool(dict(zip(_NAMES, row, strict=True))) for row in tx.rows(OBSERVED, {})]
 
 
 def awaited(tx: Tx) -> frozenset[PoolId]:

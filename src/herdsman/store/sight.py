@@ -19,7 +19,7 @@ from herdsman.store import demand, holds
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row, one_of
 from herdsman.store.jobs import seconds
-from herdsman.store.reading import Record, records
+from herdsman.store.reading import records
 from herdsman.store.schema import fleets, instances, job_attempts, jobs, workers
 
 REMEMBERED = timedelta(hours=1)
@@ -69,6 +69,18 @@ HOLDING = Hot(
     ).where(one_of(jobs.c.status, HELD))
 )
 
+FLEETS = Hot(select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by))
+QUEUED = Hot(
+    select(jobs.c.pool, func.count()).where(jobs.c.status == JobState.PENDING.value).group_by(jobs.c.pool)
+)
+
+
+def _since(column: Any) -> Hot:
+    happened = column > bindparam("b_since")
+    return Hot(select(workers.c.pool, func.count()).where(happened).group_by(workers.c.pool))
+
+
+FAILED_SINCE, PROMOTED_SINCE = _since(workers.c.failed_at), _since(workers.c.promoted_at)
 
 # The job itself is to blame for the other ends, or nobody is.
 _BLAMED = (
@@ -130,20 +142,16 @@ def _failed_in_a_row(tx: Tx, policies: Sequence[FleetPolicy]) -> Mapping[str, in
 
 def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool, ...]:
     held = holds.standing(tx)
-    queued = _count(tx, _queued(held.types))
-    known = {row["pool"]: row for row in records(tx, select(fleets))}
+    queued = _count(tx, _queued(held.types)) if held.types else _counted(tx, QUEUED)
+    known = {row[0]: row for row in tx.rows(FLEETS, {})}
     windows = {policy.failure_window for policy in policies.values()}
-    failed = {
-        window: _count(tx, _workers_since(workers.c.failed_at, tx.now() - window)) for window in windows
-    }
-    promoted = {
-        window: _count(tx, _workers_since(workers.c.promoted_at, tx.now() - window)) for window in windows
-    }
+    failed = {window: _counted(tx, FAILED_SINCE, b_since=tx.now() - window) for window in windows}
+    promoted = {window: _counted(tx, PROMOTED_SINCE, b_since=tx.now() - window) for window in windows}
     return tuple(
         _to_pool(
             pool,
             policy,
-            known.get(pool, {}),
+            known.get(pool, (pool, None, None, None)),
             queued={} if held.pauses(pool) else queued,
             drained=held.drained,
             failed=failed[policy.failure_window],
@@ -161,8 +169,8 @@ def _queued(held: frozenset[str]) -> Any:
     return given.group_by(jobs.c.pool)
 
 
-def _workers_since(column: Any, since: datetime) -> Any:
-    return select(workers.c.pool, func.count().label("count")).where(column > since).group_by(workers.c.pool)
+def _counted(tx: Tx, hot: Hot, **values: Any) -> Mapping[str, int]:
+    return {pool: int(count) for pool, count in tx.rows(hot, values)}
 
 
 def _count(tx: Tx, query: Any) -> Mapping[str, int]:
@@ -172,7 +180,7 @@ def _count(tx: Tx, query: Any) -> Mapping[str, int]:
 def _to_pool(
     pool: PoolId,
     policy: FleetPolicy,
-    row: Record,
+    row: Row,
     *,
     queued: Mapping[str, int],
     drained: str | None,
@@ -180,15 +188,16 @@ def _to_pool(
     promoted: Mapping[str, int],
     known: Demand | None,
 ) -> SeenPool:
+    _, last_scaled_at, wait_until, stopped_by = row
     return SeenPool(
         id=pool,
         policy=policy,
         queued=queued.get(pool, 0),
         failures=failed.get(pool, 0),
         starts=failed.get(pool, 0) + promoted.get(pool, 0),
-        last_scaled_at=row.get("last_scaled_at"),
-        wait_until=row.get("wait_until"),
-        stopped_by=row.get("stopped_by"),
+        last_scaled_at=last_scaled_at,
+        wait_until=wait_until,
+        stopped_by=stopped_by,
         drained=drained,
         demand=known,
     )

@@ -19,6 +19,7 @@ from herdsman.sim.world.reception import BY_HAND, Reception
 from herdsman.sim.world.world import World
 
 T = TypeVar("T")
+RUNNING = 0.7
 REFUSED = (Conflict, InvalidRequest, NotFound, StaleWrite)
 
 
@@ -144,7 +145,10 @@ class People:
         return {}
 
     def _cancel(self) -> None:
-        job_id = self._some_job()
+        """Mostly one that runs: there it is a race with the end of the job."""
+        running = [JobId(each.job_id) for each in self._world.books.runs if each.ended is None]
+        chance = self._world.random
+        job_id = chance.choice(running) if running and chance.random() < RUNNING else self._some_job()
         if job_id is None:
             return
         state = self._until_answered(lambda: cancel_job(self._services, job_id))

@@ -80,7 +80,7 @@ def _settle(site: Site) -> bool:
     until = scheduler.now + PATIENCE_S
     while scheduler.now < until and not scheduler.broken:
         scheduler.run(scheduler.now + LOOK_S)
-        awake = scheduler.now > site.world.all_awake_at + AWAKE_S
+        awake = scheduler.now > site.world.all_well_at + AWAKE_S
         if awake and site.people.content and _is_quiet(site) and at_rest(site):
             return True
     return False

@@ -33,7 +33,7 @@ def scenario_named(name: str) -> Scenario:
 def _anything(chance: Random) -> Setting:
     demand = Demand(
         jobs=chance.randint(4, 14),
-        cancels=chance.randint(0, 2),
+        cancels=chance.randint(0, 3),
         drains=chance.choice((0, 0, 1)),
         requeues=chance.choice((0, 0, 1)),
     )

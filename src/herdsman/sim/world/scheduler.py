@@ -39,7 +39,8 @@ class Strand:
         self.over = False
         self.turn = 0
         """Raised with every turn it gets, so that an old appointment is known to be old."""
-        self.greenlet = greenlet(self._run)
+        # Whoever ends goes back to the hub, and not to the one that happened to start it.
+        self.greenlet = greenlet(self._run, scheduler.hub)
         self._scheduler = scheduler
         self._work = work
         self._waiting: list[Strand] = []
@@ -75,7 +76,7 @@ class Scheduler:
         """Strands that ended with an error that nobody had thought of."""
         self._appointments: list[tuple[float, float, int, int, Strand]] = []
         self._count = 0
-        self._hub = greenlet.getcurrent()
+        self.hub = greenlet.getcurrent()
         self._all: list[Strand] = []
         self._current: Strand | None = None
 
@@ -111,11 +112,11 @@ class Scheduler:
         process.alive = False
         process.on_death()
         if self._current is not None and self._current.process is process:
-            self._hub.switch()
+            self.hub.switch()
 
     def run(self, until: float) -> None:
         """Everything that happens up to then."""
-        self._hub = greenlet.getcurrent()
+        self.hub = greenlet.getcurrent()
         while self._appointments and self._appointments[0][0] <= until and not self.broken:
             at, _, _, turn, strand = heappop(self._appointments)
             process = strand.process
@@ -150,6 +151,6 @@ class Scheduler:
     def _leave(self) -> None:
         if self.over:
             raise Ended
-        self._hub.switch()
+        self.hub.switch()
         if self.over:
             raise Ended

@@ -20,6 +20,8 @@ from herdsman.sim.world.timing import MOST_WORKERS, Timing
 from herdsman.sim.world.worker import run_worker
 from herdsman.sim.world.world import World
 
+REOPENED_S = 15.0
+"""A replica that died is back after so long at the latest."""
 WORKER_DANGER = 5.0
 STAYS_DEAD = 0.5
 
@@ -93,7 +95,7 @@ class Site:
         world.tell(process.name, "died")
 
         def wait_and_open() -> None:
-            world.scheduler.sleep(world.random.uniform(0.5, 15))
+            world.scheduler.sleep(world.random.uniform(0.5, REOPENED_S))
             self._open_replica()
 
         world.start(self.cloud.keeper, "guard", wait_and_open)

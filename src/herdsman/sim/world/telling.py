@@ -6,8 +6,12 @@ from herdsman.sim.checks.history import History, Limits
 from herdsman.sim.checks.recorded import read_history
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.leftovers import hints_of
-from herdsman.sim.world.site import Site
+from herdsman.sim.world.site import REOPENED_S, Site
 from herdsman.sim.world.world import ZERO
+
+LATE_S = 8.0
+"""What words on their way may add to a time that is promised."""
+MOST_OVERTAKES = 12
 
 
 def history_of(site: Site, *, quiet: bool) -> History:
@@ -23,13 +27,25 @@ def history_of(site: Site, *, quiet: bool) -> History:
         pods=site.cloud.ledger(),
         writes=tuple(books.writes),
         hints=hints_of(site),
-        limits=Limits(
-            most_pods=site.setting.most_workers, most_worker_losses=site.timing.jobs.retry.max_worker_losses
-        ),
-        last_fault_at=world.last_fault_at,
+        limits=_limits(site),
+        last_fault_at=max(world.last_fault_at, world.all_well_at) + REOPENED_S,
         ended_at=world.now,
         quiet=quiet,
         # A machine that stands still cannot stop what it runs.
         overlaps_allowed=any(world.story.notes[f"fault:{each}"] for each in (Fault.STOP, Fault.TWIN)),
         notes=dict(world.story.notes),
+    )
+
+
+def _limits(site: Site) -> Limits:
+    """A clock that jumps leaves no way to tell how long something took."""
+    jumped = site.world.story.notes[f"fault:{Fault.CLOCK_JUMP}"]
+    timing = site.timing
+    rescue = timing.jobs.claim_ttl + timing.sweep
+    return Limits(
+        most_pods=site.setting.most_workers,
+        most_worker_losses=timing.jobs.retry.max_worker_losses,
+        most_interruptions=timing.jobs.retry.max_interruptions,
+        most_overtakes=MOST_OVERTAKES,
+        rescue_s=None if jumped else rescue.total_seconds() + LATE_S,
     )

@@ -49,7 +49,7 @@ class Timing:
             overcapacity_idle_timeout=timedelta(seconds=8),
             scale_down_grace=timedelta(seconds=8),
             promoting_beat=timedelta(seconds=15),
-            heartbeat_timeout=timedelta(seconds=30),
+            heartbeat_timeout=timedelta(seconds=45),
             stuck_timeout=timedelta(seconds=120),
             spawning_timeout=timedelta(seconds=60),
             boot_timeout=timedelta(seconds=60),

@@ -39,8 +39,8 @@ class World:
         self.hazards = hazards
         self.faults_until = faults_until
         self.last_fault_at = 0.0
-        self.all_awake_at = 0.0
-        """When the last one that was stopped goes on."""
+        self.all_well_at = 0.0
+        """When the last one that was stopped or cut off goes on."""
         self.database_ahead = 0.0
         self.database_away_until = 0.0
         self.numbers: Iterator[int] = count(1)
@@ -110,13 +110,17 @@ class World:
             self.replace(process)
             self._stop(process)
         if self.strikes(Fault.PARTITION, danger):
-            process.cut_off_until = self.now + self.random.uniform(2, 60)
+            process.cut_off_until = self._until(self.now + self.random.uniform(2, 60))
         if self.strikes(Fault.DATABASE_AWAY):
-            self.database_away_until = self.now + self.random.uniform(1, 30)
+            self.database_away_until = self._until(self.now + self.random.uniform(1, 30))
         if self.strikes(Fault.CLOCK_JUMP):
             self.database_ahead += self.random.choice((-40.0, -15.0, -5.0, 5.0, 30.0, 300.0))
 
+    def _until(self, moment: float) -> float:
+        self.all_well_at = max(self.all_well_at, moment)
+        return moment
+
     def _stop(self, process: Process) -> None:
         process.stopped_until = self.now + self.random.uniform(1, 90)
-        self.all_awake_at = max(self.all_awake_at, process.stopped_until)
+        self._until(process.stopped_until)
         self.scheduler.sleep(0)
