@@ -13,7 +13,7 @@ from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.world import ZERO, World
 
 PRICE = Decimal("0.5")
-LATEST_S = 40.0
+LATEST_S = 30.0
 """A machine whose start was not answered appears at most so much later; listings lag no more than this."""
 
 

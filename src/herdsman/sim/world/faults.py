@@ -87,7 +87,7 @@ RATES = {
     Fault.ROLLED_BACK: 0.02,
     Fault.CONTENDED: 0.03,
     Fault.DATABASE_AWAY: 0.0004,
-    Fault.CLOCK_JUMP: 0.0004,
+    Fault.CLOCK_JUMP: 0.001,
     Fault.LOST_REQUEST: 0.03,
     Fault.LOST_REPLY: 0.06,
     Fault.DOUBLED_REQUEST: 0.05,

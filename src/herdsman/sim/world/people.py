@@ -111,7 +111,10 @@ class People:
 
     def _wishes(self, number: int) -> dict[str, Any]:
         chance = self._world.random
-        payload: dict[str, Any] = {"number": number, "seconds": round(chance.choice((0.5, 2, 5, 12, 25)), 1)}
+        payload: dict[str, Any] = {
+            "number": number,
+            "seconds": round(chance.choice((0.5, 2, 5, 12, 25, 40)), 1),
+        }
         wishes: dict[str, Any] = {
             "type": chance.choice((SINGLE, SINGLE, BATCH)),
             "payload": payload,

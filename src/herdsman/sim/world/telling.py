@@ -7,9 +7,9 @@ from herdsman.sim.checks.recorded import read_history
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.leftovers import hints_of
 from herdsman.sim.world.site import REOPENED_S, Site
-from herdsman.sim.world.world import ZERO
+from herdsman.sim.world.world import ZERO, World
 
-LATE_S = 8.0
+LATE_S = 13.0
 """What words on their way may add to a time that is promised."""
 MOST_OVERTAKES = 12
 
@@ -18,6 +18,7 @@ def history_of(site: Site, *, quiet: bool) -> History:
     world, books = site.world, site.world.books
     with site.database.aside() as database:
         recorded = read_history(database, zero=ZERO)
+    _note(world, recorded)
     return replace(
         recorded,
         submissions=tuple(books.submissions.values()),
@@ -35,6 +36,14 @@ def history_of(site: Site, *, quiet: bool) -> History:
         overlaps_allowed=any(world.story.notes[f"fault:{each}"] for each in (Fault.STOP, Fault.TWIN)),
         notes=dict(world.story.notes),
     )
+
+
+def _note(world: World, recorded: History) -> None:
+    """Which ways jobs and workers went, and whether the lead passed on."""
+    for kind, reason in {(move.kind, move.reason) for move in recorded.moves}:
+        world.note(f"{kind}:{reason}")
+    if len({write.epoch for write in world.books.writes}) > 1:
+        world.note("leader_changed")
 
 
 def _limits(site: Site) -> Limits:

@@ -57,7 +57,7 @@ class Timing:
             not_claiming_timeout=timedelta(seconds=90),
             failsafe=timedelta(seconds=600),
             shutdown_grace=timedelta(seconds=40),
-            absence_window=timedelta(seconds=60),
+            absence_window=timedelta(seconds=90),
             end_again_after=timedelta(seconds=10),
             confirm_window=timedelta(seconds=8),
             first_wait=timedelta(seconds=3),

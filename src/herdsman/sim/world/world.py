@@ -15,6 +15,9 @@ from herdsman.sim.world.threads import WorldClock
 
 ZERO = datetime(2026, 3, 1, tzinfo=UTC)
 LONGEST_SKEW_S = 300.0
+LONGEST_STOP_S, JUMPS_S = 45.0, (-40.0, -15.0, -5.0, 5.0, 20.0, 40.0)
+"""As in production, any two of a stop, a jump of the clock and a late machine are shorter than what is waited for
+before a machine that nobody sees counts as absent. No program can help it where they are longer."""
 NEAR_S, FAR_S, FAR_SHARE = 0.004, 0.4, 0.02
 
 
@@ -113,14 +116,14 @@ class World:
             process.cut_off_until = self._until(self.now + self.random.uniform(2, 60))
         if self.strikes(Fault.DATABASE_AWAY):
             self.database_away_until = self._until(self.now + self.random.uniform(1, 30))
-        if self.strikes(Fault.CLOCK_JUMP):
-            self.database_ahead += self.random.choice((-40.0, -15.0, -5.0, 5.0, 30.0, 300.0))
+        if not self.database_ahead and self.strikes(Fault.CLOCK_JUMP):
+            self.database_ahead = self.random.choice(JUMPS_S)
 
     def _until(self, moment: float) -> float:
         self.all_well_at = max(self.all_well_at, moment)
         return moment
 
     def _stop(self, process: Process) -> None:
-        process.stopped_until = self.now + self.random.uniform(1, 90)
+        process.stopped_until = self.now + self.random.uniform(1, LONGEST_STOP_S)
         self._until(process.stopped_until)
         self.scheduler.sleep(0)
