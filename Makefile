@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check static servers format lock mutants sim bench clean
+.PHONY: help run test check static servers format lock mutants bugs sim bench clean
 
 # The Python that .venv is made with, where it should not be the first one found: make PYTHON=python3.13 test
 export PYTHON ?=
@@ -30,6 +30,9 @@ lock: .venv/bin/uv ## Lock the dependencies again, keeping the pins that still f
 
 mutants: .venv/ready servers ## Break the code on purpose, and see that a test notices
 	$(bin)/python -m tests.mutants.run
+
+bugs: .venv/ready ## Plant bugs in copies of the sources, and see that the simulation finds each
+	$(bin)/python -m tests.simulation.hunting
 
 sim: .venv/ready ## Run the control plane in a pretended world: 2,000 seeds under all faults
 	$(bin)/herdsman sim run --seeds 1..2000

@@ -21,6 +21,8 @@ PATIENCE_S = 700.0
 LOOK_S = 10.0
 AWAKE_S = 30.0
 """Who was stopped has found out by then what became of its job."""
+HOLDERS = (0, 0, 0, 2, 3)
+"""Programs that lease GPUs."""
 STREAMED = 0.5
 """The share of worlds that have a Redis."""
 
@@ -71,7 +73,14 @@ def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenari
     hazards = drawn(sorted(allowed), chance)
     world = World(seed, hazards, chance.uniform(*TROUBLE_S))
     setting = scenario.setting(chance)
-    return Site(world, database, replace(setting, streams=chance.random() < STREAMED or setting.streams))
+    streams, holders = chance.random() < STREAMED or setting.streams, chance.choice(HOLDERS)
+    # Whoever holds a lease counts with the database's clock: when that is set forward, it is late without a fault.
+    steady = not hazards.rate(Fault.CLOCK_JUMP)
+    return Site(
+        world,
+        database,
+        replace(setting, streams=streams, holders=max(setting.holders, holders) if steady else 0),
+    )
 
 
 def _settle(site: Site) -> bool:
@@ -92,7 +101,8 @@ def _is_quiet(site: Site) -> bool:
         unended, unsettled, active = database.read(
             lambda tx: (
                 tx.scalar(f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended})"),
-                tx.scalar("SELECT count(*) FROM workers WHERE status NOT IN ('active', 'terminated')"),
+                tx.scalar("SELECT count(*) FROM workers WHERE status NOT IN ('active', 'terminated')")
+                + tx.scalar("SELECT count(*) FROM orchestrator_leases WHERE status = 'active'"),
                 tx.scalar("SELECT count(*) FROM workers WHERE status = 'active'"),
             )
         )

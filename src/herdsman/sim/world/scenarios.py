@@ -76,6 +76,11 @@ def _streams(chance: Random) -> Setting:
     return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2, streams=True)
 
 
+def _leases(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(2, 6))
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=1, holders=5)
+
+
 _ALL = (
     Scenario(
         name=EVERYTHING,
@@ -114,6 +119,12 @@ _ALL = (
         said="As many cancels as jobs, some of which do not hear them.",
         faults="deaf_handler,hanging_handler,crash,stop,lost_request,lost_reply,doubled_request,cut_after",
         setting=_cancel,
+    ),
+    Scenario(
+        name="leases",
+        said="Programs of others that lease GPUs, die, stand still, and are cut off.",
+        faults="crash,stop,partition,cut_before,cut_after,rolled_back,contended,database_away",
+        setting=_leases,
     ),
     Scenario(
         name="streams",

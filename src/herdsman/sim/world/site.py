@@ -15,6 +15,7 @@ from herdsman.sim.world.people import Demand, People
 from herdsman.sim.world.reception import Reception
 from herdsman.sim.world.redis import WorldRedis
 from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.shelf import Shelf
 from herdsman.sim.world.threads import WorldEvent
 from herdsman.sim.world.timing import MOST_WORKERS, Timing
 from herdsman.sim.world.worker import run_worker
@@ -36,6 +37,8 @@ class Setting:
     min_workers: int = 0
     streams: bool = False
     """Whether there is a Redis."""
+    holders: int = 0
+    """Programs of others that lease GPUs."""
 
 
 class Site:
@@ -61,6 +64,8 @@ class Site:
         for _ in range(self.setting.orchestrators):
             self._open_replica()
         self.people.start()
+        if self.setting.holders:
+            Shelf(self.world, self._services(), self.setting.holders).start()
 
     def mend(self) -> None:
         """The faults are over: what they took away for good is put back, by a person or by the machine's own guard."""

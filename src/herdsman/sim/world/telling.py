@@ -6,6 +6,7 @@ from herdsman.sim.checks.history import History, Limits
 from herdsman.sim.checks.recorded import read_history
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.leftovers import hints_of
+from herdsman.sim.world.shelf import GPUS, TOTAL_MB
 from herdsman.sim.world.site import REOPENED_S, Site
 from herdsman.sim.world.world import ZERO, World
 
@@ -27,6 +28,8 @@ def history_of(site: Site, *, quiet: bool) -> History:
         runs=tuple(books.runs),
         pods=site.cloud.ledger(),
         writes=tuple(books.writes),
+        uses=tuple(books.uses),
+        gpu_mb=dict.fromkeys(GPUS, TOTAL_MB),
         hints=hints_of(site),
         limits=_limits(site),
         last_fault_at=max(world.last_fault_at, world.all_well_at) + REOPENED_S,

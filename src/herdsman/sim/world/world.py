@@ -7,7 +7,7 @@ from itertools import count
 from random import Random
 
 from herdsman.core.errors import StoreUnavailable
-from herdsman.sim.checks.history import Cancel, LeaderWrite, Receipt, Run, Submission
+from herdsman.sim.checks.history import Cancel, LeaderWrite, Receipt, Run, Submission, Use
 from herdsman.sim.world.faults import Fault, Hazards
 from herdsman.sim.world.scheduler import Process, Scheduler, Strand
 from herdsman.sim.world.story import Story
@@ -30,6 +30,7 @@ class Books:
     receipts: list[Receipt] = field(default_factory=list[Receipt])
     runs: list[Run] = field(default_factory=list[Run])
     writes: list[LeaderWrite] = field(default_factory=list[LeaderWrite])
+    uses: list[Use] = field(default_factory=list[Use])
 
 
 class World:
