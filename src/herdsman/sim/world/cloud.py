@@ -106,7 +106,7 @@ class WorldProvider:
 
     def spawn(self, request: SpawnRequest) -> Instance:
         world, cloud = self._world, self._cloud
-        self._reach("spawn")
+        self._reach(f"spawn {request.name}")
         if world.strikes(Fault.REJECTED):
             self.refuses = True
         if self.refuses:
@@ -125,7 +125,7 @@ class WorldProvider:
         return _instance(machine)
 
     def find(self, ref: InstanceRef) -> Instance | None:
-        self._reach("find")
+        self._reach(f"find {ref}")
         machine = self._cloud.machines.get(ref)
         if machine is None or machine.died is not None or self._world.strikes(Fault.FIND_LIES):
             return None

@@ -116,4 +116,7 @@ def _contended(work: Callable[[Tx], T]) -> Callable[[Tx], T]:
 
 def _name(work: Callable[..., object]) -> str:
     """The command that it is a part of."""
-    return str(getattr(work, "__qualname__", work)).replace(".<locals>", "").replace(".<lambda>", "")
+    name = str(getattr(work, "__qualname__", work))
+    for inner in (".<locals>", ".<lambda>", ".<genexpr>"):
+        name = name.replace(inner, "")
+    return name

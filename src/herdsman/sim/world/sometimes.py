@@ -9,16 +9,35 @@ OFTEN = (
     "added_by_hand",
     "added_without_an_answer",
     "cancelled:cancelled",
+    "job:attempts_exhausted",
+    "job:cancel_requested",
+    "job:claim_expired",
+    "job:kills_workers",
+    "job:out_of_memory_again",
+    "job:timeout",
+    "leader_changed",
+    "lease:claim_expired",
+    "lease:released",
     "poison",
     "repeated_by_a_person",
+    "restarted_in_place",
+    "stream:quarantined",
     "woken_early",
+    "worker:drained",
+    "worker:lost",
 )
 """In so many seeds, at least 3 of 100, that even a short run has them."""
 
 SELDOM = (
     "cancelled:running",
+    "job:released",
+    "job:requeued",
+    "lease:lease_expired",
+    "lease_gone",
+    "lease_not_released",
     "parted:dismissed",
     "parted:drained",
+    "report_lost",
     "stale_end_refused",
 )
 
