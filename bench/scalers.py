@@ -1,4 +1,7 @@
-"""How others size a fleet: models of their documented rules with their documented defaults, not the products.
+"""How others size a fleet: models of their rules with the values that they usually have, not the products.
+
+Taken from their documentation: KEDA's poll and cooldown, Ray Serve's numbers, Runpod's idle timeout and the kinds of its
+scalers, and that SkyServe starts at once from nothing. The other numbers are the ones that are commonly used.
 
 All have one job at a time per worker, one queue in the order of arrival, the same starts and the same limits. Who is
 let go finishes its job. A start that fails is given up after `GIVE_UP_S`, as ours is. What is modelled of each:

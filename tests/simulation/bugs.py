@@ -35,11 +35,11 @@ BUGS = (
         "        claim_token=jobs.c.claim_token,\n        # Counted",
     ),
     Bug(
-        "cancel_loses",
-        "J7: a result that comes after an acknowledged cancel counts",
-        "store/claims.py",
-        ".where(*OWN_CLAIM, jobs.c.cancel_requested_at.is_(None))",
-        ".where(*OWN_CLAIM)",
+        "cancel_forgotten",
+        "J7: a job that runs is called cancelled, and nobody is told",
+        "store/requeue.py",
+        'values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": tx.now()}',
+        'values |= {"reason": Reason.CANCEL_REQUESTED.value}',
     ),
     Bug(
         "silent_worker_keeps_job",

@@ -109,7 +109,7 @@ class Site:
         world = self.world
         process = world.process(f"{machine.request.worker_id}@{machine.ref}")
         # It says less than a replica does, and so would be struck less often.
-        process.danger = WORKER_DANGER
+        process.danger, process.works = WORKER_DANGER, True
         self._born[process] = machine
         machine.processes.append(process)
         process.on_death = partial(self._restart, machine)

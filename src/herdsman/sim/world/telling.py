@@ -35,8 +35,7 @@ def history_of(site: Site, *, quiet: bool) -> History:
         last_fault_at=max(world.last_fault_at, world.all_well_at) + REOPENED_S,
         ended_at=world.now,
         quiet=quiet,
-        # A machine that stands still cannot stop what it runs.
-        overlaps_allowed=any(world.story.notes[f"fault:{each}"] for each in (Fault.STOP, Fault.TWIN)),
+        overlaps_allowed=_may_overlap(world),
         notes=dict(world.story.notes),
     )
 
@@ -47,6 +46,11 @@ def _note(world: World, recorded: History) -> None:
         world.note(f"{kind}:{reason}")
     if len({write.epoch for write in world.books.writes}) > 1:
         world.note("leader_changed")
+
+
+def _may_overlap(world: World) -> bool:
+    """A machine that stands still cannot stop what it runs, and a clock that is set forward ends claims at once."""
+    return any(world.story.notes[each] for each in ("worker_stood_still", f"fault:{Fault.CLOCK_JUMP}"))
 
 
 def _limits(site: Site) -> Limits:

@@ -125,6 +125,8 @@ class World:
         return moment
 
     def _stop(self, process: Process) -> None:
+        if process.works:
+            self.note("worker_stood_still")
         process.stopped_until = self.now + self.random.uniform(1, LONGEST_STOP_S)
         self._until(process.stopped_until)
         self.scheduler.sleep(0)
