@@ -1,5 +1,6 @@
 """What every test may ask for: each of the three databases, fresh, with a clock that can be moved."""
 
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,10 @@ __all__ = ["fuse"]
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
 RAN_ON = "database"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Where the tests run in the background of a script, Ctrl-C is ignored, and so it would be by all that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

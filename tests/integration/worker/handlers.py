@@ -83,7 +83,8 @@ def leaves_a_daemon(job: JobContext) -> object:
             time.sleep(600)
         os._exit(0)
     os.wait()
-    while not Path(job.payload["file"]).exists():
+    file = Path(job.payload["file"])
+    while not file.exists() or not file.read_text():  # it is there a moment before the number is in it
         time.sleep(0.01)
     if job.payload.get("crash"):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -116,7 +116,7 @@ def _contended(work: Callable[[Tx], T]) -> Callable[[Tx], T]:
 
 def _name(work: Callable[..., object]) -> str:
     """The command that it is a part of."""
-    name = str(getattr(work, "__qualname__", work))
+    name = str(getattr(work, "__qualname__", type(work).__qualname__))
     for inner in (".<locals>", ".<lambda>", ".<genexpr>"):
         name = name.replace(inner, "")
     return name
