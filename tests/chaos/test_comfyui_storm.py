@@ -22,7 +22,7 @@ from tests.databases import MovingClock
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3000)]
 
-RUNS = effort("COMFYUI_RUNS", 15)
+RUNS = effort("COMFYUI_RUNS", 8)
 FIRST = effort("COMFYUI_FIRST", 0)
 LOST = (Fault.RESTART, Fault.VIEW_MISSING)
 """What makes a second render right: the service has lost the first."""

@@ -101,7 +101,7 @@ def test_a_leader_that_is_killed_is_replaced_within_three_seconds(
     """With the usual parameters."""
     election = start(USUAL)
     taken: list[timedelta] = []
-    for _ in range(effort("KILLS", 50)):
+    for _ in range(effort("KILLS", 20)):
         taken.append(election.succession(election.family.kill))
         election.join()
     record_property("takeover_s", summary(taken))
@@ -115,7 +115,7 @@ def test_a_leader_that_is_stopped_is_replaced_and_cannot_write_when_it_wakes(
     """Five times as fast as usual, and so are the limits."""
     election = start(QUICK)
     taken: list[timedelta] = []
-    for _ in range(effort("PAUSES", 4)):
+    for _ in range(effort("PAUSES", 2)):
         old = election.writing()
         taken.append(election.succession(election.family.pause))
         election.family.resume(old.holder)
@@ -131,7 +131,7 @@ def test_a_leader_that_leaves_is_replaced_within_a_second(
     """With the usual parameters, counted from the signal: it ends its own threads in that time, too."""
     election = start(USUAL)
     taken: list[timedelta] = []
-    for _ in range(effort("LEAVES", 6)):
+    for _ in range(effort("LEAVES", 4)):
         taken.append(election.succession(election.family.ask_to_stop))
         election.join()
     record_property("takeover_s", summary(taken))

@@ -29,11 +29,11 @@ from tests.streams import NAMES, QUICK, Replica, client, replica
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
-FLUSHES = effort("FLUSHES", 8)
+FLUSHES = effort("FLUSHES", 5)
 KILLS = effort("REDIS_KILLS", 3)
 THEFTS = effort("STREAM_THEFTS", 4)
 OUTAGE_S = effort("REDIS_OUTAGE_S", 4)
-JOBS = effort("STREAM_JOBS", 4000)
+JOBS = effort("STREAM_JOBS", 2500)
 LONG_S = effort("LONG_JOB_S", 3)
 MOST_AT_ONCE = 1000
 BACK_S = 10.0

@@ -112,13 +112,6 @@ BUGS = (
         "            self.database.transact(lambda tx: self._give_back(tx, intent, policy, CapacityUnavailable('?'), epoch)); raise\n",
     ),
     Bug(
-        "one_worker_more",
-        "P1: one more machine than allowed",
-        "store/fleet.py",
-        "if int(values(tx, alive)[0]) >= policy.max_workers:",
-        "if int(values(tx, alive)[0]) > policy.max_workers + 1:",
-    ),
-    Bug(
         "buried_at_once",
         "P5: a machine counts as gone when we have asked for its end",
         "core/phases/scale_down.py",
