@@ -10,7 +10,7 @@ from herdsman.sim.seeds import Order
 from herdsman.sim.world.scenarios import SCENARIOS
 from herdsman.sim.world.sometimes import LONG_RUN, OFTEN, SOMETIMES, missing
 
-SEEDS = int(os.environ.get("HERDSMAN_SIM_SEEDS", "80"))
+SEEDS = int(os.environ.get("HERDSMAN_SIM_SEEDS", "48"))
 CORES = len(os.sched_getaffinity(0))
 
 
