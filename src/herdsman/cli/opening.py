@@ -1,14 +1,15 @@
 """What commands begin with: the settings, and the way to the jobs."""
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import typer
 
 from herdsman.cli.door import Door
+from herdsman.cli.packages import needed
 from herdsman.control.whereabouts import shown_database, whereabouts
-from herdsman.core.errors import InvalidSettings, Unreachable
+from herdsman.core.errors import Unreachable
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings, advice, load_settings
 from herdsman.telemetry.logs import configure_logs
@@ -42,18 +43,12 @@ def door_here() -> Door:
     return DirectDoor(services_here(settings), SystemClock())
 
 
-@contextmanager
-def database_packages() -> Generator[None]:
-    """Loaded only where they are used: it takes a while, and a machine that uses a server does not have them."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "herdsman").startswith("herdsman"):
-            raise
-        raise InvalidSettings(
-            f"API_URL is not set, and without the package {error.name} there is no other way to the jobs:"
-            " set API_URL and a token, or install herdsman[server]"
-        ) from error
+def database_packages() -> AbstractContextManager[None]:
+    """They take a while to load, and a machine that uses a server does not have them."""
+    return needed(
+        "API_URL is not set, and without the package {} there is no other way to the jobs:"
+        " set API_URL and a token, or install herdsman[server]"
+    )
 
 
 def over_http(settings: Settings, url: str, patience: timedelta) -> Door:

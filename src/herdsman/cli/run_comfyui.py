@@ -1,8 +1,8 @@
 """`herdsman run comfyui workflow.json`: a workflow with values and files set, and its images saved."""
 
 import json
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -10,8 +10,9 @@ from typing import Any, cast
 import typer
 
 from herdsman.cli.job_files import REFERENCES, kept, way_to_files
+from herdsman.cli.packages import needed
 from herdsman.cli.saving import check_directory, outputs_of, save
-from herdsman.core.errors import HerdsmanError, InvalidRequest, InvalidSettings
+from herdsman.core.errors import HerdsmanError, InvalidRequest
 from herdsman.core.states import JobState
 from herdsman.wire.jobs import ResultOut
 
@@ -154,14 +155,6 @@ def _check(payload: object) -> None:
     substituted(payload)
 
 
-@contextmanager
-def worker_packages() -> Generator[None]:
+def worker_packages() -> AbstractContextManager[None]:
     """Connectors are a worker's part; a machine that only submits may lack what they use."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "herdsman").startswith("herdsman"):
-            raise
-        raise InvalidSettings(
-            f"without the package {error.name} workflows cannot be looked at: install herdsman[worker]"
-        ) from error
+    return needed("without the package {} workflows cannot be looked at: install herdsman[worker]")

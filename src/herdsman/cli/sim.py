@@ -2,15 +2,15 @@
 
 import os
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Annotated
 
 import typer
 
 from herdsman.cli.listing import LayoutOption, Listing, show
+from herdsman.cli.packages import needed
 from herdsman.cli.shown import Layout, Output
-from herdsman.core.errors import InvalidRequest, InvalidSettings
+from herdsman.core.errors import InvalidRequest
 
 sim = typer.Typer(
     add_completion=False,
@@ -116,18 +116,11 @@ def _from_to(first: int, last: int) -> range:
     return range(first, last + 1)
 
 
-@contextmanager
-def sim_packages() -> Generator[None]:
-    """Loaded only where they are used: few who install Herdsman will simulate it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "herdsman").startswith("herdsman"):
-            raise
-        raise InvalidSettings(
-            f"herdsman sim needs the package {error.name}, which is not installed here:"
-            " install herdsman[server,sim]"
-        ) from error
+def sim_packages() -> AbstractContextManager[None]:
+    """Few who install Herdsman will simulate it."""
+    return needed(
+        "herdsman sim needs the package {}, which is not installed here: install herdsman[server,sim]"
+    )
 
 
 def _listing(what: str, said: dict[str, str]) -> Listing:
