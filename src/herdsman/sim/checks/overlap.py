@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from math import inf
 
 from herdsman.sim.checks.history import History, Run
+from herdsman.sim.checks.stories import end_of
 
 
 def two_at_once(history: History) -> Iterator[str]:
@@ -21,13 +21,9 @@ def two_at_once(history: History) -> Iterator[str]:
         runs.sort(key=lambda run: run.began)
         last = runs[0]
         for run in runs[1:]:
-            if run.began < _end(last):
+            if run.began < end_of(last):
                 yield (
                     f"{run.worker} began with job {job_id} (claim {run.token}) at {run.began:.3f},"
-                    f" and {last.worker} was at it (claim {last.token}) until {_end(last):.3f}"
+                    f" and {last.worker} was at it (claim {last.token}) until {end_of(last):.3f}"
                 )
-            last = max(last, run, key=_end)
-
-
-def _end(run: Run) -> float:
-    return inf if run.ended is None else run.ended
+            last = max(last, run, key=end_of)

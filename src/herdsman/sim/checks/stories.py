@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 
 from herdsman.core.reasons import Reason
 from herdsman.core.states import HELD, JOB, JobState
-from herdsman.sim.checks.history import History, JobRow, Move
+from herdsman.sim.checks.history import History, JobRow, Move, Run
 
 Story = Sequence[Move]
 
@@ -71,3 +72,8 @@ def done_tokens(story: Story) -> set[int]:
 
 def listed(names: Iterable[object]) -> str:
     return ", ".join(map(str, names)) or "none"
+
+
+def end_of(run: Run) -> float:
+    """One that still goes on has no end yet."""
+    return inf if run.ended is None else run.ended

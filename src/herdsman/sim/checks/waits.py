@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from herdsman.core.states import JOB
 from herdsman.sim.checks.history import History, Move
-from herdsman.sim.checks.stories import PENDING, is_claim, job_rows
+from herdsman.sim.checks.stories import PENDING, end_of, is_claim, job_rows
 
 
 def rescue(history: History) -> Iterator[str]:
@@ -19,8 +19,10 @@ def rescue(history: History) -> Iterator[str]:
     if allowed is None:
         return
     attempts = {(each.job_id, each.token): each for each in history.attempts}
-    for run in history.runs:
-        attempt = attempts.get((run.job_id, run.token))
+    # Twins have one claim between them: it is kept alive as long as one of them lives.
+    last = {(run.job_id, run.token): run for run in sorted(history.runs, key=end_of)}
+    for key, run in last.items():
+        attempt = attempts.get(key)
         if attempt is None or run.ended is None or not run.stopped_by:
             continue
         over = history.ended_at if attempt.ended_at is None else attempt.ended_at
