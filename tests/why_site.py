@@ -1,7 +1,6 @@
 """Situations in which a job waits, made in a real database by the same commands that make them in life."""
 
-import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -11,12 +10,10 @@ from sqlalchemy import text
 
 from herdsman.control.commands import beat, claim_for
 from herdsman.control.commands.policy import set_policy
-from herdsman.control.eta import eta
 from herdsman.control.explain import Answer, why_job
 from herdsman.control.policy_book import PolicyBook
 from herdsman.control.services import Services
 from herdsman.control.snapshot import FleetRules
-from herdsman.core.blockers import Block
 from herdsman.core.findings import Code, Finding
 from herdsman.core.model import DEFAULT_POOL, Claim, JobId, WorkerId
 from herdsman.core.work import Ask
@@ -26,6 +23,8 @@ from herdsman.wire.policy import written
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd
+
+MINUTE = timedelta(minutes=1)
 
 
 @dataclass
@@ -112,35 +111,3 @@ def a_site(services: Services, clock: MovingClock) -> Generator[Site]:
     with a_herd(services, clock) as herd:
         herd.with_policy(min_workers=0)
         yield Site(herd, clock)
-
-
-Situation = Callable[[Site], Generator[JobId]]
-"""Makes it and gives the job; what comes after that takes the blocker away."""
-MINUTE = timedelta(minutes=1)
-UTC = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
-
-
-def check_blocker(site: Site, situation: Situation, code: str, sentence: str) -> None:
-    """It is named first, truly keeps the job from being given out, and is not named any more when it is mended."""
-    making = situation(site)
-    job = next(making)
-    answer = site.why(job)
-    assert answer.blocker is not None
-    assert answer.blocker.code == code, answer.because
-    assert answer.because[0] == answer.blocker.sentence
-    assert re.search(sentence, answer.because[0]), answer.because[0]
-    if code not in (Block.NEXT, Block.SILENT_WORKERS):
-        assert job not in site.given_out(), "nothing was in its way after all"
-    next(making, None)
-    after = site.why(job).blocker
-    assert after is None or after.code != code, f"it was mended, and still: {after.sentence}"
-
-
-def check_time(site: Site, situation: Situation, code: str | None) -> None:
-    """`eta` says this blocker instead of a time; None where it can be counted with."""
-    job = next(situation(site))
-    found = eta(site.services, job)
-    assert (found.blocker and found.blocker.code) == code, found.basis
-    if code is not None:
-        assert (found.start, found.finish) == (None, None)
-        assert found.basis.startswith("no time can be told: ")

@@ -3,8 +3,9 @@
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from herdsman.api.access import MATRIX, OPEN, check_complete, served
+from herdsman.api.access import MATRIX, OPEN
 from herdsman.api.app import create_app
+from herdsman.api.complete import check_complete, served
 from herdsman.api.context import ApiContext
 from herdsman.api.routes import ROUTERS
 from herdsman.core.access import Role

@@ -6,6 +6,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
 from herdsman.core.errors import StoreMisconfigured
@@ -14,8 +15,9 @@ from herdsman.store import triggers
 from herdsman.store.database import Database
 from herdsman.store.faults import Refused
 from herdsman.store.guards import all_guards
+from herdsman.store.revisions import known, latest, require_current, schema_fault
 from herdsman.store.schema_resources import metadata
-from herdsman.store.upgrade import alembic_config, latest, require_current, schema_fault, upgrade
+from herdsman.store.upgrade import alembic_config, upgrade
 from tests.builders import scalar, sql
 from tests.databases import Backend, opened
 from tests.rows import add_row, move_row
@@ -37,6 +39,12 @@ def test_the_migrations_lead_to_the_schema_of_the_code(database: Database) -> No
             found = {check["name"] for check in inspect(connection).get_check_constraints(table.name)}
             named = {str(check.name) for check in table.constraints if str(check.name).startswith("ck_")}
             assert named <= found, f"{table.name} lacks CHECKs"
+
+
+def test_the_names_of_the_migrations_say_what_alembic_finds_in_them() -> None:
+    scripts = ScriptDirectory.from_config(alembic_config())
+    assert latest() == scripts.get_current_head()
+    assert known() == {script.revision for script in scripts.walk_revisions()}
 
 
 def test_an_empty_database_is_named_and_then_made(empty: Database) -> None:

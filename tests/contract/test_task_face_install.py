@@ -8,8 +8,9 @@ from sqlalchemy import make_url, text
 
 from herdsman.core.errors import StoreMisconfigured
 from herdsman.store.database import Database
+from herdsman.store.revisions import require_current
 from herdsman.store.task_face_routines import INNER, PUBLIC
-from herdsman.store.upgrade import require_current, upgrade
+from herdsman.store.upgrade import upgrade
 from tests.databases import Backend, ServerDatabases, opened
 
 NAMED = "SELECT COUNT(*) FROM pg_proc WHERE proname = '{}' AND pronamespace = 'public'::regnamespace"

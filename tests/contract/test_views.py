@@ -17,7 +17,8 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.store import fleet, leader, views
 from herdsman.store.database import Database, Tx
 from herdsman.store.reading import records
-from herdsman.store.upgrade import require_current, upgrade
+from herdsman.store.revisions import require_current
+from herdsman.store.upgrade import upgrade
 from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed
 from tests.databases import Backend, MovingClock, opened
 from tests.docs.pages import page, table

@@ -18,7 +18,8 @@ from herdsman.core.pools import ServedBy
 from herdsman.testing.runpod import Fault
 from tests.databases import MovingClock
 from tests.pools import LLM, a_pool
-from tests.why_site import MINUTE, UTC, Site, Situation, a_site, check_blocker, check_time
+from tests.why_contract import UTC, Expected, Situation, SituationContract, each_of
+from tests.why_site import MINUTE, Site, a_site
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ def all_busy_and_too_few_jobs_for_another(site: Site) -> Generator[JobId]:
 
 BUSY2 = r"all 2 active workers of pool default hold a job, and none is added, blocked by MAX_ACTIVE_GPUS=2"
 NONE = "pool default has no active worker, and none is added, blocked by"
-SITUATIONS: dict[Situation, tuple[str, str]] = {
+SITUATIONS: dict[Situation, Expected] = {
     at_the_ceiling: (
         Code.CEILING,
         rf"{BUSY2}: .*; it starts when one of them is free, or raise MAX_ACTIVE_GPUS",
@@ -200,28 +201,11 @@ SITUATIONS: dict[Situation, tuple[str, str]] = {
         r"the only active worker of pool default holds a job; it starts when .* one more comes at 4 queued; now 1",
     ),
 }
-NAMES = [f"{number:02}-{code}" for number, (code, _) in enumerate(SITUATIONS.values())]
-TIMED = {
-    at_the_ceiling,
-    budget_spent,
-    worker_starting,
-    all_busy_and_too_few_jobs_for_another,
-}
-"""What can be counted with: others go first, a worker is busy or about to start, the moment is known."""
 
 
-@pytest.mark.parametrize(("situation", "expected"), SITUATIONS.items(), ids=NAMES)
-def test_the_first_sentence_names_what_the_job_truly_waits_for(
-    site: Site, situation: Situation, expected: tuple[str, str]
-) -> None:
-    check_blocker(site, situation, *expected)
-
-
-@pytest.mark.parametrize(("situation", "expected"), SITUATIONS.items(), ids=NAMES)
-def test_a_time_is_told_only_where_nothing_but_the_line_is_in_the_way(
-    site: Site, situation: Situation, expected: tuple[str, str]
-) -> None:
-    check_time(site, situation, None if situation in TIMED else expected[0])
+@each_of(SITUATIONS)
+class TestNoWorker(SituationContract):
+    timed = frozenset({at_the_ceiling, budget_spent, worker_starting, all_busy_and_too_few_jobs_for_another})
 
 
 def test_the_next_worker_of_the_pool_is_part_of_the_answer(site: Site) -> None:

@@ -19,7 +19,8 @@ from tests.builders import BROKEN, claimed
 from tests.databases import MovingClock
 from tests.gpus import a_gpu_worker, a_lease, told
 from tests.pools import LLM, SERVES, a_pool
-from tests.why_site import MINUTE, UTC, Site, Situation, a_site, check_blocker, check_time
+from tests.why_contract import UTC, Expected, Situation, SituationContract, each_of
+from tests.why_site import MINUTE, Site, a_site
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def simply_next(site: Site) -> Generator[JobId]:
     site.ask(WorkerId("w1"))
 
 
-SITUATIONS: dict[Situation, tuple[str, str]] = {
+SITUATIONS: dict[Situation, Expected] = {
     no_worker_knows_the_type: (
         Block.UNKNOWN_TYPE,
         rf"no worker of pool default knows the type image: they take demo, upscale, since {UTC}; start one",
@@ -212,28 +213,11 @@ SITUATIONS: dict[Situation, tuple[str, str]] = {
         r"it is the next one of its pool; a worker is free and asks for work: it starts in",
     ),
 }
-NAMES = [f"{number:02}-{code}" for number, (code, _) in enumerate(SITUATIONS.values())]
-TIMED = {
-    backoff,
-    put_off_at_the_door,
-    delayed,
-    simply_next,
-}
-"""What can be counted with: others go first, a worker is busy or about to start, the moment is known."""
 
 
-@pytest.mark.parametrize(("situation", "expected"), SITUATIONS.items(), ids=NAMES)
-def test_the_first_sentence_names_what_the_job_truly_waits_for(
-    site: Site, situation: Situation, expected: tuple[str, str]
-) -> None:
-    check_blocker(site, situation, *expected)
-
-
-@pytest.mark.parametrize(("situation", "expected"), SITUATIONS.items(), ids=NAMES)
-def test_a_time_is_told_only_where_nothing_but_the_line_is_in_the_way(
-    site: Site, situation: Situation, expected: tuple[str, str]
-) -> None:
-    check_time(site, situation, None if situation in TIMED else expected[0])
+@each_of(SITUATIONS)
+class TestSituations(SituationContract):
+    timed = frozenset({backoff, put_off_at_the_door, delayed, simply_next})
 
 
 def test_what_comes_first_is_what_nothing_else_could_matter_before(site: Site) -> None:

@@ -1,6 +1,7 @@
 """Commands on many jobs, short ids and lists, with nothing but a database."""
 
 import json
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,10 @@ def test_the_end_of_an_id_is_enough_everywhere(shell: Shell) -> None:
     assert shell.json("eta", end)["job_id"] == job
     assert shell.said("cancel", end) == f"{job} is cancelled\n"
     assert shell.said("retry", end) == f"{job} is pending again\n"
-    several = shell("job", job[:12])
+    begin = commonprefix([job, other])
+    several = shell("job", begin)
     assert several.returncode == 2
-    assert f"'{job[:12]}' fits 2 jobs: " in several.stderr
+    assert f"'{begin}' fits 2 jobs: " in several.stderr
     assert job in several.stderr
     assert other in several.stderr
     assert shell("job", end[:3]).returncode == 3

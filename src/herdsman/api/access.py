@@ -1,8 +1,5 @@
 """Who may call what: one line for each route. What is not here is refused."""
 
-from fastapi import FastAPI
-from fastapi.routing import iter_route_contexts
-
 from herdsman.core.access import Caller, Role
 from herdsman.core.errors import Forbidden, Overloaded
 
@@ -137,20 +134,3 @@ def require_harmless(line: Line) -> None:
 
 
 _KEEPING = frozenset({"/leases/{token}/heartbeat", "/leases/{token}/release"})
-
-
-def served(app: FastAPI) -> set[Line]:
-    """Every route of the app; what has no methods, such as a mounted app, is a line that no table has."""
-    return {
-        (method, context.path or "?")
-        for context in iter_route_contexts(app.routes)
-        for method in context.methods or {"?"}
-    }
-
-
-def check_complete(app: FastAPI) -> None:
-    """A program with a hole in its table must not start."""
-    routes = served(app)
-    unlisted, unserved = routes - MATRIX.keys(), MATRIX.keys() - routes
-    assert not unlisted, f"routes that the table of rights lacks: {sorted(unlisted)}"
-    assert not unserved, f"lines of the table of rights without a route: {sorted(unserved)}"

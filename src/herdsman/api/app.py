@@ -8,10 +8,10 @@ from fastapi.routing import APIRoute
 
 from herdsman import __version__
 from herdsman.api import errors
-from herdsman.api.access import check_complete
 from herdsman.api.auth import Gate, guard
 from herdsman.api.bodiless import Bodiless
 from herdsman.api.body import Bodies
+from herdsman.api.complete import check_complete
 from herdsman.api.context import ApiContext
 from herdsman.api.description import Described
 from herdsman.api.limits import Heads

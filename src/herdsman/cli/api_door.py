@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from herdsman.cli.herd_door import ApiHerd
-from herdsman.cli.lease_door import ApiLeases, LeaseDoor
-from herdsman.cli.look_door import ApiLooks
-from herdsman.cli.pool_door import ApiPools, PoolDoor
+from herdsman.cli.api_herd import ApiHerd
+from herdsman.cli.api_leases import ApiLeases
+from herdsman.cli.api_looks import ApiLooks
+from herdsman.cli.api_pools import ApiPools
+from herdsman.cli.lease_door import LeaseDoor
+from herdsman.cli.pool_door import PoolDoor
 from herdsman.cli.server import Server
 from herdsman.client import calls, control_calls, policy_calls
 from herdsman.client.answers import nothing

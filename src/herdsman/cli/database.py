@@ -3,8 +3,9 @@
 import typer
 
 from herdsman.cli.opening import settings_here
+from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import inspect_server
-from herdsman.store.upgrade import latest, require_current, upgrade
+from herdsman.store.upgrade import upgrade
 from herdsman.wiring import open_database
 
 database = typer.Typer(

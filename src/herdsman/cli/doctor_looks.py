@@ -62,8 +62,8 @@ def see_database(settings: Settings) -> Iterator[Finding]:
 
 
 def _see_server(settings: Settings) -> Iterator[Finding]:
+    from herdsman.store.revisions import latest, schema_fault  # noqa: PLC0415
     from herdsman.store.server import inspect_server  # noqa: PLC0415  (a worker's machine has no database)
-    from herdsman.store.upgrade import latest, schema_fault  # noqa: PLC0415
     from herdsman.wiring import open_database  # noqa: PLC0415
 
     database = open_database(settings)

@@ -1,11 +1,7 @@
-"""Where the commands about leases and GPUs go: over HTTP, or straight to the database."""
+"""Where the commands about leases and GPUs go: over HTTP (`api_leases`), or straight to the database (`direct_leases`)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from herdsman.client import calls
-from herdsman.client.call import Call
 from herdsman.wire.leases import GpuOut, GpusIn, GpusOut, LeaseOut, LeasesOut, TakenOut
 
 
@@ -21,26 +17,3 @@ class LeaseDoor(Protocol):
     def report(self, node: str, told: GpusIn) -> TakenOut: ...
 
     def clear(self, uuid: str) -> GpuOut: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ApiLeases:
-    ask: Callable[[Call[Any]], Any]
-
-    def page(self, *, ended: bool, after: str | None, limit: int) -> LeasesOut:
-        return self.ask(calls.leases(ended=ended, after=after, limit=limit))
-
-    def release(self, token: str) -> LeaseOut:
-        return self.ask(calls.release_lease(token))
-
-    def revoke(self, token: str) -> LeaseOut:
-        return self.ask(calls.revoke_lease(token))
-
-    def gpus(self, after: str | None, limit: int) -> GpusOut:
-        return self.ask(calls.gpus(after=after, limit=limit))
-
-    def report(self, node: str, told: GpusIn) -> TakenOut:
-        return self.ask(calls.report_gpus(node, told))
-
-    def clear(self, uuid: str) -> GpuOut:
-        return self.ask(calls.clear_gpu(uuid))

@@ -1,10 +1,8 @@
-"""What is only looked at, and many jobs at once: over HTTP, or straight from the database (`direct_looks`)."""
+"""What is only looked at, and many jobs at once: over HTTP (`api_looks`), or from the database (`direct_looks`)."""
 
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from herdsman.cli.asking import Asking
-from herdsman.client import dashboard_calls
 from herdsman.wire.dashboard import (
     BulkOut,
     CostOut,
@@ -63,54 +61,3 @@ class LookDoor(Protocol):
     def drain_worker(self, worker_id: str) -> DrainedOut: ...
 
     def me(self) -> MeOut: ...
-
-
-class ApiLooks(Asking):
-    """The part of a door to a server that looks."""
-
-    def overview(self) -> OverviewOut:
-        return self._ask(dashboard_calls.overview())
-
-    def herd(self) -> HerdOut:
-        return self._ask(dashboard_calls.herd())
-
-    def why(self, kind: Kind, named: str) -> WhyOut:
-        return self._ask(dashboard_calls.why(kind, named))
-
-    def eta(self, job_id: str) -> EtaOut:
-        return self._ask(dashboard_calls.eta(job_id))
-
-    def timeline(self, job_id: str) -> TimelineOut:
-        return self._ask(dashboard_calls.timeline(job_id))
-
-    def decisions(
-        self, after: str | None = None, limit: int = 50, pool: str | None = None, *, acted: bool = False
-    ) -> DecisionsOut:
-        return self._ask(dashboard_calls.decisions(after, limit, pool, acted=acted))
-
-    def decision(self, cycle: int) -> DecisionOut:
-        return self._ask(dashboard_calls.decision(cycle))
-
-    def shadow(self, hours: int = 24) -> ShadowReportOut:
-        return self._ask(dashboard_calls.shadow(hours))
-
-    def failures(self, since_hours: int = 24) -> FailuresOut:
-        return self._ask(dashboard_calls.failures(since_hours))
-
-    def requeue_failures(self, wanted: RequeueIn) -> BulkOut:
-        return self._ask(dashboard_calls.requeue(wanted))
-
-    def cost(self, days: int = 7) -> CostOut:
-        return self._ask(dashboard_calls.cost(days))
-
-    def cancel_many(self, job_ids: Sequence[str]) -> BulkOut:
-        return self._ask(dashboard_calls.cancel_many(job_ids))
-
-    def retry_many(self, job_ids: Sequence[str]) -> BulkOut:
-        return self._ask(dashboard_calls.retry_many(job_ids))
-
-    def drain_worker(self, worker_id: str) -> DrainedOut:
-        return self._ask(dashboard_calls.drain_worker(worker_id))
-
-    def me(self) -> MeOut:
-        return self._ask(dashboard_calls.me())

@@ -1,5 +1,6 @@
 """The command `herdsman`: its groups, and how errors reach a person."""
 
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -11,6 +12,9 @@ from herdsman import __version__
 from herdsman.cli.exits import exit_code
 from herdsman.cli.lazy import Entry, group
 from herdsman.core.errors import HerdsmanError
+
+_NEW_OBJECTS = 10_000
+"""Nearly all that a command makes while it loads stays, and searching it for garbage took a tenth of its time."""
 
 # In the order in which a newcomer meets them.
 COMMANDS = {
@@ -94,6 +98,7 @@ def options(
 def main() -> None:
     """Every error that we raise on purpose is one sentence; a traceback means a bug of ours. When whoever reads what is
     printed has had enough, as `head -1` has, the command ends without a word."""
+    gc.set_threshold(_NEW_OBJECTS)
     try:
         app()
     except HerdsmanError as error:

@@ -1,11 +1,7 @@
-"""Where the commands about pools go: over HTTP, or straight to the database."""
+"""Where the commands about pools go: over HTTP (`api_pools`), or straight to the database (`direct_pools`)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from herdsman.client import pool_calls
-from herdsman.client.call import Call
 from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
 
@@ -21,26 +17,3 @@ class PoolDoor(Protocol):
     def swap(self, pool_id: str, wanted: SwapIn) -> PoolOut: ...
 
     def drain(self, pool_id: str) -> PoolOut: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ApiPools:
-    ask: Callable[[Call[Any]], Any]
-
-    def start(self, wanted: PoolIn) -> PoolOut:
-        return self.ask(pool_calls.start(wanted))
-
-    def page(self, after: str | None, limit: int) -> PoolsOut:
-        return self.ask(pool_calls.page(after, limit))
-
-    def look(self, pool_id: str) -> PoolOut:
-        return self.ask(pool_calls.look(pool_id))
-
-    def scale(self, pool_id: str, wanted: ScaleIn) -> PoolOut:
-        return self.ask(pool_calls.scale(pool_id, wanted))
-
-    def swap(self, pool_id: str, wanted: SwapIn) -> PoolOut:
-        return self.ask(pool_calls.swap(pool_id, wanted))
-
-    def drain(self, pool_id: str) -> PoolOut:
-        return self.ask(pool_calls.drain(pool_id))

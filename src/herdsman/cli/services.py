@@ -3,7 +3,7 @@
 from herdsman.cli.opening import settings_here
 from herdsman.control.services import Services
 from herdsman.settings import Settings
-from herdsman.store.upgrade import require_current
+from herdsman.store.revisions import require_current
 from herdsman.wiring import open_services
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -12,6 +11,26 @@ from herdsman.cli.opening import database_packages, settings_here
 from herdsman.cli.progress import step
 from herdsman.cli.shown import Output, print_json
 from herdsman.cli.whatif_cycles import check_cycles
+from herdsman.cli.whatif_options import (
+    BootSpread,
+    BootTime,
+    Compare,
+    Cycles,
+    Days,
+    Failing,
+    Given,
+    History,
+    Html,
+    OutputOption,
+    Png,
+    PolicyName,
+    PoolOption,
+    Price,
+    Seed,
+    Sweep,
+    TargetWait,
+    TraceFile,
+)
 from herdsman.cli.whatif_setups import Asked, boots_of, installed_here, require_numbers, ruled, setups
 from herdsman.cli.whatif_table import print_table
 from herdsman.core.errors import InvalidRequest
@@ -25,64 +44,31 @@ from herdsman.sim.whatif.trace import Trace, read_trace
 
 
 def whatif(
-    trace: Annotated[
-        Path | None, typer.Option(help="CSV with arrival_s,service_s[,class]; gzip is fine.")
-    ] = None,
-    history: Annotated[
-        bool, typer.Option("--history", help="Replay the jobs of this database instead.")
-    ] = False,
-    cycles: Annotated[
-        bool,
-        typer.Option(
-            "--cycles",
-            help="With --history: ask again about each recorded cycle; under another policy or setting, if given.",
-        ),
-    ] = False,
-    days: Annotated[float, typer.Option(min=0.01, max=3650, help="How much of the history.")] = 30,
-    pool: Annotated[str, typer.Option(help="Whose history, and under whose settings.")] = DEFAULT_POOL,
-    policy: Annotated[
-        str | None, typer.Option(help="The scaling policy; else that of your settings.")
-    ] = None,
-    compare: Annotated[
-        list[str] | None, typer.Option(help="Another policy beside it; may be repeated.")
-    ] = None,
-    given: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")
-    ] = None,
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=A..B", help="Replay with each value, also A..B:STEP or A,B,C; may be repeated."
-        ),
-    ] = None,
-    target_wait: Annotated[
-        float | None, typer.Option(min=0.001, help="TARGET_WAIT_SEC: the wait to aim at, in seconds.")
-    ] = None,
-    price: Annotated[float, typer.Option(min=0, help="What a worker costs an hour, in USD.")] = 0.0,
-    boot_s: Annotated[float | None, typer.Option(min=0, help="How long a start takes, in seconds.")] = None,
-    boot_spread_s: Annotated[float, typer.Option(min=0, help="How much that varies.")] = 0.0,
-    failing: Annotated[
-        float | None, typer.Option(min=0, max=1, help="The share of starts that fail.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same starts.")] = 0,
-    png: Annotated[Path | None, typer.Option(help="Write cost against wait as a picture.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write it as a page that needs nothing else.")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    trace: TraceFile = None,
+    history: History = False,
+    cycles: Cycles = False,
+    days: Days = 30,
+    pool: PoolOption = DEFAULT_POOL,
+    policy: PolicyName = None,
+    compare: Compare = None,
+    given: Given = None,
+    sweep: Sweep = None,
+    target_wait: TargetWait = None,
+    price: Price = 0.0,
+    boot_s: BootTime = None,
+    boot_spread_s: BootSpread = 0.0,
+    failing: Failing = None,
+    seed: Seed = 0,
+    png: Png = None,
+    html: Html = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Replay arrivals and run times in virtual time through the real control loop's judgement."""
     if (trace is None) == (not history):
         raise InvalidRequest("say what to replay: either --trace FILE or --history, and not both")
-    require_numbers(
-        days=days,
-        target_wait=target_wait,
-        price=price,
-        boot_s=boot_s,
-        boot_spread_s=boot_spread_s,
-        failing=failing,
-    )
-    fixed = assignments(given or [], "--set")
-    if target_wait is not None:
-        fixed["TARGET_WAIT_SEC"] = str(target_wait)
+    require_numbers(days=days, target_wait=target_wait, price=price)
+    require_numbers(boot_s=boot_s, boot_spread_s=boot_spread_s, failing=failing)
+    fixed = _fixed(given or [], target_wait)
     name, span, installed = PoolId(pool), timedelta(days=days), installed_here()
     if cycles:
         _require_alone(history=history, compare=compare, sweep=sweep, png=png, html=html)
@@ -91,13 +77,18 @@ def whatif(
         return
     swept = combinations(sweep or [])
     require_place(png, html)
-    demand, fitted = (read_trace(trace), None) if trace else _history(name, span)
-    for said in demand.said:
-        typer.echo(f"note: {said}", err=True)
+    demand, fitted = _demand(trace, name, span)
     boots = boots_of(fitted, boot_s, boot_spread_s, failing)
     made = setups(Asked(name, fixed, boots, price, seed, installed), policy, compare or [], swept)
     found = [_replayed(demand, setup, label) for label, setup in made.items()]
     _show(demand, found, next(iter(made.values())), output, png, html)
+
+
+def _fixed(given: Sequence[str], target_wait: float | None) -> dict[str, str]:
+    fixed = assignments(given, "--set")
+    if target_wait is not None:
+        fixed["TARGET_WAIT_SEC"] = str(target_wait)
+    return fixed
 
 
 def _require_alone(
@@ -116,6 +107,13 @@ def _require_alone(
             raise InvalidRequest(
                 f"{option} does not go with --cycles, which compares what was decided with one policy at a time"
             )
+
+
+def _demand(trace: Path | None, pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
+    demand, fitted = (read_trace(trace), None) if trace else _history(pool, span)
+    for said in demand.said:
+        typer.echo(f"note: {said}", err=True)
+    return demand, fitted
 
 
 def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:

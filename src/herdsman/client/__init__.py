@@ -1,13 +1,17 @@
 """Herdsman over HTTP: the clients that people program with, and the queue that workers ask."""
 
-from herdsman.client.async_client import AsyncClient
-from herdsman.client.async_handle import AsyncJobHandle
-from herdsman.client.async_lease import AsyncLease
-from herdsman.client.client import Client
-from herdsman.client.errors import JobCancelled, JobFailed, LeaseDenied, LeaseLost
-from herdsman.client.handle import JobHandle
-from herdsman.client.lease import Lease
-from herdsman.client.watching import LogLine
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from herdsman.client.async_client import AsyncClient
+    from herdsman.client.async_handle import AsyncJobHandle
+    from herdsman.client.async_lease import AsyncLease
+    from herdsman.client.client import Client
+    from herdsman.client.errors import JobCancelled, JobFailed, LeaseDenied, LeaseLost
+    from herdsman.client.handle import JobHandle
+    from herdsman.client.lease import Lease
+    from herdsman.client.watching import LogLine
 
 __all__ = [
     "AsyncClient",
@@ -22,3 +26,24 @@ __all__ = [
     "LeaseLost",
     "LogLine",
 ]
+
+# Loaded when they are asked for: an HTTP client takes a while, and a worker or a command needs one part of it.
+_PLACES = {
+    "AsyncClient": "async_client",
+    "AsyncJobHandle": "async_handle",
+    "AsyncLease": "async_lease",
+    "Client": "client",
+    "JobCancelled": "errors",
+    "JobFailed": "errors",
+    "JobHandle": "handle",
+    "Lease": "lease",
+    "LeaseDenied": "errors",
+    "LeaseLost": "errors",
+    "LogLine": "watching",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -1,17 +1,16 @@
-"""Bring a database to the schema of this version, and say what is wrong with one that is not there."""
+"""Bring a database to the schema of this version."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
 
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.store import task_face, triggers, views
 from herdsman.store.database import Database
+from herdsman.store.revisions import current, known, latest, newer
 from herdsman.store.server import inspect_server
 
 LOCK = "herdsman_upgrade"
@@ -27,7 +26,7 @@ def upgrade(database: Database) -> str:
         _refuse_newer(connection)
         config = alembic_config()
         config.attributes["connection"] = connection
-        if MigrationContext.configure(connection).get_current_revision() != latest():
+        if current(connection) != latest():
             views.drop(connection)
             task_face.drop(connection)
         command.upgrade(config, "head")
@@ -46,49 +45,10 @@ def _check_references(connection: Connection) -> None:
         assert not broken, f"the upgrade left {len(broken)} rows that refer to nothing"
 
 
-def require_current(database: Database) -> None:
-    """What every program does at its start: refuse to work on a schema that it does not know."""
-    inspect_server(database)
-    fault = schema_fault(database)
-    if fault is not None:
-        raise StoreMisconfigured(fault)
-
-
-def schema_fault(database: Database) -> str | None:
-    """What keeps us from working on this schema, and what to do about it."""
-    with database.alone() as connection:
-        found = MigrationContext.configure(connection).get_current_revision()
-        if found is None:
-            return "the database has no Herdsman tables yet: run herdsman db init"
-        if found not in _known():
-            return _newer(found)
-        if found != latest():
-            return f"the database has schema {found}, we need {latest()}: run herdsman db upgrade"
-        parts = {"guards": triggers, "views": views, "tasks face:": task_face}
-        for what, part in parts.items():
-            if gone := part.missing(connection):
-                return f"the database lacks the {what} {', '.join(gone)}: run herdsman db upgrade"
-        return None
-
-
 def _refuse_newer(connection: Connection) -> None:
-    found = MigrationContext.configure(connection).get_current_revision()
-    if found is not None and found not in _known():
-        raise StoreMisconfigured(_newer(found))
-
-
-def _newer(found: str) -> str:
-    return f"the database has schema {found}, which is newer than this version of Herdsman: upgrade Herdsman"
-
-
-def latest() -> str:
-    head = ScriptDirectory.from_config(alembic_config()).get_current_head()
-    assert head is not None
-    return head
-
-
-def _known() -> set[str]:
-    return {script.revision for script in ScriptDirectory.from_config(alembic_config()).walk_revisions()}
+    found = current(connection)
+    if found is not None and found not in known():
+        raise StoreMisconfigured(newer(found))
 
 
 def alembic_config() -> Config:

@@ -17,6 +17,10 @@ from herdsman.sim.checks.history import (
 )
 
 Spoil = Callable[[History], History]
+Bad = dict[str, dict[str, tuple[Spoil, str]]]
+"""By check and by what is wrong: how it comes about, and what is said of it."""
+Allowed = dict[str, dict[str, Spoil]]
+"""By check and by what only looks wrong."""
 
 
 def with_move(key: str, seq: int, /, **changes: Any) -> Spoil:
@@ -78,6 +82,16 @@ def with_run(job_id: str, token: int, /, **changes: Any) -> Spoil:
     return lambda history: replace(history, runs=tuple(map(changed, history.runs)))
 
 
+def and_twin(job_id: str, token: int, /, **changes: Any) -> Spoil:
+    """Another run with the same claim."""
+
+    def spoil(history: History) -> History:
+        run = next(each for each in history.runs if (each.job_id, each.token) == (job_id, token))
+        return replace(history, runs=(*history.runs, replace(run, **changes)))
+
+    return spoil
+
+
 def and_receipt(job_id: str, token: int, state: str, worker: str = "w1") -> Spoil:
     new = Receipt(job_id=job_id, token=token, worker=worker, state=state, at=99)
     return lambda history: replace(history, receipts=(*history.receipts, new))
@@ -123,6 +137,10 @@ def with_limits(**changes: Any) -> Spoil:
 def having(**changes: Any) -> Spoil:
     """Something of the history as a whole is different."""
     return lambda history: replace(history, **changes)
+
+
+def instead(history: History) -> Spoil:
+    return lambda _: history
 
 
 def both(*spoils: Spoil) -> Spoil:

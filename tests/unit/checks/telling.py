@@ -86,6 +86,10 @@ class Telling:
         state = "cancelled" if job_id in self.asked_to_cancel else "done"
         self._leave(job_id, state, IN_THE_END[state], result=job_id if state == "done" else None)
 
+    def complete(self, job_id: str, worker: str) -> None:
+        self.claim(job_id, worker)
+        self.finish(job_id)
+
     def fail(self, job_id: str, reason: str = "job_error") -> None:
         job = self.job(job_id)
         gone = job.attempts - job.interruptions >= LIMITS.most_attempts
@@ -241,8 +245,7 @@ def a_good_one() -> History:
     tell.finish("plain")
     tell.claim("rescued", "w1")
     tell.lose("rescued")
-    tell.claim("rescued", "w2")
-    tell.finish("rescued")
+    tell.complete("rescued", "w2")
     tell.claim("stopped", "w1")
     tell.start("stopped")
     tell.ask_to_cancel("stopped")
@@ -250,13 +253,10 @@ def a_good_one() -> History:
     tell.claim("again", "w1")
     tell.fail("again", "user_error")
     tell.requeue("again")
-    tell.claim("again", "w2")
-    tell.finish("again")
-    tell.claim("twice", "w2")
-    tell.finish("twice")
+    tell.complete("again", "w2")
+    tell.complete("twice", "w2")
     tell.requeue("twice")
-    tell.claim("twice", "w1")
-    tell.finish("twice")
+    tell.complete("twice", "w1")
     for worker in ("w1", "w2"):
         tell.claim("deadly", worker)
         tell.lose("deadly")
@@ -270,8 +270,7 @@ def a_good_one() -> History:
     tell.due("later")
     tell.claim("later", "w1")
     tell.release("later")
-    tell.claim("later", "w2")
-    tell.finish("later")
+    tell.complete("later", "w2")
     tell.lead("two", 2)
     tell.end("w1")
     for number, (memory_mb, exclusive) in enumerate([(8_000, False), (16_000, False), (1_000, True)]):

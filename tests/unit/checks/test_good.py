@@ -140,8 +140,7 @@ def a_long_one(jobs: int) -> History:
         tell.claim(job_id, "w2")
         tell.start(job_id)
         tell.release(job_id)
-        tell.claim(job_id, "w3")
-        tell.finish(job_id)
+        tell.complete(job_id, "w3")
     return tell.history()
 
 

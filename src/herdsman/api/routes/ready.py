@@ -7,7 +7,7 @@ from threading import Event, Lock
 
 from herdsman.core.errors import HerdsmanError
 from herdsman.store.database import Database
-from herdsman.store.upgrade import schema_fault
+from herdsman.store.revisions import schema_fault
 
 PATIENCE_S = 3.0
 FRESH_S = 1.0

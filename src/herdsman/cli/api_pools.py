@@ -1,0 +1,32 @@
+"""Pools over HTTP."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from herdsman.client import pool_calls
+from herdsman.client.call import Call
+from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPools:
+    ask: Callable[[Call[Any]], Any]
+
+    def start(self, wanted: PoolIn) -> PoolOut:
+        return self.ask(pool_calls.start(wanted))
+
+    def page(self, after: str | None, limit: int) -> PoolsOut:
+        return self.ask(pool_calls.page(after, limit))
+
+    def look(self, pool_id: str) -> PoolOut:
+        return self.ask(pool_calls.look(pool_id))
+
+    def scale(self, pool_id: str, wanted: ScaleIn) -> PoolOut:
+        return self.ask(pool_calls.scale(pool_id, wanted))
+
+    def swap(self, pool_id: str, wanted: SwapIn) -> PoolOut:
+        return self.ask(pool_calls.swap(pool_id, wanted))
+
+    def drain(self, pool_id: str) -> PoolOut:
+        return self.ask(pool_calls.drain(pool_id))

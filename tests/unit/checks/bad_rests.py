@@ -1,0 +1,74 @@
+"""What is left behind: what must be found of jobs left with the dead, and of a herd that should be at rest."""
+
+from dataclasses import replace
+
+from herdsman.sim.checks.history import Hints
+from tests.unit.checks.spoiling import (
+    Allowed,
+    Bad,
+    Spoil,
+    and_twin,
+    both,
+    having,
+    with_attempt,
+    with_row,
+    with_run,
+)
+
+
+def taken_back(at: float) -> Spoil:
+    """Its handler was killed at 18.5, and no fault excuses anybody."""
+    return both(with_attempt("rescued", 1, ended_at=at), having(last_fault_at=0.0))
+
+
+QUIESCENCE = {
+    "a job is held": (with_row("plain", status="running"), "job plain is still running at"),
+    "a lease is active": (with_row("lease-0", status="active"), "lease lease-0 is still active at"),
+    "a worker is on its way out": (with_row("w2", status="terminating"), "worker w2 is still terminating"),
+    "a broken worker is not ended": (with_row("w2", status="error"), "worker w2 is still error"),
+    "a handler still works": (with_run("plain", 1, ended=None), "w1 has been at job plain (claim 1) since"),
+}
+RESCUE = {
+    "a job is taken back late": (taken_back(at=130.0), "job rescued was left with w1 (claim 1)"),
+    "a job is never taken back": (with_attempt("rescued", 1, ended_at=None), "and 10 s are allowed"),
+    "no twin kept its claim alive": (
+        taken_back(at=33.0),
+        "job rescued was left with w1 (claim 1) for 14.500 s after 18.500, and 10 s are allowed",
+    ),
+    "late after the death of the last twin": (
+        both(and_twin("rescued", 1, ended=25.0), taken_back(at=36.0)),
+        "job rescued was left with w1 (claim 1) for 11.000 s after 25.000, and 10 s are allowed",
+    ),
+}
+ANNOUNCED = Hints(letters={"deadly": 1, "broken": 1, "again": 1})
+STREAMS = {
+    "an entry is left": (
+        having(hints=replace(ANNOUNCED, left={"jobs": 2})),
+        "2 entries are left in jobs, and every job has ended",
+    ),
+    "an entry is held": (having(hints=replace(ANNOUNCED, held={"jobs": 1})), "1 entries of jobs are held"),
+    "a dead job is not announced": (
+        having(hints=replace(ANNOUNCED, letters={"deadly": 1})),
+        "job broken is a dead letter, and nobody announced it",
+    ),
+    "a dead job is announced again": (
+        having(hints=replace(ANNOUNCED, letters={"deadly": 2, "broken": 1})),
+        "job deadly was announced as dead 2 times, and died 1 times",
+    ),
+}
+BAD: Bad = {
+    "quiescence": QUIESCENCE,
+    "rescue": RESCUE,
+    "streams": STREAMS,
+}
+ALLOWED: Allowed = {
+    "rescue": {
+        "a late end of a claim during the faults": with_attempt("rescued", 1, ended_at=70.0),
+        "a twin dies later": both(and_twin("rescued", 1, ended=25.0), taken_back(at=33.0)),
+        "a twin died before": both(
+            with_run("rescued", 1, ended=25.0), and_twin("rescued", 1, ended=18.5), taken_back(at=33.0)
+        ),
+        "a twin lives on": both(and_twin("rescued", 1, ended=None), taken_back(at=130.0)),
+    },
+    "streams": {"one letter for each death": having(hints=ANNOUNCED)},
+}
