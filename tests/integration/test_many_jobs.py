@@ -1,7 +1,6 @@
 """Commands on many jobs, short ids and lists, with nothing but a database."""
 
 import json
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def test_the_end_of_an_id_is_enough_everywhere(shell: Shell) -> None:
     assert shell.json("eta", end)["job_id"] == job
     assert shell.said("cancel", end) == f"{job} is cancelled\n"
     assert shell.said("retry", end) == f"{job} is pending again\n"
-    begin = commonprefix([job, other])
+    begin = job[: next(n for n, (a, b) in enumerate(zip(job, other, strict=True)) if a != b)]
     several = shell("job", begin)
     assert several.returncode == 2
     assert f"'{begin}' fits 2 jobs: " in several.stderr
