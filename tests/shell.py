@@ -1,11 +1,22 @@
 """The command as a person types it, in a directory and an environment of its own."""
 
+import atexit
 import json
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import IO
 
+from tests.zygote import LONGEST
+
+_PATIENCE_S = 60
 CANARY = "correct-horse-battery"
 """A secret that no command may ever print."""
 
@@ -20,14 +31,7 @@ class Shell:
         }
 
     def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "herdsman", *words],
-            cwd=self.directory,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return _typed(words, self.directory, {**self.environment, **environment})
 
     def said(self, *words: str) -> str:
         run = self(*words)
@@ -45,3 +49,44 @@ class Shell:
         assert CANARY not in run.stdout + run.stderr
         (sentence,) = run.stderr.strip().splitlines()
         return sentence
+
+
+def _typed(
+    words: Sequence[str], directory: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    asked = json.dumps([list(words), str(directory), dict(environment)]).encode()
+    assert len(asked) <= LONGEST, f"a command of {len(asked)} bytes is too long for the zygote"
+    told, tell = os.pipe()
+    with (
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        os.fdopen(told, "rb", buffering=0) as answers,
+    ):
+        socket.send_fds(_zygote(), [asked], [out.fileno(), err.fileno(), tell])
+        os.close(tell)
+        code = _ended(answers, int(answers.readline()))
+        return subprocess.CompletedProcess(["herdsman", *words], code, _text(out), _text(err))
+
+
+def _ended(answers: IO[bytes], pid: int) -> int:
+    if not select.select([answers], [], [], _PATIENCE_S)[0]:
+        os.kill(pid, signal.SIGKILL)
+        raise TimeoutError(f"the command did not end within {_PATIENCE_S} s")
+    return int(answers.readline())
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+@cache
+def _zygote() -> socket.socket:
+    """One for each process with tests; it ends when that does."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        place = Path(__file__).parents[1]
+        process = subprocess.Popen([sys.executable, "-m", "tests.zygote"], stdin=theirs.fileno(), cwd=place)
+    atexit.register(process.wait)
+    atexit.register(ours.close)
+    return ours

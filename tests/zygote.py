@@ -1,0 +1,89 @@
+"""A process that has loaded every command already: each that a test types is a fork of it.
+
+Loading takes most of the time of a command, and the tests type thousands. The child has an environment, a directory and
+streams of its own; what loading itself does is tested where commands are started anew (`test_cli_lazy`, the pages).
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NoReturn
+
+LONGEST = 1 << 17
+_ALSO = ("direct_door", "api_door", "replica", "services")
+
+
+def main() -> None:
+    """Serves what is asked through its standard input, a socket, until nobody is at the other end."""
+    _load()
+    channel = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while (received := socket.recv_fds(channel, LONGEST, 3))[0]:
+        asked, (out, err, tell) = received[:2]
+        if os.fork() == 0:
+            channel.close()
+            _watch(asked, out, err, tell)
+        for each in (out, err, tell):
+            os.close(each)
+
+
+def _load() -> None:
+    from herdsman.cli.main import COMMANDS  # noqa: PLC0415  (only this process needs it)
+
+    for place in (*(entry.place.partition(":")[0] for entry in COMMANDS.values()), *_ALSO):
+        import_module(f"herdsman.cli.{place}")
+    gc.freeze()
+
+
+def _watch(asked: bytes, out: int, err: int, tell: int) -> NoReturn:
+    """Tells who the command is, and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        os.close(tell)
+        words, directory, environment = json.loads(asked)
+        _become(directory, environment, out, err)
+        _run(words)
+    os.write(tell, f"{pid}\n".encode())
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.write(tell, f"{code}\n".encode())
+    os._exit(0)
+
+
+def _become(directory: str, environment: Mapping[str, str], out: int, err: int) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+
+
+def _run(words: Sequence[str]) -> NoReturn:
+    from herdsman.cli.main import main as herdsman  # noqa: PLC0415
+
+    sys.argv[:] = ["herdsman", *words]
+    code: object = 1
+    try:
+        herdsman()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException as error:  # noqa: BLE001  (as the interpreter does)
+        sys.excepthook(type(error), error, error.__traceback__)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    main()
