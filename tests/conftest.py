@@ -94,10 +94,18 @@ def services(database: Database) -> Services:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Such a test gets a second try, and the summary names it as one to mend. What proves safety gets none."""
+    """Such a test gets a second try, and the summary names it as one to mend. What proves safety gets none.
+
+    They come first: a long one that begins when all others are done would be waited for.
+    """
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).parts[0] in LATE:
+        if _is_late(item):
             item.add_marker(pytest.mark.flaky(reruns=1))
+    items.sort(key=lambda item: not _is_late(item))
+
+
+def _is_late(item: pytest.Item) -> bool:
+    return item.path.relative_to(Path(__file__).parent).parts[0] in LATE
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

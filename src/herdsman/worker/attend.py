@@ -20,7 +20,6 @@ from herdsman.worker.registry import HandlerSpec
 from herdsman.worker.warm import Warm
 from herdsman.worker.watch import Leaving, Limits, Stop, must_stop
 
-TICK = timedelta(milliseconds=100)
 _MEMORY_LOOK_S = 1.0
 _LONGEST_SAVED_S = 10 * 365 * 86_400
 
@@ -115,7 +114,7 @@ class Attendant:
         by_id = {str(task.claim.key.job_id): task for task in tasks.values()}
         killed: Stop | None = None
         while not child.ended():
-            self._hear(child, by_id, models, TICK.total_seconds())
+            self._hear(child, by_id, models, self.limits.look.total_seconds())
             at_work = [task for task in tasks.values() if task.word is None]
             if not at_work:
                 return None

@@ -12,7 +12,7 @@ from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.core.model import Claim
 from herdsman.core.work import Ask, Ending, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
-from herdsman.worker.attend import TICK, Abandoned, Attendant
+from herdsman.worker.attend import Abandoned, Attendant
 from herdsman.worker.errands import Errands
 from herdsman.worker.keeper import Keeper
 from herdsman.worker.logs import LogBook
@@ -107,7 +107,7 @@ class Supervisor:
         while (parted := self._parting()) is None:
             self.warm.follow(self.keeper.heard.load)
             was_ready = self.warm.ready
-            if not self.warm.get_ready(TICK):
+            if not self.warm.get_ready(self.limits.look):
                 continue
             if not was_ready:
                 self.keeper.hurry()  # jobs may come from now on, and a swap waits for this word
@@ -280,7 +280,7 @@ class Supervisor:
         """In short steps: a signal must not wait for the end of a long one."""
         until = self.clock.monotonic() + duration.total_seconds()
         while (left := until - self.clock.monotonic()) > _INSTANT_S and self._leaving().since is None:
-            self.clock.sleep(min(TICK, timedelta(seconds=left)))
+            self.clock.sleep(min(self.limits.look, timedelta(seconds=left)))
 
     def _complain(self, text: str) -> None:
         if not self._troubled:

@@ -6,8 +6,8 @@ from herdsman.sim.checks.history import History
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,
+    and_twin,
     both,
-    having,
     instead,
     with_move,
     with_row,
@@ -60,6 +60,11 @@ TWO_AT_ONCE = {
         "w2 began with job rescued (claim 2) at 18.200, and w1 was at it (claim 1) until 18.500",
     ),
     "the one before goes on for ever": (with_run("rescued", 1, ended=None), "until inf"),
+    "it goes on long after it woke": (
+        with_run("rescued", 1, ended=20.5, excused_until=20.0),
+        "and w1 was at it (claim 1) until 20.500",
+    ),
+    "one claim is run twice": (and_twin("rescued", 2, ended=30.0), "was at it (claim 2)"),
 }
 STARVED = "job first, queued at 1.000, was overtaken by 11 jobs, and 10 are allowed"
 STARVATION = {
@@ -95,8 +100,12 @@ BAD: Bad = {
 }
 ALLOWED: Allowed = {
     "two_at_once": {
-        "an overlap where machines were stopped": both(
-            with_run("rescued", 1, ended=20.5, stopped_by=""), having(overlaps_allowed=True)
+        "its machine stood still": with_run("rescued", 1, ended=20.5, excused_until=21.0),
+        "the next one's machine did": both(
+            with_run("rescued", 1, ended=20.5), with_run("rescued", 2, excused_until=21.0)
+        ),
+        "twins share a claim": both(
+            with_run("rescued", 2, excused_until=1.0), and_twin("rescued", 2, ended=30.0)
         ),
     },
     "only_active": {"a worker that drains ends its job": instead(a_drained_one())},

@@ -136,12 +136,10 @@ class Telling:
         self._move("worker", worker, "active", "ready", "leader")
 
     def end(self, worker: str) -> None:
-        for state in ("terminating", "terminated"):
-            self._move("worker", worker, state, "stopped", "leader")
-        name = f"pod-{worker}"
-        self.pods = [
-            replace(pod, died=self.now, ended_by_us=True) if pod.name == name else pod for pod in self.pods
-        ]
+        self._move("worker", worker, "terminating", "stopped", "leader")
+        ended = {"died": self.now, "ended_by_us": True, "end_asked": self.now}
+        self.pods = [replace(pod, **ended) if pod.name == f"pod-{worker}" else pod for pod in self.pods]
+        self._move("worker", worker, "terminated", "stopped", "leader")
 
     def lease(self, token: str, memory_mb: int, lasting: float = 2, *, exclusive: bool = False) -> None:
         seq = len(self.uses) + 1

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from herdsman.sim.checks import CHECKS, violations
-from herdsman.sim.checks.history import History, LeaderWrite, LeaseRow, Limits, Pod, Use, WorkerRow
+from herdsman.sim.checks.history import History, LeaderWrite, LeaseRow, Limits, Move, Pod, Use, WorkerRow
 from tests.unit.checks.spoiling import having, with_row
 from tests.unit.checks.telling import a_good_one
 
@@ -43,6 +43,12 @@ def ran(*pods: Pod, alive: str = "", **more: Any) -> History:
     rows = (WorkerRow(id="w", status="active", version=1, instance=alive),) if alive else ()
     limits = Limits(most_pods=2, known_s=20)
     return replace(History(pods=pods, rows=rows, limits=limits, ended_at=100), **more)
+
+
+def buried(pod: Pod, at: float, **more: Any) -> History:
+    gone = Move(kind="worker", id="w", seq=4, old="terminating", new="terminated", at=at)
+    row = WorkerRow(id="w", status="terminated", version=4, instance=pod.name)
+    return replace(History(pods=(pod,), rows=(row,), moves=(gone,), quiet=False), **more)
 
 
 def a_pod(name: str, born: float, died: float | None, **more: Any) -> Pod:
@@ -122,6 +128,12 @@ PODS = {
         with_row("w", status="terminated")(ran(a_pod("a", 0, None), alive="a")),
         "no worker that lives is in it",
     ),
+    "its worker is buried alive": (
+        buried(a_pod("a", 0, 9), at=5),
+        "worker w was buried at 5.000, and its pod a was not asked to end",
+    ),
+    "its worker is buried before it comes": (buried(a_pod("a", 6, 9), at=5), "was buried at 5.000"),
+    "its end is asked for afterwards": (buried(a_pod("a", 0, 9, end_asked=5.1), at=5), "was buried at 5.000"),
 }
 BAD: dict[str, dict[str, tuple[History, str]]] = {"leases": LEASES, "leader": LEADER, "pods": PODS}
 
@@ -164,3 +176,16 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_a_good_history_is_accepted(name: str) -> None:
     assert violations(GOOD[name]) == []
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        buried(a_pod("a", 0, 9, end_asked=5.0), at=5),
+        buried(a_pod("a", 0, 5), at=5),
+        buried(a_pod("a", 0, 9), at=5, limits=Limits(one_clock=False)),
+    ],
+    ids=["its end was asked for", "it is gone", "nobody can tell when that was"],
+)
+def test_a_worker_is_buried_in_time(history: History) -> None:
+    assert list(CHECKS["pods"](history)) == []

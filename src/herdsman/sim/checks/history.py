@@ -123,6 +123,8 @@ class Run:
     ended: float | None = None
     stopped_by: str = ""
     """`` for one that ended by itself."""
+    excused_until: float = -inf
+    """Up to then it may go on beside another: its machine stood still, or the clock was set, and it could not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,8 @@ class Pod:
     ours: bool = True
     """False for one of somebody else's."""
     ended_by_us: bool = False
+    end_asked: float | None = None
+    """When we first asked for its end."""
     stray: bool = False
     """It carries our name, and nobody of ours asked for it: it must be found, but no limit could prevent it."""
 
@@ -191,6 +195,8 @@ class Limits:
     """Within so many seconds a pod of ours that no row knows is ended (P3)."""
     settled_s: float | None = None
     """Within so many seconds after the last fault every job has its end (J1)."""
+    one_clock: bool = True
+    """Whether the times that the database wrote can be compared with those of others."""
     most_overtakes: int | None = None
     """So many jobs that were queued later, and are not more urgent, may be claimed before one that waits."""
 
@@ -220,7 +226,5 @@ class History:
     """When the look at it was taken."""
     quiet: bool = True
     """Whether it was left alone long enough after the last fault that everything should have come to its end."""
-    overlaps_allowed: bool = False
-    """Machines were stopped with their handlers, so that an old run may have gone on beside the next one."""
     notes: Mapping[str, int] = field(default_factory=dict[str, int])
     """How often each rare situation occurred."""

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from math import inf
 
 from herdsman.sim.checks.history import History, Run
 from herdsman.sim.checks.stories import end_of
@@ -10,10 +11,8 @@ from herdsman.sim.checks.stories import end_of
 def two_at_once(history: History) -> Iterator[str]:
     """W5: the next run of a job begins after the one before has ended: a worker that is cut off stops in time.
 
-    `overlaps_allowed` switches it off: a handler whose machine stands still cannot stop itself.
+    One whose machine stands still cannot stop itself, and does so soon after it has woken (`excused_until`).
     """
-    if history.overlaps_allowed:
-        return
     by_job: defaultdict[str, list[Run]] = defaultdict(list)
     for run in history.runs:
         by_job[run.job_id].append(run)
@@ -21,9 +20,17 @@ def two_at_once(history: History) -> Iterator[str]:
         runs.sort(key=lambda run: run.began)
         last = runs[0]
         for run in runs[1:]:
-            if run.began < end_of(last):
+            both_until = min(end_of(last), end_of(run))
+            if run.began < both_until > _excused_until(last, run):
                 yield (
                     f"{run.worker} began with job {job_id} (claim {run.token}) at {run.began:.3f},"
                     f" and {last.worker} was at it (claim {last.token}) until {end_of(last):.3f}"
                 )
             last = max(last, run, key=end_of)
+
+
+def _excused_until(last: Run, run: Run) -> float:
+    """A worker that woke beside its successor shares its name, and so its claims: nobody can tell the two apart."""
+    excused = max(last.excused_until, run.excused_until)
+    twins = (last.worker, last.token) == (run.worker, run.token)
+    return inf if twins and excused > -inf else excused

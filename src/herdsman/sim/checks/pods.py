@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import inf
 
-from herdsman.core.states import WORKER
+from herdsman.core.states import WORKER, WorkerState
 from herdsman.sim.checks.history import History, Pod, WorkerRow
 
 _ALIVE = frozenset(map(str, WORKER.live))
+_GONE = WorkerState.TERMINATED.value
 
 
 def pods(history: History) -> Iterator[str]:
@@ -21,6 +23,8 @@ def pods(history: History) -> Iterator[str]:
         if not pod.ours and pod.ended_by_us:
             yield f"pod {pod.name} is somebody else's, and we ended it"
     yield from _unknown(history, ours)
+    if history.limits.one_clock:
+        yield from _buried_alive(history, ours)
     if history.quiet:
         yield from _left(history, ours)
 
@@ -48,6 +52,18 @@ def _unknown(history: History, ours: Sequence[Pod]) -> Iterator[str]:
                 f"pod {pod.name}, which no row knows, was left alive for {lived:.3f} s until {died:.3f},"
                 f" and {history.limits.known_s} s are allowed"
             )
+
+
+def _buried_alive(history: History, ours: Sequence[Pod]) -> Iterator[str]:
+    """P2, P7: who is only not seen for a while is not gone."""
+    workers = {row.instance: row.id for row in history.rows if isinstance(row, WorkerRow)}
+    buried = {move.id: move.at for move in history.moves if move.kind == WORKER.kind and move.new == _GONE}
+    for pod in ours:
+        at = buried.get(workers.get(pod.name, ""), inf)
+        asked = inf if pod.end_asked is None else pod.end_asked
+        died = inf if pod.died is None else pod.died
+        if min(asked, died) > at:
+            yield f"worker {workers[pod.name]} was buried at {at:.3f}, and its pod {pod.name} was not asked to end"
 
 
 def _left(history: History, ours: Sequence[Pod]) -> Iterator[str]:

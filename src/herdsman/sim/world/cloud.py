@@ -7,14 +7,18 @@ from decimal import Decimal
 
 from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
 from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.sim.checks.history import Pod
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.world import ZERO, World
 
 PRICE = Decimal("0.5")
-LATEST_S = 30.0
-"""A machine whose start was not answered appears at most so much later; listings lag no more than this."""
+OUTAGE_S = (95.0, 130.0)
+"""Longer than what is waited for before a machine that nobody sees counts as absent."""
+LATEST_S = 50.0
+"""A machine whose start was not answered appears at most so much later."""
+LAG_S = 20.0
 
 
 @dataclass
@@ -28,6 +32,9 @@ class Machine:
     listed_until: float = float("inf")
     died: float | None = None
     ended_by_us: bool = False
+    end_asked: float | None = None
+    stray: bool = False
+    """From an earlier life of the herd, whose rows are lost."""
     processes: list[Process] = field(default_factory=list[Process])
 
 
@@ -38,6 +45,7 @@ class Cloud:
     """Starts a worker on it."""
     machines: dict[InstanceRef, Machine] = field(default_factory=dict[InstanceRef, Machine])
     keeper: Process = field(init=False)
+    away_until: float = 0.0
 
     def __post_init__(self) -> None:
         self.keeper = Process("cloud", danger=0.0)
@@ -45,11 +53,21 @@ class Cloud:
     def create(self, request: SpawnRequest, *, after: float = 0.0) -> Machine:
         world = self.world
         ref = InstanceRef(f"pod-{len(self.machines) + 1}")
-        lag = world.random.uniform(1, LATEST_S - 10) if world.strikes(Fault.LISTING_LAG) else 0.0
+        lag = world.random.uniform(1, LAG_S) if world.strikes(Fault.LISTING_LAG) else 0.0
         machine = Machine(ref, request.name, request, world.now + after, world.now + after + lag)
         self.machines[ref] = machine
         world.start(self.keeper, ref, lambda: self._live(machine, after))
         return machine
+
+    def leave_behind(self) -> None:
+        world = self.world
+        if not world.strikes(Fault.LEFTOVER):
+            return
+        lost = WorkerId("lost")
+        machine = self.create(
+            SpawnRequest(name=f"herd-{lost}", worker_id=lost, pool=DEFAULT_POOL, environment={})
+        )
+        machine.stray = True
 
     def destroy(self, machine: Machine, *, by_us: bool) -> None:
         if machine.died is not None:
@@ -74,7 +92,14 @@ class Cloud:
 
     def ledger(self) -> tuple[Pod, ...]:
         return tuple(
-            Pod(name=each.name, born=each.born, died=each.died, ended_by_us=each.ended_by_us)
+            Pod(
+                name=each.name,
+                born=each.born,
+                died=each.died,
+                ended_by_us=each.ended_by_us,
+                end_asked=each.end_asked,
+                stray=each.stray,
+            )
             for each in self.machines.values()
             if each.born <= self.world.now
         )
@@ -83,7 +108,7 @@ class Cloud:
         world = self.world
         world.scheduler.sleep(after)
         world.tell("cloud", f"{machine.ref} runs as {machine.name}")
-        if world.strikes(Fault.NEVER_BOOTS):
+        if machine.stray or world.strikes(Fault.NEVER_BOOTS):
             return
         world.scheduler.sleep(world.random.uniform(0.5, 6))
         if machine.died is None:
@@ -135,7 +160,10 @@ class WorldProvider:
         world = self._world
         self._reach(f"terminate {ref}")
         machine = self._cloud.machines.get(ref)
-        if machine is None or world.strikes(Fault.END_IGNORED):
+        if machine is None:
+            return
+        machine.end_asked = world.now if machine.end_asked is None else machine.end_asked
+        if world.strikes(Fault.END_IGNORED):
             return
         self._cloud.destroy(machine, by_us=True)
         world.travel()
@@ -156,8 +184,10 @@ class WorldProvider:
         world = self._world
         world.tell(world.scheduler.current.process.name, f"asks the provider to {what}")
         world.travel()
-        process = world.scheduler.current.process
-        if process.cut_off_until > world.now or world.strikes(Fault.PROVIDER_AWAY):
+        away = max(world.scheduler.current.process.cut_off_until, self._cloud.away_until)
+        if away <= world.now and world.strikes(Fault.PROVIDER_OUT):
+            away = self._cloud.away_until = world.until(world.now + world.random.uniform(*OUTAGE_S))
+        if away > world.now or world.strikes(Fault.PROVIDER_AWAY):
             raise ProviderUnavailable("503: try again later", retry_after=timedelta(seconds=5))
 
 

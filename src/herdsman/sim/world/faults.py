@@ -36,6 +36,8 @@ class Fault(StrEnum):
     """What a worker says arrives twice."""
     NO_CAPACITY = "no_capacity"
     PROVIDER_AWAY = "provider_away"
+    PROVIDER_OUT = "provider_out"
+    """The provider answers nobody for longer than a machine may be unseen."""
     REJECTED = "rejected"
     """The provider refuses the key until a person has mended it."""
     SPAWN_UNANSWERED = "spawn_unanswered"
@@ -54,6 +56,8 @@ class Fault(StrEnum):
     END_UNANSWERED = "end_unanswered"
     PREEMPTED = "preempted"
     """A machine is taken away without a word."""
+    LEFTOVER = "leftover"
+    """A machine of the herd lives on from before, and no row knows it."""
     NEVER_BOOTS = "never_boots"
     """A machine runs, and nobody reports for duty from it."""
     POISON = "poison"
@@ -93,6 +97,7 @@ RATES = {
     Fault.DOUBLED_REQUEST: 0.05,
     Fault.NO_CAPACITY: 0.15,
     Fault.PROVIDER_AWAY: 0.15,
+    Fault.PROVIDER_OUT: 0.005,
     Fault.REJECTED: 0.05,
     Fault.SPAWN_UNANSWERED: 0.3,
     Fault.SPAWN_VANISHED: 0.15,
@@ -103,6 +108,7 @@ RATES = {
     Fault.END_IGNORED: 0.6,
     Fault.END_UNANSWERED: 0.6,
     Fault.PREEMPTED: 0.15,
+    Fault.LEFTOVER: 0.3,
     Fault.NEVER_BOOTS: 0.15,
     Fault.POISON: 0.12,
     Fault.CRASHING_HANDLER: 0.12,

@@ -21,7 +21,7 @@ PATIENCE_S = 700.0
 LOOK_S = 10.0
 AWAKE_S = 30.0
 """Who was stopped has found out by then what became of its job."""
-HOLDERS = (0, 0, 0, 2, 3)
+HOLDERS = (0, 0, 0, 2, 4)
 """Programs that lease GPUs."""
 STREAMED = 0.5
 """The share of worlds that have a Redis."""

@@ -27,6 +27,8 @@ SAID: Mapping[Fault, str] = MappingProxyType(
         Fault.SPAWN_VANISHED: "A machine is not started, and nobody says so.",
         Fault.SPAWN_LATE: "The answer to a start is lost, and the machine appears long after it.",
         Fault.LISTING_LAG: "A new machine is missing from listings for a while, and one that has ended is still there.",
+        Fault.PROVIDER_OUT: "The provider answers nobody for longer than a machine may be unseen.",
+        Fault.LEFTOVER: "A machine of the herd lives on from before, and no row knows it.",
         Fault.LISTING_EMPTY: "The provider lists no machine at all.",
         Fault.FIND_LIES: "The provider does not know a machine that lives.",
         Fault.END_IGNORED: "The provider accepts the end of a machine, and does nothing.",

@@ -41,7 +41,7 @@ def _anything(chance: Random) -> Setting:
         orchestrators=chance.choice((1, 1, 2, 3)),
         demand=demand,
         most_workers=chance.randint(1, 3),
-        min_workers=chance.choice((0, 1)),
+        min_workers=chance.choice((0, 0, 1, 2)),
     )
 
 
@@ -99,7 +99,8 @@ _ALL = (
         name="fleet",
         said="At most two machines, of a provider that lies, forgets and is slow.",
         faults="no_capacity,provider_away,rejected,spawn_unanswered,spawn_vanished,spawn_late,listing_lag,"
-        "listing_empty,find_lies,end_ignored,end_unanswered,preempted,never_boots,crash",
+        "listing_empty,find_lies,end_ignored,end_unanswered,preempted,leftover,"
+        "provider_out,never_boots,crash",
         setting=_fleet,
     ),
     Scenario(

@@ -20,8 +20,6 @@ class Process:
     started_at: float = 0.0
     ahead: float = 0.0
     """How far its clock is from that of the world."""
-    works: bool = False
-    """Whether it is a worker, with a handler that goes on while it stands still."""
     danger: float = 1.0
     """How much more often than usual chance strikes it; 0 for one that is safe."""
     alive: bool = True

@@ -2,28 +2,24 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from itertools import count
 
 from herdsman.control.commands.gpus import report_gpus
-from herdsman.control.commands.leases import grant_lease, keep_lease, release_lease
+from herdsman.control.commands.leases import grant_lease, release_lease
 from herdsman.control.services import Services
-from herdsman.core.errors import Gone, HerdsmanError, StoreUnavailable
+from herdsman.core.errors import HerdsmanError, StoreUnavailable
 from herdsman.core.gpu import GpuDevice
 from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest
-from herdsman.core.leasing import LeasePolicy, Wish
-from herdsman.sim.checks.history import Use
+from herdsman.core.leasing import Wish
+from herdsman.sim.world.holder import POLICY, TRUSTED_S, TTL, Holder
 from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.world import World
 
 NODE = "shelf"
 GPUS = ("GPU-shelf-0", "GPU-shelf-1")
 TOTAL_MB = 24_000
-TTL = timedelta(seconds=20)
-BEAT_S, STEP_S, REPORT_S = 5.0, 1.0, 4.0
-POLICY = LeasePolicy(tolerance_mb=0)
-MARGIN_S = POLICY.margin_of(TTL).total_seconds()
+REPORT_S = 4.0
 DANGER = 4.0
 ASKED_TWICE = 2
 
@@ -91,49 +87,15 @@ class Shelf:
     def _hold(self, process: Process, lease: Lease, sent: float) -> None:
         world = self._world
         process.on_death = lambda: self._free(lease.token)
-        place = len(world.books.uses)
+        holder = Holder(world, self._services, lease, self._used, deadline=sent + TRUSTED_S)
         # One that hears of its lease too late uses nothing of it.
-        if world.now < sent + TTL.total_seconds() - MARGIN_S:
-            self._used[lease.token] = (lease.gpu_uuid or "", lease.memory_mb)
-            world.books.uses.append(_use(lease, began=world.now, asked=sent))
-            self._work(lease, place, sent)
+        if world.now < holder.deadline:
+            holder.work(asked=sent)
         self._free(lease.token)
         try:
             release_lease(self._services, lease.token, who=process.name)
         except HerdsmanError:
             world.note("lease_not_released")
 
-    def _work(self, lease: Lease, place: int, sent: float) -> None:
-        """Until it is done, or has to stop: by the answer to a heartbeat, or by its own clock."""
-        world, until = self._world, self._world.now + self._world.random.uniform(1, 50)
-        deadline, beaten = sent + TTL.total_seconds() - MARGIN_S, world.now
-        while world.now < min(until, deadline):
-            use = world.books.uses[place]
-            world.books.uses[place] = replace(use, ended=world.now, until=max(deadline, use.began))
-            if world.now - beaten >= BEAT_S:
-                beaten = world.now
-                try:
-                    keep_lease(self._services, lease.token)
-                except Gone:
-                    world.note("lease_gone")
-                    return
-                except HerdsmanError:
-                    continue
-                deadline = beaten + TTL.total_seconds() - MARGIN_S
-            world.scheduler.sleep(STEP_S)
-
     def _free(self, token: str) -> None:
         self._used.pop(token, None)
-
-
-def _use(lease: Lease, *, began: float, asked: float) -> Use:
-    return Use(
-        token=lease.token,
-        gpu=lease.gpu_uuid or "",
-        seq=lease.seq,
-        memory_mb=lease.memory_mb,
-        exclusive=lease.exclusive,
-        began=began,
-        ended=began,
-        asked=asked,
-    )

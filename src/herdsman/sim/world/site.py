@@ -23,6 +23,8 @@ from herdsman.sim.world.world import World
 
 REOPENED_S = 15.0
 """A replica that died is back after so long at the latest."""
+AT = "@"
+"""Between a worker and its machine, in the name of a process."""
 WORKER_DANGER = 5.0
 STAYS_DEAD = 0.5
 
@@ -39,6 +41,10 @@ class Setting:
     """Whether there is a Redis."""
     holders: int = 0
     """Programs of others that lease GPUs."""
+
+
+def worker_of(process: str) -> str:
+    return process.partition(AT)[0]
 
 
 class Site:
@@ -64,6 +70,7 @@ class Site:
         for _ in range(self.setting.orchestrators):
             self._open_replica()
         self.people.start()
+        self.world.start(self.cloud.keeper, "leftover", self.cloud.leave_behind)
         if self.setting.holders:
             Shelf(self.world, self._services(), self.setting.holders).start()
 
@@ -107,9 +114,9 @@ class Site:
 
     def _boot(self, machine: Machine) -> None:
         world = self.world
-        process = world.process(f"{machine.request.worker_id}@{machine.ref}")
+        process = world.process(f"{machine.request.worker_id}{AT}{machine.ref}")
         # It says less than a replica does, and so would be struck less often.
-        process.danger, process.works = WORKER_DANGER, True
+        process.danger = WORKER_DANGER
         self._born[process] = machine
         machine.processes.append(process)
         process.on_death = partial(self._restart, machine)

@@ -32,6 +32,7 @@ SELDOM = (
     "cancelled:running",
     "job:released",
     "job:requeued",
+    "late_beat_refused",
     "lease:lease_expired",
     "lease_gone",
     "lease_not_released",
@@ -42,7 +43,15 @@ SELDOM = (
 )
 
 SELDOM_FAULTS = frozenset(
-    {Fault.CLOCK_JUMP, Fault.END_IGNORED, Fault.END_UNANSWERED, Fault.FIND_LIES, Fault.REJECTED}
+    {
+        Fault.CLOCK_JUMP,
+        Fault.END_IGNORED,
+        Fault.END_UNANSWERED,
+        Fault.FIND_LIES,
+        Fault.PROVIDER_OUT,
+        Fault.REJECTED,
+        Fault.SPAWN_VANISHED,
+    }
 )
 
 SOMETIMES = (*OFTEN, *SELDOM, *(f"fault:{each}" for each in sorted(Fault)))

@@ -1,15 +1,19 @@
 """What happened in a world, for those who check it."""
 
 from dataclasses import replace
+from math import inf
 
-from herdsman.sim.checks.history import History, Limits
+from herdsman.sim.checks.history import History, Limits, Run
 from herdsman.sim.checks.recorded import read_history
+from herdsman.sim.checks.stories import end_of
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.leftovers import hints_of
 from herdsman.sim.world.shelf import GPUS, TOTAL_MB
-from herdsman.sim.world.site import REOPENED_S, Site
+from herdsman.sim.world.site import REOPENED_S, Site, worker_of
 from herdsman.sim.world.world import ZERO, World
 
+FENCED_LATE_S = 4.0
+"""What a worker that has woken needs at most to notice it."""
 LATE_S = 13.0
 """What words on their way may add to a time that is promised."""
 MOST_OVERTAKES = 12
@@ -25,7 +29,7 @@ def history_of(site: Site, *, quiet: bool) -> History:
         submissions=tuple(books.submissions.values()),
         cancels=tuple(books.cancels),
         receipts=tuple(books.receipts),
-        runs=tuple(books.runs),
+        runs=tuple(_excused(site, run) for run in books.runs),
         pods=site.cloud.ledger(),
         writes=tuple(books.writes),
         uses=tuple(books.uses),
@@ -35,7 +39,6 @@ def history_of(site: Site, *, quiet: bool) -> History:
         last_fault_at=max(world.last_fault_at, world.all_well_at) + REOPENED_S,
         ended_at=world.now,
         quiet=quiet,
-        overlaps_allowed=_may_overlap(world),
         notes=dict(world.story.notes),
     )
 
@@ -48,9 +51,12 @@ def _note(world: World, recorded: History) -> None:
         world.note("leader_changed")
 
 
-def _may_overlap(world: World) -> bool:
+def _excused(site: Site, run: Run) -> Run:
     """A machine that stands still cannot stop what it runs, and a clock that is set forward ends claims at once."""
-    return any(world.story.notes[each] for each in ("worker_stood_still", f"fault:{Fault.CLOCK_JUMP}"))
+    books, ended = site.world.books, end_of(run)
+    stood = (until for name, since, until in books.stood if worker_of(name) == run.worker and since < ended)
+    woken = max((*stood, *(at for at in books.jumped if at < ended)), default=-inf)
+    return replace(run, excused_until=woken + site.timing.self_fence.total_seconds() + FENCED_LATE_S)
 
 
 def _limits(site: Site) -> Limits:
@@ -63,5 +69,6 @@ def _limits(site: Site) -> Limits:
         most_worker_losses=timing.jobs.retry.max_worker_losses,
         most_interruptions=timing.jobs.retry.max_interruptions,
         most_overtakes=MOST_OVERTAKES,
+        one_clock=not jumped,
         rescue_s=None if jumped else rescue.total_seconds() + LATE_S,
     )

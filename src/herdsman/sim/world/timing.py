@@ -19,11 +19,13 @@ class Timing:
     """Between two looks for a job."""
     drain_grace: timedelta = timedelta(seconds=30)
     stop_grace: timedelta = timedelta(seconds=5)
+    look: timedelta = timedelta(seconds=1)
+    """How often a worker looks after what it runs."""
     unowned: timedelta = timedelta(seconds=120)
-    sweep: timedelta = timedelta(seconds=5)
-    staging: timedelta = timedelta(seconds=5)
+    sweep: timedelta = timedelta(seconds=7)
+    staging: timedelta = timedelta(seconds=7)
     reconcile: timedelta = timedelta(seconds=6)
-    listen: timedelta = timedelta(seconds=5)
+    listen: timedelta = timedelta(seconds=6)
     leader: LeaderPolicy = field(
         default_factory=lambda: LeaderPolicy(
             ttl=timedelta(seconds=20),
@@ -43,7 +45,7 @@ class Timing:
         default_factory=lambda: FleetPolicy(
             min_workers=0,
             max_workers=MOST_WORKERS,
-            jobs_per_worker=3,
+            jobs_per_worker=2,
             min_scaling_interval=timedelta(seconds=5),
             idle_timeout=timedelta(seconds=12),
             overcapacity_idle_timeout=timedelta(seconds=8),
@@ -51,7 +53,7 @@ class Timing:
             promoting_beat=timedelta(seconds=15),
             heartbeat_timeout=timedelta(seconds=45),
             stuck_timeout=timedelta(seconds=120),
-            spawning_timeout=timedelta(seconds=60),
+            spawning_timeout=timedelta(seconds=40),
             boot_timeout=timedelta(seconds=60),
             ready_timeout=timedelta(seconds=60),
             not_claiming_timeout=timedelta(seconds=90),

@@ -117,7 +117,10 @@ def run_worker(
         keeper=Keeper(queue, world.clock, timing.heartbeat, report, say, warm.standing, threads),
         clock=world.clock,
         limits=Limits(
-            self_fence=timing.self_fence, drain_grace=timing.drain_grace, stop_grace=timing.stop_grace
+            self_fence=timing.self_fence,
+            drain_grace=timing.drain_grace,
+            stop_grace=timing.stop_grace,
+            look=timing.look,
         ),
         warm=warm,
         say=say,

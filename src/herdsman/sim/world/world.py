@@ -15,7 +15,7 @@ from herdsman.sim.world.threads import WorldClock
 
 ZERO = datetime(2026, 3, 1, tzinfo=UTC)
 LONGEST_SKEW_S = 300.0
-LONGEST_STOP_S, JUMPS_S = 45.0, (-40.0, -15.0, -5.0, 5.0, 20.0, 40.0)
+LONGEST_STOP_S, JUMPS_S = 35.0, (-35.0, -15.0, -5.0, 5.0, 20.0, 35.0)
 """As in production, any two of a stop, a jump of the clock and a late machine are shorter than what is waited for
 before a machine that nobody sees counts as absent. No program can help it where they are longer."""
 NEAR_S, FAR_S, FAR_SHARE = 0.004, 0.4, 0.02
@@ -31,6 +31,10 @@ class Books:
     runs: list[Run] = field(default_factory=list[Run])
     writes: list[LeaderWrite] = field(default_factory=list[LeaderWrite])
     uses: list[Use] = field(default_factory=list[Use])
+    stood: list[tuple[str, float, float]] = field(default_factory=list[tuple[str, float, float]])
+    """Which process stood still, from when to when."""
+    jumped: list[float] = field(default_factory=list[float])
+    """When the database's clock was set."""
 
 
 class World:
@@ -114,19 +118,19 @@ class World:
             self.replace(process)
             self._stop(process)
         if self.strikes(Fault.PARTITION, danger):
-            process.cut_off_until = self._until(self.now + self.random.uniform(2, 60))
+            process.cut_off_until = self.until(self.now + self.random.uniform(2, 60))
         if self.strikes(Fault.DATABASE_AWAY):
-            self.database_away_until = self._until(self.now + self.random.uniform(1, 30))
+            self.database_away_until = self.until(self.now + self.random.uniform(1, 30))
         if not self.database_ahead and self.strikes(Fault.CLOCK_JUMP):
             self.database_ahead = self.random.choice(JUMPS_S)
+            self.books.jumped.append(self.now)
 
-    def _until(self, moment: float) -> float:
+    def until(self, moment: float) -> float:
+        """All is not well before then."""
         self.all_well_at = max(self.all_well_at, moment)
         return moment
 
     def _stop(self, process: Process) -> None:
-        if process.works:
-            self.note("worker_stood_still")
-        process.stopped_until = self.now + self.random.uniform(1, LONGEST_STOP_S)
-        self._until(process.stopped_until)
+        process.stopped_until = self.until(self.now + self.random.uniform(1, LONGEST_STOP_S))
+        self.books.stood.append((process.name, self.now, process.stopped_until))
         self.scheduler.sleep(0)
