@@ -188,8 +188,8 @@ BUGS = (
         "memory_given_twice",
         "L1: what is leased already is not counted",
         "core/leasing.py",
-        "    leased = sum(each.memory_mb for each in seen.others(worker_id))\n",
-        "    leased = 0\n",
+        "return sum(each.memory_mb for each in self.others(worker_id))",
+        "return 0",
     ),
     Bug(
         "alone_is_shared",

@@ -127,6 +127,9 @@ class Standing:
         """Leases of one worker do not stand in its own way."""
         return tuple(each for each in self.live if worker_id is None or each.worker_id != worker_id)
 
+    def leased_mb(self, worker_id: WorkerId | None = None) -> int:
+        return sum(each.memory_mb for each in self.others(worker_id))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
@@ -150,8 +153,7 @@ def obstacle(seen: Standing, wish: Wish, now: datetime, policy: LeasePolicy) -> 
 
 def free_mb(seen: Standing, policy: LeasePolicy, worker_id: WorkerId | None = None) -> int:
     """What a lease may have at most: a worker's own memory is free for the worker itself."""
-    leased = sum(each.memory_mb for each in seen.others(worker_id))
-    room = usable_mb(seen.gpu, policy) - leased
+    room = usable_mb(seen.gpu, policy) - seen.leased_mb(worker_id)
     if worker_id is None:
         room = min(room, seen.gpu.total_mb - policy.reserve_mb - seen.gpu.used_mb)
     return max(0, room)
@@ -185,7 +187,7 @@ def _no_room(seen: Standing, wish: Wish, policy: LeasePolicy) -> Obstacle | None
         return Obstacle.OUTSIDERS
     if wish.memory_mb > usable_mb(seen.gpu, policy):
         return Obstacle.OUTSIDERS
-    if wish.memory_mb > usable_mb(seen.gpu, policy) - sum(each.memory_mb for each in others):
+    if wish.memory_mb > usable_mb(seen.gpu, policy) - seen.leased_mb(wish.worker_id):
         return Obstacle.LEASED
     return Obstacle.MEMORY_IN_USE if wish.memory_mb > free_mb(seen, policy, wish.worker_id) else None
 
@@ -254,7 +256,7 @@ def _refusal(
     reason = min((each for each in found.values() if each is not None), key=order.index)
     of_it = [each for each in could if found[each.gpu.uuid] is reason]
     best = max(of_it, key=lambda each: free_mb(each, policy))
-    gpu, leased = best.gpu, sum(each.memory_mb for each in best.live)
+    gpu, leased = best.gpu, best.leased_mb()
     said = (
         f"{wish.memory_mb} MB were asked for{' on a GPU of its own' if wish.exclusive else ''}; of {len(could)} GPUs"
         f" that could hold them the nearest is {gpu.node_id}/{gpu.index} ({_WORDS[reason]}): {gpu.total_mb} MB in all,"

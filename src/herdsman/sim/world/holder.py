@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from herdsman.control.commands.leases import keep_lease
 from herdsman.control.services import Services
-from herdsman.core.errors import Gone, HerdsmanError
+from herdsman.core.errors import Gone, HerdsmanError, OutcomeUnknown
 from herdsman.core.lease import Lease
 from herdsman.core.leasing import LeasePolicy
 from herdsman.sim.checks.history import Use
@@ -17,7 +17,7 @@ TRUSTED_S = (TTL - POLICY.margin_of(TTL)).total_seconds()
 """So long after it was asked for, or kept, a lease may be used without another word."""
 BEAT_S, STEP_S = 5.0, 1.0
 LOAD_S, LONGEST_S = 8.0, 50.0
-LATE_S = 4.0
+LATE_BEATS = 6
 
 
 @dataclass
@@ -57,26 +57,29 @@ class Holder:
         except Gone:
             world.note("lease_gone")
             return False
-        except HerdsmanError:
-            return True
-        finally:
+        except OutcomeUnknown:
             self._heard = world.now
-        self.deadline = self._beaten + TRUSTED_S
+        except HerdsmanError:
+            world.note("beat_not_heard")
+        else:
+            self._heard, self.deadline = world.now, self._beaten + TRUSTED_S
         return True
 
     def _beat_late(self) -> str:
         """Its heart beats once more when its time is over for everybody: what is the answer?"""
         world = self.world
-        over = self._heard + TTL.total_seconds()
-        world.scheduler.sleep(over - world.now + world.random.uniform(0, LATE_S))
-        try:
-            keep_lease(self.services, self.lease.token)
-        except Gone:
-            world.note("late_beat_refused")
-            return "gone"
-        except HerdsmanError:
-            return ""
-        return "kept"
+        world.scheduler.sleep(self._heard + TTL.total_seconds() - world.now)
+        for _ in range(LATE_BEATS):
+            world.scheduler.sleep(STEP_S)
+            try:
+                keep_lease(self.services, self.lease.token)
+            except Gone:
+                world.note("late_beat_refused")
+                return "gone"
+            except HerdsmanError:
+                continue
+            return "kept"
+        return ""
 
     def _note(self, **known: object) -> None:
         uses = self.world.books.uses

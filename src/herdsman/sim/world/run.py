@@ -15,7 +15,7 @@ from herdsman.sim.world.site import Site
 from herdsman.sim.world.telling import history_of
 from herdsman.sim.world.world import World
 
-TROUBLE_S = (40.0, 90.0)
+TROUBLE_S = (40.0, 80.0)
 PATIENCE_S = 700.0
 """So long after the last fault everything has come to its end, whatever happened."""
 LOOK_S = 10.0

@@ -15,7 +15,7 @@ MOST_WORKERS = 4
 class Timing:
     heartbeat: timedelta = timedelta(seconds=5)
     self_fence: timedelta = timedelta(seconds=16)
-    poll: timedelta = timedelta(seconds=2.5)
+    poll: timedelta = timedelta(seconds=4)
     """Between two looks for a job."""
     drain_grace: timedelta = timedelta(seconds=30)
     stop_grace: timedelta = timedelta(seconds=5)
