@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from herdsman.sim.checks.history import History
+from herdsman.sim.checks.history import Cut, History
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,
     and_twin,
     both,
+    having,
     instead,
     with_move,
     with_row,
@@ -66,6 +67,17 @@ TWO_AT_ONCE = {
     ),
     "one claim is run twice": (and_twin("rescued", 2, ended=30.0), "was at it (claim 2)"),
 }
+CUT_OFF = Cut(process="w1@pod-1", since=18.0, until=60.0)
+FENCED = {
+    "it goes on": (
+        both(with_run("rescued", 1, process="w1@pod-1", ended=31.0), having(cuts=(CUT_OFF,))),
+        "w1@pod-1 was cut off from 18.000 to 60.000, and was at job rescued (claim 1) until 31.000",
+    ),
+    "it goes on for ever": (
+        both(with_run("rescued", 1, process="w1@pod-1", ended=None), having(cuts=(CUT_OFF,))),
+        "until inf",
+    ),
+}
 STARVED = "job first, queued at 1.000, was overtaken by 11 jobs, and 10 are allowed"
 STARVATION = {
     "less urgent ones go first": (instead(a_crowd(11)), STARVED),
@@ -93,6 +105,7 @@ ONE_OF_A_KEY = {
 }
 BAD: Bad = {
     "two_at_once": TWO_AT_ONCE,
+    "fenced": FENCED,
     "starvation": STARVATION,
     "only_active": ONLY_ACTIVE,
     "not_before": NOT_BEFORE,
@@ -106,6 +119,20 @@ ALLOWED: Allowed = {
         ),
         "twins share a claim": both(
             with_run("rescued", 2, excused_until=1.0), and_twin("rescued", 2, ended=30.0)
+        ),
+    },
+    "fenced": {
+        "it stops in time": both(
+            with_run("rescued", 1, process="w1@pod-1", ended=29.9), having(cuts=(CUT_OFF,))
+        ),
+        "another process of the worker": both(with_run("rescued", 1, ended=40.0), having(cuts=(CUT_OFF,))),
+        "it stood still": both(
+            with_run("rescued", 1, process="w1@pod-1", ended=31.0, excused_until=40.0),
+            having(cuts=(CUT_OFF,)),
+        ),
+        "it is heard again in time": both(
+            with_run("rescued", 1, process="w1@pod-1", ended=40.0),
+            having(cuts=(replace(CUT_OFF, until=29.0),)),
         ),
     },
     "only_active": {"a worker that drains ends its job": instead(a_drained_one())},

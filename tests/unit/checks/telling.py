@@ -20,7 +20,7 @@ from herdsman.sim.checks.history import (
     WorkerRow,
 )
 
-LIMITS = Limits(most_pods=3, rescue_s=10, known_s=20, settled_s=100, most_overtakes=10)
+LIMITS = Limits(most_pods=3, rescue_s=10, fence_s=12, known_s=20, settled_s=100, most_overtakes=10)
 GPU, GPU_MB = "gpu-1", 24_000
 HELD = ("claimed", "running")
 ENDED = ("done", "dead_letter", "cancelled")

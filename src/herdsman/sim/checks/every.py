@@ -11,7 +11,7 @@ from herdsman.sim.checks.history import History
 from herdsman.sim.checks.jobs import cancelled, lost
 from herdsman.sim.checks.leader import leader
 from herdsman.sim.checks.leases import leases
-from herdsman.sim.checks.overlap import two_at_once
+from herdsman.sim.checks.overlap import fenced, two_at_once
 from herdsman.sim.checks.pods import pods
 from herdsman.sim.checks.quiet import quiescence
 from herdsman.sim.checks.retries import retries
@@ -37,6 +37,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "conservation": conservation,
         "quiescence": quiescence,
         "two_at_once": two_at_once,
+        "fenced": fenced,
         "only_active": only_active,
         "not_before": not_before,
         "one_of_a_key": one_of_a_key,

@@ -123,8 +123,19 @@ class Run:
     ended: float | None = None
     stopped_by: str = ""
     """`` for one that ended by itself."""
+    process: str = ""
+    """Who ran it; a worker may have more than one, one after the other or beside each other."""
     excused_until: float = -inf
     """Up to then it may go on beside another: its machine stood still, or the clock was set, and it could not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Nothing that a process said was heard, from when to when."""
+
+    process: str
+    since: float
+    until: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +202,8 @@ class Limits:
     most_interruptions: int = 20
     rescue_s: float | None = None
     """Within so many seconds after its worker's last sign a job is taken back (J4)."""
+    fence_s: float | None = None
+    """Within so many seconds a worker that is cut off has stopped what it runs (W5)."""
     known_s: float | None = None
     """Within so many seconds a pod of ours that no row knows is ended (P3)."""
     settled_s: float | None = None
@@ -213,6 +226,7 @@ class History:
     cancels: tuple[Cancel, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     runs: tuple[Run, ...] = ()
+    cuts: tuple[Cut, ...] = ()
     pods: tuple[Pod, ...] = ()
     uses: tuple[Use, ...] = ()
     gpu_mb: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -1,4 +1,4 @@
-"""Two workers at one job."""
+"""Two workers at one job, and what must not lead to it."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,6 +27,21 @@ def two_at_once(history: History) -> Iterator[str]:
                     f" and {last.worker} was at it (claim {last.token}) until {end_of(last):.3f}"
                 )
             last = max(last, run, key=end_of)
+
+
+def fenced(history: History) -> Iterator[str]:
+    """W5: a worker that is cut off stops what it runs, before anybody else is given it."""
+    if history.limits.fence_s is None:
+        return
+    for cut in history.cuts:
+        latest = cut.since + history.limits.fence_s
+        for run in history.runs:
+            at_work = run.process == cut.process and run.began <= cut.since
+            if at_work and min(end_of(run), cut.until) > max(latest, run.excused_until):
+                yield (
+                    f"{run.process} was cut off from {cut.since:.3f} to {cut.until:.3f}, and was at job {run.job_id}"
+                    f" (claim {run.token}) until {end_of(run):.3f}"
+                )
 
 
 def _excused_until(last: Run, run: Run) -> float:

@@ -99,7 +99,13 @@ class WorldChild:
         world, payload = self.world, job["payload"]
         hangs = payload.get("hangs") and job["attempt"] <= payload["hangs"]
         ends_at = world.now + (FAR if hangs else payload["seconds"])
-        begun = Run(job_id=job["job_id"], token=job["token"], worker=self.worker, began=world.now)
+        begun = Run(
+            job_id=job["job_id"],
+            token=job["token"],
+            worker=self.worker,
+            began=world.now,
+            process=self.process.name,
+        )
         world.books.runs.append(begun)
         self._works.append(Work(order, job, ends_at, len(world.books.runs) - 1))
 

@@ -30,6 +30,7 @@ def history_of(site: Site, *, quiet: bool) -> History:
         cancels=tuple(books.cancels),
         receipts=tuple(books.receipts),
         runs=tuple(_excused(site, run) for run in books.runs),
+        cuts=tuple(books.cuts),
         pods=site.cloud.ledger(),
         writes=tuple(books.writes),
         uses=tuple(books.uses),
@@ -56,7 +57,11 @@ def _excused(site: Site, run: Run) -> Run:
     books, ended = site.world.books, end_of(run)
     stood = (until for name, since, until in books.stood if worker_of(name) == run.worker and since < ended)
     woken = max((*stood, *(at for at in books.jumped if at < ended)), default=-inf)
-    return replace(run, excused_until=woken + site.timing.self_fence.total_seconds() + FENCED_LATE_S)
+    return replace(run, excused_until=woken + _fence_s(site))
+
+
+def _fence_s(site: Site) -> float:
+    return site.timing.self_fence.total_seconds() + FENCED_LATE_S
 
 
 def _limits(site: Site) -> Limits:
@@ -69,6 +74,7 @@ def _limits(site: Site) -> Limits:
         most_worker_losses=timing.jobs.retry.max_worker_losses,
         most_interruptions=timing.jobs.retry.max_interruptions,
         most_overtakes=MOST_OVERTAKES,
+        fence_s=_fence_s(site),
         one_clock=not jumped,
         rescue_s=None if jumped else rescue.total_seconds() + LATE_S,
     )

@@ -7,7 +7,7 @@ from itertools import count
 from random import Random
 
 from herdsman.core.errors import StoreUnavailable
-from herdsman.sim.checks.history import Cancel, LeaderWrite, Receipt, Run, Submission, Use
+from herdsman.sim.checks.history import Cancel, Cut, LeaderWrite, Receipt, Run, Submission, Use
 from herdsman.sim.world.faults import Fault, Hazards
 from herdsman.sim.world.scheduler import Process, Scheduler, Strand
 from herdsman.sim.world.story import Story
@@ -33,6 +33,7 @@ class Books:
     uses: list[Use] = field(default_factory=list[Use])
     stood: list[tuple[str, float, float]] = field(default_factory=list[tuple[str, float, float]])
     """Which process stood still, from when to when."""
+    cuts: list[Cut] = field(default_factory=list[Cut])
     jumped: list[float] = field(default_factory=list[float])
     """When the database's clock was set."""
 
@@ -118,7 +119,7 @@ class World:
             self.replace(process)
             self._stop(process)
         if self.strikes(Fault.PARTITION, danger):
-            process.cut_off_until = self.until(self.now + self.random.uniform(2, 60))
+            self._cut_off(process)
         if self.strikes(Fault.DATABASE_AWAY):
             self.database_away_until = self.until(self.now + self.random.uniform(1, 30))
         if not self.database_ahead and self.strikes(Fault.CLOCK_JUMP):
@@ -129,6 +130,10 @@ class World:
         """All is not well before then."""
         self.all_well_at = max(self.all_well_at, moment)
         return moment
+
+    def _cut_off(self, process: Process) -> None:
+        process.cut_off_until = self.until(self.now + self.random.uniform(2, 60))
+        self.books.cuts.append(Cut(process=process.name, since=self.now, until=process.cut_off_until))
 
     def _stop(self, process: Process) -> None:
         process.stopped_until = self.until(self.now + self.random.uniform(1, LONGEST_STOP_S))
