@@ -104,7 +104,7 @@ class WorldChild:
             token=job["token"],
             worker=self.worker,
             began=world.now,
-            process=self.process.name,
+            process=self.process.full_name,
         )
         world.books.runs.append(begun)
         self._works.append(Work(order, job, ends_at, len(world.books.runs) - 1))

@@ -29,6 +29,11 @@ class Process:
     on_death: Callable[[], None] = lambda: None
     strands: "list[Strand]" = field(default_factory=list["Strand"])
 
+    @property
+    def full_name(self) -> str:
+        """Those that follow each other on a machine, or wake beside each other, share the short one."""
+        return f"{self.name} of {self.started_at:.3f}"
+
 
 class Strand:
     """A thread of a process."""

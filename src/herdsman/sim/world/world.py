@@ -133,7 +133,7 @@ class World:
 
     def _cut_off(self, process: Process) -> None:
         process.cut_off_until = self.until(self.now + self.random.uniform(2, 60))
-        self.books.cuts.append(Cut(process=process.name, since=self.now, until=process.cut_off_until))
+        self.books.cuts.append(Cut(process=process.full_name, since=self.now, until=process.cut_off_until))
 
     def _stop(self, process: Process) -> None:
         process.stopped_until = self.until(self.now + self.random.uniform(1, LONGEST_STOP_S))
