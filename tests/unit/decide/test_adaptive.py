@@ -118,6 +118,11 @@ def test_its_answer_lies_between_the_floor_and_the_ceiling(load: Load, policy: F
     assert policy.min_workers <= found.keep <= policy.max_workers
 
 
+@given(loads(), rules())
+def test_its_sentence_never_counts_below_nothing(load: Load, policy: FleetPolicy) -> None:
+    assert "-" not in adaptive(load, policy).said
+
+
 @given(loads(), rules(), st.integers(1, 200))
 def test_more_backlog_never_wants_or_keeps_fewer(load: Load, policy: FleetPolicy, more: int) -> None:
     longer = replace(load, queued=load.queued + more)
