@@ -160,11 +160,10 @@ def _draw(folder: Path, each: Found) -> None:
     stem = folder / each.case.trace.name.removesuffix(".gz").removesuffix(".csv")
     stem.parent.mkdir(parents=True, exist_ok=True)
     title = f"{each.case.trace.name}: {len(each.case.trace):,} jobs"
-    write_html(
-        stem.with_suffix(".html"), each.outcomes, title, "GPU-hours against the wait of 95 of 100 jobs"
-    )
+    said, (*found, bound) = "GPU-hours against the wait of 95 of 100 jobs", each.outcomes
+    write_html(stem.with_suffix(".html"), found, title, said, bound)
     if can_draw():
-        write_png(stem.with_suffix(".png"), each.outcomes, title)
+        write_png(stem.with_suffix(".png"), found, title, bound)
     else:
         print("SKIPPED: no PNG without matplotlib\n")
 

@@ -38,7 +38,14 @@ def _try(path: Path) -> None:
         path.unlink()
 
 
-def write_png(path: Path, found: Sequence[Outcome], title: str) -> None:
+def _sides(found: Sequence[Outcome]) -> list[bool]:
+    """Whether the name of each stands above its dot: of two that cost nearly the same, one does and one does not."""
+    ranks = sorted(range(len(found)), key=lambda number: found[number].gpu_hours)
+    return [ranks.index(number) % 2 == 0 for number in range(len(found))]
+
+
+def write_png(path: Path, found: Sequence[Outcome], title: str, bound: Outcome | None = None) -> None:
+    """Through those that are worth their cost goes a line; `bound` is shown beside them, for nobody gets there."""
     require_place(path, None)
     from matplotlib.figure import Figure  # noqa: PLC0415  (an optional package, and slow to load)
 
@@ -48,12 +55,15 @@ def write_png(path: Path, found: Sequence[Outcome], title: str) -> None:
     axes.plot(
         [each.gpu_hours for each in front], [each.wait_p95_s for each in front], color="#999999", zorder=1
     )
-    for number, each in enumerate(found):
-        axes.scatter(each.gpu_hours, each.wait_p95_s, color=COLOURS[number % len(COLOURS)], zorder=2)
+    shown = [*found, bound] if bound else found
+    for number, (each, above) in enumerate(zip(shown, _sides(shown), strict=True)):
+        colour = COLOURS[number % len(COLOURS)]
+        face = "none" if each is bound else colour
+        axes.scatter(each.gpu_hours, each.wait_p95_s, edgecolors=colour, facecolors=face, zorder=2)
         axes.annotate(
             each.name,
             (each.gpu_hours, each.wait_p95_s),
-            (5, 5),
+            (5, 5 if above else -11),
             textcoords="offset points",
             fontsize=8,
             parse_math=False,
@@ -62,24 +72,28 @@ def write_png(path: Path, found: Sequence[Outcome], title: str) -> None:
     axes.set_ylabel("95 of 100 jobs wait at most, seconds")
     axes.set_yscale("symlog", linthresh=10)
     axes.set_ylim(bottom=0)
+    axes.margins(x=0.15)
     axes.set_title(title, parse_math=False)
     _written(path, lambda: figure.savefig(path, dpi=120, format="png"))
 
 
-def write_html(path: Path, found: Sequence[Outcome], title: str, said: str) -> None:
+def write_html(
+    path: Path, found: Sequence[Outcome], title: str, said: str, bound: Outcome | None = None
+) -> None:
     """One file, nothing loaded from anywhere."""
-    _written(path, lambda: path.write_text(page(found, title, said), encoding="utf-8"))
+    _written(path, lambda: path.write_text(page(found, title, said, bound), encoding="utf-8"))
 
 
-def page(found: Sequence[Outcome], title: str, said: str) -> str:
+def page(found: Sequence[Outcome], title: str, said: str, bound: Outcome | None = None) -> str:
+    shown = [*found, bound] if bound else found
     heads = ("", "GPU-hours", "USD", "p50 s", "p95 s", "p99 s", "in use", "spawns", "cap hits")
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(each))}</tr>" for each in found)
+    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(each))}</tr>" for each in shown)
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
         "<style>body{font:15px system-ui,sans-serif;margin:2rem;max-width:60rem}table{border-collapse:collapse}"
         "td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #ddd}"
         "td:first-child{text-align:left}svg text{font-size:12px;fill:#333}</style>"
-        f"<h1>{html.escape(title)}</h1><p>{html.escape(said)}</p>{_svg(found)}"
+        f"<h1>{html.escape(title)}</h1><p>{html.escape(said)}</p>{_svg(shown, worthwhile(found))}"
         f"<table><tr>{''.join(f'<th>{each}</th>' for each in heads)}</tr>{rows}</table></html>"
     )
 
@@ -98,7 +112,7 @@ def _cells(each: Outcome) -> tuple[str, ...]:
     )
 
 
-def _svg(found: Sequence[Outcome]) -> str:
+def _svg(found: Sequence[Outcome], front: Sequence[Outcome]) -> str:
     most_hours = max((each.gpu_hours for each in found), default=1.0) or 1.0
     most_wait = math.log1p(max((each.wait_p95_s for each in found), default=1.0)) or 1.0
 
@@ -106,23 +120,27 @@ def _svg(found: Sequence[Outcome]) -> str:
         across = MARGIN + (WIDTH - 2 * MARGIN) * each.gpu_hours / most_hours
         return across, HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * math.log1p(each.wait_p95_s) / most_wait
 
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, worthwhile(found)))
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, front))
+    dots = (
+        _dot(each, *place(each), COLOURS[at % len(COLOURS)], -6 if above else 16)
+        for at, (each, above) in enumerate(zip(found, _sides(found), strict=True))
+    )
     bottom, right = HEIGHT - MARGIN, WIDTH - MARGIN
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" aria-label="cost against wait">'
         f'<path d="M{MARGIN} {MARGIN}V{bottom}H{right}" fill="none" stroke="#333"/>'
         f'<polyline points="{line}" fill="none" stroke="#999"/>'
-        f"{''.join(_dot(each, *place(each), COLOURS[at % len(COLOURS)]) for at, each in enumerate(found))}"
+        f"{''.join(dots)}"
         f'<text x="{right}" y="{bottom + 35}" text-anchor="end">GPU-hours, up to {most_hours:.0f}</text>'
         f'<text x="{MARGIN}" y="{MARGIN - 15}">p95 wait, logarithmic, up to {math.expm1(most_wait):.0f}s</text></svg>'
     )
 
 
-def _dot(each: Outcome, x: float, y: float, colour: str) -> str:
+def _dot(each: Outcome, x: float, y: float, colour: str, lower: int) -> str:
     told = f"{each.name}: {each.gpu_hours:.1f} GPU-hours, p95 {each.wait_p95_s:.0f}s"
     return (
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{html.escape(told)}</title></circle>'
-        f'<text x="{x + 8:.1f}" y="{y - 6:.1f}">{html.escape(each.name)}</text>'
+        f'<text x="{x + 8:.1f}" y="{y + lower:.1f}">{html.escape(each.name)}</text>'
     )
 
 
