@@ -39,9 +39,17 @@ def _try(path: Path) -> None:
 
 
 def _sides(found: Sequence[Outcome]) -> list[bool]:
-    """Whether the name of each stands above its dot: of two that cost nearly the same, one does and one does not."""
-    ranks = sorted(range(len(found)), key=lambda number: found[number].gpu_hours)
-    return [ranks.index(number) % 2 == 0 for number in range(len(found))]
+    """Whether the name of each stands above its dot: of two that are near each other, the upper one's does."""
+    hours = max((each.gpu_hours for each in found), default=1.0) or 1.0
+    waits = max((math.log1p(each.wait_p95_s) for each in found), default=1.0) or 1.0
+    places = [(each.gpu_hours / hours, math.log1p(each.wait_p95_s) / waits) for each in found]
+
+    def above(number: int) -> bool:
+        others = [each for at, each in enumerate(places) if at != number]
+        nearest = min(others, key=lambda each: math.dist(each, places[number]), default=(0.0, 0.0))
+        return places[number][1] >= nearest[1] or not places[number][1]  # below it there is no room
+
+    return [above(number) for number in range(len(found))]
 
 
 def write_png(path: Path, found: Sequence[Outcome], title: str, bound: Outcome | None = None) -> None:
