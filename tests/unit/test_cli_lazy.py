@@ -61,6 +61,17 @@ def test_a_command_whose_packages_are_missing_says_so_and_stays_in_the_list(
     assert "herdsman up needs the package sqlalchemy" in str(used.exception)
 
 
+@pytest.mark.parametrize("command", ["up", "serve"])
+def test_a_server_without_its_web_framework_says_what_to_install(command: str) -> None:
+    program = f"import sys; sys.modules['fastapi'] = None; sys.argv = ['herdsman', '{command}']"
+    program += "; from herdsman.cli.main import main; main()"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert said.returncode != 0
+    assert said.stderr.startswith(
+        f"herdsman: herdsman {command} needs the package fastapi, which is not installed"
+    )
+
+
 def test_a_mistake_of_ours_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(_name: str) -> object:
         raise ModuleNotFoundError("No module named 'herdsman.nope'", name="herdsman.nope")

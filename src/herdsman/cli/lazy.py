@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command as build
 
 from herdsman.cli.meant import did_you_mean, with_what_was_meant
+from herdsman.cli.packages import SERVER
 from herdsman.core.errors import InvalidSettings
 
 
@@ -85,9 +86,6 @@ def _lacking(name: str, package: str) -> typer.Typer:
     @alone.command(name, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def refuse() -> None:  # pyright: ignore[reportUnusedFunction]  (typer has it)
         """Needs the packages of the server, which are not installed here."""
-        raise InvalidSettings(
-            f"herdsman {name} needs the package {package}, which is not installed here:"
-            " a control plane needs herdsman[server] and the driver of its database"
-        )
+        raise InvalidSettings(SERVER.format(name).format(package))
 
     return alone

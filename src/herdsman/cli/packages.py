@@ -5,6 +5,11 @@ from contextlib import contextmanager
 
 from herdsman.core.errors import InvalidSettings
 
+SERVER = (
+    "herdsman {} needs the package {{}}, which is not installed here: a control plane needs herdsman[server] and the"
+    " driver of its database"
+)
+
 
 @contextmanager
 def needed(said: str) -> Generator[None]:

@@ -7,6 +7,7 @@ import typer
 from herdsman.cli.greeting import tell_already
 from herdsman.cli.opening import settings_here
 from herdsman.cli.own_machine import for_this_machine
+from herdsman.cli.packages import SERVER, needed
 from herdsman.cli.progress import step
 from herdsman.cli.room import require_room
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
@@ -26,10 +27,10 @@ def up(
     ] = None,
 ) -> None:
     """Prepare the database and run everything on this machine, until Ctrl-C: API, control loop, workers."""
+    with needed(SERVER.format("up")):
+        from herdsman.cli import replica  # noqa: PLC0415  (imports the server, which takes a while)
     given = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
     told = {name: str(value) for name, value in given.items() if value is not None}
-    from herdsman.cli import replica  # noqa: PLC0415  (imports the server, which takes a while)
-
     settings = for_this_machine(settings_here(told))
     if (there := whereabouts(settings).running()) is not None:
         _already(there, settings)
@@ -44,8 +45,8 @@ def up(
 
 def serve() -> None:
     """Run one replica of the control plane, for production: API and control loop, until SIGTERM."""
-    from herdsman.cli import replica  # noqa: PLC0415
-
+    with needed(SERVER.format("serve")):
+        from herdsman.cli import replica  # noqa: PLC0415
     settings = settings_here()
     services = open_services(settings)
     require_current(services.database)
