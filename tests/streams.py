@@ -24,6 +24,8 @@ from herdsman.testing.servers.redis import RedisServer
 NAMES = Names()
 BLOCK = timedelta(milliseconds=30)
 QUICK = Rhythm(claim_idle=timedelta(milliseconds=150), reclaim=timedelta(0), resync=timedelta(0))
+STEADY = replace(QUICK, claim_idle=timedelta(milliseconds=600), look=timedelta(milliseconds=50))
+"""For tests in which who lives is never late, also on a machine that is busy."""
 PATIENT = replace(QUICK, claim_idle=timedelta(hours=1), look=timedelta(milliseconds=20))
 """For tests in which nothing is to be taken over."""
 

@@ -26,7 +26,7 @@ from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed, scalar, s
 from tests.chaos.measuring import waited_for
 from tests.databases import MovingClock
 from tests.rows import add_row
-from tests.streams import NAMES, QUICK, Replica, client, replica
+from tests.streams import NAMES, QUICK, STEADY, Replica, client, replica
 
 
 @pytest.fixture(scope="module")
@@ -285,13 +285,13 @@ def test_a_job_that_runs_is_never_taken_from_a_replica_that_lives(
     """C-13, X2-06: looked at again and again, what a replica holds never looks idle."""
     client(server).flushall()
     with (
-        replica(server, services, "one", leads=False, rhythm=QUICK) as one,
-        replica(server, services, "two", rhythm=QUICK) as two,
+        replica(server, services, "one", leads=False, rhythm=STEADY) as one,
+        replica(server, services, "two", rhythm=STEADY) as two,
     ):
         one.listen()
         job_id = held(one)
         claimed(services, a_worker(services))
-        for _ in range(10):  # of 50 ms each, three times the limit
+        for _ in range(20):  # of 100 ms each, three times the limit
             one.keep()
             two.keep()
         assert [each["consumer"] for each in one.pending()] == ["one"]
