@@ -28,6 +28,7 @@ from herdsman.core.leasing import LeasePolicy
 from herdsman.core.model import JobPolicy
 from herdsman.ports import SystemClock
 from herdsman.sim.checks.history import Use
+from herdsman.sim.checks.uses import use_of
 from herdsman.store.database import Database
 from herdsman.wire.ids import new_job_id, new_lease_token
 from tests.gpus import asked
@@ -171,7 +172,7 @@ def _hold(
         late = _late_beat(services, lease)
     with suppress(HerdsmanError):
         release_lease(services, lease.token, who="chaos")
-    return _use(lease, began, ended, deadline, late)
+    return use_of(lease, began=began, ended=ended, until=max(deadline, began), late=late)
 
 
 def _late_beat(services: Services, lease: Lease) -> str:
@@ -182,20 +183,6 @@ def _late_beat(services: Services, lease: Lease) -> str:
     except HerdsmanError:
         return ""
     return "kept"
-
-
-def _use(lease: Lease, began: float, ended: float, deadline: float, late: str) -> Use:
-    return Use(
-        token=lease.token,
-        gpu=lease.gpu_uuid or "",
-        seq=lease.seq,
-        memory_mb=lease.memory_mb,
-        exclusive=lease.exclusive,
-        began=began,
-        ended=ended,
-        until=max(deadline, began),
-        late=late,
-    )
 
 
 def http_holder(yard: Yard, number: int, everybody: int, grants: int) -> None:

@@ -21,6 +21,10 @@ LATEST_S = 50.0
 LAG_S = 20.0
 
 
+def name_of(worker_id: WorkerId) -> str:
+    return f"herd-{worker_id}"
+
+
 @dataclass
 class Machine:
     ref: InstanceRef
@@ -65,7 +69,7 @@ class Cloud:
             return
         lost = WorkerId("lost")
         machine = self.create(
-            SpawnRequest(name=f"herd-{lost}", worker_id=lost, pool=DEFAULT_POOL, environment={})
+            SpawnRequest(name=name_of(lost), worker_id=lost, pool=DEFAULT_POOL, environment={})
         )
         machine.stray = True
 

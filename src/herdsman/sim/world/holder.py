@@ -8,7 +8,7 @@ from herdsman.control.services import Services
 from herdsman.core.errors import Gone, HerdsmanError, OutcomeUnknown
 from herdsman.core.lease import Lease
 from herdsman.core.leasing import LeasePolicy
-from herdsman.sim.checks.history import Use
+from herdsman.sim.checks.uses import use_of
 from herdsman.sim.world.world import World
 
 TTL = timedelta(seconds=20)
@@ -33,7 +33,7 @@ class Holder:
         """Until it is done, or has to stop: by the answer to a heartbeat, or by its own clock."""
         world = self.world
         self._place = len(world.books.uses)
-        world.books.uses.append(_use(self.lease, began=world.now, asked=asked))
+        world.books.uses.append(use_of(self.lease, began=world.now, ended=world.now, asked=asked))
         self._beaten = self._heard = world.now
         # What is leased is not in use at once.
         loaded = world.now + world.random.uniform(0, LOAD_S)
@@ -84,16 +84,3 @@ class Holder:
     def _note(self, **known: object) -> None:
         uses = self.world.books.uses
         uses[self._place] = replace(uses[self._place], **known)
-
-
-def _use(lease: Lease, *, began: float, asked: float) -> Use:
-    return Use(
-        token=lease.token,
-        gpu=lease.gpu_uuid or "",
-        seq=lease.seq,
-        memory_mb=lease.memory_mb,
-        exclusive=lease.exclusive,
-        began=began,
-        ended=began,
-        asked=asked,
-    )

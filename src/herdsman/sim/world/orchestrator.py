@@ -15,7 +15,7 @@ from herdsman.control.worker_access import by_name_only
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.scaling.registry import OURS
 from herdsman.sim.checks.history import LeaderWrite
-from herdsman.sim.world.cloud import WorldProvider
+from herdsman.sim.world.cloud import WorldProvider, name_of
 from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.threads import WorldThreads
 from herdsman.sim.world.timing import Timing
@@ -53,7 +53,7 @@ def a_service(
         provider=provider,
         leadership=leadership,
         new_worker_id=new_worker_id,
-        name_of=lambda worker_id: f"herd-{worker_id}",
+        name_of=name_of,
         environment_of=by_name_only,
     )
     reconciler = Reconciler(
