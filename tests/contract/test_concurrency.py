@@ -1,5 +1,6 @@
 """Everybody at once: each job goes to one worker, each name to one job, each end is written once."""
 
+import itertools
 import time
 from collections import Counter
 from datetime import timedelta
@@ -66,6 +67,21 @@ def test_j2_batches_that_overlap_are_stored_once(services: Services) -> None:
     answers = at_once(10, lambda number: submit_jobs(services, news[number * 4 : number * 4 + 24]))
     created = Counter(answer.job_id for answer_list in answers for answer in answer_list if answer.created)
     assert created == Counter(new.job_id for new in news)
+
+
+def test_who_waits_for_a_connection_is_not_overtaken(services: Services) -> None:
+    """Twenty share ten connections (SQLite: one), and each that leaves comes again at once."""
+    turns = itertools.count()
+
+    def work(_: int) -> int:
+        done = 0
+        while next(turns) < 600:
+            services.database.transact(lambda _: time.sleep(0.002))
+            done += 1
+        return done
+
+    done = at_once(20, work)
+    assert min(done) * 2 >= max(done), done
 
 
 def test_one_worker_that_asks_many_times_at_once_gets_one_job(services: Services) -> None:

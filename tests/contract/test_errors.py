@@ -95,9 +95,9 @@ def test_a_missing_directory_is_made(tmp_path: Path) -> None:
 def test_a_pool_that_is_empty_says_so(url: str) -> None:
     """J10: backpressure before the write"""
     moment = timedelta(seconds=0.2)
-    with opened(url, timeout=moment, pool_size=1) as database, database.engine.connect():
+    with opened(url, timeout=moment, pool_size=1) as database, database.alone():
         services = Services(database, JobPolicy(), new_job_id)
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailable, match=r"no connection to \w+ became free for 0.2 s, 1 in use: "):
             a_job(services)
 
 

@@ -11,10 +11,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from herdsman.core.errors import HerdsmanError, OutcomeUnknown, StoreMisconfigured, StoreUnavailable
 from herdsman.ports import Clock
-from herdsman.store.engine import open_engines
+from herdsman.store.engine import open_engines, size_of
 from herdsman.store.faults import Contended, Fault, classify, explain, translate
 from herdsman.store.hot import Hot, Ready, Row, padded, room_for
 from herdsman.store.patience import limited
+from herdsman.store.turnstile import Turnstile
 
 T = TypeVar("T")
 
@@ -94,6 +95,7 @@ class Database:
         engines = open_engines(url, timeout=timeout, pool_size=pool_size)
         self.engine = engines.writing
         self._reading = engines.reading
+        self._lines = {engine: Turnstile(size_of(engine)) for engine in {engines.writing, engines.reading}}
         self._clock = clock
         self._timeout = timeout
         self._chance = chance
@@ -185,14 +187,29 @@ class Database:
 
     @contextmanager
     def _connected(self, engine: Engine) -> Generator[Connection]:
+        line = self._lines[engine]
+        if not line.enter(self._timeout.total_seconds()):
+            raise StoreUnavailable(self._all_in_use(engine))
         try:
-            connection = engine.connect()
+            with self._connect(engine) as connection:
+                yield connection
+        finally:
+            line.leave()
+
+    def _connect(self, engine: Engine) -> Connection:
+        try:
+            return engine.connect()
         except self._driver_errors as error:
             raise self.cannot_connect(error) from error
-        try:
-            yield connection
-        finally:
-            connection.close()
+
+    def _all_in_use(self, engine: Engine) -> str:
+        most = (
+            "SQLite has one that writes"
+            if self.backend == "SQLite"
+            else "SQL_POOL_SIZE sets how many there are"
+        )
+        seconds = f"{self._timeout.total_seconds():g} s"
+        return f"no connection to {self.backend} became free for {seconds}, {size_of(engine)} in use: {most}"
 
     @contextmanager
     def _translated(self, engine: Engine, connection: Connection) -> Generator[None]:

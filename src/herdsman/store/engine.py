@@ -41,6 +41,12 @@ def open_engines(url: str, *, timeout: timedelta, pool_size: int) -> Engines:
     return Engines(engine, engine)
 
 
+def size_of(engine: Engine) -> int:
+    """How many connections it opens at most."""
+    assert isinstance(engine.pool, QueuePool)
+    return engine.pool.size()
+
+
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
