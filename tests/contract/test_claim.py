@@ -35,6 +35,16 @@ def test_a_claim_says_what_to_do_and_until_when(services: Services, clock: Movin
     assert claim.service_job_id is None
 
 
+def test_jobs_go_to_the_oldest_of_those_that_wait_so_that_the_others_can_go(services: Services) -> None:
+    """Ids begin with the time. Where jobs went round, no worker too many would ever be idle for long."""
+    young, old, middle = (a_worker(services, name) for name in ("gpu-3", "gpu-1", "gpu-2"))
+    for _ in range(3):
+        a_job(services)
+        (claim,) = claim_jobs(services, [young, old, middle])
+        assert claim.worker_id == old
+        complete_job(services, claim.key)
+
+
 def test_a_claimed_job_names_its_worker_and_counts_the_attempt(
     services: Services, clock: MovingClock
 ) -> None:

@@ -98,7 +98,7 @@ def test_a_job_that_somebody_keeps_locked_is_passed_over(server: ServerDatabases
         locked, free = a_job(services, priority=1), a_job(services)
         with other.engine.begin() as forgotten:
             forgotten.execute(text("SELECT 1 FROM orchestrator_jobs WHERE priority = 1 FOR UPDATE")).all()
-            with at_most(SECOND):
+            with at_most(5 * SECOND):  # who waited for the lock would wait for ten
                 claim = claim_job(services, worker)
         assert claim is not None
         assert claim.key.job_id == free

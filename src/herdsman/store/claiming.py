@@ -34,7 +34,9 @@ FREE_WORKERS = Hot(
             ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),
             ~_POOL_HELD,
         )
-        .order_by(workers.c.id)  # in one order, so that two batches cannot wait for each other
+        # In one order, so that two batches cannot wait for each other; and by age, which ids begin with: those beyond
+        # what is needed stay idle, and can be let go.
+        .order_by(workers.c.id)
         .with_for_update(key_share=True)
     )
 )

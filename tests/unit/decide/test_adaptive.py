@@ -213,6 +213,18 @@ def test_what_comes_often_is_waited_for_where_a_start_takes_too_long() -> None:
     assert adaptive(Load(queued=0, demand=KNOWN), short).grow_to == 0
 
 
+def test_who_is_there_is_kept_for_the_most_that_may_come_though_nobody_was_late() -> None:
+    """Where starts are slow: then fewer are asked for, but as many are kept."""
+    never = replace(KNOWN, arrivals=(30,) * RECENT, waits_s=(0.0,) * 200)
+    as_often_as_allowed = replace(never, waits_s=(60.0,) * 6 + (0.0,) * 194)
+    short = replace(RULES, target_wait=seconds(20))
+    sure, wary = (
+        adaptive(Load(queued=0, active=0, demand=each), short) for each in (never, as_often_as_allowed)
+    )
+    assert sure.grow_to < wary.grow_to
+    assert sure.keep == wary.keep
+
+
 def test_it_says_why_in_one_sentence() -> None:
     seen = a_snapshot(queued=40, policy=RULES, demand=KNOWN)
     first = next(each for each in decide(seen).actions if isinstance(each, SpawnWorker))

@@ -48,6 +48,17 @@ def test_no_job_is_lost_and_none_begins_before_it_comes() -> None:
     assert min(world.waits) >= 0
 
 
+def test_the_oldest_of_the_idle_gets_the_job_so_that_the_others_can_go() -> None:
+    world = World(made("one at a time", [(0, 5), *((100 + 10 * each, 5) for each in range(20))]), START)
+    machines = [world.spawn() for _ in range(3)]
+    world.advance(250)
+    assert [each.done for each in machines] == [16, 0, 0]
+    world.end(machines[0])
+    world.advance(400)
+    assert [each.done for each in machines] == [16, 5, 0]
+    assert machines[2].free_since == START.mean_s
+
+
 @pytest.mark.parametrize("scaling", ["threshold", "workload", "adaptive"])
 def test_skipping_quiet_stretches_changes_nothing(scaling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = on_and_off(200, hours=8, service_s=40, on_s=300, off_s=5400)

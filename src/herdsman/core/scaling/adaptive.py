@@ -18,6 +18,8 @@ from herdsman.core.scaling.threshold import threshold
 
 HALFWAY = 0.5
 """What comes early on the way has to begin earlier: the moment is not the only one to be looked at."""
+KEPT = 2.0
+"""Where starts are slow, who is there is kept for so many times the jobs that may come; nobody is started for them."""
 BRIEFLY = 0.25
 """A worker too many may be idle for this share of a start where another comes in time; else for a whole one."""
 
@@ -62,8 +64,11 @@ def _missing(load: Load, view: Outlook, known: Demand, more: float) -> tuple[flo
 
 
 def _spare(load: Load, view: Outlook, known: Demand) -> int:
-    """Workers beyond the busy ones that are kept: who was needed within the last hour may soon be again."""
-    wide = view.crowd(max(busiest(known, view.exposed), most_coming(known, view.exposed)), view.exposed)
+    """Workers beyond the busy ones that are kept: who was needed within the last hour may soon be again.
+
+    Twice what may come at most, though nobody was late: what is let go too early takes a whole start to come back.
+    """
+    wide = KEPT * max(busiest(known, view.exposed), most_coming(known, view.exposed))
     spare = _workers(load.queued + wide - view.by_busy(load, view.by), view.begun(0.0, view.by))
     return max(spare, _workers(*_early(load, view, known))) if view.exposed else spare
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-AIMED = 0.04
-"""One in twenty may be late, and one in a hundred is kept in hand."""
+AIMED = 0.03
+"""One in twenty may be late, and two in a hundred are kept in hand."""
 UNKNOWN = 2.0
 """Jobs that are taken to have been late just as often as they may, before any was seen."""
 MOST_CARE = 2.0

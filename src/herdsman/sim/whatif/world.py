@@ -6,6 +6,7 @@ Jobs are places in arrays, never objects: a million of them fit in a few megabyt
 import math
 from array import array
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -52,7 +53,9 @@ class World:
         """Of jobs that have ended, as in `latest_took`."""
         self._came = 0
         self._paid_s = 0.0
-        self._idle: deque[Machine] = deque()
+        self._idle: dict[int, Machine] = {}
+        self._line: list[int] = []
+        """Their numbers, as a heap; some that have gone meanwhile are still in it."""
         self._events: list[tuple[float, int, Machine]] = []
         self._order = count()
         self._draws = boots.draws(seed)
@@ -66,9 +69,9 @@ class World:
         return self.finished == len(self.trace)
 
     @property
-    def idle(self) -> "deque[Machine]":
-        """Ready ones without a job, the longest idle first: they are given jobs in that order."""
-        return self._idle
+    def idle(self) -> Collection[Machine]:
+        """Ready ones without a job."""
+        return self._idle.values()
 
     @property
     def next_arrival(self) -> float:
@@ -107,7 +110,7 @@ class World:
             self._paid_s += self.now - machine.created
             self.machines.remove(machine)
             if machine.ready:
-                self._idle.remove(machine)
+                del self._idle[machine.number]
 
     def advance(self, until: float) -> None:
         """Everything that happens before then, and nothing that happens at that moment."""
@@ -121,7 +124,7 @@ class World:
                 self.now = comes
                 self._came += 1
                 if idle:
-                    self._begin(idle.popleft())
+                    self._begin(self._first())
             else:
                 self.now, _, machine = heappop(events)
                 self._free(machine)
@@ -145,9 +148,16 @@ class World:
         if self.served < self._came and not machine.leaving:
             self._begin(machine)
             return
-        self._idle.append(machine)
+        self._idle[machine.number] = machine
+        heappush(self._line, machine.number)
         if machine.leaving:
             self.end(machine)
+
+    def _first(self) -> Machine:
+        """The oldest of the idle, as when real workers ask: those beyond what is needed stay idle, and can go."""
+        while (number := heappop(self._line)) not in self._idle:
+            pass
+        return self._idle.pop(number)
 
     def _begin(self, machine: Machine) -> None:
         job = self.served
