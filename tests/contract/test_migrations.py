@@ -1,17 +1,21 @@
 """The way to the schema: complete, repeatable, safe when it is cut short or walked by two at once."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, text
+from sqlalchemy import Connection, inspect, make_url, text
 
 from herdsman.core.errors import StoreMisconfigured
 from herdsman.core.states import JOB, JobState
 from herdsman.store import triggers
+from herdsman.store import upgrade as upgrade_module
 from herdsman.store.database import Database
 from herdsman.store.faults import Refused
 from herdsman.store.guards import all_guards
@@ -21,6 +25,8 @@ from herdsman.store.upgrade import alembic_config, upgrade
 from tests.builders import scalar, sql
 from tests.databases import Backend, opened
 from tests.rows import add_row, move_row
+
+SLOW = timedelta(seconds=4)
 
 
 @pytest.fixture
@@ -67,6 +73,40 @@ def test_two_upgrades_at_once_do_not_disturb_each_other(empty: Database) -> None
     with opened(url) as other, ThreadPoolExecutor(2) as threads:
         assert list(threads.map(upgrade, [empty, other])) == [latest(), latest()]
     require_current(empty)
+
+
+def test_an_upgrade_may_take_longer_than_any_statement_and_another_waits_for_it(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index over a million rows takes its time, and a second replica that starts meanwhile wants the same."""
+    url, slept = backend.empty(), list[str]()
+
+    def slow(connection: Connection) -> None:
+        slept.append("before")
+        if connection.dialect.name == "sqlite":
+            time.sleep(SLOW.total_seconds())
+        else:
+            sleep = {"postgresql": "SELECT pg_sleep(:s)", "mysql": "SELECT SLEEP(:s)"}[
+                connection.dialect.name
+            ]
+            connection.execute(text(sleep), {"s": SLOW.total_seconds()}).all()
+        slept.append("after")
+        triggers.install(connection)
+
+    monkeypatch.setattr(upgrade_module, "triggers", SimpleNamespace(install=slow))
+    hurried = make_url(url)
+    if hurried.get_backend_name() == "postgresql":  # as some who host it set it for each role
+        hurried = hurried.update_query_dict({"options": "-c statement_timeout=1000"})
+    everywhere = hurried.render_as_string(hide_password=False)
+    with (
+        opened(everywhere, timeout=SLOW / 4) as one,
+        opened(everywhere, timeout=SLOW / 4) as other,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        assert list(threads.map(upgrade, [one, other])) == [latest(), latest()]
+        require_current(one)
+    assert slept == ["before", "after"] * 2, "one after the other"
+    backend.drop(url)
 
 
 def test_a_guard_that_is_gone_is_noticed_and_put_back(empty: Database) -> None:

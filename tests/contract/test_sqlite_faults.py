@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from threading import Timer
 
 import pytest
+from sqlalchemy import text
 
 from herdsman.control.commands import find_job, list_jobs
 from herdsman.control.services import Services
@@ -66,6 +68,19 @@ def test_s8_a_full_disk_loses_nothing_and_takes_no_half_of_a_write(sqlite: Backe
         assert [job.job_id for job in list_jobs(services).jobs] == [job_id]
         limit_pages(services.database, pages + 1000)
         a_job(services, payload="x" * 100_000)
+
+
+def test_who_opens_a_new_file_while_another_writes_the_first_table_waits(tmp_path: Path) -> None:
+    """SQLite refuses the change to WAL then at once, without the wait that it was told."""
+    first = sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
+    first.execute("BEGIN IMMEDIATE")
+    first.execute("CREATE TABLE visits (visit INTEGER)")
+    soon = Timer(0.5, lambda: first.execute("COMMIT"))
+    soon.start()
+    with opened(f"sqlite:///{tmp_path}/new.db") as database, database.alone() as connection:
+        assert connection.execute(text("SELECT COUNT(*) FROM visits")).scalar_one() == 0
+    soon.join()
+    first.close()
 
 
 @contextmanager

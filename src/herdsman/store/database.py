@@ -22,6 +22,7 @@ T = TypeVar("T")
 TRIES = 12
 _FIRST_PAUSE = timedelta(milliseconds=4)
 _LONGEST_PAUSE = timedelta(milliseconds=500)
+REBUILDING_WAITS_MS = 60_000
 
 
 class Tx:
@@ -125,7 +126,7 @@ class Database:
     def alone(self, *, rebuilding: bool = False) -> Generator[Connection]:
         """A plain connection in one open transaction, for work that is done once and not again.
 
-        `rebuilding` lets SQLite put a new table in the place of one that others refer to.
+        `rebuilding` lets SQLite put a new table in the place of one that others refer to, and wait for who does the same.
         """
         try:
             with (
@@ -256,16 +257,19 @@ class Database:
 
 @contextmanager
 def _unreferred(connection: Connection, *, rebuilding: bool) -> Generator[None]:
-    """References are not enforced meanwhile; SQLite takes this word only outside of a transaction."""
+    """References are not enforced meanwhile; SQLite takes these words only outside of a transaction."""
     if not rebuilding or connection.dialect.name != "sqlite":
         yield
         return
     cursor: Any = connection.connection.cursor()
+    (usual,) = cursor.execute("PRAGMA busy_timeout").fetchone()
+    cursor.execute(f"PRAGMA busy_timeout = {REBUILDING_WAITS_MS}")
     cursor.execute("PRAGMA foreign_keys = OFF")
     try:
         yield
     finally:
         cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute(f"PRAGMA busy_timeout = {usual}")
 
 
 # psycopg gives no error code when a connection is refused at login.

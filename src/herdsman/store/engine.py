@@ -1,5 +1,7 @@
 """How each database is opened: what a connection must be told before we can rely on it."""
 
+import sqlite3
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +14,7 @@ from sqlalchemy.pool import QueuePool
 from herdsman.core.errors import StoreMisconfigured
 from herdsman.store import patience
 
+JOURNAL_TRIES = 100
 SUPPORTED = {"sqlite": "sqlite", "postgresql": "psycopg", "mysql": "pymysql"}
 
 
@@ -124,7 +127,16 @@ def _sqlite_pragmas(dbapi: Any, _record: object) -> None:
 
 
 def _sqlite_journal(dbapi: Any, _record: object) -> None:
-    dbapi.execute("PRAGMA journal_mode = WAL")
+    """Of two that open a new file at once, SQLite refuses one without letting it wait."""
+    for left in reversed(range(JOURNAL_TRIES)):
+        try:
+            dbapi.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not left or error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            time.sleep(0.05)
+        else:
+            return
 
 
 def _sqlite_read_only(dbapi: Any, _record: object) -> None:

@@ -29,16 +29,20 @@ class Server:
 def inspect_server(database: Database) -> Server:
     """The server behind the URL; `StoreMisconfigured` when we cannot run on it."""
     with database.alone() as connection:
-        match connection.dialect.name:
-            case "sqlite":
-                version, warnings = _version(connection, "SELECT sqlite_version()"), _sqlite(connection)
-            case "postgresql":
-                version, warnings = _version(connection, "SHOW server_version"), _postgres(connection)
-            case _:
-                _require_mariadb(connection)
-                version, warnings = _version(connection, "SELECT VERSION()"), _mariadb(connection)
-        require_version(database.backend, version)
-        return Server(database.backend, version, tuple(warnings))
+        return inspect_behind(connection, database.backend)
+
+
+def inspect_behind(connection: Connection, product: str) -> Server:
+    match connection.dialect.name:
+        case "sqlite":
+            version, warnings = _version(connection, "SELECT sqlite_version()"), _sqlite(connection)
+        case "postgresql":
+            version, warnings = _version(connection, "SHOW server_version"), _postgres(connection)
+        case _:
+            _require_mariadb(connection)
+            version, warnings = _version(connection, "SELECT VERSION()"), _mariadb(connection)
+    require_version(product, version)
+    return Server(product, version, tuple(warnings))
 
 
 def require_version(product: str, version: Version) -> None:

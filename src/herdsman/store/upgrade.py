@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
@@ -11,31 +12,38 @@ from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.store import task_face, triggers, views
 from herdsman.store.database import Database
 from herdsman.store.revisions import current, known, latest, newer
-from herdsman.store.server import inspect_server
+from herdsman.store.server import inspect_behind
 
 LOCK = "herdsman_upgrade"
 # Any number will do, as long as every version of Herdsman uses the same.
 _LOCK_NUMBER = 0x6865726473
 _LONGEST_WAIT_S = 60
+_LONGEST_STATEMENT_S = 3600
 
 
 def upgrade(database: Database) -> str:
     """Migrate and put guards, views and the tasks face in place; harmless to repeat, and safe when two do it at once."""
-    inspect_server(database)
-    with database.alone(rebuilding=True) as connection, _locked(connection):
-        _refuse_newer(connection)
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        if current(connection) != latest():
-            views.drop(connection)
-            task_face.drop(connection)
-        command.upgrade(config, "head")
-        _check_references(connection)
-        triggers.install(connection)
-        views.install(connection)
-        task_face.install(connection)
-        connection.commit()
+    with database.alone(rebuilding=True) as connection:
+        inspect_behind(connection, database.backend)
+        _take_your_time(connection)
+        with _locked(connection):
+            _migrate(connection)
+            connection.commit()
     return latest()
+
+
+def _migrate(connection: Connection) -> None:
+    _refuse_newer(connection)
+    config = alembic_config()
+    config.attributes["connection"] = connection
+    if current(connection) != latest():
+        views.drop(connection)
+        task_face.drop(connection)
+    command.upgrade(config, "head")
+    _check_references(connection)
+    triggers.install(connection)
+    views.install(connection)
+    task_face.install(connection)
 
 
 def _check_references(connection: Connection) -> None:
@@ -74,3 +82,18 @@ def _locked(connection: Connection) -> Generator[None]:
                 connection.execute(text(f"DO RELEASE_LOCK('{LOCK}')"))
         case _:
             yield
+
+
+def _take_your_time(connection: Connection) -> None:
+    """The limits are meant for the work of every day: an index over millions of rows takes longer."""
+    match connection.dialect.name:
+        case "postgresql":
+            connection.execute(text("SET LOCAL statement_timeout = 0"))
+        case "mysql":
+            driver: Any = connection.connection.driver_connection
+            driver._read_timeout = _LONGEST_STATEMENT_S  # noqa: SLF001  (the driver has no other way)
+            limits = f"max_statement_time = {_LONGEST_STATEMENT_S}, lock_wait_timeout = {_LONGEST_WAIT_S}"
+            connection.execute(text(f"SET SESSION {limits}, idle_transaction_timeout = 0"))
+            connection.detach()  # so that nobody gets it afterwards, without its limits
+        case _:
+            pass
