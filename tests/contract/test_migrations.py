@@ -12,8 +12,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, make_url, text
 
-from herdsman.core.errors import StoreMisconfigured
+from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.states import JOB, JobState
+from herdsman.store import database as database_module
 from herdsman.store import triggers
 from herdsman.store import upgrade as upgrade_module
 from herdsman.store.database import Database
@@ -79,21 +80,7 @@ def test_an_upgrade_may_take_longer_than_any_statement_and_another_waits_for_it(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index over a million rows takes its time, and a second replica that starts meanwhile wants the same."""
-    url, slept = backend.empty(), list[str]()
-
-    def slow(connection: Connection) -> None:
-        slept.append("before")
-        if connection.dialect.name == "sqlite":
-            time.sleep(SLOW.total_seconds())
-        else:
-            sleep = {"postgresql": "SELECT pg_sleep(:s)", "mysql": "SELECT SLEEP(:s)"}[
-                connection.dialect.name
-            ]
-            connection.execute(text(sleep), {"s": SLOW.total_seconds()}).all()
-        slept.append("after")
-        triggers.install(connection)
-
-    monkeypatch.setattr(upgrade_module, "triggers", SimpleNamespace(install=slow))
+    url, slept = backend.empty(), slowly(monkeypatch)
     hurried = make_url(url)
     if hurried.get_backend_name() == "postgresql":  # as some who host it set it for each role
         hurried = hurried.update_query_dict({"options": "-c statement_timeout=1000"})
@@ -107,6 +94,41 @@ def test_an_upgrade_may_take_longer_than_any_statement_and_another_waits_for_it(
         require_current(one)
     assert slept == ["before", "after"] * 2, "one after the other"
     backend.drop(url)
+
+
+def test_another_upgrade_is_not_waited_for_without_end(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = backend.empty()
+    slowly(monkeypatch)
+    for module in (upgrade_module, database_module):
+        monkeypatch.setattr(module, "LONGEST_REBUILDING", SLOW / 4)
+    with opened(url) as one, opened(url) as other, ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(upgrade, each) for each in (one, other)]
+        (failed,) = [error for call in calls if (error := call.exception(timeout=60))]
+        require_current(one)
+    assert isinstance(failed, StoreUnavailable)
+    backend.drop(url)
+
+
+def slowly(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each upgrade takes a while from now on, and writes down when that begins and ends."""
+    told: list[str] = []
+
+    def install(connection: Connection) -> None:
+        told.append("before")
+        if connection.dialect.name == "sqlite":
+            time.sleep(SLOW.total_seconds())
+        else:
+            sleep = {"postgresql": "SELECT pg_sleep(:s)", "mysql": "SELECT SLEEP(:s)"}[
+                connection.dialect.name
+            ]
+            connection.execute(text(sleep), {"s": SLOW.total_seconds()}).all()
+        told.append("after")
+        triggers.install(connection)
+
+    monkeypatch.setattr(upgrade_module, "triggers", SimpleNamespace(install=install))
+    return told
 
 
 def test_a_guard_that_is_gone_is_noticed_and_put_back(empty: Database) -> None:

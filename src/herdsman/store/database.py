@@ -22,7 +22,8 @@ T = TypeVar("T")
 TRIES = 12
 _FIRST_PAUSE = timedelta(milliseconds=4)
 _LONGEST_PAUSE = timedelta(milliseconds=500)
-REBUILDING_WAITS_MS = 60_000
+LONGEST_REBUILDING = timedelta(seconds=60)
+"""So long one that changes the schema waits for another that does."""
 
 
 class Tx:
@@ -263,7 +264,7 @@ def _unreferred(connection: Connection, *, rebuilding: bool) -> Generator[None]:
         return
     cursor: Any = connection.connection.cursor()
     (usual,) = cursor.execute("PRAGMA busy_timeout").fetchone()
-    cursor.execute(f"PRAGMA busy_timeout = {REBUILDING_WAITS_MS}")
+    cursor.execute(f"PRAGMA busy_timeout = {round(LONGEST_REBUILDING.total_seconds() * 1000)}")
     cursor.execute("PRAGMA foreign_keys = OFF")
     try:
         yield

@@ -35,17 +35,18 @@ class Turnstile:
                 self._free += 1
 
     def _wait(self, turn: threading.Event, timeout: float) -> bool:
+        inside = False
         try:
-            return turn.wait(timeout) or not self._stepped_out(turn)
-        except BaseException:  # Ctrl-C: the place must not be given to one who is gone
-            if not self._stepped_out(turn):
+            inside = turn.wait(timeout) or not self._stepped_out(turn)
+            return inside
+        finally:
+            # After Ctrl-C: the place must not be kept for one who is gone.
+            if not inside and not self._stepped_out(turn):
                 self.leave()
-            raise
 
     def _stepped_out(self, turn: threading.Event) -> bool:
         """False when the turn came at the last moment."""
         with self._lock:
-            if turn.is_set():
-                return False
-            self._line.remove(turn)
-            return True
+            if turn in self._line:
+                self._line.remove(turn)
+            return not turn.is_set()

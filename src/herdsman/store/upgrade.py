@@ -10,14 +10,13 @@ from sqlalchemy import Connection, text
 
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.store import task_face, triggers, views
-from herdsman.store.database import Database
+from herdsman.store.database import LONGEST_REBUILDING, Database
 from herdsman.store.revisions import current, known, latest, newer
 from herdsman.store.server import inspect_behind
 
 LOCK = "herdsman_upgrade"
 # Any number will do, as long as every version of Herdsman uses the same.
 _LOCK_NUMBER = 0x6865726473
-_LONGEST_WAIT_S = 60
 _LONGEST_STATEMENT_S = 3600
 
 
@@ -73,9 +72,9 @@ def _locked(connection: Connection) -> Generator[None]:
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})"))
             yield
         case "mysql":
-            asked = text(f"SELECT GET_LOCK('{LOCK}', {_LONGEST_WAIT_S})")
-            if connection.execute(asked).scalar() != 1:
-                raise StoreUnavailable(f"another upgrade has held the lock {LOCK} for {_LONGEST_WAIT_S} s")
+            wait = f"{LONGEST_REBUILDING.total_seconds():g}"
+            if connection.execute(text(f"SELECT GET_LOCK('{LOCK}', {wait})")).scalar() != 1:
+                raise StoreUnavailable(f"another upgrade has held the lock {LOCK} for {wait} s")
             try:
                 yield
             finally:
@@ -85,14 +84,20 @@ def _locked(connection: Connection) -> Generator[None]:
 
 
 def _take_your_time(connection: Connection) -> None:
-    """The limits are meant for the work of every day: an index over millions of rows takes longer."""
+    """The limits are meant for the work of every day: an index over millions of rows takes longer.
+
+    What is waited for without end is the work, and not the locks of others.
+    """
+    wait = LONGEST_REBUILDING.total_seconds()
     match connection.dialect.name:
         case "postgresql":
-            connection.execute(text("SET LOCAL statement_timeout = 0"))
+            connection.execute(
+                text(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {wait * 1000:.0f}")
+            )
         case "mysql":
             driver: Any = connection.connection.driver_connection
             driver._read_timeout = _LONGEST_STATEMENT_S  # noqa: SLF001  (the driver has no other way)
-            limits = f"max_statement_time = {_LONGEST_STATEMENT_S}, lock_wait_timeout = {_LONGEST_WAIT_S}"
+            limits = f"max_statement_time = {_LONGEST_STATEMENT_S}, lock_wait_timeout = {wait:.0f}"
             connection.execute(text(f"SET SESSION {limits}, idle_transaction_timeout = 0"))
             connection.detach()  # so that nobody gets it afterwards, without its limits
         case _:
