@@ -101,6 +101,15 @@ def test_a_pool_that_is_empty_says_so(url: str) -> None:
             a_job(services)
 
 
+def test_readers_that_find_no_connection_are_told_what_sets_how_many_there_are(url: str) -> None:
+    said = "1 in use: SQL_POOL_SIZE sets how many there are"
+    with (
+        opened(url, timeout=timedelta(seconds=1), pool_size=1) as database,
+        pytest.raises(StoreUnavailable, match=said),
+    ):
+        database.read(lambda _: database.read(lambda tx: tx.now()))
+
+
 def refused(url: str, kind: type[HerdsmanError]) -> str:
     with opened(url) as database, pytest.raises(kind) as caught:
         list_jobs(Services(database, JobPolicy(), new_job_id))

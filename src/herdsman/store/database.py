@@ -205,11 +205,8 @@ class Database:
             raise self.cannot_connect(error) from error
 
     def _all_in_use(self, engine: Engine) -> str:
-        most = (
-            "SQLite has one that writes"
-            if self.backend == "SQLite"
-            else "SQL_POOL_SIZE sets how many there are"
-        )
+        only = self.backend == "SQLite" and engine is self.engine
+        most = "SQLite has one that writes" if only else "SQL_POOL_SIZE sets how many there are"
         seconds = f"{self._timeout.total_seconds():g} s"
         return f"no connection to {self.backend} became free for {seconds}, {size_of(engine)} in use: {most}"
 
