@@ -1,0 +1,18 @@
+"""What outages, restarts and copies of the database must not make us forget."""
+
+from alembic import op
+from sqlalchemy import Column, inspect
+
+revision = "0008"
+down_revision = "0007"
+branch_labels = None
+depends_on = None
+
+ADDED: tuple[tuple[str, Column[object]], ...] = ()
+
+
+def upgrade() -> None:
+    for table, column in ADDED:
+        known = {each["name"] for each in inspect(op.get_bind()).get_columns(table)}
+        if column.name not in known:
+            op.add_column(table, column)
