@@ -1,19 +1,35 @@
 """Jobs that are not simply given to whoever comes: turns, keys, models, pauses."""
 
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
 from sqlalchemy import insert
 
-from herdsman.control.commands import claim_for, complete_job, find_job, submit_jobs
+from herdsman.connectors.manager import ConnectorManager
+from herdsman.connectors.registry import Around
+from herdsman.control.commands import claim_for, complete_job, find_job, list_jobs, submit_jobs
+from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services
 from herdsman.core.control_policy import AgentLimits, ControlPolicy
-from herdsman.core.model import Claim, JobId, NewJob, PoolId, WorkerId
+from herdsman.core.model import DEFAULT_POOL, Claim, JobId, NewJob, PoolId, WorkerId
+from herdsman.core.order import HIGHEST, LOWEST
+from herdsman.core.placement import JobSelector, Loaded
+from herdsman.core.states import JobState
 from herdsman.core.work import Ask
+from herdsman.ports import SystemClock
+from herdsman.store import choosing
 from herdsman.store.database import Tx
 from herdsman.store.schema_resources import holds, worker_models
+from herdsman.testing.memory_results import MemoryResults
+from herdsman.testing.servers.home import free_port
+from herdsman.worker.service.standing import ServiceStanding
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 from tests.threads import at_once
@@ -215,3 +231,251 @@ def test_pools_are_served_each_for_itself(services: Services) -> None:
     queued(services, "b", 3, pool=PoolId("two"))
     assert (claim := one(services, a_worker(services, "w", pool="two"))) is not None
     assert _agent(services, claim) == "b"
+
+
+def finds(services: Services, worker: WorkerId, wanted: JobId, **asked: Any) -> None:
+    """J13: whatever else waits, this one is given out."""
+    claim = one(services, worker, **asked)
+    assert claim is not None, "a worker was free and a job that it may take waited: nothing was given out"
+    assert claim.key.job_id == wanted
+
+
+def test_j13_a_job_that_nobody_takes_holds_up_no_other_agent(services: Services) -> None:
+    """Its agent comes first in the circle, and would for ever: it is never served."""
+    a_job(services, type="nobody", agent="a")
+    worker, mine = a_worker(services), a_job(services, agent="b")
+    finds(services, worker, mine, types=("demo",))
+
+
+def test_j13_agents_without_a_fitting_job_take_no_places_of_those_who_are_looked_at(
+    services: Services,
+) -> None:
+    for number in range(6):
+        a_job(services, type="nobody", agent=f"a{number}")
+    for number in range(3):
+        a_job(services, agent=f"b{number}")
+    workers = [a_worker(services, f"w{number}") for number in range(2)]
+    assert len(claim_for(services, {each: Ask(types=("demo",)) for each in workers})) == 2
+
+
+def test_j13_a_batch_is_filled_past_agents_that_have_nothing_for_it(services: Services) -> None:
+    for number in range(3):
+        a_job(services, type="nobody", agent=f"a{number}")
+    queued(services, "b", 4)
+    claims = claim_for(services, {a_worker(services): Ask(types=("demo",), most={"demo": 4})})
+    assert len(claims) == 4
+
+
+def test_j13_more_models_elsewhere_than_are_looked_at_hide_no_job(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "MOST_MODELS", 2)
+    warm, cold = a_worker(services, "warm"), a_worker(services, "cold")
+    for name in ("a", "b", "c"):
+        loads(services, warm, name)
+        a_job(services, model=name)
+    mine = a_job(services, model="z")
+    finds(services, cold, mine)
+
+
+def test_j13_what_a_worker_has_loaded_is_found_behind_many_other_models(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "MOST_MODELS", 2)
+    for name in ("a", "b", "c"):
+        a_job(services, model=name)
+    mine = a_job(services, model="z")
+    finds(services, a_worker(services), mine, models=("z",))
+
+
+def test_j13_a_job_that_waited_long_enough_is_not_hidden_by_a_more_urgent_one_of_its_model(
+    services: Services, clock: MovingClock
+) -> None:
+    clock.stop(at=NOON)
+    warm, cold = a_worker(services, "warm"), a_worker(services, "cold")
+    loads(services, warm, "m")
+    late = a_job(services, model="m", priority=LOWEST)
+    clock.advance(services.policy.model_wait + timedelta(seconds=1))
+    a_job(services, model="m", priority=HIGHEST)
+    finds(services, cold, late)
+
+
+def test_j13_agents_whose_jobs_cannot_be_taken_do_not_use_up_the_look(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each for another reason, and more of them than are looked at."""
+    monkeypatch.setattr(choosing, "MOST_AGENTS", 2)
+    limits = {f"a{number}": AgentLimits(max_running=1) for number in range(4)}
+    limited = ruled(services, ControlPolicy(agents=limits))
+    for agent in limits:
+        queued(limited, agent, 2)
+    for number in range(4):
+        a_job(limited, agent=f"b{number}", concurrency_key="k")
+        a_job(limited, agent=f"c{number}", type="nobody")
+        a_job(limited, agent=f"d{number}", model="m")
+    loads(limited, a_worker(limited, "warm"), "m")
+    mine = a_job(limited, agent="z")
+    given = [one(limited, a_worker(limited, f"w{number}"), types=("demo",)) for number in range(6)]
+    assert all(given)
+    assert mine in [claim.key.job_id for claim in given if claim is not None]
+
+
+def test_j13_all_full_keys_are_learned_with_the_first(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locked and counted one by one, a thousand of them would hold up everybody who asks."""
+    for number in range(8):
+        queued(services, "a", 2, concurrency_key=f"k{number}")
+        assert one(services, a_worker(services, f"w{number}")) is not None
+    mine, worker = a_job(services, agent="a"), a_worker(services, "last")
+    locked: list[str] = []
+    lock = choosing.lock_key
+
+    def counted(tx: Tx, key: str) -> None:
+        locked.append(key)
+        lock(tx, key)
+
+    monkeypatch.setattr(choosing, "lock_key", counted)
+    finds(services, worker, mine)
+    assert len(locked) == 1
+
+
+def starts_within_a_second(services: Services, worker: WorkerId, types: Sequence[str]) -> None:
+    """A worker waits for work, as it does with a server; then the other agent hands a job in."""
+    dispatcher = Dispatcher(services, SystemClock())
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        asked = dispatcher.wait(worker, Ask(types=tuple(types)), timedelta(seconds=30), never)
+        waiting = asyncio.create_task(asked)
+        await asyncio.sleep(0)
+        assert dispatcher.waiting == 1
+        mine = await asyncio.to_thread(a_job, services, agent="b")
+        dispatcher.ring()
+        handed_in = time.monotonic()
+        (claim,) = await waiting
+        assert claim.key.job_id == mine
+        assert time.monotonic() - handed_in < 1
+
+    try:
+        asyncio.run(scene())
+    finally:
+        dispatcher.stop()
+
+
+def test_j13_beside_a_job_that_nobody_can_take_that_of_another_agent_starts_within_a_second(
+    services: Services,
+) -> None:
+    a_job(services, type="nobody", agent="a")
+    starts_within_a_second(services, a_worker(services), ["demo"])
+
+
+def test_j13_beside_a_job_for_a_comfyui_that_is_down_that_of_another_agent_starts_within_a_second(
+    services: Services,
+) -> None:
+    a_job(services, type="comfyui", agent="a")
+    options = {"comfyui": {"connector": "comfyui", "url": f"http://127.0.0.1:{free_port()}"}}
+    standing = ServiceStanding(
+        ConnectorManager(services=options, around=Around(clock=SystemClock(), results=MemoryResults())),
+        timedelta(hours=1),
+    )
+    standing.look()
+    assert "comfyui" in standing.unfit()
+    types = [kind for kind in ("comfyui", "demo") if kind not in standing.unfit()]
+    starts_within_a_second(services, a_worker(services), types)
+
+
+AGENTS, TYPES, MODELS, KEYS = ("a", "b", "c", "d"), ("t1", "t2", "t3"), ("m1", "m2", "m3"), ("k1", "k2")
+
+
+def crowd(services: Services, chance: Random, count: int) -> list[NewJob]:
+    made = [
+        NewJob(
+            job_id=JobId(f"j{number}"),
+            type=chance.choice(TYPES),
+            agent=chance.choice(AGENTS),
+            model=chance.choice([None, None, *MODELS]),
+            concurrency_key=chance.choice([None, None, *KEYS]),
+            gpu_memory_mb=chance.choice([None, 1000, 4000]),
+        )
+        for number in range(count)
+    ]
+    submit_jobs(services, made)
+    return made
+
+
+def some_of(chance: Random, names: Sequence[str]) -> frozenset[str]:
+    return frozenset(name for name in names if chance.random() < 0.4)
+
+
+def test_j13_the_rule_in_sql_is_the_rule(services: Services, clock: MovingClock) -> None:
+    clock.stop(at=NOON)
+    chance = Random(13)
+    crowd(services, chance, 60)
+    jobs = list_jobs(services, limit=100).jobs
+    for _ in range(60):
+        wanted = JobSelector(
+            types=some_of(chance, TYPES),
+            not_types=some_of(chance, TYPES),
+            only_agents=chance.choice([None, some_of(chance, AGENTS)]),
+            not_agents=some_of(chance, AGENTS),
+            not_keys=some_of(chance, KEYS),
+            room_mb=chance.choice([None, 500, 2000]),
+            loaded=Loaded(here=some_of(chance, MODELS), elsewhere=some_of(chance, MODELS)),
+            overdue_before=chance.choice([NOON, NOON - timedelta(minutes=1)]),
+        )
+        agents = services.database.read(
+            lambda tx, wanted=wanted: [*choosing.agents_behind(tx, DEFAULT_POOL, "b", lambda: wanted)]
+        )
+        assert {*agents} == {job.agent for job in jobs if wanted.accepts(job)}, wanted
+        for agent in AGENTS:
+            found = services.database.transact(
+                lambda tx, wanted=wanted, agent=agent: choosing.heads(tx, DEFAULT_POOL, wanted, agent)
+            )
+            taken = [job for job in jobs if job.agent == agent and wanted.accepts(job)]
+            assert {job.model for job in found} == {job.model for job in taken}, wanted
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("fair", [True, False])
+def test_j13_while_a_worker_is_free_and_a_job_that_it_may_take_waits_one_is_given_out(
+    services: Services, seed: int, fair: bool
+) -> None:
+    """Agents, types, models, keys, limits and pauses in any mixture: what is left over, nobody may take."""
+    chance = Random(seed)
+    limits = {agent: AgentLimits(max_running=chance.choice([0, 1, 3])) for agent in some_of(chance, AGENTS)}
+    rules = ControlPolicy(fair=fair, agents=limits, concurrency={"k1": 2})
+    here = ruled(services, rules)
+    asks = {
+        a_worker(here, f"w{number}"): Ask(
+            types=tuple(sorted(some_of(chance, TYPES))), models=tuple(sorted(some_of(chance, MODELS)))
+        )
+        for number in range(6)
+    }
+    for worker, ask in asks.items():
+        for model in ask.models:
+            loads(here, worker, model)
+    paused = some_of(chance, TYPES[:2])
+    for kind in paused:
+        hold(here, f"type:{kind}")
+    crowd(here, chance, 8)
+    while asks and (given := claim_for(here, asks)):
+        for claim in given:
+            del asks[claim.worker_id]
+    jobs = list_jobs(here, limit=100).jobs
+    waiting = [job for job in jobs if job.state is JobState.PENDING]
+    held = [job for job in jobs if job.state is JobState.CLAIMED]
+    by_key = Counter(job.concurrency_key for job in held if job.concurrency_key)
+    by_agent = Counter(job.agent for job in held)
+    for worker, ask in asks.items():
+        elsewhere = here.database.read(lambda tx, me=worker: choosing.loaded_elsewhere(tx, DEFAULT_POOL, me))
+        wanted = JobSelector(
+            types=ask.types,
+            not_types=paused,
+            not_agents=rules.full_agents(by_agent),
+            not_keys={key for key, count in by_key.items() if count >= rules.most_of(key)},
+            loaded=Loaded(here=ask.models, elsewhere=elsewhere),
+        )
+        assert [job.job_id for job in waiting if wanted.accepts(job)] == [], (seed, worker, ask)

@@ -1,9 +1,12 @@
 """Which waiting job a worker gets (S2: model affinity, turns)."""
 
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.placement import Head, Loaded, best, shares
+from herdsman.core.placement import Head, JobSelector, Loaded, best, shares
 
 MODELS = ("a", "b", "c")
 heads = st.lists(
@@ -94,3 +97,74 @@ def test_shares_differ_by_one_at_most_and_use_everything(agents: list[str], coun
     assert sum(dealt.values()) == count
     each = [dealt.get(agent, 0) for agent in agents]
     assert max(each) - min(each) <= 1
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Job:
+    place: int
+    type: str = "demo"
+    agent: str = "a"
+    model: str | None = None
+    concurrency_key: str | None = None
+    gpu_memory_mb: int | None = None
+    run_at: datetime = NOON
+
+
+names = st.sampled_from(["x", "y", "z"])
+some = st.frozensets(names)
+waiting_jobs = st.lists(
+    st.builds(
+        Job,
+        place=st.integers(0, 20),
+        type=names,
+        agent=names,
+        model=st.none() | st.sampled_from(MODELS),
+        concurrency_key=st.none() | names,
+        gpu_memory_mb=st.none() | st.integers(1, 3),
+        run_at=st.sampled_from([NOON, NOON - timedelta(hours=1)]),
+    ),
+    max_size=8,
+)
+selectors = st.builds(
+    JobSelector,
+    types=some,
+    not_types=some,
+    only_agents=st.none() | some,
+    not_agents=some,
+    not_keys=some,
+    room_mb=st.none() | st.integers(1, 3),
+    loaded=loads,
+    overdue_before=st.just(NOON - timedelta(minutes=1)),
+)
+
+
+@given(waiting_jobs, selectors)
+def test_j13_one_of_the_jobs_that_a_worker_may_take_is_chosen_whatever_else_waits(
+    jobs: list[Job], wanted: JobSelector
+) -> None:
+    assert wanted.loaded is not None
+    assert wanted.overdue_before is not None
+    taken = [job for job in jobs if wanted.accepts(job)]
+    heads = [Head(job.model, job.place, job.run_at <= wanted.overdue_before) for job in taken]
+    assert (best(heads, wanted.loaded) is not None) == bool(taken)
+
+
+@given(waiting_jobs, selectors)
+def test_what_a_worker_may_not_take_is_never_better_than_nothing(
+    jobs: list[Job], wanted: JobSelector
+) -> None:
+    """A model that another has loaded is left to it, by both rules alike."""
+    assert wanted.loaded is not None
+    assert wanted.overdue_before is not None
+    models = JobSelector(loaded=wanted.loaded, overdue_before=wanted.overdue_before)
+    for job in jobs:
+        head = Head(job.model, job.place, job.run_at <= wanted.overdue_before)
+        assert (best([head], wanted.loaded) is None) == (not models.accepts(job))
+
+
+def test_a_job_that_wants_all_of_a_gpu_does_not_fit_where_others_are_on_it() -> None:
+    assert not JobSelector(room_mb=100_000).accepts(Job(1))
+    assert JobSelector(room_mb=100).accepts(Job(1, gpu_memory_mb=100))

@@ -13,9 +13,8 @@ from herdsman.control.services import Services
 from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.leasing import LeaseMode
 from herdsman.core.model import Claim, PoolId, WorkerId
-from herdsman.core.placement import Head, Loaded, best, shares
+from herdsman.core.placement import Head, JobSelector, Loaded, best, shares
 from herdsman.store import choosing, claiming, leases
-from herdsman.store.choosing import Wish
 from herdsman.store.claiming import Free, Taking, Waiting
 from herdsman.store.database import Tx
 from herdsman.store.leases import Room
@@ -107,24 +106,28 @@ class Choice:
         """The next ones; None when they must not simply be given to whoever comes."""
         jobs = claiming.next_jobs(self.tx, pool, count, types)
         if jobs and jobs[0].several and self.rules.fair:
-            waiting = list(islice(self._agents(pool), count))
-            if choosing.want_models(self.tx, pool, waiting):
-                return None
-            jobs = self._by_turns(pool, waiting, count, types)
+            return self._by_turns(pool, count, types)
         return jobs if all(job.plain for job in jobs) else None
 
-    def _by_turns(self, pool: PoolId, waiting: list[str], count: int, types: Sequence[str]) -> list[Waiting]:
+    def _by_turns(self, pool: PoolId, count: int, types: Sequence[str]) -> list[Waiting] | None:
+        circle = self._agents(pool, lambda: JobSelector(types=types))
         jobs: list[Waiting] = []
-        while waiting and len(jobs) < count:
-            dealt = shares(waiting, count - len(jobs))
+        waiting: list[str] = []
+        while len(jobs) < count:
+            joining = list(islice(circle, max(0, count - len(jobs) - len(waiting))))
+            if joining and choosing.want_models(self.tx, pool, joining, types):
+                return None
+            waiting += joining
+            if not waiting:
+                break
             known = {job.job_id for job in jobs}
-            for agent, number in dealt.items():
+            for agent, number in shares(waiting, count - len(jobs)).items():
                 mine = claiming.next_jobs(self.tx, pool, number + _of(jobs, agent), types, agent)
                 fresh = [job for job in mine if job.job_id not in known]
                 jobs += fresh
                 if len(fresh) < number:
                     waiting.remove(agent)
-        return jobs
+        return jobs if all(job.plain for job in jobs) else None
 
     def _carefully(
         self, pool: PoolId, worker: WorkerId, slot: int, types: Sequence[str], models: Models
@@ -133,28 +136,27 @@ class Choice:
         if room_mb == 0:
             return []
         loaded = self._loaded(pool, worker, models)
-        for agents in self._groups(pool):
-            job = self._next_of(agents, lambda: self._wish(pool, types, room_mb), loaded)
-            if job is not None:
-                if job.model is not None and job.model not in models:
-                    choosing.note_change(self.tx, worker, job.model)
-                return self._give(pool, [Taking(job, worker, slot)])
-        return []
+        job = self._next(pool, lambda: self._selector(types, room_mb, loaded), loaded)
+        if job is None:
+            return []
+        if job.model is not None and job.model not in models:
+            choosing.note_change(self.tx, worker, job.model)
+        return self._give(pool, [Taking(job, worker, slot)])
 
-    def _groups(self, pool: PoolId) -> Iterator[Sequence[str]]:
+    def _next(self, pool: PoolId, wanted: Callable[[], JobSelector], loaded: Loaded) -> Waiting | None:
         """Agents that take turns are looked at one after the other; without turns, all at once."""
         if not self.rules.fair:
-            yield list(self._agents(pool))
-            return
-        for agent in self._agents(pool):
-            yield [agent]
+            return self._with_place(lambda: choosing.heads_of_all(self.tx, pool, wanted()), loaded)
+        for agent in self._agents(pool, wanted):
+            job = self._with_place(lambda agent=agent: choosing.heads(self.tx, pool, wanted(), agent), loaded)
+            if job is not None:
+                return job
+        return None
 
-    def _next_of(self, agents: Sequence[str], wish: Callable[[], Wish], loaded: Loaded) -> Waiting | None:
+    def _with_place(self, heads: Callable[[], Sequence[Waiting]], loaded: Loaded) -> Waiting | None:
         """What is full is left out, and the look is repeated without it."""
         while True:
-            waiting = [agent for agent in agents if agent not in self._full_agents]
-            heads = [job for agent in waiting for job in choosing.heads(self.tx, wish(), agent)]
-            job = self._best(heads, loaded)
+            job = self._best(heads(), loaded)
             if job is None or self._has_place(job):
                 return job
 
@@ -166,37 +168,49 @@ class Choice:
             settled=changed is None or self.tx.now() - changed >= self.services.policy.model_dwell,
         )
 
-    def _agents(self, pool: PoolId) -> Iterator[str]:
-        last = self.services.turns.last(pool) if self.rules.fair else ""
-        return choosing.agents_behind(self.tx, pool, last)
+    def _agents(self, pool: PoolId, wanted: Callable[[], JobSelector]) -> Iterator[str]:
+        return choosing.agents_behind(self.tx, pool, self.services.turns.last(pool), wanted)
 
-    def _wish(self, pool: PoolId, types: Sequence[str], room_mb: int | None) -> Wish:
-        return Wish(
-            pool=pool,
+    def _selector(self, types: Sequence[str], room_mb: int | None, loaded: Loaded) -> JobSelector:
+        shut_out = self.rules.default.max_running == 0
+        return JobSelector(
             types=types,
-            room_mb=room_mb,
             not_types=self.not_types,
+            only_agents=frozenset(self.rules.agents) if shut_out else None,
+            not_agents=frozenset(self._full_agents),
             not_keys=frozenset(self._full_keys),
+            room_mb=room_mb,
+            loaded=loaded,
+            overdue_before=self._overdue_before,
         )
 
+    @property
+    def _overdue_before(self) -> datetime:
+        return self.tx.now() - self.services.policy.model_wait
+
     def _best(self, heads: Sequence[Waiting], loaded: Loaded) -> Waiting | None:
-        bound = self.tx.now() - self.services.policy.model_wait
+        bound = self._overdue_before
         judged = {Head(job.model, job.place, overdue=job.run_at <= bound): job for job in heads}
         chosen = best(list(judged), loaded)
         return None if chosen is None else judged[chosen]
 
     def _has_place(self, job: Waiting) -> bool:
-        """Counted while the key is locked, so that two replicas cannot both give out its last place."""
+        """Counted while the key is locked, so that two replicas cannot both give out its last place.
+
+        With the first that is full all others are learned, so that many of them cost no more than one.
+        """
         key, most = job.concurrency_key, self.rules.limits_of(job.agent).max_running
         if most is not None:
             choosing.lock_key(self.tx, choosing.agent_key(job.agent))
             if choosing.running_of_agent(self.tx, job.agent) >= most:
-                self._full_agents.add(job.agent)
+                self._full_agents |= {job.agent, *self.rules.full_agents(choosing.running_of_agents(self.tx))}
                 return False
         if key is not None:
             choosing.lock_key(self.tx, key)
             if choosing.running_of_key(self.tx, key) >= self.rules.most_of(key):
-                self._full_keys.add(key)
+                running = choosing.running_of_keys(self.tx)
+                full = {each for each, count in running.items() if count >= self.rules.most_of(each)}
+                self._full_keys |= {key, *full}
                 return False
         return True
 

@@ -81,6 +81,11 @@ class ControlPolicy:
         """Whether any agent may only run so many jobs at a time."""
         return any(each.max_running is not None for each in (self.default, *self.agents.values()))
 
+    def full_agents(self, running: Mapping[str, int]) -> set[str]:
+        """Those with a limit that have reached it."""
+        limits = {agent: self.limits_of(agent).max_running for agent in {*running, *self.agents}}
+        return {agent for agent, most in limits.items() if most is not None and running.get(agent, 0) >= most}
+
     def most_of(self, key: str) -> int:
         return self.concurrency.get(key, self.default_concurrency)
 

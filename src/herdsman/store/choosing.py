@@ -1,111 +1,141 @@
 """What a choice between waiting jobs has to know: whose they are, what they run with, and what stands in their way."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, bindparam, delete, func, insert, or_, select, update
 
 from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.placement import JobSelector
 from herdsman.core.states import HELD, JobState, WorkerState
 from herdsman.store.claiming import TYPE_HOLD, WAITING, Waiting
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
-from herdsman.store.reading import record, values
+from herdsman.store.reading import record, records, values
 from herdsman.store.schema import jobs, workers
 from herdsman.store.schema_resources import concurrency, holds, worker_models
 
 MOST_MODELS = 64
-AGENT_BEHIND = Hot(
-    select(jobs.c.agent)
-    .where(
-        jobs.c.status == JobState.PENDING.value,
-        jobs.c.pool == bindparam("b_pool"),
-        jobs.c.agent > bindparam("b_agent"),
-    )
-    .order_by(jobs.c.agent)
-    .limit(1)
-)
+"""So many models that an agent's jobs want are compared; any of these jobs may be given out."""
 MOST_AGENTS = 1000
+"""So many agents are tried, each of which has a job that may be given out: others may be about to take it."""
 LONGEST_KEY = 128
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a worker could take."""
-
-    pool: PoolId
-    types: Sequence[str]
-    room_mb: int | None = None
-    """It has only so much of a GPU; None when nothing narrows it."""
-    not_types: Collection[str] = ()
-    not_keys: Collection[str] = ()
+_Query = Select[Any, *tuple[Any, ...]]
 
 
-def agents_behind(tx: Tx, pool: PoolId, last: str) -> Iterator[str]:
-    """Those who wait in the pool, in a circle that begins behind `last`; one look into the index for each."""
-    following, seen = _agent_behind(tx, pool, last), set[str]()
+def _behind(*fitting: ColumnElement[bool]) -> _Query:
+    return (
+        select(jobs.c.agent)
+        .where(
+            jobs.c.status == JobState.PENDING.value,
+            jobs.c.pool == bindparam("b_pool"),
+            jobs.c.agent > bindparam("b_agent"),
+            *fitting,
+        )
+        .order_by(jobs.c.agent)
+        .limit(1)
+    )
+
+
+AGENT_BEHIND = Hot(_behind())
+AGENT_BEHIND_TYPES = Hot(lambda listed: _behind(jobs.c.type.in_(listed)))
+
+
+def agents_behind(tx: Tx, pool: PoolId, last: str, wanted: Callable[[], JobSelector]) -> Iterator[str]:
+    """Those who wait in the pool with a job that is `wanted`, in a circle that begins behind `last`.
+
+    What is wanted may become less on the way.
+    """
+    following, seen = _agent_behind(tx, pool, last, wanted()), set[str]()
     while len(seen) < MOST_AGENTS:
-        following = following or _agent_behind(tx, pool, "")
+        following = following or _agent_behind(tx, pool, "", wanted())
         if following is None or following in seen:
             return
         seen.add(following)
         yield following
-        following = _agent_behind(tx, pool, following)
+        following = _agent_behind(tx, pool, following, wanted())
 
 
-def _agent_behind(tx: Tx, pool: PoolId, agent: str) -> str | None:
-    found = tx.rows(AGENT_BEHIND, {"b_pool": pool, "b_agent": agent})
+def _agent_behind(tx: Tx, pool: PoolId, agent: str, wanted: JobSelector) -> str | None:
+    here = {"b_pool": pool, "b_agent": agent}
+    if wanted == JobSelector(types=wanted.types):  # the busy path
+        types = list(wanted.types)
+        found = tx.rows(AGENT_BEHIND_TYPES, here, types) if types else tx.rows(AGENT_BEHIND, here)
+    else:
+        found = tx.execute(_behind(*_fitting(wanted)), here).all()
     return str(found[0][0]) if found else None
 
 
-def want_models(tx: Tx, pool: PoolId, agents: Sequence[str]) -> bool:
-    """Whether any of their waiting jobs names a model."""
+def want_models(tx: Tx, pool: PoolId, agents: Sequence[str], types: Sequence[str]) -> bool:
+    """Whether any of their waiting jobs of these types names a model."""
     waiting = (jobs.c.status == JobState.PENDING.value, jobs.c.pool == pool)
-    wanting = select(jobs.c.job_id).where(*waiting, jobs.c.agent.in_(agents), jobs.c.model.is_not(None))
+    wanting = select(jobs.c.job_id).where(
+        *waiting, jobs.c.agent.in_(agents), jobs.c.model.is_not(None), *_fitting(JobSelector(types=types))
+    )
     return bool(values(tx, wanting.limit(1)))
 
 
-def heads(tx: Tx, wish: Wish, agent: str) -> list[Waiting]:
+def heads(tx: Tx, pool: PoolId, wanted: JobSelector, agent: str) -> list[Waiting]:
     """An agent's first job without a model, and the first of each model; locked."""
-    mine = _of(wish, agent)
+    mine = _waiting(pool, wanted).where(jobs.c.agent == agent)
     first = _first(tx, mine.where(jobs.c.model.is_(None)).order_by(jobs.c.place))
     found = [] if first is None else [first]
     beyond = jobs.c.model.is_not(None)
     for _ in range(MOST_MODELS):
         job = _first(tx, mine.where(beyond).order_by(jobs.c.model, jobs.c.place))
         if job is None:
-            break
+            return found
         found.append(job)
         beyond = jobs.c.model > job.model
-    return found
+    loaded = list(wanted.loaded.here) if wanted.loaded else []
+    job = _first(tx, mine.where(beyond, jobs.c.model.in_(loaded)).order_by(jobs.c.place))
+    return found if job is None else [*found, job]
 
 
-def _of(wish: Wish, agent: str) -> Select[Any, *tuple[Any, ...]]:
+def heads_of_all(tx: Tx, pool: PoolId, wanted: JobSelector) -> list[Waiting]:
+    """Of all agents together: the first job that needs no change of models, the first that has waited for its model as
+    long as it has to, and the first of a model that nobody has loaded; locked."""
+    assert wanted.loaded is not None
+    loaded, waiting = wanted.loaded, _waiting(pool, wanted).order_by(jobs.c.place)
+    suits = or_(jobs.c.model.is_(None), jobs.c.model.in_(list(loaded.here)))
+    looks = [suits, jobs.c.run_at <= wanted.overdue_before, jobs.c.model.not_in(list(loaded.elsewhere))]
+    found = [_first(tx, waiting.where(look)) for look in looks]
+    return [job for job in found if job is not None]
+
+
+def _waiting(pool: PoolId, wanted: JobSelector) -> _Query:
     query = select(*WAITING).where(
-        jobs.c.status == JobState.PENDING.value,
-        jobs.c.pool == wish.pool,
-        jobs.c.agent == agent,
-        *_narrowed(wish),
+        jobs.c.status == JobState.PENDING.value, jobs.c.pool == pool, *_fitting(wanted)
     )
     return query.limit(1).with_for_update(skip_locked=True)
 
 
-def _narrowed(wish: Wish) -> list[ColumnElement[bool]]:
+def _fitting(wanted: JobSelector) -> list[ColumnElement[bool]]:
+    """What `JobSelector.accepts` says, in SQL."""
     conditions: list[ColumnElement[bool]] = []
-    if wish.types:
-        conditions.append(jobs.c.type.in_(wish.types))
-    if wish.not_types:
-        conditions.append(jobs.c.type.not_in(wish.not_types))
-    if wish.not_keys:
-        free = jobs.c.concurrency_key.not_in(wish.not_keys)
+    if wanted.types:
+        conditions.append(jobs.c.type.in_(list(wanted.types)))
+    if wanted.not_types:
+        conditions.append(jobs.c.type.not_in(list(wanted.not_types)))
+    if wanted.only_agents is not None:
+        conditions.append(jobs.c.agent.in_(list(wanted.only_agents)))
+    if wanted.not_agents:
+        conditions.append(jobs.c.agent.not_in(list(wanted.not_agents)))
+    if wanted.not_keys:
+        free = jobs.c.concurrency_key.not_in(list(wanted.not_keys))
         conditions.append(or_(jobs.c.concurrency_key.is_(None), free))
-    if wish.room_mb is not None:
-        conditions.append(jobs.c.gpu_memory_mb <= wish.room_mb)
+    if wanted.room_mb is not None:
+        conditions.append(jobs.c.gpu_memory_mb <= wanted.room_mb)
+    if wanted.loaded is not None and (kept := set(wanted.loaded.elsewhere).difference(wanted.loaded.here)):
+        taken: list[ColumnElement[bool]] = [jobs.c.model.is_(None), jobs.c.model.not_in(sorted(kept))]
+        if wanted.overdue_before is not None:
+            taken.append(jobs.c.run_at <= wanted.overdue_before)
+        conditions.append(or_(*taken))
     return conditions
 
 
-def _first(tx: Tx, query: Select[Any, *tuple[Any, ...]]) -> Waiting | None:
+def _first(tx: Tx, query: _Query) -> Waiting | None:
     row = record(tx, query)
     return None if row is None else Waiting(**row)
 
@@ -143,17 +173,29 @@ def lock_key(tx: Tx, key: str) -> None:
 
 
 def running_of_key(tx: Tx, key: str) -> int:
-    return _running(tx, jobs.c.concurrency_key == key)
+    return _running(tx, jobs.c.concurrency_key, key).get(key, 0)
 
 
 def running_of_agent(tx: Tx, agent: str) -> int:
-    return _running(tx, jobs.c.agent == agent)
+    return _running(tx, jobs.c.agent, agent).get(agent, 0)
 
 
-def _running(tx: Tx, whose: ColumnElement[bool]) -> int:
+def running_of_keys(tx: Tx) -> Mapping[str, int]:
+    """Of each concurrency key that any job is held under."""
+    return _running(tx, jobs.c.concurrency_key)
+
+
+def running_of_agents(tx: Tx) -> Mapping[str, int]:
+    """Of each agent that has any."""
+    return _running(tx, jobs.c.agent)
+
+
+def _running(tx: Tx, column: ColumnElement[str], one: str | None = None) -> Mapping[str, int]:
     states = [state.value for state in HELD]
-    query = select(func.count()).select_from(jobs).where(jobs.c.status.in_(states), whose)
-    return int(values(tx, query)[0])
+    counted = select(column.label("name"), func.count().label("held")).where(jobs.c.status.in_(states))
+    only = column.is_not(None) if one is None else column == one
+    found = records(tx, counted.where(only).group_by(column))
+    return {str(row["name"]): int(row["held"]) for row in found}
 
 
 def agent_key(agent: str) -> str:
