@@ -380,6 +380,7 @@ def test_j13_beside_a_job_for_a_comfyui_that_is_down_that_of_another_agent_start
     standing = ServiceStanding(
         ConnectorManager(services=options, around=Around(clock=SystemClock(), results=MemoryResults())),
         timedelta(hours=1),
+        stall=timedelta(hours=1),
     )
     standing.look()
     assert "comfyui" in standing.unfit()

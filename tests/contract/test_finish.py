@@ -12,6 +12,7 @@ from herdsman.control.commands import (
     find_attempts,
     find_job,
     release_job,
+    report_progress,
     start_job,
 )
 from herdsman.control.commands.finish import LONGEST_ERROR, Finish
@@ -43,6 +44,14 @@ def test_a_result_is_stored_with_the_end_of_the_job(services: Services, clock: M
     assert (job.worker_id, job.claim_expires_at, job.deadline_at) == (None, None, None)
     assert job.last_worker_id == "w1"
     assert replayed(services, job.job_id) == JobState.DONE
+
+
+def test_done_means_all_of_it_whatever_was_told_last(services: Services) -> None:
+    claim = a_claim(services)
+    report_progress(services, claim.key, 0.4, "node 9 SaveImage")
+    complete_job(services, claim.key)
+    job = find_job(services, claim.key.job_id)
+    assert (job.progress, job.progress_note) == (1.0, "node 9 SaveImage")
 
 
 def test_a_job_may_be_done_without_having_been_started(services: Services) -> None:

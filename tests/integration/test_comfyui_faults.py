@@ -1,16 +1,21 @@
 """ComfyUI when it is not well, or the way to it: no finished job is lost, and no silence is taken for an answer."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 import pytest
 
+from herdsman.connectors.manager import ConnectorManager
+from herdsman.connectors.registry import Around
 from herdsman.core.errors import ServiceRejected, ServiceUnavailable
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Ended, Finished, Unknown, Working
 from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.memory_results import MemoryResults
+from herdsman.worker.service.standing import ServiceStanding
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render, through_socket
+from tests.unit.worker.pretend_service import Hand
 
 MESSAGES = ("execution_start", "execution_cached", "executing:3", "progress", "executed", "execution_success")
 
@@ -218,6 +223,33 @@ def test_s3_13_a_node_that_hangs_stays_at_work_without_moving(fake: FakeComfyUI,
     assert isinstance(first, Working)
     assert first.note == "node 3 KSampler"
     assert bench.connector.check(mine) == first
+
+
+def test_a_comfyui_whose_execution_died_is_unfit_until_it_moves(fake: FakeComfyUI, bench: Bench) -> None:
+    fake.add_fault(Fault.EXECUTION_DIES, at="3")
+    clock = Hand()
+    manager = ConnectorManager(
+        services={"comfyui": {"connector": "comfyui", "url": fake.url}},
+        around=Around(clock=clock, results=MemoryResults()),
+    )
+    standing = ServiceStanding(manager, timedelta(seconds=5), stall=timedelta(seconds=60))
+
+    def unfit_later() -> Mapping[str, str]:
+        clock.sleep(timedelta(seconds=61))
+        standing.look()
+        return standing.unfit()
+
+    standing.look()
+    assert standing.unfit() == {}
+    mine = bench.connector.submit(a_job(render()), new_id())
+    fake.wait_for(lambda: fake.struck(Fault.EXECUTION_DIES))
+    assert unfit_later() == {}, "it has only now been seen at this job"
+    assert mine in unfit_later()["comfyui"]
+    bench.connector.submit(a_job(render(seed=2)), new_id())
+    assert mine in unfit_later()["comfyui"], "it takes jobs, and that is no sign of life"
+    fake.restart()
+    assert unfit_later() == {}
+    manager.close()
 
 
 def test_a_file_that_is_gone_is_made_anew_by_the_next_run(fake: FakeComfyUI, bench: Bench) -> None:

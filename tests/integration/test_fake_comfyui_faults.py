@@ -170,6 +170,19 @@ def test_a_node_can_hang_until_a_restart(talk: Talk) -> None:
     assert talk.queue() == ([], [])
 
 
+def test_the_thread_that_runs_jobs_can_die_and_all_else_goes_on(talk: Talk) -> None:
+    talk.fake.add_fault(Fault.EXECUTION_DIES, at="2")
+    first = talk.submit(short())
+    talk.fake.wait_for(lambda: talk.fake.struck(Fault.EXECUTION_DIES))
+    second = talk.submit(short())
+    assert talk.http.post("/interrupt", json={"prompt_id": first}).status_code == 200
+    assert talk.http.get("/system_stats").status_code == 200
+    assert talk.queue() == ([first], [second])
+    assert talk.history(first) == {}
+    talk.fake.restart()
+    assert talk.queue() == ([], [])
+
+
 def test_an_interrupt_can_be_ignored(talk: Talk) -> None:
     talk.fake.add_fault(Fault.INTERRUPT_IGNORED)
     prompt_id = talk.submit({"1": node("HerdsmanInterruptible", seconds=3600)})

@@ -139,7 +139,8 @@ def _outside(settings: Settings, choices: Choices) -> Outside:
 
 def _standing(outside: Outside, interval: timedelta) -> ServiceStanding:
     around = Around(clock=SystemClock(), results=open_store(outside.results))
-    standing = ServiceStanding(ConnectorManager(services=outside.services, around=around), interval)
+    manager = ConnectorManager(services=outside.services, around=around)
+    standing = ServiceStanding(manager, interval, stall=outside.watching.stall)
     if outside.services:
         standing.start()
     return standing

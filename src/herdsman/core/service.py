@@ -142,3 +142,5 @@ class Fitness:
     vram_total_mb: int | None = None
     vram_free_mb: int | None = None
     queued: int | None = None
+    working_on: str | None = None
+    """The job that it is at, or has to begin next; None while it has nothing to do, or does not say."""

@@ -71,6 +71,7 @@ _DONE = (
         **_STEP,
         status=JobState.DONE.value,
         result=bindparam("b_result"),
+        progress=1.0,
         finished_at=bindparam("b_now"),
         worker_id=null(),
         claim_expires_at=null(),

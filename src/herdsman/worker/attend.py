@@ -218,6 +218,8 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
         return _failed(key, FailureClass.TIMEOUT, stop.value)
     if stop is not None:
         return GivenBack(key, stop.value)
+    if word is not None and word.get("failure") == FailureClass.INTERRUPTED.value:
+        return GivenBack(key, str(word.get("error", "")))  # somebody stopped it at its service: not its fault
     if word is not None:
         return Failed(key, _reported(word))
     if culprit is Stop.MEMORY:

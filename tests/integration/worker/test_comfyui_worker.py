@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 
 from herdsman.control.commands import cancel_job, read_logs
@@ -77,6 +78,20 @@ def test_s3_05_progress_is_told_node_by_node(worker: RealWorker) -> None:
     eventually(lambda: seen.append(worker.job(job_id)) or (seen[-1].progress or 0) > 0)
     assert (seen[-1].progress or 0) < 1, "what is cached is not counted, so it begins at 0"
     assert worker.ended(job_id).state is JobState.DONE
+
+
+def test_a_job_that_somebody_else_interrupts_runs_again_and_is_charged_nothing(
+    worker: RealWorker, fake: FakeComfyUI
+) -> None:
+    """Somebody pressed the button in ComfyUI, which names no job: whatever runs is stopped."""
+    job_id = worker.submit("comfyui", {"workflow": workflow(18, steps=10, seconds=2)})
+    eventually(lambda: worker.job(job_id).service_job_id and fake.sockets and worker.job(job_id).progress)
+    httpx.post(f"{fake.url}/interrupt", content=b"", trust_env=False).raise_for_status()
+    job = worker.ended(job_id)
+    assert job.state is JobState.DONE, job.last_error
+    assert (job.attempts - job.interruptions, job.interruptions) == (1, 1)
+    ends = [render.end for render in fake.ledger.renders[-2:]]
+    assert ends == ["interrupted", "success"]
 
 
 def test_s3_02_an_end_that_was_never_told_is_found(worker: RealWorker, fake: FakeComfyUI) -> None:

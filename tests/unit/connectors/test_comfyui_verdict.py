@@ -137,3 +137,26 @@ def test_places_in_the_queue_are_counted_by_number_and_not_by_order() -> None:
 @pytest.mark.parametrize("queue", [{}, {"queue_running": None, "queue_pending": [None, [], [1]]}])
 def test_an_odd_queue_holds_nothing(queue: dict[str, object]) -> None:
     assert find_in_queue(queue, "id") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "stored"),
+    [
+        ("No such file: '/home/ann/ComfyUI/input/cat.png'", "No such file: '…/cat.png'"),
+        ('File "/opt/comfy/nodes.py", line 4', 'File "…/nodes.py", line 4'),
+        (r"cannot open C:\Users\Ann\models\a.safetensors", "cannot open …/a.safetensors"),
+        ("expected tensor([[0.1, 0.2], [0.3, f(0)]], device='cuda:0') here", "expected tensor(…) here"),
+        ("got array([1, 2, 3]) and tensor(", "got array(…) and tensor(…"),
+        ("a ratio of and/or 3/4 at http://127.0.0.1:8188/view", None),
+        ("torch.Tensor is no str", None),
+    ],
+)
+def test_what_a_node_says_is_stored_without_paths_of_the_server_and_without_tensors(
+    said: str, stored: str | None
+) -> None:
+    entry = an_entry(
+        "execution_error", status="error", outputs={}, exception_type="E", exception_message=said
+    )
+    verdict = judge(entry)
+    assert isinstance(verdict, Broken)
+    assert verdict.failure.error.endswith(f"E: {said if stored is None else stored}")

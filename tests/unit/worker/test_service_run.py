@@ -219,13 +219,29 @@ def test_s3_09_the_timer_turns_at_its_interval_and_acts_on_silence_alone() -> No
     assert monitor.inactive(100) == 5
 
 
-def test_a_stall_is_told_with_the_place_in_the_queue() -> None:
+def test_a_job_that_runs_and_does_not_move_is_given_up() -> None:
     stall = Stall(limit=timedelta(seconds=10), began=0)
-    assert stall.look(Working(position=3), 5) is None
-    assert stall.look(Working(position=3), 14) is None
-    assert "waits at place 3" in (stall.look(Working(position=3), 15) or "")
+    assert stall.look(Working(position=0, done=0.5), 5) is None
+    assert stall.look(Working(position=0, done=0.5), 14) is None
+    assert "nothing has moved for 10 seconds" in (stall.look(Working(position=0, done=0.5), 15) or "")
     stall.moved(15)
-    assert stall.look(Working(position=3), 16) is None
+    assert stall.look(Working(position=0, done=0.5), 16) is None
+
+
+def test_waiting_behind_the_work_of_others_is_no_stall_and_its_end_begins_the_count() -> None:
+    """However long the one before it takes: only the job's own timeout ends that."""
+    stall = Stall(limit=timedelta(seconds=10), began=0)
+    behind = Working(position=1, ahead="theirs")
+    assert [stall.look(behind, second) for second in (5, 20, 90_000)] == [None, None, None]
+    assert stall.look(Working(position=0), 90_005) is None
+    assert stall.look(Working(position=0), 90_015) is not None
+
+
+def test_the_place_in_the_queue_of_the_service_is_told() -> None:
+    given = attempt([*[None] * 400, Ended()], [Working(position=3), Working(position=1), DONE])
+    given.run()
+    notes = [word["note"] for word in given.link.said if "note" in word]
+    assert notes == ["waits at the service, 3 jobs before it", "waits at the service, 1 job before it"]
 
 
 def test_a_service_that_tells_no_more_than_that_it_works_is_left_to_the_timeout_of_the_job() -> None:

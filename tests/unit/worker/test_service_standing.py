@@ -1,7 +1,7 @@
 """What a supervisor knows of the services of its jobs, and tells with its beats."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
 
@@ -10,12 +10,13 @@ from herdsman.connectors.registry import Around
 from herdsman.core.gpu import GpuReport
 from herdsman.core.result_options import ResultOptions
 from herdsman.core.service import Fitness
-from herdsman.ports import Connector, SystemClock
+from herdsman.ports import Clock, Connector, SystemClock
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.worker.registry import SERVICES
 from herdsman.worker.service.monitor import Watching
 from herdsman.worker.service.outside import Outside, read
 from herdsman.worker.service.standing import UNASKED, ServiceStanding
+from tests.unit.worker.pretend_service import Hand
 
 WELL = Fitness(version="0.7.0", vram_total_mb=24_000, vram_free_mb=20_000)
 ILL = Fitness(fault="nobody answers at http://127.0.0.1:8188")
@@ -37,13 +38,13 @@ class Only(ConnectorManager):
         return self.only
 
 
-def standing(*says: Fitness) -> ServiceStanding:
+def standing(*says: Fitness, clock: Clock | None = None) -> ServiceStanding:
     manager = Only(
         services={"comfyui": {"connector": "comfyui"}},
-        around=Around(clock=SystemClock(), results=MemoryResults()),
+        around=Around(clock=clock or SystemClock(), results=MemoryResults()),
         only=cast("Connector", Answering(list(says))),
     )
-    return ServiceStanding(manager, timedelta(seconds=5))
+    return ServiceStanding(manager, timedelta(seconds=5), stall=timedelta(seconds=900))
 
 
 def test_a_service_that_was_not_asked_yet_takes_no_jobs() -> None:
@@ -94,3 +95,17 @@ def test_what_a_handler_s_process_is_told_arrives_whole() -> None:
 
 def test_without_services_nothing_is_told() -> None:
     assert Outside(services={}, results=ResultOptions(place="/somewhere")).to_environment() == {}
+
+
+def test_a_service_that_has_been_at_one_job_for_too_long_is_unfit_until_it_moves() -> None:
+    """Its execution may be dead: it takes jobs, answers every question, and never begins one."""
+    stuck, moved = replace(WELL, working_on="p1"), replace(WELL, working_on="p2")
+    clock = Hand()
+    service = standing(stuck, stuck, stuck, ILL, stuck, moved, moved, WELL, clock=clock)
+    seen: list[str | None] = []
+    for _ in range(8):
+        service.look()
+        seen.append(service.unfit().get("comfyui"))
+        clock.sleep(timedelta(seconds=400))
+    late = "it has been at its job p1 for {} seconds, and begins no other until that ends"
+    assert seen == [None, None, None, ILL.fault, late.format(1600), None, None, None]

@@ -1,9 +1,11 @@
 """Whether a ComfyUI can take jobs, and what it says of its machine."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from herdsman.connectors.comfyui.api import OLDEST, Api, read_version
 from herdsman.connectors.comfyui.shapes import as_number, as_object, as_text, item, one_line
+from herdsman.connectors.comfyui.verdict import head_of
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.service import Fitness
 
@@ -13,7 +15,8 @@ MB = 1024 * 1024
 def read_fitness(api: Api) -> Fitness:
     """Never raises: what goes wrong is the fault."""
     try:
-        return _fitness(api.system_stats(), api.queue_remaining())
+        found = _fitness(api.system_stats(), api.queue_remaining())
+        return replace(found, working_on=head_of(api.queue())) if found.queued else found
     except HerdsmanError as error:
         return Fitness(fault=str(error))
 

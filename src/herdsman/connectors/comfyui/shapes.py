@@ -1,5 +1,6 @@
 """What came as JSON, taken for no more than it is."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -33,3 +34,32 @@ def one_line(text: str, longest: int) -> str:
     printable = "".join(each if each.isprintable() else " " for each in text[: 4 * longest])
     line = " ".join(printable.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+_ARRAY = re.compile(r"\b(tensor|array)\(")
+# Folders and a name. Not what follows a letter or a colon: those are fractions, words and addresses.
+_PATH = re.compile(r"(?<![\w:/.\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/'\"<>|:]+[\\/])+([^\s\\/'\"<>|:]*)")
+
+
+def without_insides(text: str) -> str:
+    """What a service says of itself, without the folders of its machine and without whole tensors."""
+    return _PATH.sub(r"…/\1", _without_arrays(text))
+
+
+def _without_arrays(text: str) -> str:
+    kept, at = "", 0
+    while (found := _ARRAY.search(text, at)) is not None:
+        end = _closing(text, found.end())
+        kept += f"{text[at : found.end()]}…" + (")" if end < len(text) else "")
+        at = end + 1
+    return kept + text[at:]
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the parenthesis that was opened before `start` is closed; the length where it is not."""
+    depth = 1
+    for place in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if depth == 0:
+            return place
+    return len(text)

@@ -13,7 +13,15 @@ The last message comes first: an error between two nodes leaves a history that c
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, item, one_line
+from herdsman.connectors.comfyui.shapes import (
+    as_list,
+    as_number,
+    as_object,
+    as_text,
+    item,
+    one_line,
+    without_insides,
+)
 from herdsman.connectors.comfyui.workflow import SAVERS, SOCKET_SAVER
 from herdsman.core.model import Failure
 from herdsman.core.retry import FailureClass
@@ -34,6 +42,13 @@ def find_in_queue(queue: Mapping[str, object], external_id: str) -> Working | No
         return None
     before = [*running, *pending[: pending.index(external_id)]]
     return Working(position=len(before), ahead=before[0] if before else None)
+
+
+def head_of(queue: Mapping[str, object]) -> str | None:
+    """What it is at, or would have to be; None while nothing is to be done."""
+    running, pending = as_list(queue.get("queue_running")), as_list(queue.get("queue_pending"))
+    line = [*running, *sorted(pending, key=_number)]
+    return _id(line[0]) or None if line else None
 
 
 def is_running(queue: Mapping[str, object], external_id: str) -> bool:
@@ -103,8 +118,9 @@ def _needed(entry: Mapping[str, object]) -> _Need:
 def _node_failure(said: Mapping[str, object]) -> Failure:
     kind, message = str(said.get("exception_type") or "error"), str(said.get("exception_message") or "")
     short = "OutOfMemory" in kind or "out of memory" in message.lower()
-    # Its traceback and its inputs are left out: they hold paths of the server and whole tensors.
-    text = f"node {said.get('node_id', '?')} ({said.get('node_type', 'unknown')}) failed: {kind}: {message}"
+    # Its traceback and its inputs are left out: they hold paths of the server and whole tensors. So may its message.
+    told = without_insides(message[: 4 * LONGEST_ERROR])
+    text = f"node {said.get('node_id', '?')} ({said.get('node_type', 'unknown')}) failed: {kind}: {told}"
     return Failure(
         kind=FailureClass.OUT_OF_MEMORY if short else FailureClass.JOB_ERROR,
         error=one_line(text, LONGEST_ERROR),

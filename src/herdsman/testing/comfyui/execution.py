@@ -118,6 +118,8 @@ class Execution:
         faults, prompt_id = self._life.setup.faults, self._job.prompt_id
         if faults.strikes(Fault.NODE_HANGS, at=where, prompt_id=prompt_id):
             self._life.hang()
+        if faults.strikes(Fault.EXECUTION_DIES, at=where, prompt_id=prompt_id):
+            raise Killed
         setting = faults.strikes(Fault.NODE_ERROR, at=where, prompt_id=prompt_id)
         if setting is not None:
             kind = setting.text("kind", "RuntimeError")

@@ -42,6 +42,9 @@ class Fault(StrEnum):
     # Inside a node; at: its id or its class; details: message, kind.
     NODE_ERROR = "node_error"
     NODE_HANGS = "node_hangs"
+    EXECUTION_DIES = "execution_dies"
+    """The node ends the thread that runs jobs: its own stays in the queue as running, later ones are taken and wait, and
+    everything else answers as if nothing had happened, until a restart."""
 
     # After the end of a job; details: seconds.
     NO_HISTORY_YET = "no_history_yet"

@@ -53,7 +53,8 @@ class HealthMonitor:
 class Stall:
     """A service that says "running" is no proof of life: a dead thread says so for ever.
 
-    While a job waits there, the jobs before it may move in its place.
+    While a job waits there behind the work of others, nothing is counted: how long that takes is not its fault, and
+    only its own timeout ends the wait.
     """
 
     limit: timedelta
@@ -72,10 +73,9 @@ class Stall:
         """Why it is given up; None while something moves, or where the service says nothing that could."""
         if seen.position is None and seen.done is None:
             return None
-        if seen != self._seen:
+        if seen.position or seen != self._seen:
             self._seen, self._moved_at = seen, now
         still = now - self._moved_at
         if still < self.limit.total_seconds():
             return None
-        where = f"waits at place {seen.position}" if seen.position else "runs"
-        return f"the service says that it {where}, but nothing has moved for {still:.0f} seconds"
+        return f"the service says that it runs, but nothing has moved for {still:.0f} seconds"

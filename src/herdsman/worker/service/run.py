@@ -252,7 +252,10 @@ class ServiceRun:
         self.job.mark_service(external_id, status)
 
     def _tell(self, working: Working) -> None:
-        if working.done is not None:
+        if working.position:
+            before = "1 job" if working.position == 1 else f"{working.position} jobs"
+            self.job.progress(working.done or 0.0, f"waits at the service, {before} before it")
+        elif working.done is not None:
             self.job.progress(working.done, working.note)
 
     def _log(self, external_id: str, verdict: Verdict, reason: str, inactive: float = 0.0) -> None:

@@ -16,20 +16,38 @@ UNASKED = "it was not asked yet"
 class ServiceStanding:
     """The last answer of each; jobs of a service that is not fit are not claimed, so that they cost no attempts."""
 
-    def __init__(self, manager: ConnectorManager, interval: timedelta) -> None:
+    def __init__(self, manager: ConnectorManager, interval: timedelta, *, stall: timedelta) -> None:
+        """`stall` is how long a service may be at one job before it is sent no others."""
         self._manager = manager
         self._interval = interval
+        self._stall = stall
         self._lock = Lock()
         self._last: dict[str, Fitness] = {}
+        self._at: dict[str, tuple[str | None, float]] = {}
+        """By type of jobs: what its service is at, and since when."""
 
     def start(self) -> None:
         Thread(target=self._run, name="services", daemon=True).start()
 
     def look(self) -> None:
         for kind in self._manager.types():
-            found = self._manager.get(kind).fitness()
+            found = self._moving(kind, self._manager.get(kind).fitness())
             with self._lock:
                 self._last[kind] = found
+
+    def _moving(self, kind: str, found: Fitness) -> Fitness:
+        """One whose execution is dead still takes jobs and answers every question: only that it moves is proof of life."""
+        if found.fault is not None:
+            return found
+        now = self._manager.around.clock.monotonic()
+        before, since = self._at.get(kind, (None, now))
+        if found.working_on is None or found.working_on != before:
+            self._at[kind] = (found.working_on, now)
+            return found
+        if (still := now - since) < self._stall.total_seconds():
+            return found
+        said = f"it has been at its job {before} for {still:.0f} seconds, and begins no other until that ends"
+        return replace(found, fault=said)
 
     def unfit(self) -> Mapping[str, str]:
         """By type of jobs, why its service can take none."""
