@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, func, null, or_, select, update
+from sqlalchemy import bindparam, func, literal_column, null, or_, select, update
 
 from herdsman.core.ending import Ending, Holding
 from herdsman.core.errors import StaleWrite
@@ -71,7 +71,7 @@ _DONE = (
         **_STEP,
         status=JobState.DONE.value,
         result=bindparam("b_result"),
-        progress=1.0,
+        progress=literal_column("1.0"),
         finished_at=bindparam("b_now"),
         worker_id=null(),
         claim_expires_at=null(),
