@@ -21,7 +21,7 @@ TOUR = (
     "herdsman submit demo --count 20",
     "herdsman top",
     "herdsman chaos kill-worker",
-    "herdsman events --job",
+    "herdsman events --follow --job",
     "herdsman why",
 )
 

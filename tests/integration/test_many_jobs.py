@@ -140,3 +140,21 @@ def test_what_happens_is_told_from_any_number_on(shell: Shell) -> None:
     assert "pending -> cancelled" in lines[2]
     mine = shell("events", "--since", "0", "-n", "2", "--job", "first", "-o", "json").stdout.splitlines()
     assert [json.loads(each)["to_status"] for each in mine] == ["pending", "cancelled"]
+
+
+def test_in_a_pipe_what_has_happened_is_told_and_then_it_ends(shell: Shell) -> None:
+    shell.said("submit", "demo", "--job-id", "first")
+    assert [line.split()[3] for line in shell.said("events").splitlines()] == ["first"]
+    assert shell.said("events", "--since", "1") == ""
+
+
+def test_a_payload_may_stand_in_a_file(shell: Shell) -> None:
+    (shell.directory / "given.json").write_text('{"n": "{n}"}')
+    one, *_ = shell.said("submit", "demo", "--payload", "@given.json").split()
+    assert shell.json("job", one)["payload"] == {"n": "{n}"}
+    many = shell.said("submit", "demo", "--count", "2", "--payload", "@given.json").split()
+    assert [shell.json("job", each)["payload"] for each in many[:2]] == [{"n": "1"}, {"n": "2"}]
+    said = shell.refused("submit", "demo", "--payload", "@missing.json")
+    assert "--payload @missing.json cannot be read" in said
+    (shell.directory / "wrong.json").write_text("no JSON")
+    assert "--payload is not JSON" in shell.refused("run", "demo", "--payload", "@wrong.json")

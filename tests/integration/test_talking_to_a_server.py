@@ -114,4 +114,5 @@ def test_lists_and_short_ids_and_events_are_the_same_over_http(shell: Shell) -> 
         assert shell.said("workers").startswith(("WORKER ", "no workers;"))
         assert shell.said("pools").splitlines()[1].startswith("default ")
         assert shell.said("events", "--since", "0", "-n", "1", "--kind", "job").split()[3] == job
+        assert len(shell.said("events", "--job", job).splitlines()) == 1, "in a pipe it ends"
         assert shell.said("cancel", "--type", "image", "-y").endswith("2 of 2 jobs changed by cancel\n")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.concurrency import run_in_threadpool
 
 from herdsman.api.streams import LOOK_S, Stream, Streams, Wanted
-from herdsman.control.commands import read_events
+from herdsman.control.commands import last_event, read_events
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import AuditEntry
@@ -20,11 +20,21 @@ AWAY = ": the database is away; connect again with Last-Event-ID\n\n"
 STOPPING = ": the server stops; connect again with Last-Event-ID\n\n"
 
 
-async def told(services: Services, streams: Streams, wanted: Wanted, since: int | None) -> AsyncIterator[str]:
-    """What happened after `since`, then what happens; without `since` only the latter."""
+async def told(
+    services: Services, streams: Streams, wanted: Wanted, since: int | None, *, follow: bool = True
+) -> AsyncIterator[str]:
+    """What happened after `since`, then what happens; without `since` only the latter.
+
+    Without `follow` it ends with what has happened, and begins with the first that is kept if nobody says otherwise.
+    """
     yield "retry: 1000\n\n"
-    past, stream = _Past(services, wanted, since), None
+    past, stream = _Past(services, wanted, since if follow else since or 0), None
     try:
+        if not follow:
+            until = await run_in_threadpool(last_event, services)
+            async for text in past.told(until=until):
+                yield text
+            return
         async for text in past.told():
             yield text
         stream = await run_in_threadpool(streams.open, wanted, asyncio.get_running_loop())

@@ -24,5 +24,8 @@ class ApiHerd(Asking):
     def worker(self, worker_id: str) -> WorkerOut:
         return self._ask(get(f"/workers/{named('worker_id', worker_id)}", body_of(WorkerOut)))
 
-    def events(self, since: int | None, kind: str | None, job_id: str | None) -> Iterator[EventOut]:
-        return iterate(Listing(self._transport).events(since=since, kind=kind, job_id=job_id))
+    def events(
+        self, since: int | None, kind: str | None, job_id: str | None, *, follow: bool
+    ) -> Iterator[EventOut]:
+        listing = Listing(self._transport)
+        return iterate(listing.events(since=since, kind=kind, job_id=job_id, follow=follow))

@@ -35,10 +35,13 @@ class DirectHerd(ABC):
     def worker(self, worker_id: str) -> WorkerOut:
         return WorkerOut.of(self.services.database.read(lambda tx: workers.get(tx, WorkerId(worker_id))))
 
-    def events(self, since: int | None, kind: str | None, job_id: str | None) -> Iterator[EventOut]:
+    def events(
+        self, since: int | None, kind: str | None, job_id: str | None, *, follow: bool
+    ) -> Iterator[EventOut]:
         """Looks twice a second."""
-        last = last_event(self.services) if since is None else since
-        while True:
+        now = last_event(self.services)
+        last = since if since is not None else now if follow else 0
+        while follow or last < now:
             for entry in (found := read_events(self.services, last)):
                 last = entry.id
                 wanted = job_id is None or (entry.kind, entry.object_id) == (JOB.kind, job_id)

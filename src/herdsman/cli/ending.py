@@ -66,7 +66,7 @@ def cancel(
 
 def retry(
     job_ids: JobNames = None,
-    payload: Annotated[str | None, typer.Option(help="Of one job: another input, as JSON.")] = None,
+    payload: Annotated[str | None, typer.Option(help="Of one job: another input, as JSON or @FILE.")] = None,
     state: StateOption = None,
     type: TypeOption = None,  # noqa: A002
     tag: TagOption = None,

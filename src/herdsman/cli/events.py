@@ -1,5 +1,6 @@
 """`herdsman events`: everything that happens, as it happens."""
 
+import sys
 from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Literal
@@ -23,13 +24,22 @@ def events(
         typer.Option(min=0, metavar="NUMBER", help="Begin behind this event; 0 begins with the first."),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+    follow: Annotated[
+        bool | None,
+        typer.Option(
+            "--follow/--no-follow",
+            "-f",
+            help="Go on with what happens from now on, until Ctrl-C; in a terminal.",
+        ),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print what happens, as it happens, until Ctrl-C."""
+    """Print what happens: in a terminal as it happens, until Ctrl-C; in a pipe what has happened."""
     door = door_here()
     meant = None if job is None else resolve_job(door, job)
     with suppress(KeyboardInterrupt):
-        for event in islice(door.events(since, kind, meant), limit):
+        goes_on = sys.stdout.isatty() if follow is None else follow
+        for event in islice(door.events(since, kind, meant, follow=goes_on), limit):
             typer.echo(event.model_dump_json() if output is Output.JSON else line(event))
 
 

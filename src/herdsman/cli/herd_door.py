@@ -16,6 +16,8 @@ class HerdDoor(Protocol):
 
     def worker(self, worker_id: str) -> WorkerOut: ...
 
-    def events(self, since: int | None, kind: str | None, job_id: str | None) -> Iterator[EventOut]:
-        """What happens, without end; without `since`, from now on."""
+    def events(
+        self, since: int | None, kind: str | None, job_id: str | None, *, follow: bool
+    ) -> Iterator[EventOut]:
+        """What happens, without end, and without `since` from now on; or without `follow`, what has happened."""
         ...

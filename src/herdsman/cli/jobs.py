@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,9 +24,12 @@ from herdsman.wire.jobs import JobIn, JobsOut, SubmittedOut
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or the end of it.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 Type = Annotated[str, typer.Argument(help="What kind of job it is.")]
-Payload = Annotated[str, typer.Option(help="The job's input, as JSON.")]
+Payload = Annotated[str, typer.Option(help="The job's input, as JSON; @FILE reads it there, @- from here.")]
 PayloadOfMany = Annotated[
-    str, typer.Option(help="The job's input, as JSON; with --count, {n} is the number of each.")
+    str,
+    typer.Option(
+        help="The job's input, as JSON; @FILE reads it there, @- from here. With --count, {n} is the number of each."
+    ),
 ]
 JobIdOption = Annotated[str | None, typer.Option(help="Its id; sending it twice is one job.")]
 PoolOption = Annotated[str, typer.Option(help="The pool whose workers may run it.")]
@@ -113,7 +117,8 @@ def _hint(door: Door, new: JobIn, done: Sequence[SubmittedOut]) -> None:
 
 def numbered(payload: str, count: int) -> list[object]:
     """The payload of each, with its number in the place of `{n}`, from 1 on."""
-    return [parse(payload.replace("{n}", str(number))) for number in range(1, count + 1)]
+    text = read_payload(payload)
+    return [_decoded(text.replace("{n}", str(number))) for number in range(1, count + 1)]
 
 
 def _how(done: SubmittedOut) -> str:
@@ -181,7 +186,22 @@ def job_in(**asked: Any) -> JobIn:
         raise InvalidRequest(f"--{field} is {asked[str(first['loc'][0])]!r}: {first['msg']}") from error
 
 
-def parse(text: str) -> object:
+def read_payload(given: str) -> str:
+    """What was typed, or what stands in the file that was named: no JSON begins with an @."""
+    if not given.startswith("@"):
+        return given
+    name = given[1:]
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text()
+    except (OSError, ValueError) as error:  # a directory, no such file, no text
+        raise InvalidRequest(f"--payload {given} cannot be read: {error}; name a file of JSON") from error
+
+
+def parse(given: str) -> object:
+    return _decoded(read_payload(given))
+
+
+def _decoded(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -164,7 +164,9 @@ def clear_gpu(uuid: str) -> Call[GpuOut]:
     return post(f"/gpus/{named('uuid', uuid)}/clear", body_of(GpuOut))
 
 
-def events(*, since: int | None, last: str | None, kind: str | None, job_id: str | None) -> Call[object]:
+def events(
+    *, since: int | None, last: str | None, kind: str | None, job_id: str | None, follow: bool = True
+) -> Call[object]:
     """`last` is the id of the last event that arrived; the server goes on behind it."""
     return Call(
         method="GET",
@@ -172,7 +174,12 @@ def events(*, since: int | None, last: str | None, kind: str | None, job_id: str
         read=lambda _: None,
         params=tuple(
             (name, str(value))
-            for name, value in {"since": since, "kind": kind, "job_id": job_id}.items()
+            for name, value in {
+                "since": since,
+                "kind": kind,
+                "job_id": job_id,
+                "follow": None if follow else "false",
+            }.items()
             if value is not None
         ),
         headers={} if last is None else {"Last-Event-ID": last},

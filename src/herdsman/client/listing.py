@@ -68,13 +68,17 @@ class Listing:
             after = found.next
 
     async def events(
-        self, *, since: int | None, kind: str | None, job_id: str | None
+        self, *, since: int | None, kind: str | None, job_id: str | None, follow: bool = True
     ) -> AsyncGenerator[EventOut]:
-        """Without end and without gaps: a broken stream is taken up again behind the last event that arrived."""
+        """Without end and without gaps: a broken stream is taken up again behind the last event that arrived.
+
+        Without `follow`, what has happened so far.
+        """
         last: str | None = None
         breaks = _Breaks(self._transport)
         while True:
-            call = calls.events(since=since if last is None else None, last=last, kind=kind, job_id=job_id)
+            start = since if last is None else None
+            call = calls.events(since=start, last=last, kind=kind, job_id=job_id, follow=follow)
             try:
                 async with aclosing(self._heard(call)) as heard:
                     async for event in heard:
@@ -87,6 +91,8 @@ class Listing:
             except (Unreachable, StoreUnavailable, TooMany) as error:
                 await breaks.rest(error)
             else:
+                if not follow:
+                    return
                 await breaks.rest(Unreachable("the stream of events ended at once, again and again"))
 
     async def _heard(self, call: Call[object]) -> AsyncGenerator[sse.Event]:

@@ -26,15 +26,18 @@ _LAST = 2**63 - 1
     responses={200: {"content": {"text/event-stream": {}}, "description": "Server-sent events."}},
 )
 async def events(
+    *,
     _who: Who,
     context: Context,
     desk: AtDesk,
     since: Annotated[int | None, Query(ge=0, le=_LAST)] = None,
     kind: Kind | None = None,
     job_id: Annotated[str | None, Query(max_length=128)] = None,
+    follow: bool = True,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> StreamingResponse:
-    """From `Last-Event-ID` or `since` on; without either, from now on."""
+    """From `Last-Event-ID` or `since` on; without either, from now on. With `follow=false` it ends with what has
+    happened by now, and begins with the first event that is kept."""
     start = since if last_event_id is None else _number(last_event_id)
 
     def wanted(entry: AuditEntry) -> bool:
@@ -42,7 +45,7 @@ async def events(
             return False
         return kind in (None, entry.kind)
 
-    text = told(context.services, desk.streams, wanted, start)
+    text = told(context.services, desk.streams, wanted, start, follow=follow)
     return StreamingResponse(text, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
