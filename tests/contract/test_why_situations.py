@@ -6,14 +6,22 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import complete_job, fail_job, register_worker, stage_due_jobs
+from herdsman.control.commands import (
+    complete_job,
+    fail_job,
+    register_worker,
+    stage_due_jobs,
+    take_pulse,
+)
 from herdsman.control.commands.holds import drain, pause, resume
 from herdsman.control.commands.leases import release_lease
 from herdsman.control.commands.pools import drain_pool, start_pool
+from herdsman.control.explain import why_worker
 from herdsman.control.services import Services
 from herdsman.core.blockers import Block
 from herdsman.core.model import JobId, PoolId, WorkerId
 from herdsman.core.pools import NewPool
+from herdsman.core.work import Pulse
 from herdsman.store import models
 from tests.builders import BROKEN, claimed
 from tests.databases import MovingClock
@@ -148,6 +156,16 @@ def free_worker_silent(site: Site) -> Generator[JobId]:
     site.beat("w1")
 
 
+def service_away(site: Site) -> Generator[JobId]:
+    """The worker has said why, and asks for its other types only."""
+    worker = site.worker(types=["demo"])
+    away = Pulse(unfit={"comfyui": "nobody answers at http://127.0.0.1:8188"})
+    take_pulse(site.services, worker, away)
+    yield site.job(type="comfyui")
+    take_pulse(site.services, worker, Pulse(unfit={}))
+    site.ask(worker, ["comfyui", "demo"])
+
+
 def simply_next(site: Site) -> Generator[JobId]:
     site.worker()
     yield site.job()
@@ -162,6 +180,10 @@ SITUATIONS: dict[Situation, Expected] = {
     only_another_pool_knows_the_type: (
         Block.UNKNOWN_TYPE,
         r"they take demo; pool pictures has workers that do",
+    ),
+    service_away: (
+        Block.SERVICE_UNFIT,
+        r"worker w1 takes no jobs of type comfyui: nobody answers at http://127\.0\.0\.1:8188; it starts when",
     ),
     pool_draining: (
         Block.POOL_CLOSED,
@@ -236,6 +258,24 @@ def test_a_worker_that_has_said_nothing_yet_may_take_anything(site: Site) -> Non
     answer = site.why(site.job(type="image"))
     assert answer.blocker is not None
     assert answer.blocker.code != Block.UNKNOWN_TYPE
+
+
+def test_a_worker_says_itself_which_types_it_does_not_take_and_why(site: Site) -> None:
+    worker = a_gpu_worker(site.services)
+    take_pulse(site.services, worker, Pulse(unfit={"comfyui": "it is too old"}))
+    take_pulse(site.services, worker, Pulse())
+    told(site.services, worker)
+    assert "it takes no jobs of type comfyui: it is too old" in why_worker(site.services, worker).because
+    take_pulse(site.services, worker, Pulse(unfit={}))
+    assert not any("comfyui" in said for said in why_worker(site.services, worker).because)
+
+
+def test_another_worker_whose_service_answers_takes_the_job(site: Site) -> None:
+    away = site.worker("w1", types=["comfyui"])
+    take_pulse(site.services, away, Pulse(unfit={"comfyui": "nobody answers"}))
+    site.worker("w2", types=["comfyui"])
+    job = site.job(type="comfyui")
+    assert site.why(job).blocker.code == Block.NEXT  # type: ignore[union-attr]
 
 
 def test_a_worker_that_learns_a_type_is_known_to_take_it(site: Site) -> None:

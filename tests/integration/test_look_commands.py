@@ -9,6 +9,13 @@ from typing import IO, cast
 
 import pytest
 
+from herdsman.control.commands import take_pulse
+from herdsman.control.services import Services
+from herdsman.core.model import JobPolicy
+from herdsman.core.work import Pulse
+from herdsman.wiring import new_job_id
+from tests.builders import a_worker
+from tests.databases import opened
 from tests.shell import Shell
 
 
@@ -29,6 +36,14 @@ def test_why_needs_no_kind(shell: Shell) -> None:
     assert "there is no job, worker or pool 'nobody'" in shell.refused("why", "nobody")
     assert shell("why", "lease", "x").returncode == 2
     assert "use job, worker or pool" in shell.refused("why", "lease", "x")
+
+
+def test_a_worker_is_listed_with_the_types_that_its_services_do_not_let_it_take(shell: Shell) -> None:
+    with opened(shell.environment["DATABASE_URL"]) as database:
+        services = Services(database, JobPolicy(), new_job_id)
+        take_pulse(services, a_worker(services), Pulse(unfit={"comfyui": "nobody answers"}))
+    assert "ready; no comfyui: nobody answers" in shell.said("workers")
+    assert "it takes no jobs of type comfyui: nobody answers" in shell.said("why", "worker", "w1")
 
 
 def test_eta_says_what_it_rests_on(shell: Shell) -> None:

@@ -92,12 +92,18 @@ def _row(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
         worker.worker_id,
         worker.pool,
         worker.status,
-        worker.error or worker.reason,
+        _why(worker),
         job,
         ago(worker.last_heartbeat),
         age(worker.created_at),
     )
     return (*narrow, *_wide(worker, living))
+
+
+def _why(worker: WorkerOut) -> str:
+    """Why it is in its state; and of one that lives, what it does not take."""
+    unfit: dict[str, str] = worker.metadata.get("unfit") or {} if worker.status in WORKER.live else {}
+    return "; ".join([worker.error or worker.reason, *(f"no {kind}: {why}" for kind, why in unfit.items())])
 
 
 def _wide(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:

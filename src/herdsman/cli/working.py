@@ -87,7 +87,9 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
     fitness = Fitness(gpus=sampler.latest, warm=warm, needs=needs)
     return Supervisor(
         queue=queue,
-        keeper=Keeper(queue, clock, interval, fitness.report, typer.echo, warm.standing),
+        keeper=Keeper(
+            queue, clock, interval, fitness.report, typer.echo, warm.standing, unfit=services.faults
+        ),
         clock=clock,
         limits=Limits(
             self_fence=timedelta(seconds=chosen.self_fence_sec),
@@ -140,7 +142,7 @@ def _outside(settings: Settings, choices: Choices) -> Outside:
 def _standing(outside: Outside, interval: timedelta) -> ServiceStanding:
     around = Around(clock=SystemClock(), results=open_store(outside.results))
     manager = ConnectorManager(services=outside.services, around=around)
-    standing = ServiceStanding(manager, interval, stall=outside.watching.stall)
+    standing = ServiceStanding(manager, interval, stall=outside.watching.stall, say=typer.echo)
     if outside.services:
         standing.start()
     return standing

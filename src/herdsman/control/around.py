@@ -45,9 +45,15 @@ class Around:
         """Of all pools; a worker that is not in it may take anything."""
         return dict(worker_types.of_living(self.tx))
 
+    @cached_property
+    def unfit(self) -> dict[str, str]:
+        """By worker, of all pools, why it takes no jobs of this type at the moment."""
+        told = worker_types.unfit_of_living(self.tx)
+        return {worker: said[self.job.type] for worker, said in told.items() if self.job.type in said}
+
     def takes(self, worker: SeenWorker) -> bool:
         named = self.named_types.get(worker.id)
-        return named is None or self.job.type in named
+        return (named is None or self.job.type in named) and worker.id not in self.unfit
 
     @cached_property
     def able(self) -> Sequence[SeenWorker]:

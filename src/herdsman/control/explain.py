@@ -19,7 +19,7 @@ from herdsman.core.errors import NotFound
 from herdsman.core.fleet import Snapshot
 from herdsman.core.model import AuditEntry, Job, JobId, PoolId, WorkerId
 from herdsman.core.states import HELD, JOB, POOL, WORKER, JobState, WorkerState
-from herdsman.store import jobs, pools, tally, workers
+from herdsman.store import jobs, pools, tally, worker_types, workers
 from herdsman.store.cycles import Step
 from herdsman.store.database import Tx
 
@@ -65,6 +65,9 @@ def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
     because = [f"it is {found.state} because of {found.reason}"]
     if found.error:
         because.insert(0, found.error)
+    if found.state in WORKER.live:
+        unfit = worker_types.unfit_of(found.metadata)
+        because += [f"it takes no jobs of type {kind}: {why}" for kind, why in unfit.items()]
     return Answer(
         kind=WORKER.kind,
         id=worker_id,

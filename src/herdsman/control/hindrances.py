@@ -19,6 +19,7 @@ MOST_NAMED = 5
 def hindrances(here: Around) -> Iterator[Blocker]:
     yield from _stopped(here)
     yield from _closed(here)
+    yield from _unfit_service(here)
     yield from _unknown_type(here)
     yield from _full_agent(here)
     yield from _full_key(here)
@@ -58,10 +59,24 @@ def _closed(here: Around) -> Iterator[Blocker]:
         )
 
 
+def _unfit_service(here: Around) -> Iterator[Blocker]:
+    there = [*here.active, *here.starting]
+    unfit = [each for each in there if each.id in here.unfit]
+    if not unfit or any(here.takes(each) for each in there):
+        return
+    first = unfit[0].id
+    others = f", and {len(unfit) - 1} more with it" if len(unfit) > 1 else ""
+    yield Blocker(
+        code=Block.SERVICE_UNFIT,
+        text=f"worker {first}{others} takes no jobs of type {here.job.type}: {here.unfit[first]}",
+        ends=f"it starts when the service can take jobs again; see: herdsman why worker {first}",
+    )
+
+
 def _unknown_type(here: Around) -> Iterator[Blocker]:
     """Only where all that are there have said what they take: one that has said nothing yet may take it."""
     there = [*here.active, *here.starting]
-    if not there or any(here.takes(each) for each in there):
+    if not there or any(here.takes(each) or each.id in here.unfit for each in there):
         return
     job, others = here.job, sorted({each.pool for each in here.seen.workers if _serves(here, each)})
     known = sorted({kind for each in there for kind in here.named_types[each.id]})

@@ -16,6 +16,8 @@ class Block(StrEnum):
     DRAINED = "DRAINED"
     POOL_CLOSED = "POOL_CLOSED"
     UNKNOWN_TYPE = "UNKNOWN_TYPE"
+    SERVICE_UNFIT = "SERVICE_UNFIT"
+    """The service that its workers would run it on is away, or cannot take jobs."""
     AGENT_FULL = "AGENT_FULL"
     KEY_FULL = "KEY_FULL"
     GPU_MEMORY = "GPU_MEMORY"

@@ -58,6 +58,8 @@ class Pulse:
     """The edition of its pool's model that it serves."""
     trouble: str | None = None
     """Why it could not load what it was told to; it goes on with what it had."""
+    unfit: Mapping[str, str] | None = None
+    """Types of jobs that it does not take at the moment, and why: their service is away; None says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

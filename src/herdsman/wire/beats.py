@@ -88,6 +88,12 @@ class PulseIn(Request):
     models: Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS)] | None = None
     revision: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     trouble: str | None = Field(default=None, max_length=1000)
+    unfit: (
+        Annotated[
+            dict[Annotated[str, name(64)], Annotated[str, Field(max_length=1000)]], Field(max_length=200)
+        ]
+        | None
+    ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
 
     @staticmethod
     def of(pulse: Pulse) -> "PulseIn":
@@ -97,6 +103,7 @@ class PulseIn(Request):
             models=pulse.models,
             revision=pulse.revision,
             trouble=pulse.trouble,
+            unfit=None if pulse.unfit is None else dict(pulse.unfit),
         )
 
     def pulse(self) -> Pulse:
@@ -106,6 +113,7 @@ class PulseIn(Request):
             models=self.models,
             revision=self.revision,
             trouble=self.trouble,
+            unfit=self.unfit,
             progress={
                 each.key(): Progress(done=each.done, note=each.note)
                 for each in self.holding

@@ -28,7 +28,10 @@ class Keeper:
         say: Callable[[str], None],
         standing: Callable[[], Standing] = Standing,
         threads: Threads | None = None,
+        *,
+        unfit: Callable[[], Mapping[str, str]] = dict[str, str],
     ) -> None:
+        """`unfit`: types of jobs that are not taken at the moment, and why."""
         self._threads = threads or SystemThreads()
         self._queue = queue
         self._clock = clock
@@ -36,6 +39,8 @@ class Keeper:
         self._report = report
         self._say = say
         self._standing = standing
+        self._unfit = unfit
+        self._unfit_told: Mapping[str, str] = {}
         self._telling = Standing()
         self._told: Standing | None = None
         """The last one that arrived."""
@@ -142,6 +147,7 @@ class Keeper:
             progress = {key: self._progress[key] for key in keys if key in self._progress}
             books = {key: self._books[key] for key in keys}
         now, told = self._standing(), self._told
+        unfit = dict(self._unfit())
         self._telling = now
         return Pulse(
             keys=keys,
@@ -151,10 +157,12 @@ class Keeper:
             models=now.models if told is None or told.changes != now.changes else None,
             revision=now.revision if told is None or told.revision != now.revision else None,
             trouble=now.trouble,
+            unfit=None if unfit == self._unfit_told else unfit,
         )
 
     def _accepted(self, pulse: Pulse, sent: float, orders: Orders) -> None:
         self._told = self._telling
+        self._unfit_told = self._unfit_told if pulse.unfit is None else pulse.unfit
         with self._lock:
             recovered, self._silent = self._silent, False
             for key, piece in pulse.logs.items():

@@ -1,7 +1,7 @@
 """`herdsman worker` in front of a ComfyUI: results come home, errors are of the right class, and the worker lives."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -10,10 +10,12 @@ import httpx
 import pytest
 
 from herdsman.control.commands import cancel_job, read_logs
-from herdsman.core.model import Job
+from herdsman.core.model import Job, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
+from herdsman.store import workers
+from herdsman.store.worker_types import unfit_of
 from herdsman.testing.comfyui import FakeComfyUI, Fault
 from tests.comfyui import workflow
 from tests.conftest import Backend
@@ -165,11 +167,20 @@ def test_two_gigabytes_go_through_a_small_memory(worker: RealWorker) -> None:
 def test_no_job_is_claimed_while_the_service_is_away(worker: RealWorker, fake: FakeComfyUI) -> None:
     fake.crash()
     eventually(lambda: "no job is taken" in worker.said() or not_asked(worker))
+    eventually(lambda: "jobs of type comfyui are not taken: " in worker.said())
+    (row,) = worker.services.database.read(workers.page).workers
+    eventually(lambda: "comfyui" in _unfit(worker, row.id))
     job_id = worker.submit("comfyui", {"workflow": workflow(15)})
     assert worker.run("echo", "meanwhile").state is JobState.DONE
     assert worker.job(job_id).attempts == 0
     fake.restart()
     assert worker.ended(job_id).state is JobState.DONE
+    eventually(lambda: not _unfit(worker, row.id))
+    assert "jobs of type comfyui are taken again" in worker.said()
+
+
+def _unfit(worker: RealWorker, worker_id: WorkerId) -> Mapping[str, str]:
+    return unfit_of(worker.services.database.read(lambda tx: workers.get(tx, worker_id)).metadata)
 
 
 def not_asked(worker: RealWorker) -> bool:

@@ -38,13 +38,14 @@ class Only(ConnectorManager):
         return self.only
 
 
-def standing(*says: Fitness, clock: Clock | None = None) -> ServiceStanding:
+def standing(*says: Fitness, clock: Clock | None = None, said: list[str] | None = None) -> ServiceStanding:
     manager = Only(
         services={"comfyui": {"connector": "comfyui"}},
         around=Around(clock=clock or SystemClock(), results=MemoryResults()),
         only=cast("Connector", Answering(list(says))),
     )
-    return ServiceStanding(manager, timedelta(seconds=5), stall=timedelta(seconds=900))
+    say = ([] if said is None else said).append
+    return ServiceStanding(manager, timedelta(seconds=5), stall=timedelta(seconds=900), say=say)
 
 
 def test_a_service_that_was_not_asked_yet_takes_no_jobs() -> None:
@@ -97,6 +98,24 @@ def test_without_services_nothing_is_told() -> None:
     assert Outside(services={}, results=ResultOptions(place="/somewhere")).to_environment() == {}
 
 
+def test_what_becomes_of_a_service_is_said_once_for_each_change_with_the_type_of_its_jobs() -> None:
+    said: list[str] = []
+    service = standing(WELL, ILL, ILL, WELL, said=said)
+    for _ in range(4):
+        service.look()
+    assert said == [
+        "jobs of type comfyui are not taken: nobody answers at http://127.0.0.1:8188",
+        "jobs of type comfyui are taken again",
+    ]
+
+
+def test_a_service_that_was_not_asked_yet_is_not_called_unfit_to_others() -> None:
+    service = standing(ILL)
+    assert service.faults() == {}
+    service.look()
+    assert service.faults() == {"comfyui": ILL.fault}
+
+
 def test_a_service_that_has_been_at_one_job_for_too_long_is_unfit_until_it_moves() -> None:
     """Its execution may be dead: it takes jobs, answers every question, and never begins one."""
     stuck, moved = replace(WELL, working_on="p1"), replace(WELL, working_on="p2")
@@ -107,5 +126,5 @@ def test_a_service_that_has_been_at_one_job_for_too_long_is_unfit_until_it_moves
         service.look()
         seen.append(service.unfit().get("comfyui"))
         clock.sleep(timedelta(seconds=400))
-    late = "it has been at its job p1 for {} seconds, and begins no other until that ends"
-    assert seen == [None, None, None, ILL.fault, late.format(1600), None, None, None]
+    late = "it has been at its job p1 for over 900 seconds, and begins no other until that ends"
+    assert seen == [None, None, None, ILL.fault, late, None, None, None]

@@ -12,7 +12,7 @@ from herdsman.core.leasing import LeaseMode
 from herdsman.core.model import Beat, ClaimKey, WorkerId
 from herdsman.core.states import WorkerState
 from herdsman.core.work import MOST_AT_ONCE, Orders, Progress, Pulse
-from herdsman.store import claims, gpus, leases, logs, models, workers
+from herdsman.store import claims, gpus, leases, logs, models, worker_types, workers
 from herdsman.store.database import Tx
 
 LONGEST_NOTE = 255
@@ -103,6 +103,8 @@ def _beat(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Beat
 def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
     state = workers.beat(tx, worker_id, pulse.report)
     models.note_models(tx, worker_id, pulse.models, pulse.revision, pulse.trouble)
+    if pulse.unfit is not None:
+        worker_types.note_unfit(tx, worker_id, pulse.unfit)
     if pulse.report is not None:
         gpus.note(tx, worker_id, pulse.report, services.leasing)
     expires_at = tx.now() + services.policy.claim_ttl

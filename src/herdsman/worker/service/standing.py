@@ -16,8 +16,16 @@ UNASKED = "it was not asked yet"
 class ServiceStanding:
     """The last answer of each; jobs of a service that is not fit are not claimed, so that they cost no attempts."""
 
-    def __init__(self, manager: ConnectorManager, interval: timedelta, *, stall: timedelta) -> None:
+    def __init__(
+        self,
+        manager: ConnectorManager,
+        interval: timedelta,
+        *,
+        stall: timedelta,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """`stall` is how long a service may be at one job before it is sent no others."""
+        self._say = say
         self._manager = manager
         self._interval = interval
         self._stall = stall
@@ -33,7 +41,15 @@ class ServiceStanding:
         for kind in self._manager.types():
             found = self._moving(kind, self._manager.get(kind).fitness())
             with self._lock:
-                self._last[kind] = found
+                before, self._last[kind] = self._last.get(kind), found
+            self._tell(kind, None if before is None else before.fault, found.fault)
+
+    def _tell(self, kind: str, before: str | None, fault: str | None) -> None:
+        """When it changes between well and unwell, once."""
+        if fault is not None and before is None:
+            self._say(f"jobs of type {kind} are not taken: {fault}")
+        elif fault is None and before is not None:
+            self._say(f"jobs of type {kind} are taken again")
 
     def _moving(self, kind: str, found: Fitness) -> Fitness:
         """One whose execution is dead still takes jobs and answers every question: only that it moves is proof of life."""
@@ -44,9 +60,10 @@ class ServiceStanding:
         if found.working_on is None or found.working_on != before:
             self._at[kind] = (found.working_on, now)
             return found
-        if (still := now - since) < self._stall.total_seconds():
+        allowed = self._stall.total_seconds()
+        if now - since < allowed:
             return found
-        said = f"it has been at its job {before} for {still:.0f} seconds, and begins no other until that ends"
+        said = f"it has been at its job {before} for over {allowed:.0f} seconds, and begins no other until that ends"
         return replace(found, fault=said)
 
     def unfit(self) -> Mapping[str, str]:
@@ -55,6 +72,10 @@ class ServiceStanding:
             said = {kind: self._last.get(kind) for kind in self._manager.types()}
         faults = {kind: UNASKED if each is None else each.fault for kind, each in said.items()}
         return {kind: fault for kind, fault in faults.items() if fault is not None}
+
+    def faults(self) -> Mapping[str, str]:
+        """The same, of those that were asked."""
+        return {kind: fault for kind, fault in self.unfit().items() if fault != UNASKED}
 
     def seen_by(self, look: Look) -> Look:
         """What the driver says; where it sees no GPU, as when the service is on another machine, what the service says."""
