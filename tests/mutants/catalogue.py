@@ -193,6 +193,14 @@ MUTANTS = (
         noticed_by=(f"{CONTRACT}/test_choice_leases.py",),
     ),
     Mutant(
+        name="agents_in_vain",
+        breaks="J13: a job that nobody can take stops no other agent's jobs",
+        file="herdsman/control/choice.py",
+        was="circle = self._agents(pool, lambda: JobSelector(types=types))",
+        becomes="circle = islice(self._agents(pool, JobSelector), count)",
+        noticed_by=(f"{CONTRACT}/test_choice.py",),
+    ),
+    Mutant(
         name="keys_uncounted",
         breaks="only so many jobs of a key run at a time",
         file="herdsman/control/choice.py",
