@@ -209,6 +209,13 @@ class WorkQueue(Protocol):
         """The next job, or the next few of one type; none when there is none within `wait`, or for this worker."""
         ...
 
+    def held(self) -> Sequence[ClaimKey]:
+        """The claims that this worker holds in the eyes of the queue, heard of or not.
+
+        One that it does not work on is to be given back: a claim that has begun is never handed out again (J11).
+        """
+        ...
+
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
         """The jobs run from now on. Those that may not, and why: their claims are another's by now."""
         ...

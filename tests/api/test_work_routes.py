@@ -29,6 +29,9 @@ class Hand:
     def post(self, path: str, **body: Any) -> httpx.Response:
         return self.client.post(path, json=body, headers=self.who)
 
+    def get(self, path: str) -> httpx.Response:
+        return self.client.get(path, headers=self.who)
+
     def claim(self, **ask: Any) -> list[dict[str, Any]]:
         answer = self.post("/jobs/claim", **ask)
         assert answer.status_code == 200, answer.text
@@ -112,6 +115,17 @@ def test_a_claim_whose_answer_was_lost_is_given_again(hand: Hand, services: Serv
     assert hand.claim() == [], "it holds a job that it does not know of"
     (again,) = hand.claim(resume=True)
     assert (again["job_id"], again["token"]) == (job_id, lost.key.token)
+
+
+def test_a_worker_finds_what_it_holds_and_nobody_else_does(
+    hand: Hand, other: Hand, services: Services
+) -> None:
+    job_id = a_job(services)
+    (claim,) = hand.claim(begin=True)
+    assert hand.claim(begin=True, resume=True) == [], "it counts as begun (J11)"
+    found = hand.get(f"/workers/{hand.name}/claims").json()
+    assert found == {"claims": [{"job_id": job_id, "token": claim["token"]}]}
+    assert other.get(f"/workers/{hand.name}/claims").status_code == 403
 
 
 def test_jobs_are_finished_and_the_next_one_is_given_in_one_word(hand: Hand, services: Services) -> None:

@@ -12,6 +12,7 @@ from herdsman.control.commands import (
     find_attempts,
     find_job,
     finish_jobs,
+    held_claims,
     move_worker,
     start_jobs,
     take_pulse,
@@ -97,6 +98,23 @@ def test_a_lost_answer_is_given_again_and_only_to_who_asks_for_it(services: Serv
     again = claim_for(services, {worker: Ask(types=BATCHES.types, most=BATCHES.most, resume=True)})
     assert [claim.key for claim in again] == keys
     assert [claim.attempt for claim in again] == [1] * 4
+
+
+def test_a_claim_that_has_begun_is_never_given_again_under_its_token(services: Services) -> None:
+    """J11: its worker may have begun it, whatever it says; what it never heard of it finds and gives back."""
+    job_id = a_job(services)
+    worker = a_worker(services)
+    (lost,) = claim_for(services, {worker: Ask(begin=True)})
+    asked = Ask(begin=True, resume=True)
+    assert claim_for(services, {worker: asked}) == []
+    assert finish_jobs(services, worker, [], asked).claims == []
+    assert held_claims(services, worker) == [lost.key]
+    assert held_claims(services, WorkerId("other")) == []
+    finish_jobs(services, worker, [GivenBack(lost.key, "the answer that brought it was lost")])
+    (again,) = claim_for(services, {worker: asked})
+    assert (again.key.job_id, again.key.token) == (job_id, lost.key.token + 1)
+    job = find_job(services, job_id)
+    assert job.attempts - job.interruptions == 1, "it costs no attempt"
 
 
 def test_a_cancelled_job_is_not_given_again(services: Services) -> None:

@@ -60,6 +60,7 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("POST", "/workers/register"): _OPERATORS | {Role.BOOTSTRAP, Role.WORKER},
     ("POST", "/workers/{worker_id}/heartbeat"): _WORKERS,
     ("POST", "/workers/{worker_id}/leave"): _WORKERS,
+    ("GET", "/workers/{worker_id}/claims"): _WORKERS,
     ("POST", "/jobs/claim"): _WORKERS,
     ("POST", "/jobs/start"): _WORKERS,
     ("POST", "/jobs/finish"): _WORKERS,

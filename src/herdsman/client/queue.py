@@ -52,6 +52,11 @@ class HttpQueue:
             answer = run(self._transport.send(work_calls.claim(ask, wait)))
         return [each.claim() for each in answer.claims]
 
+    def held(self) -> Sequence[ClaimKey]:
+        with self._wanted():
+            answer = run(self._transport.send(work_calls.held(self.worker_id)))
+        return [each.key() for each in answer.claims]
+
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
         with self._wanted():
             return run(self._transport.send(work_calls.start(keys))).by_key()

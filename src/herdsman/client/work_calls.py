@@ -17,6 +17,7 @@ from herdsman.wire.work import (
     EndingIn,
     FinishedOut,
     FinishIn,
+    HeldClaimsOut,
     KeyIn,
     RegisteredOut,
     RegisterIn,
@@ -46,6 +47,10 @@ def claim(ask: Ask, wait: timedelta) -> Call[ClaimsOut]:
         body=encoded(body),
         wait=timedelta(seconds=body.wait_seconds),
     )
+
+
+def held(worker_id: str) -> Call[HeldClaimsOut]:
+    return get(f"/workers/{named('worker_id', worker_id)}/claims", body_of(HeldClaimsOut))
 
 
 def start(keys: Sequence[ClaimKey]) -> Call[StartedOut]:

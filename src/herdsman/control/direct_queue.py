@@ -43,6 +43,9 @@ class DirectQueue:
             self.clock.sleep(min(self.poll, timedelta(seconds=left)))
         return claims
 
+    def held(self) -> Sequence[ClaimKey]:
+        return commands.held_claims(self.services, self.worker_id)
+
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
         return commands.start_jobs(self.services, keys, who=f"worker:{self.worker_id}", worker=self.worker_id)
 

@@ -25,7 +25,7 @@ class Ask:
     begin: bool = False
     """The jobs are started with the claim: whoever asks will run them this moment."""
     resume: bool = False
-    """An earlier answer was lost: what this worker already holds is given to it again (L1-17)."""
+    """An earlier answer was lost: what this worker holds and has not begun is given to it again (L1-17)."""
     models: tuple[str, ...] = ()
     """What it has loaded: jobs that name one of these are preferred."""
 

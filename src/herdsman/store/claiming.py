@@ -121,10 +121,21 @@ NEXT_OF_AGENT_TYPES = Hot(lambda listed: _next(_WAITING.where(_HIS, jobs.c.type.
 HELD_JOBS = Hot(
     lambda listed: (
         select(*WAITING, jobs.c.worker_id, jobs.c.claim_expires_at)
-        .where(jobs.c.worker_id.in_(listed), jobs.c.cancel_requested_at.is_(None))
+        .where(
+            jobs.c.worker_id.in_(listed),
+            # One token, one execution (J11): whoever holds a job that has begun may be at work on it.
+            jobs.c.status == JobState.CLAIMED.value,
+            jobs.c.cancel_requested_at.is_(None),
+        )
         .order_by(jobs.c.worker_id, jobs.c.slot)
         .with_for_update()
     )
+)
+
+HELD_KEYS = Hot(
+    select(jobs.c.job_id, jobs.c.claim_token)
+    .where(jobs.c.worker_id == bindparam("b_worker"))
+    .order_by(jobs.c.slot)
 )
 
 CLAIM = Hot(
@@ -195,8 +206,13 @@ def claim(tx: Tx, pool: PoolId, taking: Sequence[Taking], ttl: timedelta) -> lis
 
 
 def held(tx: Tx, asking: Sequence[WorkerId]) -> list[Claim]:
-    """What these workers hold already, as it was given to them."""
+    """What these workers hold and have not begun, as it was given to them."""
     return [_held(row) for row in tx.rows(HELD_JOBS, {}, asking)]
+
+
+def held_keys(tx: Tx, worker: WorkerId) -> list[ClaimKey]:
+    """All that this worker holds, begun or not."""
+    return [ClaimKey(JobId(job_id), token) for job_id, token in tx.rows(HELD_KEYS, {"b_worker": worker})]
 
 
 def _held(row: Sequence[Any]) -> Claim:

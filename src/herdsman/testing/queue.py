@@ -70,6 +70,13 @@ class MemoryQueue:
                 found = self._next(ask)
         return self._answer("claim", found)
 
+    def held(self) -> Sequence[ClaimKey]:
+        self._enter("held")
+        with self.jobs.changed:
+            self.jobs.sweep()
+            keys = [job.key for job in self.jobs.held_by(self.worker_id)]
+        return self._answer("held", keys)
+
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
         self._enter("start")
         refused: dict[ClaimKey, str] = {}
@@ -156,7 +163,8 @@ class MemoryQueue:
         self.models = ask.models
         held = self.jobs.held_by(self.worker_id)
         if held and ask.resume:
-            return [claim_of(job) for job in held if not job.cancel_requested]
+            unbegun = [job for job in held if job.state is JobState.CLAIMED and not job.cancel_requested]
+            return [claim_of(job) for job in unbegun]
         if len(held) != ask.beside or any(job.new.type not in ask.types for job in held):
             return []  # only a batch is filled up
         return [claim_of(job) for job in self.jobs.take(self.worker_id, ask, MOST_AT_ONCE - len(held))]

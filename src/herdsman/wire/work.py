@@ -144,6 +144,20 @@ class KeyIn(Request):
         return ClaimKey(JobId(self.job_id), self.token)
 
 
+class HeldClaimOut(Reply):
+    job_id: str
+    token: int
+
+    def key(self) -> ClaimKey:
+        return ClaimKey(JobId(self.job_id), self.token)
+
+
+class HeldClaimsOut(Reply):
+    """A claim that the worker does not work on is one whose answer never reached it: it gives that job back."""
+
+    claims: tuple[HeldClaimOut, ...]
+
+
 class StartIn(Request):
     """On `/jobs/{id}/start` the path names the job."""
 

@@ -3,13 +3,15 @@
 The supervisor never runs user code, so it can always beat, stop and report.
 """
 
+import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 
 from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
-from herdsman.core.model import Claim
+from herdsman.core.model import Claim, ClaimKey
 from herdsman.core.work import Ask, Ending, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.attend import Abandoned, Attendant
@@ -22,6 +24,8 @@ from herdsman.worker.warm import Warm
 from herdsman.worker.watch import DeadMan, Leaving, Limits
 
 _INSTANT_S = 0.001
+_MOST_BEGUN = 1_000
+"""How many claims are remembered as begun."""
 
 
 class Parting(Enum):
@@ -63,7 +67,7 @@ class Supervisor:
     threads: Threads = field(default_factory=SystemThreads)
     _asked: int = 0
     _leaving_since: float | None = None
-    _unsure: bool = False
+    _unsure_until: float = -math.inf
     _troubled: bool = False
 
     def __post_init__(self) -> None:
@@ -80,8 +84,9 @@ class Supervisor:
             say=self.say,
         )
         self._teller = Teller(
-            queue=self.queue, keeper=self.keeper, clock=self.clock, limits=self.limits, say=self.say
+            queue=self.queue, keeper=self.keeper, clock=self.clock, leaving=self._leaving, say=self.say
         )
+        self._begun: OrderedDict[ClaimKey, None] = OrderedDict()
 
     def drain(self) -> None:
         """Finish the job at hand and leave; asked again, give it back and leave. Safe in a signal handler."""
@@ -161,7 +166,6 @@ class Supervisor:
             types=tuple(sorted(specs)),
             most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
             begin=True,
-            resume=self._unsure,
             models=self.warm.models.names(),
         )
 
@@ -169,30 +173,38 @@ class Supervisor:
         """Jobs to work on, if there are any, and when they were asked for."""
         ask, asked_at = self._ask(), self.clock.monotonic()
         try:
+            if self._unsure:
+                self._give_back_unheard()
+                asked_at = self.clock.monotonic()
             claims = self.queue.claim(ask, self._wait)
         except (StaleWrite, NotFound) as error:
             self.keeper.dismiss(str(error))
             return (), asked_at
         except HerdsmanError as error:
-            self._unsure = True
+            self._note_lost_answer()
             self._complain(f"no job could be asked for: {error}")
             self._sleep(self.pause)
             return (), asked_at
-        self._unsure = self._troubled = False
-        if not claims and self.clock.monotonic() - asked_at <= self._wait.total_seconds() / 2:
+        self._troubled = False
+        if claims:
+            self._unsure_until = -math.inf
+        elif self.clock.monotonic() - asked_at <= self._wait.total_seconds() / 2:
             self._sleep(self.pause)
-        return (self._resumed(claims, asked_at) if ask.resume else claims), asked_at
+        return claims, asked_at
 
-    def _resumed(self, claims: Sequence[Claim], asked_at: float) -> Sequence[Claim]:
-        """Claims of an unknown age: one beat says which are still ours, and gives them their full time."""
-        if not claims:
-            return claims
-        keys = [claim.key for claim in claims]
-        self.keeper.hold({key: LogBook() for key in keys}, asked_at)
-        self.keeper.beat()
-        lost = self.keeper.heard.lost
-        self.keeper.let_go(keys)
-        return [claim for claim in claims if claim.key not in lost]
+    @property
+    def _unsure(self) -> bool:
+        """Whether the queue may have given us claims that we never heard of."""
+        return self.clock.monotonic() < self._unsure_until
+
+    def _note_lost_answer(self) -> None:
+        """Until then the request may still be carried out; it is not looked for only once."""
+        self._unsure_until = self.clock.monotonic() + self.limits.self_fence.total_seconds()
+
+    def _give_back_unheard(self) -> None:
+        """Nothing is at work here now. What we hold all the same began when it was given out, so its token is used."""
+        if held := self.queue.held():
+            self.queue.finish([GivenBack(key, "the answer that brought it was lost") for key in held])
 
     def work(self, claims: Sequence[Claim], asked_at: float) -> tuple[Sequence[Claim], float]:
         """Runs them to their ends; then the claims that came back with the telling of the last."""
@@ -202,8 +214,7 @@ class Supervisor:
         if len(groups) > 1:  # the later ones wait for the first, and are kept alive meanwhile
             self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
         for number, group in enumerate(groups, start=1):
-            endings = self._run(group, asked_at)
-            news = self._tell(endings, last=number == len(groups))
+            news = self._tell(self._run(group, asked_at), last=number == len(groups))
         return news
 
     def _fill_up(self, claims: Sequence[Claim]) -> Sequence[Claim]:
@@ -221,12 +232,22 @@ class Supervisor:
         try:
             return [*claims, *self.queue.claim(more, timedelta(milliseconds=spec.linger_ms))]
         except HerdsmanError as error:
-            self._unsure = True
+            self._note_lost_answer()
             self._complain(f"a batch could not be filled up: {error}")
             return claims
 
     def _run(self, claims: Sequence[Claim], asked_at: float) -> list[Ending | Abandoned]:
         spec = self.warm.specs.get(claims[0].type)
+        if again := [claim for claim in claims if claim.key in self._begun]:
+            self.keeper.hold({claim.key: LogBook() for claim in again}, asked_at)
+            given_back = [
+                GivenBack(claim.key, "it was begun here before under this token") for claim in again
+            ]
+            new = [claim for claim in claims if claim.key not in self._begun]
+            return [*given_back, *(self._run(new, asked_at) if new else ())]
+        self._begun |= {claim.key: None for claim in claims}
+        while len(self._begun) > _MOST_BEGUN:
+            self._begun.popitem(last=False)
         for claim in claims:
             self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
         if spec is None:
@@ -239,24 +260,24 @@ class Supervisor:
     def _tell(self, endings: Sequence[Ending | Abandoned], *, last: bool) -> tuple[Sequence[Claim], float]:
         keys = [ending.key for ending in endings]
         ours = [ending for ending in endings if not isinstance(ending, Abandoned)]
-        for ending in endings:
-            if isinstance(ending, Abandoned):
-                self.say(f"job {ending.key.job_id} was abandoned: {ending.why}")
+        for lost in [ending for ending in endings if isinstance(ending, Abandoned)]:
+            self.say(f"job {lost.key.job_id} was abandoned: {lost.why}")
+        del endings  # results that wait on disk must not be held here as well
         try:
             return self._tell_ours(ours, last=last)
         finally:
             self.keeper.let_go(keys)
 
-    def _tell_ours(self, endings: Sequence[Ending], *, last: bool) -> tuple[Sequence[Claim], float]:
+    def _tell_ours(self, endings: list[Ending], *, last: bool) -> tuple[Sequence[Claim], float]:
         if not endings:
             return (), 0.0
         self.keeper.flush([ending.key for ending in endings])
         more = last and self.warm.ready and not self._must_load() and self._parting() is None
-        more = more and bool(self._usable(self.unfit()))
+        more = more and not self._unsure and bool(self._usable(self.unfit()))
         news = self._teller.tell(endings, self._ask() if more else None)
-        self._unsure = news.unsure or (self._unsure and not more)
-        claims = self._resumed(news.claims, news.asked_at) if news.resumed else news.claims
-        return claims, news.asked_at
+        if news.unsure:
+            self._note_lost_answer()
+        return news.claims, news.asked_at
 
     def _must_load(self) -> bool:
         """No new job before that: the job at hand is the last with what is loaded now."""

@@ -1,8 +1,12 @@
-"""Tells the queue how jobs ended, again and again until it is heard or the claims are given up."""
+"""Tells the queue how jobs ended, until it is recorded or their claims are known to be another's (J12)."""
 
+import json
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import IO
 
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import Claim, ClaimKey, Failure
@@ -10,9 +14,11 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Told
 from herdsman.ports import Clock, WorkQueue
 from herdsman.worker.keeper import Keeper
-from herdsman.worker.watch import Limits
+from herdsman.worker.watch import Leaving
 
-_SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(seconds=1)
+_SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(seconds=2)
+_LARGE = 1024 * 1024
+"""Results above this wait on disk: an outage may be long, and a batch may have a hundred of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +27,8 @@ class News:
 
     claims: Sequence[Claim] = ()
     asked_at: float = 0.0
-    resumed: bool = False
-    """Claims that an earlier answer may have held."""
     unsure: bool = False
-    """An answer was lost, and with it perhaps new claims: they must be asked for again."""
+    """An answer was lost, and with it perhaps new claims: they must be looked for."""
 
 
 @dataclass(kw_only=True)
@@ -32,31 +36,53 @@ class Teller:
     queue: WorkQueue
     keeper: Keeper
     clock: Clock
-    limits: Limits
+    leaving: Callable[[], Leaving]
     say: Callable[[str], None]
 
-    def tell(self, endings: Sequence[Ending], then: Ask | None) -> News:
-        """Say it until it is heard, as long as the claims are ours: the beats go on meanwhile."""
+    def tell(self, endings: list[Ending], then: Ask | None) -> News:
+        """Say it until it is heard: the beats go on meanwhile. `endings` is emptied when they have to wait.
+
+        Time alone takes no claim away: while the database is out of reach, nobody else can have got the job. So only
+        the queue's own word ends this, or an order to leave at once.
+        """
+        with ExitStack() as files:
+            return self._until_heard(endings, then, files)
+
+    def _until_heard(self, endings: list[Ending], then: Ask | None, files: ExitStack) -> News:
+        kept: list[_Kept] = []
         pause, unsure = _SHORTEST, False
         while True:
             asked_at = self.clock.monotonic()
+            now = [each.ending() for each in kept] or endings
             try:
-                exchange = self.queue.finish(endings, then)
+                exchange = self.queue.finish(now, then)
             except (StaleWrite, NotFound) as error:
                 self.keeper.dismiss(str(error))
                 return News()
             except InvalidRequest as error:
-                return self._in_parts(endings, then, error)
+                return replace(self._in_parts(now, then, error), unsure=unsure)
             except HerdsmanError as error:
-                unsure = then is not None
-                if self._given_up(endings, error):
+                unsure, then = unsure or then is not None, None
+                if self._must_go():
+                    self._give_up(now, error)
                     return News(unsure=unsure)
             else:
-                self._after(endings, exchange.told)
-                return _news(exchange, endings, asked_at, resumed=then is not None and then.resume)
-            then = None if then is None else replace(then, resume=True)
+                self._after(now, exchange.told)
+                return replace(_news(exchange, now, asked_at), unsure=unsure)
+            del now
+            kept = kept or [_Kept(endings.pop(0), files) for _ in range(len(endings))]
             self.clock.sleep(pause)
             pause = min(_LONGEST, pause * 2)
+
+    def _must_go(self) -> bool:
+        leaving = self.leaving()
+        return leaving.at_once or leaving.unowned or self.keeper.heard.dismissed is not None
+
+    def _give_up(self, endings: Sequence[Ending], error: HerdsmanError) -> None:
+        for ending in endings:
+            self.say(
+                f"job {ending.key.job_id} has ended, and nobody could be told: it will run again ({error})"
+            )
 
     def _in_parts(self, endings: Sequence[Ending], then: Ask | None, error: InvalidRequest) -> News:
         """All of it in one word was too much; one ending alone that is refused is the job's own fault."""
@@ -67,16 +93,8 @@ class Teller:
                 return News()
             return self.tell([substitute], then)
         half = len(endings) // 2
-        self.tell(endings[:half], None)
-        return self.tell(endings[half:], then)
-
-    def _given_up(self, endings: Sequence[Ending], error: HerdsmanError) -> bool:
-        silence = self.clock.monotonic() - self.keeper.heard.accepted_at
-        if silence < self.limits.self_fence.total_seconds():
-            return False
-        for ending in endings:
-            self.say(f"job {ending.key.job_id} has an end that could not be told: {error}")
-        return True
+        self.tell(list(endings[:half]), None)
+        return self.tell(list(endings[half:]), then)
 
     def _after(self, endings: Sequence[Ending], told: Sequence[Told]) -> None:
         by_key = {ending.key: ending for ending in endings}
@@ -95,11 +113,33 @@ class Teller:
             self.tell(again, None)
 
 
-def _news(exchange: Exchange, endings: Sequence[Ending], asked_at: float, *, resumed: bool) -> News:
-    """What is asked for again may hold the very jobs whose end was refused and is told anew."""
+class _Kept:
+    """An end that could not be told yet. Its file has no name: nothing is left of it when this process ends."""
+
+    def __init__(self, ending: Ending, files: ExitStack) -> None:
+        self._ending = ending
+        self._file: IO[str] | None = None
+        if isinstance(ending, Done) and len(text := json.dumps(ending.result)) > _LARGE:
+            try:
+                file = files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))  # noqa: SIM115
+                file.write(text)
+                file.flush()
+            except OSError:  # the disk is full: memory will do
+                return
+            self._file, self._ending = file, replace(ending, result=None)
+
+    def ending(self) -> Ending:
+        if self._file is None or not isinstance(self._ending, Done):
+            return self._ending
+        self._file.seek(0)
+        return replace(self._ending, result=json.load(self._file))
+
+
+def _news(exchange: Exchange, endings: Sequence[Ending], asked_at: float) -> News:
+    """None of the very jobs whose end was refused and is told anew."""
     ended: set[ClaimKey] = {ending.key for ending in endings}
     claims = [each for each in exchange.claims if each.key not in ended]
-    return News(claims=claims, asked_at=asked_at, resumed=resumed)
+    return News(claims=claims, asked_at=asked_at)
 
 
 def _substitute(ending: Ending, refused: str) -> Ending | None:

@@ -1,5 +1,8 @@
 """One place sends requests: it repeats what may be repeated, gives up in time, and trusts no stranger."""
 
+import json
+from collections.abc import Iterator
+
 import httpx
 import pytest
 
@@ -150,6 +153,35 @@ def test_an_answer_without_end_is_given_up_and_not_asked_for_again(monkeypatch: 
     with pytest.raises(Unreachable, match="still being answered"):
         served.client().job("job-1").look()
     assert len(served.requests) == 1
+
+
+def in_pieces(served: Served, *pieces: tuple[float, bytes]) -> httpx.Response:
+    """Each comes so many seconds after the one before."""
+
+    def arriving() -> Iterator[bytes]:
+        for seconds, piece in pieces:
+            served.clock.now += seconds
+            yield piece
+
+    return httpx.Response(200, content=arriving(), headers={"Content-Type": "application/json"})
+
+
+@pytest.mark.parametrize("late", [0.0, 11.0, 3600.0])
+def test_an_answer_that_is_whole_but_late_is_an_answer(late: float) -> None:
+    """This process may have stood still meanwhile; what the answer brings was committed."""
+    body = json.dumps(a_job(progress_note="x" * 2000)).encode()
+    served = Served(submitted())
+    served.answers[0] = in_pieces(served, (late, body[:700]), (0, body[700:1400]), (0, body[1400:]))
+    assert served.client(timeout=10).job("job-1").look().progress_note == "x" * 2000
+    assert len(served.requests) == 1
+
+
+def test_an_answer_that_drips_for_ever_is_given_up() -> None:
+    served = Served(submitted())
+    served.answers[0] = in_pieces(served, *[(0.5, b" ")] * 1000)
+    with pytest.raises(Unreachable, match="still being answered after 2"):
+        served.client(timeout=10).job("job-1").look()
+    assert served.clock.now < 100 + 10 + 3
 
 
 def test_every_request_has_a_timeout() -> None:

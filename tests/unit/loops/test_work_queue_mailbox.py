@@ -31,11 +31,15 @@ class Queue:
         self.refused: dict[type[object], tuple[str, bool]] = {}
         self.errors: list[Exception] = []
         self.left = False
+        self.holding: list[ClaimKey] = []
 
     def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:  # noqa: ARG002
         self.asked.append(ask)
         self._fail()
         return [self.claims.pop(0)] if self.claims else []
+
+    def held(self) -> Sequence[ClaimKey]:
+        return self.holding
 
     def start(self, keys: Sequence[ClaimKey]) -> dict[ClaimKey, str]:
         raise AssertionError(f"{keys} were started with the claim")
@@ -170,14 +174,37 @@ def test_an_end_is_told_again_when_it_may_not_have_arrived() -> None:
         message.ack("x")
 
 
-def test_a_claim_whose_answer_was_lost_is_asked_for_again() -> None:
+def test_a_claim_whose_answer_was_lost_is_given_back_before_the_next() -> None:
     queue = Queue(a_claim())
     queue.errors = [StoreUnavailable("away")]
     mailbox = opened(queue)
     assert mailbox.receive(wait_time_seconds=0) == []
+    queue.holding = [lost := ClaimKey(JobId("unheard"), 3)]
     assert len(mailbox.receive(wait_time_seconds=0)) == 1
     mailbox.receive(wait_time_seconds=0)
-    assert [ask.resume for ask in queue.asked] == [False, True, False]
+    assert queue.ended == [GivenBack(lost, "the answer that brought it was lost")]
+
+
+def test_what_is_worked_on_here_is_not_given_back_when_another_answer_is_lost() -> None:
+    queue = Queue(a_claim())
+    mailbox = opened(queue)
+    mailbox.receive(wait_time_seconds=0)
+    queue.errors, queue.holding = [StoreUnavailable("away")], [KEY]
+    for _ in range(2):
+        mailbox.receive(wait_time_seconds=0)
+    assert queue.ended == []
+
+
+def test_a_loop_tells_the_end_of_its_message_for_as_long_as_it_takes() -> None:
+    """J12"""
+    queue = Queue(a_claim())
+
+    def work(_: Any) -> str:
+        queue.errors = [StoreUnavailable("away")] * 40
+        return "x"
+
+    run_one(queue, work)
+    assert queue.ended == [Done(KEY, "x")]
 
 
 def test_a_worker_that_is_no_longer_wanted_ends_its_loop() -> None:

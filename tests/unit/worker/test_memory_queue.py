@@ -103,10 +103,14 @@ def test_a_batch_is_of_one_type_and_no_larger_than_asked() -> None:
 def test_what_a_worker_holds_is_given_again_only_when_it_asks_so() -> None:
     """L1-17"""
     place = Place()
-    claim = place.claimed()
+    place.jobs.submit(NewJob(type="demo"))
+    (claim,) = place.ann.claim(Ask())
     place.jobs.submit(NewJob(type="demo"))
     assert place.ann.claim(ANY) == []
     assert [each.key for each in place.ann.claim(Ask(resume=True))] == [claim.key]
+    place.ann.start([claim.key])
+    assert place.ann.claim(Ask(resume=True)) == [], "one token, one execution (J11)"
+    assert place.ann.held() == [claim.key]
 
 
 def test_a_piece_of_log_may_come_twice() -> None:

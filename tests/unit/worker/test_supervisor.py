@@ -1,20 +1,50 @@
 """The supervisor: stops, ends, lost answers, drains and partings, on a clock that the test moves."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from herdsman.core.errors import OutcomeUnknown, StaleWrite, StoreUnavailable, TooLarge
-from herdsman.core.model import ClaimKey, JobId
+from herdsman.core.model import Claim, ClaimKey, JobId, WorkerId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
+from herdsman.core.work import Ask
 from herdsman.worker.child import Answer, Exit
 from herdsman.worker.logs import LogBook
 from herdsman.worker.supervisor import Parting
 from herdsman.worker.watch import DeadMan
 from tests.unit.worker.bench import Bench, FakeChild, done, silent
+
+
+def executed(bench: Bench) -> list[tuple[str, int]]:
+    """What handlers were given, job and token."""
+    orders = [word for child in bench.children for word in child.sent if "jobs" in word]
+    return [(job["job_id"], job["token"]) for order in orders for job in order["jobs"]]
+
+
+def away_until(
+    bench: Bench,
+    back: float,
+    when_back: Callable[[], object] = lambda: None,
+    each: Callable[[], object] = lambda: None,
+) -> None:
+    """From the first end or beat on nothing is accepted before that second; then `when_back` comes first."""
+    returned = list[bool]()
+
+    def before(word: str) -> None:
+        each()
+        if word not in ("beat", "finish") and not returned:
+            return
+        if bench.clock.monotonic() < back:
+            raise StoreUnavailable("restarting")
+        if not returned:
+            returned.append(True)
+            when_back()
+
+    bench.queue.before = before
 
 
 def seconds(number: float) -> timedelta:
@@ -134,18 +164,12 @@ def test_without_an_accepted_beat_the_job_is_killed_before_its_claim_runs_out() 
     bench = Bench(silent)
     job_id = bench.submit()
 
-    def cut_off(_word: str) -> None:
-        raise StoreUnavailable("no route")
-
-    def tick() -> None:
-        bench.queue.before = cut_off
-        bench.beat()
-
-    bench.each_tick = tick
+    away_until(bench, 28)
     bench.work()
     assert bench.child.killed_at == pytest.approx(25, abs=0.5)
-    assert "has an end that could not be told" in bench.said[-1]
-    assert bench.job(job_id).state is JobState.RUNNING
+    assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0), (
+        "it was given back"
+    )
 
 
 def test_a_claim_that_went_to_another_is_killed_at_once_and_nobody_is_told() -> None:
@@ -242,11 +266,55 @@ def test_the_end_of_a_job_is_told_again_until_the_database_is_back() -> None:
     assert bench.job(job_id).state is JobState.DONE
 
 
-@pytest.mark.parametrize("lost", ["claim", "finish"])
-def test_a_claim_whose_answer_was_lost_is_asked_for_again(lost: str) -> None:
-    """L1-17"""
+@pytest.mark.parametrize(("outage", "result"), [(3.0, "a"), (1200.0, "b"), (40.0, "large" * 300_000)])
+def test_an_end_is_kept_and_told_for_as_long_as_its_claim_may_be_ours(outage: float, result: str) -> None:
+    """J12: nobody took the job meanwhile, however long the database was away."""
+    bench = Bench(lambda child, order: child.answer(order, {"result": result}))
+    job_id = bench.submit()
+    bench.jobs.policy = replace(bench.jobs.policy, claim_ttl=seconds(3600), max_result_bytes=8_000_000)
+    away_until(bench, outage)
+    bench.work()
+    job = bench.job(job_id)
+    assert (job.state, job.token, job.result) == (JobState.DONE, 1, result)
+    assert executed(bench) == [(job_id, 1)]
+
+
+def test_an_end_whose_claim_was_lost_to_another_is_let_go() -> None:
+    """J12: the other half; and what the next claim brings is an execution of its own."""
     bench = Bench()
-    first, second = bench.submit(), bench.submit()
+    job_id = bench.submit()
+    away_until(bench, 60, lambda: bench.jobs.take(WorkerId("other"), Ask(), 1))
+    bench.work()
+    assert f"job {job_id} was taken away before its end could be told" in " ".join(bench.said)
+    assert (bench.job(job_id).worker_id, bench.job(job_id).token) == ("other", 2)
+    assert executed(bench) == [(job_id, 1)]
+
+
+def test_a_worker_that_drains_tells_the_end_first_and_one_asked_twice_says_what_is_lost() -> None:
+    for asked, state in ((1, JobState.DONE), (2, JobState.RUNNING)):
+        bench = Bench()
+        job_id = bench.submit()
+        bench.jobs.policy = replace(bench.jobs.policy, claim_ttl=seconds(3600))
+
+        signals = iter([bench.supervisor.drain] * asked)
+
+        def later(bench: Bench = bench, signals: Iterator[Callable[[], None]] = signals) -> None:
+            if bench.clock.monotonic() > 30:
+                next(signals, lambda: None)()
+
+        away_until(bench, 300, each=later)
+        assert bench.supervisor.run().how is Parting.DRAINED
+        assert bench.job(job_id).state is state
+        said = f"job {job_id} has ended, and nobody could be told"
+        assert any(said in each for each in bench.said) == (asked == 2)
+
+
+@pytest.mark.parametrize("lost", ["claim", "finish"])
+@pytest.mark.parametrize("kind", ["demo", "many"])
+def test_a_claim_whose_answer_was_lost_goes_back_and_is_claimed_anew(lost: str, kind: str) -> None:
+    """L1-17, J11: it counts as begun, so it comes again under a new token only, and costs no attempt."""
+    bench = Bench()
+    ids = [bench.submit(kind) for _ in range(8)]
     lose = iter([lost])
 
     def cut(word: str) -> None:
@@ -256,8 +324,51 @@ def test_a_claim_whose_answer_was_lost_is_asked_for_again(lost: str) -> None:
     bench.queue.after = cut
     bench.work()
     bench.work()
-    for job_id in (first, second):
-        assert (bench.job(job_id).state, bench.job(job_id).token) == (JobState.DONE, 1)
+    for job_id in ids:
+        assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.DONE, 1)
+    assert len(executed(bench)) == len(set(executed(bench))) == 8
+
+
+def test_a_lost_claim_is_looked_for_until_no_request_can_be_under_way() -> None:
+    """The request that seemed lost may be carried out after we have asked what we hold."""
+    bench = Bench()
+    first = bench.submit()
+    late = iter(["claim"])
+
+    def cut(word: str) -> None:
+        if word == "claim" and next(late, None):
+            raise OutcomeUnknown("the connection broke")
+
+    bench.queue.before = cut
+    bench.work()
+    assert bench.job(first).token == 0
+
+    def carried_out(word: str) -> None:
+        if word == "claim":
+            bench.jobs.take(bench.queue.worker_id, Ask(begin=True), 1)
+
+    bench.queue.before = carried_out
+    bench.work()
+    bench.queue.before = lambda _: None
+    bench.work()
+    assert (bench.job(first).state, bench.job(first).token) == (JobState.DONE, 2)
+
+
+def test_a_claim_that_was_begun_here_is_not_run_again_whatever_the_queue_says() -> None:
+    """J11, on the worker's own side."""
+    bench = Bench()
+    job_id = bench.submit()
+    usual, claims = bench.queue.claim, list[Claim]()
+
+    def twice(ask: Ask, wait: timedelta = timedelta(0)) -> Any:
+        claims.extend(usual(ask, wait) if not claims else ())
+        return claims
+
+    bench.queue.claim = twice  # type: ignore[method-assign]
+    bench.work()
+    bench.supervisor.work(claims, bench.clock.monotonic())
+    assert executed(bench) == [(job_id, 1)]
+    assert bench.job(job_id).state is JobState.DONE
 
 
 def test_a_worker_that_drains_finishes_its_job_and_leaves() -> None:

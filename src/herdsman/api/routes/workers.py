@@ -21,7 +21,7 @@ from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.beats import OrdersOut, PulseIn
 from herdsman.wire.dashboard import DrainedOut
 from herdsman.wire.ids import new_worker_id
-from herdsman.wire.work import RegisteredOut, RegisterIn
+from herdsman.wire.work import HeldClaimOut, HeldClaimsOut, RegisteredOut, RegisterIn
 from herdsman.wire.workers import WorkerOut, WorkersOut
 
 router = APIRouter(route_class=Measured, tags=["workers"])
@@ -79,6 +79,13 @@ def heartbeat(worker_id: str, beat: PulseIn, who: Who, context: Context, desk: A
     if beat.report is not None:
         desk.leases.ring()
     return _renewed(orders, who, context)
+
+
+@router.get("/workers/{worker_id}/claims")
+def held(worker_id: str, who: Who, context: Context) -> HeldClaimsOut:
+    """What the worker holds. It asks after an answer was lost, and gives back what it does not work on."""
+    keys = commands.held_claims(context.services, own_worker(who, worker_id))
+    return HeldClaimsOut(claims=tuple(HeldClaimOut(job_id=key.job_id, token=key.token) for key in keys))
 
 
 @router.post("/workers/{worker_id}/leave", status_code=204)

@@ -1,7 +1,7 @@
 """The life of a job: one function for each thing that can be asked. Each may be repeated safely."""
 
 from herdsman.control.commands.ask import count_jobs, find_attempts, find_history, find_job, list_jobs
-from herdsman.control.commands.claim import claim_for, claim_job, claim_jobs
+from herdsman.control.commands.claim import claim_for, claim_job, claim_jobs, held_claims
 from herdsman.control.commands.exchange import finish_jobs
 from herdsman.control.commands.finish import complete_job, complete_jobs, fail_job, release_job
 from herdsman.control.commands.intervene import cancel_job, requeue_edited_job, requeue_job, requeue_jobs
@@ -28,6 +28,7 @@ __all__ = [
     "find_job",
     "finish_jobs",
     "get_checkpoint",
+    "held_claims",
     "last_event",
     "leave",
     "list_jobs",

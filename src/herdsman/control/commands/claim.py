@@ -7,7 +7,7 @@ from herdsman.control.choice import Choice
 from herdsman.control.services import Services
 from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import Claim, PoolId, WorkerId
+from herdsman.core.model import Claim, ClaimKey, PoolId, WorkerId
 from herdsman.core.request import check_model, check_name
 from herdsman.core.work import MOST_AT_ONCE, Ask
 from herdsman.store import claiming, claims
@@ -47,6 +47,12 @@ def claim_for(services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
         except Duplicate:  # a second request of one of these workers got its job in this very moment
             continue
     return []
+
+
+def held_claims(services: Services, worker_id: WorkerId) -> list[ClaimKey]:
+    """What this worker holds, be it that the answer with a claim never reached it."""
+    check_name("worker_id", worker_id, 128)
+    return services.database.read(lambda tx: claiming.held_keys(tx, worker_id))
 
 
 def check_ask(ask: Ask) -> None:

@@ -28,6 +28,11 @@ class Hand(Generic[BodyT]):
             self._current = self._waiting.pop(0) if self._waiting else None
             return self._current
 
+    def holds(self, message: Message[BodyT]) -> bool:
+        """Whether it is the one that is worked on; it may have been given back meanwhile."""
+        with self._lock:
+            return self._current is message
+
     def put_down(self) -> None:
         with self._lock:
             self._current = None

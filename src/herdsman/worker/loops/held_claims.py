@@ -51,6 +51,10 @@ class HeldClaims:
         if thread is not None:
             thread.join(self._interval)
 
+    def keys(self) -> frozenset[ClaimKey]:
+        with self._lock:
+            return frozenset(self._held)
+
     def hold(self, key: ClaimKey, seconds: float, claimed_at: float) -> None:
         """`claimed_at` is from before the claim was asked for: it counts as a beat of that moment."""
         with self._lock:

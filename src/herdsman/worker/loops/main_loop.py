@@ -149,8 +149,23 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             self._failed(msg, error)
         else:
             self._note(self._clock.monotonic() - begun)
-            msg.ack(output)
+            self._ack(msg, output)
             self._reply(msg, MainLoopResult(message_id=msg.id, output=output, trace_id=msg.body.trace_id))
+
+    def _ack(self, msg: Message[MainLoopRequest[RequestT]], output: OutputT) -> None:
+        """Until it is heard: work that was done is not thrown away because nobody could be told at the moment (J12)."""
+        while True:
+            try:
+                msg.ack(output)
+            except StaleWrite:
+                raise
+            except HerdsmanError as error:
+                if not self._hand.holds(msg):
+                    raise
+                logger.warning("%s: the end of message %s could not be told: %s", self.name, msg.id, error)
+                self._heartbeat.beat()
+            else:
+                return
 
     def _beat_for(self, msg: Message[MainLoopRequest[RequestT]]) -> Callable[[], None]:
         extender = LeaseExtender(

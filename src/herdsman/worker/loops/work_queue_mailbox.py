@@ -1,11 +1,11 @@
 """The jobs of a work queue as the messages of a mailbox."""
 
 import logging
+import math
 import threading
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
@@ -48,6 +48,9 @@ class WorkQueueMailbox:
         self._ask = Ask(types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True)
         self._clock = clock
         self._retry_delay = retry_delay
+        self._fence = fence
+        self._unsure_until = -math.inf
+        self._asking = threading.Lock()
         self._held = HeldClaims(queue, clock, interval=beat_interval, fence=fence)
         self._woken = threading.Event()
 
@@ -73,9 +76,10 @@ class WorkQueueMailbox:
         until = self._clock.monotonic() + wait_time_seconds
         while not self.closed:
             begun = self._clock.monotonic()
-            claims = self._claim(timedelta(seconds=max(0.0, min(LONGEST_WAIT, until - begun))))
-            if claims:
-                return [self._message(claim, visibility_timeout, begun) for claim in claims]
+            with self._asking:  # what one loop was just given must not seem unheard of to another
+                claims = self._claim(timedelta(seconds=max(0.0, min(LONGEST_WAIT, until - begun))))
+                if claims:
+                    return [self._message(claim, visibility_timeout, begun) for claim in claims]
             if self._woken.is_set() or self._clock.monotonic() >= until:
                 break
         return []
@@ -112,17 +116,27 @@ class WorkQueueMailbox:
 
     def _claim(self, wait: timedelta) -> Sequence[Claim]:
         try:
+            if self._clock.monotonic() < self._unsure_until:
+                self._give_back_unheard()
             claims = self._queue.claim(self._ask, wait)
         except (StaleWrite, NotFound) as error:
             self._held.dismiss(str(error))
             return ()
         except HerdsmanError as error:
             logger.warning("no job could be asked for: %s; the next try follows", error)
-            self._ask = replace(self._ask, resume=True)  # the answer may have been lost, and not the claim
+            # The answer may have been lost, and not the claim; the request may even be carried out later.
+            self._unsure_until = self._clock.monotonic() + self._fence
             self._woken.wait(self._retry_delay)
             return ()
-        self._ask = replace(self._ask, resume=False)
+        if claims:
+            self._unsure_until = -math.inf
         return claims
+
+    def _give_back_unheard(self) -> None:
+        """A claim begins when it is given out, so it comes again under a new token only (J11)."""
+        ours = self._held.keys()
+        if unheard := [key for key in self._queue.held() if key not in ours]:
+            self._queue.finish([GivenBack(key, "the answer that brought it was lost") for key in unheard])
 
     def _message(self, claim: Claim, visibility_timeout: float, claimed_at: float) -> Message[Body]:
         self._held.hold(claim.key, visibility_timeout, claimed_at)
@@ -150,6 +164,8 @@ class WorkQueueMailbox:
                 return self._queue.finish([ending]).told[0]
             except (StaleWrite, NotFound) as error:
                 raise StaleWrite(f"job {ending.key.job_id} is no longer ours: {error}") from error
+            except InvalidRequest as error:
+                return Told(key=ending.key, refused=str(error))
             except HerdsmanError:
                 if tried == TRIES:
                     raise
