@@ -17,12 +17,14 @@ from herdsman.control.commands import (
     start_jobs,
     take_pulse,
 )
+from herdsman.control.direct_queue import DirectQueue
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import ClaimKey, JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
 from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Failed, GivenBack, Progress, Pulse
+from herdsman.ports import SystemClock
 from herdsman.store.faults import Duplicate
 from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
 
@@ -115,6 +117,26 @@ def test_a_claim_that_has_begun_is_never_given_again_under_its_token(services: S
     assert (again.key.job_id, again.key.token) == (job_id, lost.key.token + 1)
     job = find_job(services, job_id)
     assert job.attempts - job.interruptions == 1, "it costs no attempt"
+
+
+def test_what_another_process_of_the_same_name_has_begun_is_left_alone(services: Services) -> None:
+    """J11: the second one neither takes it for an answer that it missed, nor begins it again."""
+    worker = a_worker(services)
+    first, second = (
+        DirectQueue(services=services, worker_id=worker, clock=SystemClock(), poll=timedelta(0))
+        for _ in range(2)
+    )
+    a_job(services)
+    (claim,) = first.claim(Ask(begin=True))
+    assert (first.held(), second.held()) == ([claim.key], [])
+    assert (first.start([claim.key]), list(second.start([claim.key]))) == ({}, [claim.key])
+    (done,) = first.finish([Done(claim.key, 1)]).told
+    assert done.state is JobState.DONE
+    a_job(services)
+    (waiting,) = first.claim(Ask())
+    assert second.held() == [waiting.key], "nobody has begun it"
+    assert second.start([waiting.key]) == {}
+    assert (list(first.start([waiting.key])), first.held()) == ([waiting.key], [])
 
 
 def test_a_cancelled_job_is_not_given_again(services: Services) -> None:

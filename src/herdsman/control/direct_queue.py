@@ -1,8 +1,9 @@
 """The work queue of a worker that may speak to the database itself: one on the control plane's own machine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from secrets import token_hex
 
 from herdsman.control import commands
 from herdsman.control.services import Services
@@ -21,6 +22,8 @@ class DirectQueue:
     clock: Clock
     poll: timedelta
     """How long to wait before looking for a job again."""
+    incarnation: str = field(default_factory=lambda: token_hex(8))
+    """Of this process: another one may bear the same name."""
 
     def enlist(self, pool: PoolId) -> bool:
         """True when the worker had no row and got one in `pool`: it was started by hand."""
@@ -36,7 +39,8 @@ class DirectQueue:
 
     def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         until = self.clock.monotonic() + wait.total_seconds()
-        while not (claims := commands.claim_for(self.services, {self.worker_id: ask})):
+        mine = replace(ask, incarnation=self.incarnation)
+        while not (claims := commands.claim_for(self.services, {self.worker_id: mine})):
             left = until - self.clock.monotonic()
             if left <= 0:
                 break
@@ -44,16 +48,23 @@ class DirectQueue:
         return claims
 
     def held(self) -> Sequence[ClaimKey]:
-        return commands.held_claims(self.services, self.worker_id)
+        return commands.held_claims(self.services, self.worker_id, self.incarnation)
 
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
-        return commands.start_jobs(self.services, keys, who=f"worker:{self.worker_id}", worker=self.worker_id)
+        return commands.start_jobs(
+            self.services,
+            keys,
+            who=f"worker:{self.worker_id}",
+            worker=self.worker_id,
+            incarnation=self.incarnation,
+        )
 
     def beat(self, pulse: Pulse) -> Orders:
         return commands.take_pulse(self.services, self.worker_id, pulse)
 
     def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
-        return commands.finish_jobs(self.services, self.worker_id, endings, then)
+        mine = None if then is None else replace(then, incarnation=self.incarnation)
+        return commands.finish_jobs(self.services, self.worker_id, endings, mine)
 
     def get_checkpoint(self, key: ClaimKey) -> object:
         return commands.get_checkpoint(self.services, key, worker=self.worker_id)

@@ -28,6 +28,8 @@ class Ask:
     """An earlier answer was lost: what this worker holds and has not begun is given to it again (L1-17)."""
     models: tuple[str, ...] = ()
     """What it has loaded: jobs that name one of these are preferred."""
+    incarnation: str | None = None
+    """Which process of the worker asks, as its token says: what one has begun is no other's (J11)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, exists, literal, null, or_, select, update
+from sqlalchemy import Select, and_, bindparam, exists, func, literal, null, or_, select, update
 
 from herdsman.core.model import Claim, ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.reasons import Reason
@@ -134,7 +134,13 @@ HELD_JOBS = Hot(
 
 HELD_KEYS = Hot(
     select(jobs.c.job_id, jobs.c.claim_token)
-    .where(jobs.c.worker_id == bindparam("b_worker"))
+    .where(
+        jobs.c.worker_id == bindparam("b_worker"),
+        or_(
+            jobs.c.status == JobState.CLAIMED.value,
+            func.coalesce(jobs.c.begun_by, "") == bindparam("b_incarnation"),
+        ),
+    )
     .order_by(jobs.c.slot)
 )
 
@@ -162,6 +168,7 @@ CLAIM = Hot(
         claimed_at=bindparam("b_now"),
         deadline_at=bindparam("b_deadline"),
         started_at=null(),
+        begun_by=null(),
         progress=null(),
         progress_note=null(),
         progress_at=null(),
@@ -210,9 +217,10 @@ def held(tx: Tx, asking: Sequence[WorkerId]) -> list[Claim]:
     return [_held(row) for row in tx.rows(HELD_JOBS, {}, asking)]
 
 
-def held_keys(tx: Tx, worker: WorkerId) -> list[ClaimKey]:
-    """All that this worker holds, begun or not."""
-    return [ClaimKey(JobId(job_id), token) for job_id, token in tx.rows(HELD_KEYS, {"b_worker": worker})]
+def held_keys(tx: Tx, worker: WorkerId, incarnation: str | None) -> list[ClaimKey]:
+    """What this worker holds, but for what another incarnation of it has begun."""
+    asked = {"b_worker": worker, "b_incarnation": incarnation or ""}
+    return [ClaimKey(JobId(job_id), token) for job_id, token in tx.rows(HELD_KEYS, asked)]
 
 
 def _held(row: Sequence[Any]) -> Claim:

@@ -42,6 +42,7 @@ START = Hot(
         status=JobState.RUNNING.value,
         reason=Reason.STARTED.value,
         started_at=bindparam("b_now"),
+        begun_by=bindparam("b_incarnation"),
         deadline_at=bindparam("b_deadline"),
     )
 )
@@ -134,7 +135,12 @@ OVERDUE = Hot(
 
 STANDING = Hot(
     select(
-        jobs.c.status, jobs.c.claim_token, jobs.c.cancel_requested_at, jobs.c.last_worker_id, jobs.c.timeout_s
+        jobs.c.status,
+        jobs.c.claim_token,
+        jobs.c.cancel_requested_at,
+        jobs.c.last_worker_id,
+        jobs.c.timeout_s,
+        jobs.c.begun_by,
     ).where(jobs.c.job_id == bindparam("b_job"))
 )
 CANCELLED = Hot(
@@ -162,17 +168,22 @@ class Standing:
     cancel_requested: bool
     last_worker_id: WorkerId | None
     timeout: timedelta | None
+    begun_by: str | None
 
-    def runs(self, key: ClaimKey, worker: WorkerId | None) -> bool:
+    def runs(self, key: ClaimKey, worker: WorkerId | None, incarnation: str | None) -> bool:
         mine = self.token == key.token and worker in (None, self.last_worker_id)
-        return mine and self.state is JobState.RUNNING
+        return mine and self.state is JobState.RUNNING and self.begun_by == incarnation
 
 
 def start(
-    tx: Tx, begun: Sequence[tuple[ClaimKey, datetime | None]], who: str, worker: WorkerId | None = None
+    tx: Tx,
+    begun: Sequence[tuple[ClaimKey, datetime | None]],
+    who: str,
+    worker: WorkerId | None = None,
+    incarnation: str | None = None,
 ) -> int:
     """Claims and the deadlines of their jobs; how many of the claims were good and not started before."""
-    shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
+    shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker, "b_incarnation": incarnation}
     return _run(tx, START, [{**named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
 
 
@@ -253,8 +264,10 @@ def standing(tx: Tx, job_id: JobId) -> Standing | None:
     found = tx.rows(STANDING, {"b_job": job_id})
     if not found:
         return None
-    status, token, cancel_requested_at, last_worker, timeout_s = found[0]
-    return Standing(JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s))
+    status, token, cancel_requested_at, last_worker, timeout_s, begun_by = found[0]
+    return Standing(
+        JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s), begun_by
+    )
 
 
 def _run(tx: Tx, hot: Hot, rows: Sequence[dict[str, Any]]) -> int:

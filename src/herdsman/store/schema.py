@@ -104,6 +104,8 @@ jobs = Table(
     Column("admission", name(64)),
     # GPU time that was spared because the result was found at the service, not made again.
     Column("saved_gpu_s", real()),
+    # Which incarnation of its worker has begun the claim: one token, one execution.
+    Column("begun_by", name(64)),
     # One job per slot: a worker that takes no batches has slot 0 alone, and so one job at a time.
     UniqueConstraint("worker_id", "slot"),
     UniqueConstraint("agent", "idempotency_key"),

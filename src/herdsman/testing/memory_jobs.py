@@ -35,6 +35,8 @@ class MemoryJob:
     token: int = 0
     worker_id: WorkerId | None = None
     expires_at: datetime | None = None
+    begun_by: object = None
+    """The queue, and so the process, that has begun its claim."""
     cancel_requested: bool = False
     result: Any = None
     failure: Failure | None = None

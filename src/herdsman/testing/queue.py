@@ -74,7 +74,8 @@ class MemoryQueue:
         self._enter("held")
         with self.jobs.changed:
             self.jobs.sweep()
-            keys = [job.key for job in self.jobs.held_by(self.worker_id)]
+            held = self.jobs.held_by(self.worker_id)
+            keys = [job.key for job in held if job.state is JobState.CLAIMED or job.begun_by is self]
         return self._answer("held", keys)
 
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
@@ -83,10 +84,10 @@ class MemoryQueue:
         with self.jobs.changed:
             for key in keys:
                 job = self._held(key)
-                if job is None:
+                if job is None or job.begun_by not in (None, self):
                     refused[key] = _stale(key, "start")
                 else:
-                    job.state = JobState.RUNNING
+                    job.state, job.begun_by = JobState.RUNNING, self
         return self._answer("start", refused)
 
     def beat(self, pulse: Pulse) -> Orders:
@@ -167,7 +168,10 @@ class MemoryQueue:
             return [claim_of(job) for job in unbegun]
         if len(held) != ask.beside or any(job.new.type not in ask.types for job in held):
             return []  # only a batch is filled up
-        return [claim_of(job) for job in self.jobs.take(self.worker_id, ask, MOST_AT_ONCE - len(held))]
+        taken = self.jobs.take(self.worker_id, ask, MOST_AT_ONCE - len(held))
+        for job in taken:
+            job.begun_by = self if ask.begin else None
+        return [claim_of(job) for job in taken]
 
     def _end(self, ending: Ending) -> Told:
         job = self._held(ending.key)

@@ -1,5 +1,6 @@
 """Work, for workers. The token says which worker it is; a job is touched only with the token of its claim."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -40,8 +41,9 @@ async def claim(ask: AskIn, request: Request, who: Who, context: Context, desk: 
     """The next jobs for this worker, or none after `wait_seconds`. A worker waits once: the newest call counts."""
     me = own_worker(who)
     pool = who.pool or await desk.pool_of(me)
+    mine = replace(ask.ask(), incarnation=who.incarnation)
     claims = await context.dispatcher.wait(
-        me, ask.ask(), timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool
+        me, mine, timedelta(seconds=ask.wait_seconds), lambda: gone(request), pool=pool
     )
     return ClaimsOut(claims=tuple(ClaimOut.of(each) for each in claims))
 
@@ -56,14 +58,14 @@ async def gone(request: Request) -> None:
 def start_many(wanted: StartManyIn, who: Who, context: Context) -> StartedOut:
     """The jobs run from now on, but for those that are refused: their claims are another's by now."""
     me, keys = own_worker(who), [each.key() for each in wanted.claims]
-    found = commands.start_jobs(context.services, keys, who=who.who, worker=me)
+    found = commands.start_jobs(context.services, keys, who=who.who, worker=me, incarnation=who.incarnation)
     return StartedOut(refused=tuple(RefusedOut.of(key, why) for key, why in found.items()))
 
 
 @router.post("/jobs/finish", response_model=FinishedOut)
 def finish(wanted: FinishIn, who: Who, context: Context) -> Response:
     """How jobs ended, each answered by itself; with `then`, the next ones come in the same word."""
-    then = None if wanted.then is None else wanted.then.ask()
+    then = None if wanted.then is None else replace(wanted.then.ask(), incarnation=who.incarnation)
     done = commands.finish_jobs(
         context.services, own_worker(who), [each.ending() for each in wanted.endings], then
     )
@@ -75,7 +77,8 @@ def finish(wanted: FinishIn, who: Who, context: Context) -> Response:
 
 @router.post("/jobs/{job_id}/start", status_code=204)
 def start(job_id: str, wanted: StartIn, who: Who, context: Context) -> None:
-    commands.start_job(context.services, _key(job_id, wanted.token), who=who.who, worker=own_worker(who))
+    key, me = _key(job_id, wanted.token), own_worker(who)
+    commands.start_job(context.services, key, who=who.who, worker=me, incarnation=who.incarnation)
 
 
 @router.post("/jobs/{job_id}/progress", status_code=204)

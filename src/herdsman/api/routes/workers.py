@@ -84,7 +84,7 @@ def heartbeat(worker_id: str, beat: PulseIn, who: Who, context: Context, desk: A
 @router.get("/workers/{worker_id}/claims")
 def held(worker_id: str, who: Who, context: Context) -> HeldClaimsOut:
     """What the worker holds. It asks after an answer was lost, and gives back what it does not work on."""
-    keys = commands.held_claims(context.services, own_worker(who, worker_id))
+    keys = commands.held_claims(context.services, own_worker(who, worker_id), who.incarnation)
     return HeldClaimsOut(claims=tuple(HeldClaimOut(job_id=key.job_id, token=key.token) for key in keys))
 
 

@@ -49,10 +49,14 @@ def claim_for(services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
     return []
 
 
-def held_claims(services: Services, worker_id: WorkerId) -> list[ClaimKey]:
-    """What this worker holds, be it that the answer with a claim never reached it."""
+def held_claims(services: Services, worker_id: WorkerId, incarnation: str | None = None) -> list[ClaimKey]:
+    """What this worker holds, be it that the answer with a claim never reached it.
+
+    A second process under the same name must not take what the first is at work on for unheard of, so what another
+    incarnation has begun is left out.
+    """
     check_name("worker_id", worker_id, 128)
-    return services.database.read(lambda tx: claiming.held_keys(tx, worker_id))
+    return services.database.read(lambda tx: claiming.held_keys(tx, worker_id, incarnation))
 
 
 def check_ask(ask: Ask) -> None:
@@ -107,7 +111,7 @@ def _take(choice: Choice, pool: PoolId, types: tuple[str, ...], asks: Mapping[Wo
         ask = asks[first.worker_id]
         slots = range(1, ask.most.get(first.type, 1))
         taken += choice.more(pool, first.worker_id, slots, first.type, ask.models)
-    _begin(choice.tx, [claim for claim in taken if asks[claim.worker_id].begin])
+    _begin(choice.tx, [claim for claim in taken if asks[claim.worker_id].begin], asks)
     return taken
 
 
@@ -116,15 +120,15 @@ def _fill_up(choice: Choice, worker: Free, ask: Ask) -> list[Claim]:
     kind = ask.types[0]
     slots = range(ask.beside, ask.beside + ask.most.get(kind, 1))
     taken = choice.more(worker.pool, worker.worker_id, slots, kind, ask.models)
-    _begin(choice.tx, taken if ask.begin else [])
+    _begin(choice.tx, taken if ask.begin else [], {worker.worker_id: ask})
     return taken
 
 
-def _begin(tx: Tx, taken: Sequence[Claim]) -> None:
+def _begin(tx: Tx, taken: Sequence[Claim], asks: Mapping[WorkerId, Ask]) -> None:
     now = tx.now()
     by_worker: defaultdict[WorkerId, list[Claim]] = defaultdict(list)
     for claim in taken:
         by_worker[claim.worker_id].append(claim)
     for worker, mine in by_worker.items():
         due = [(claim.key, now + claim.timeout if claim.timeout else None) for claim in mine]
-        claims.start(tx, due, f"worker:{worker}", worker)
+        claims.start(tx, due, f"worker:{worker}", worker, asks[worker].incarnation)

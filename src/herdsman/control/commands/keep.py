@@ -19,17 +19,38 @@ LONGEST_NOTE = 255
 
 
 def start_job(
-    services: Services, key: ClaimKey, *, who: str = "worker", worker: WorkerId | None = None
+    services: Services,
+    key: ClaimKey,
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+    incarnation: str | None = None,
 ) -> None:
-    services.database.transact(lambda tx: _start(tx, key, who, worker))
+    """Only who has said it may say it again: what one incarnation of a worker has begun is no other's (J11)."""
+    services.database.transact(lambda tx: _start(tx, key, who, worker, incarnation))
 
 
 def start_jobs(
-    services: Services, keys: Sequence[ClaimKey], *, who: str = "worker", worker: WorkerId | None = None
+    services: Services,
+    keys: Sequence[ClaimKey],
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+    incarnation: str | None = None,
 ) -> Mapping[ClaimKey, str]:
     """Those that may not start, and why; the others have."""
     check_count(keys)
-    return services.database.transact(lambda tx: _start_many(tx, keys, who, worker))
+
+    def start_all(tx: Tx) -> dict[ClaimKey, str]:
+        refused: dict[ClaimKey, str] = {}
+        for key in keys:
+            try:
+                _start(tx, key, who, worker, incarnation)
+            except (StaleWrite, NotFound) as error:
+                refused[key] = str(error)
+        return refused
+
+    return services.database.transact(start_all)
 
 
 def beat(
@@ -72,25 +93,13 @@ def _check_progress(done: float) -> None:
         raise InvalidRequest(f"progress is {done}: it must be from 0 to 1")
 
 
-def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None) -> None:
+def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation: str | None) -> None:
     standing = claims.standing(tx, key.job_id)
-    if standing is not None and standing.runs(key, worker):
+    if standing is not None and standing.runs(key, worker, incarnation):
         return  # said before; the answer was lost
     deadline = tx.now() + standing.timeout if standing and standing.timeout else None
-    if not claims.start(tx, [(key, deadline)], who, worker):
+    if not claims.start(tx, [(key, deadline)], who, worker, incarnation):
         raise refusal(tx, key, "start")
-
-
-def _start_many(
-    tx: Tx, keys: Sequence[ClaimKey], who: str, worker: WorkerId | None
-) -> Mapping[ClaimKey, str]:
-    refused: dict[ClaimKey, str] = {}
-    for key in keys:
-        try:
-            _start(tx, key, who, worker)
-        except (StaleWrite, NotFound) as error:
-            refused[key] = str(error)
-    return refused
 
 
 def _beat(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Beat:
