@@ -22,6 +22,9 @@ def work(job: JobContext) -> object:
     _stay(job, "checkpoint")
     job.log("a line")
     _stay(job, "log")
+    while job.payload.get("endless") and job.attempt == 1:
+        _write(job, "works")
+        time.sleep(0.01)
     time.sleep(job.payload.get("seconds", 0))
     _write(job, "finished")
     return {"twice": 2 * job.payload["number"]}

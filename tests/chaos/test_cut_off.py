@@ -68,6 +68,28 @@ def test_a_worker_that_slept_past_its_claim_is_refused_and_stops(yard: Site) -> 
         assert lost.worker_id != done.worker_id
 
 
+def test_a_handler_whose_supervisor_stands_still_has_ended_before_the_next_begins(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """W8: it works on without a pause, and what it does stands in one book with what the next one does."""
+    with site(sqlite_url, tmp_path) as yard:
+        asleep = yard.work("twin")
+        job_id = yard.submit("twin", endless=True)
+        yard.until(lambda: yard.did("works", job_id))
+        (handler,) = yard.handlers_of(asleep)
+        yard.pack.pause(asleep)
+        yard.work("twin")
+        yard.until_done()
+        assert handler not in yard.handlers_of(asleep), "its supervisor still sleeps"
+        words = [line.split() for line in yard.book.read_text().splitlines()]
+        by_attempt = [int(attempt) for _, job, attempt, *_ in words if job == job_id]
+        assert by_attempt == sorted(by_attempt), "side by side"
+        yard.pack.resume(asleep)
+        yard.until(lambda: f"job {job_id} was taken away before its end could be told" in yard.said(asleep))
+        assert f"job {job_id} is stopped: no heartbeat was accepted for too long" in yard.said(asleep)
+        yard.check()
+
+
 @pytest.mark.parametrize("step", ["started", "log"])
 def test_a_job_outlives_an_outage_of_the_api_that_is_shorter_than_the_fence(
     sqlite_url: str, tmp_path: Path, step: str

@@ -56,6 +56,7 @@ class Attendant:
     _runs: int = field(default=0)
     _spoke_at: float = field(default=0.0)
     _look_at: float = field(default=0.0)
+    _until: float | None = field(default=None)
 
     def work(
         self, claims: Sequence[Claim], spec: HandlerSpec, warm: Warm, claimed_at: float
@@ -73,7 +74,11 @@ class Attendant:
         if child.ended():
             how = warm.bury()
         else:
+            self._hold_until(child, None)
             child.tidy()
+        if how is not None and how.fenced:
+            for task in tasks.values():
+                self.say(f"job {task.claim.key.job_id} is stopped: {Stop.FENCED.value}")
         endings = [_ending(task, how, culprit) for task in tasks.values()]
         if not any(isinstance(each, Done) for each in endings):
             warm.models.undo()
@@ -102,6 +107,8 @@ class Attendant:
                 book.add(lines)
 
         child.print_to(write)
+        self._until = None  # it may be another process than the last time
+        self._keep_fenced(child)
         jobs = [
             _job(task, load, child.workspace(f"{self._runs}-{n}")) for n, task in enumerate(tasks.values())
         ]
@@ -115,12 +122,22 @@ class Attendant:
         killed: Stop | None = None
         while not child.ended():
             self._hear(child, by_id, models, self.limits.look.total_seconds())
+            self._keep_fenced(child)
             at_work = [task for task in tasks.values() if task.word is None]
             if not at_work:
                 return None
             killed = killed or self._judge_all(at_work, spec, child)
         self._hear(child, by_id, models, 0)  # what it had said before it ended still counts
         return killed
+
+    def _keep_fenced(self, child: Child) -> None:
+        """The process ends itself when the claims are not renewed, even if this one stands still by then (W8)."""
+        self._hold_until(child, self.keeper.heard.accepted_at + self.limits.self_fence.total_seconds())
+
+    def _hold_until(self, child: Child, until: float | None) -> None:
+        if until != self._until:
+            self._until = until
+            child.send({"run": self._runs, "until": until})
 
     def _judge_all(self, at_work: Sequence[Task], spec: HandlerSpec, child: Child) -> Stop | None:
         now = self.clock.monotonic()
@@ -222,6 +239,8 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
         return GivenBack(key, str(word.get("error", "")))  # somebody stopped it at its service: not its fault
     if word is not None:
         return Failed(key, _reported(word))
+    if how is not None and how.fenced:
+        return GivenBack(key, Stop.FENCED.value)
     if culprit is Stop.MEMORY:
         return _failed(key, FailureClass.OUT_OF_MEMORY, culprit.value)
     if culprit is not None:

@@ -15,8 +15,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from herdsman.worker import fence
 from herdsman.worker.line import Line
 from herdsman.worker.memory import group_memory_mb, is_alone, kernel_kills
 from herdsman.worker.orphans import MARK, Orphans
@@ -29,6 +30,7 @@ MOST_IDLE_LINES = 1_000
 _ENDING_S = 1.0
 _GROUP_ENDS_S = 10.0
 _GROUP_LOOK_S = 0.01
+_FOR_PYTHON = ("PATH", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Exit:
     status: int
     out_of_memory: bool = False
     """The kernel killed it for want of memory."""
+    fenced: bool = False
+    """It ended because its claim was not renewed in time."""
 
     def __str__(self) -> str:
         if self.status >= 0:
@@ -56,7 +60,11 @@ class Child(Protocol):
         ...
 
     def send(self, word: Mapping[str, object]) -> None:
-        """Never waits; a process that is gone hears nothing. From any thread."""
+        """Never waits; a process that is gone hears nothing. From any thread.
+
+        `until` says when its claim ends, on the monotonic clock: unless it is told otherwise, it ends itself by then,
+        whatever becomes of us. None: it holds no claim.
+        """
         ...
 
     def print_to(self, sink: Sink | None) -> None:
@@ -99,6 +107,7 @@ class HandlerChild:
         reading, writing = os.pipe()
         try:
             self._popen = _start(sources, {**environment, MARK: mark}, theirs, writing)
+            self._fence = self._fenced(mark, environment)
         except BaseException:
             ours.close()
             os.close(reading)
@@ -121,6 +130,10 @@ class HandlerChild:
     def pid(self) -> int:
         return self._popen.pid
 
+    @property
+    def fence_pid(self) -> int:
+        return self._fence.pid
+
     def listen(self, wait_s: float) -> Sequence[Answer]:
         wanted = select.POLLIN | (select.POLLOUT if self._line.waiting else 0)
         if self._line.open:
@@ -135,6 +148,9 @@ class HandlerChild:
         return answers
 
     def send(self, word: Mapping[str, object]) -> None:
+        if "until" in word:
+            self._fence.hold_until(cast("float | None", word["until"]))
+            return
         self._line.send(json.dumps(word).encode())
 
     def print_to(self, sink: Sink | None) -> None:
@@ -149,7 +165,7 @@ class HandlerChild:
                 shutil.rmtree(left.path, ignore_errors=True)
             else:
                 Path(left.path).unlink(missing_ok=True)
-        if (count := self._orphans.end(keep=(self.pid,))) > 0:
+        if (count := self._orphans.end(keep=(self.pid, self.fence_pid))) > 0:
             self._say(f"{count} processes that a handler had left behind were ended")
 
     def memory_mb(self) -> int:
@@ -169,6 +185,9 @@ class HandlerChild:
         if grace_s:
             select.select([self._pidfd], [], [], grace_s)
         by_itself = self.ended()
+        fenced = (
+            self._fence.close()
+        )  # first: it knows the group by a number that is somebody else's after the wait
         self._kill_group()  # what the handler started ends with it
         self._wait_for_group()
         status = self._popen.wait()
@@ -178,7 +197,18 @@ class HandlerChild:
         self._output.close()
         shutil.rmtree(self._home, ignore_errors=True)
         starved = status == -signal.SIGKILL and by_itself and not self._killed
-        return Exit(status, out_of_memory=starved and kernel_kills() > self._kills)
+        return Exit(
+            status, out_of_memory=starved and kernel_kills() > self._kills and not fenced, fenced=fenced
+        )
+
+    def _fenced(self, mark: str, environment: Mapping[str, str]) -> "Fence":
+        """There is no handler without one."""
+        try:
+            return Fence(self.pid, mark, environment)
+        except BaseException:
+            self._popen.kill()
+            self._popen.wait()
+            raise
 
     def _end_the_deaf(self) -> None:
         """A process that ends closes its line a moment before; one that lives on without it is no use."""
@@ -203,6 +233,56 @@ class HandlerChild:
         for line in lines[: MOST_IDLE_LINES - self._idle_lines]:
             self._say(f"handler: {line}")
         self._idle_lines = min(MOST_IDLE_LINES, self._idle_lines + len(lines))
+
+
+class Fence:
+    """Our side of the small program that ends a handler when its claim may be another's, also while we stand still."""
+
+    def __init__(self, group: int, mark: str, environment: Mapping[str, str]) -> None:
+        self._words = [str(Path(fence.__file__)), str(group), f"{MARK}={mark}"]
+        self._environment = {name: environment[name] for name in _FOR_PYTHON if name in environment}
+        self._start()
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def hold_until(self, until: float | None) -> None:
+        word = f"{'' if until is None else until}\n".encode()
+        try:
+            self._line.send(word)
+        except BlockingIOError:  # it stands still itself, and has older words to read
+            return
+        except OSError:  # somebody has killed it
+            self.close()
+            self._start()
+            with suppress(OSError):
+                self._line.send(word)
+
+    def close(self) -> bool:
+        """Nothing of it is left afterwards. Whether it has ended the handler."""
+        try:
+            fired = self._line.recv(1) == fence.FIRED
+        except OSError:
+            fired = False
+        self._popen.kill()
+        self._popen.wait()
+        self._line.close()
+        return fired
+
+    def _start(self) -> None:
+        self._line, theirs = socket.socketpair()
+        self._line.settimeout(0)
+        with theirs:
+            # In a group of its own: what stops ours, as Ctrl-Z does, must not stop it.
+            self._popen = subprocess.Popen(  # noqa: S603  our own file, with no word from a job
+                [sys.executable, "-I", "-S", *self._words],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=self._environment,
+                process_group=0,
+            )
 
 
 def _start(

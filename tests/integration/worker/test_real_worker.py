@@ -220,7 +220,9 @@ def test_as_pid_1_it_ends_and_reaps_orphans(first_process: RealWorker, tmp_path:
     for _ in range(3):
         first_process.run("lingers", {"file": str(tmp_path / "go")})
     first_process.still_works()
-    assert len(children(first_process.inside)) == 1, "its handler's process, and nobody who is dead"
+    assert len(children(first_process.inside)) == 2, (
+        "its handler's process and the fence, and nobody who is dead"
+    )
 
 
 def pid_inside(pid: int) -> int:

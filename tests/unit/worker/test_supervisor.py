@@ -172,6 +172,34 @@ def test_without_an_accepted_beat_the_job_is_killed_before_its_claim_runs_out() 
     )
 
 
+def test_a_process_is_told_until_when_its_claim_holds_and_that_it_holds_none() -> None:
+    """W8"""
+
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        bench.each_tick = lambda: bench.beat() and bench.clock.monotonic() > 0.35 and done(child, order)
+
+    bench = Bench(play)
+    bench.submit()
+    bench.work()
+    said = [word["until"] for word in bench.child.sent if "until" in word]
+    assert said == [pytest.approx(each) for each in (25.0, 25.1, 25.2, 25.3, 25.4)] + [None]
+    assert "until" in bench.child.sent[0], "before the job itself"
+
+
+def test_a_job_whose_process_ended_itself_at_its_fence_goes_back_unharmed() -> None:
+    """W8: whatever the beats say by the time that the supervisor goes on."""
+
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        del order
+        child.exit = Exit(-9, fenced=True)
+
+    bench = Bench(play)
+    job_id = bench.submit()
+    bench.work()
+    assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0)
+    assert f"job {job_id} is stopped: no heartbeat was accepted for too long" in bench.said
+
+
 def test_a_claim_that_went_to_another_is_killed_at_once_and_nobody_is_told() -> None:
     """J3"""
     bench = Bench(silent)
@@ -345,7 +373,8 @@ def test_a_lost_claim_is_looked_for_until_no_request_can_be_under_way() -> None:
 
     def carried_out(word: str) -> None:
         if word == "claim":
-            bench.jobs.take(bench.queue.worker_id, Ask(begin=True), 1)
+            for job in bench.jobs.take(bench.queue.worker_id, Ask(begin=True), 1):
+                job.begun_by = bench.queue
 
     bench.queue.before = carried_out
     bench.work()
