@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check static servers format lock mutants bugs sim bench clean
+.PHONY: help run test check static servers format lock mutants bugs sim soak bench clean
 
 # The Python that .venv is made with, where it should not be the first one found: make PYTHON=python3.13 test
 export PYTHON ?=
@@ -36,6 +36,9 @@ bugs: .venv/ready ## Plant bugs in copies of the sources, and see that the simul
 
 sim: .venv/ready ## Run the control plane in a pretended world: 2,000 seeds under all faults
 	$(bin)/herdsman sim run --seeds 1..2000
+
+soak: .venv/ready servers ## Run 10,000 jobs under 50 kills on each database, and count what was lost
+	HERDSMAN_CHAOS_JOBS=10000 HERDSMAN_CHAOS_KILLS=50 $(bin)/pytest -s -p no:randomly tests/chaos/test_kills.py -k at_any_time
 
 bench: .venv/ready servers ## Measure the store
 	$(bin)/python -m bench.store

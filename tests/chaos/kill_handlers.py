@@ -31,7 +31,7 @@ def work(job: JobContext) -> object:
 
 
 def _write(job: JobContext, word: str) -> None:
-    line = f"{word} {job.job_id} {job.attempt} {os.getpid()}\n"
+    line = f"{word} {job.job_id} {job.attempt} {job.token} {os.getpid()} {os.getppid()}\n"
     book = os.open(job.payload["book"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(book, line.encode())
     os.close(book)

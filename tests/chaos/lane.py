@@ -1,7 +1,5 @@
 """One worker behind a gate of its own, brought to one step in the life of a job, so that somebody can be killed there."""
 
-import os
-import signal
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -74,8 +72,7 @@ class Lane:
         if victim is Victim.SUPERVISOR:
             self._kill_supervisor()
         elif victim is Victim.HANDLER:
-            (pid,) = self.site.handlers_of(self.worker)
-            os.kill(pid, signal.SIGKILL)
+            assert self.site.kill_handlers(self.worker) == 1
 
     def _kill_supervisor(self) -> None:
         """Its job ends with it, though nothing keeps the handler from going on."""

@@ -81,8 +81,7 @@ def test_a_handler_whose_supervisor_stands_still_has_ended_before_the_next_begin
         yard.work("twin")
         yard.until_done()
         assert handler not in yard.handlers_of(asleep), "its supervisor still sleeps"
-        words = [line.split() for line in yard.book.read_text().splitlines()]
-        by_attempt = [int(attempt) for _, job, attempt, *_ in words if job == job_id]
+        by_attempt = [line.attempt for line in yard.lines() if line.job_id == job_id]
         assert by_attempt == sorted(by_attempt), "side by side"
         yard.pack.resume(asleep)
         yard.until(lambda: f"job {job_id} was taken away before its end could be told" in yard.said(asleep))

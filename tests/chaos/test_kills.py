@@ -1,23 +1,29 @@
-"""kill -9 of supervisor, handler and API at every step of a job: none is lost, and none is done twice (J1, J3, A1)."""
+"""kill -9 of workers, handlers, API, leader and database: nothing is lost, done twice or thrown away (J1, J3, J11, J12)."""
 
-import os
-import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from enum import Enum
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from herdsman.control.commands import count_jobs
+from herdsman.core.states import JobState
+from herdsman.store import leader
 from tests.chaos.effort import effort
 from tests.chaos.gate import Gate
 from tests.chaos.lane import IDLE, Lane, Step, Victim
-from tests.chaos.site import Site, site
+from tests.chaos.site import PATIENCE_S, Site, free_port, site
+from tests.databases import Backend, ServerDatabases
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600 + effort("JOBS", 0))]
 
 WORKERS = 3
+BATCH = 500
 
 
 @pytest.fixture
@@ -71,35 +77,129 @@ def check_attempts(lanes: list[Lane], victim: Victim) -> None:
             assert lane.site.did("resumed", lane.job) >= 1
 
 
-def test_kills_at_any_time_lose_no_job_and_complete_none_twice(
-    yard: Site, record_property: Callable[[str, object], None]
+class Strike(Enum):
+    """Whom a kill at any time may meet."""
+
+    WORKER = "worker"
+    HANDLER = "handler"
+    API = "api"
+    LEADER = "leader"
+    DATABASE = "database"
+
+
+PATIENT = {"HEARTBEAT_INTERVAL_SEC": "0.5", "CLAIM_TTL_SEC": "15", "SELF_FENCE_SEC": "2"}
+"""A restart of a database is longer than a worker lets its job run on without a beat, and shorter than a claim."""
+SPARE = "spare"
+
+
+def test_kills_at_any_time_lose_nothing_and_throw_no_finished_work_away(
+    url: str, backend: Backend, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    random = Random(effort("SEED", 7))
-    workers = [yard.work("short") for _ in range(WORKERS)]
-    for _ in range(effort("JOBS", 30)):
-        yard.submit("short", seconds=random.uniform(0, 0.3))
-    for _ in range(8 * effort("ROUNDS", 1)):
-        time.sleep(random.uniform(0.05, 0.6))
-        kill_somebody(yard, workers, random)
-    yard.until_done(meanwhile=lambda: replace(yard, workers))
-    yard.check()
-    again = sum(yard.did("started", job_id) for job_id in yard.numbers) - len(yard.numbers)
-    record_property("attempts_again", again)
+    """`make soak` does it with 10,000 jobs and 50 kills."""
+    random, jobs, kills = Random(effort("SEED", 7)), effort("JOBS", 60), effort("KILLS", 10)
+    with site(url, tmp_path, **PATIENT) as yard:
+        scene = Scene(yard, backend, random)
+        began = time.monotonic()
+        for start in range(0, jobs, BATCH):
+            yard.submit_many(
+                "short", [random.uniform(0, 0.3) for _ in range(start, min(jobs, start + BATCH))]
+            )
+        strikes = [*Strike, *random.choices(list(Strike), k=max(0, kills - len(Strike)))][:kills]
+        for number, strike in enumerate(strikes, start=1):
+            # Spread over the whole run, whatever the speed of the machine.
+            scene.until_share_done(number / (len(strikes) + 1))
+            scene.strike(strike)
+        yard.until_done(meanwhile=scene.replace, patience_s=PATIENCE_S + jobs)
+        figures = asdict(yard.check()) | {
+            "again": scene.executions_again(),
+            "seconds": round(time.monotonic() - began),
+            "kills": {each.value: strikes.count(each) for each in Strike},
+            "ended_by_themselves": scene.ended_by_themselves,
+        }
+    for name, value in figures.items():
+        record_property(name, value)
+    print(f"\n{backend.product}: {figures}")
 
 
-def kill_somebody(yard: Site, workers: list[str], random: Random) -> None:
-    victim, chosen = random.choice(list(Victim)), random.choice(workers)
-    if victim is Victim.API:
-        yard.kill_api()
-        yard.open()
-    elif victim is Victim.SUPERVISOR:
-        yard.pack.kill(chosen)
-    else:
-        for pid in yard.handlers_of(chosen):
-            with suppress(ProcessLookupError):  # it has just ended by itself
-                os.kill(pid, signal.SIGKILL)
-    replace(yard, workers)
+@dataclass
+class Scene:
+    yard: Site
+    backend: Backend
+    random: Random
+    ended_by_themselves: int = 0
+    """Replicas and workers that nobody had killed."""
 
+    def __post_init__(self) -> None:
+        self.ports = {"api": self.yard.port}
+        if isinstance(self.backend, ServerDatabases):  # on SQLite there is one replica, and it leads
+            self.ports[SPARE] = free_port()
+            self._serve(SPARE)
+        self.workers = [self._work() for _ in range(WORKERS)]
 
-def replace(yard: Site, workers: list[str]) -> None:
-    workers[:] = [name if yard.pack.alive(name) else yard.work("short") for name in workers]
+    def strike(self, strike: Strike) -> None:
+        match strike:
+            case Strike.WORKER:
+                self.yard.pack.kill(self.random.choice(self.workers))
+            case Strike.HANDLER:
+                self.yard.kill_handlers(self.random.choice(self.workers))
+            case Strike.API:
+                self._kill_replica(self.random.choice(list(self.ports)))
+            case Strike.LEADER:
+                self._kill_replica(self._leader())
+            case Strike.DATABASE:
+                self._take_database_away()
+        self.replace(struck=strike in (Strike.WORKER, Strike.HANDLER))
+
+    def until_share_done(self, share: float) -> None:
+        wanted = int(share * len(self.yard.numbers))
+        self.yard.until(
+            lambda: (self.replace(), count_jobs(self.yard.services)[JobState.DONE] >= wanted)[1],
+            PATIENCE_S + len(self.yard.numbers),
+        )
+
+    def replace(self, *, struck: bool = False) -> None:
+        dead = [name for name in self.workers if not self.yard.pack.alive(name)]
+        for name in [name for name in self.ports if not self.yard.pack.alive(name)]:
+            self.ended_by_themselves += 1
+            self._serve(name)
+        self.ended_by_themselves += 0 if struck else len(dead)
+        self.workers = [name for name in self.workers if name not in dead] + [self._work() for _ in dead]
+
+    def executions_again(self) -> int:
+        started = sum(1 for line in self.yard.lines() if line.word == "started")
+        return started - len(self.yard.numbers)
+
+    def _work(self) -> str:
+        port = self.random.choice(list(self.ports.values()))
+        return self.yard.work("short", f"http://127.0.0.1:{port}")
+
+    def _serve(self, name: str) -> None:
+        if name == SPARE:
+            state = self.yard.directory / SPARE
+            self.yard.serve(name, self.ports[name], LOCAL_STATE_DIR=str(state))
+        else:
+            self.yard.open()
+
+    def _kill_replica(self, name: str) -> None:
+        self.yard.pack.kill(name)
+        time.sleep(self.random.uniform(0, 1))
+        self._serve(name)
+
+    def _leader(self) -> str:
+        """The one that leads by the database's own word; while nobody does, whoever comes first."""
+        term = self.yard.services.database.read(leader.find)
+        leads = [name for name in self.ports if term and term.holder.endswith(f":{self.yard.pack.pid(name)}")]
+        return (leads or list(self.ports))[0]
+
+    def _take_database_away(self) -> None:
+        """For a moment; a file that nobody may touch stands for a server that is gone."""
+        away = self.random.uniform(0.2, 5)
+        if isinstance(self.backend, ServerDatabases):
+            self.backend.server.kill()
+            time.sleep(away)
+            self.backend.server.start()
+            return
+        with closing(sqlite3.connect(self.yard.database_url.removeprefix("sqlite:///"), timeout=30)) as file:
+            file.execute("BEGIN EXCLUSIVE")
+            time.sleep(away)
+            file.rollback()
