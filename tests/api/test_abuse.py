@@ -1,16 +1,19 @@
 """X9, A3 on a real socket: whoever means harm gets a clear no, everybody else goes on being served."""
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import timedelta
+from http.client import HTTPConnection
 from itertools import chain
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from herdsman.api.access import MATRIX
 from herdsman.api.connections import LARGEST_HEAD, MOST_AHEAD
 from herdsman.api.context import ApiContext
 from herdsman.api.server import Listening
@@ -73,6 +76,45 @@ def test_many_large_bodies_at_once_are_bounded_too(place: Place, admin: str) -> 
         asked = [pool.submit(place.told, head, *chunked(zeros(10))) for _ in range(20)]
     assert {tuple(statuses(each.result())) for each in asked} == {(413,)}
     assert resident() - before < 128 * MEBI
+
+
+def test_bodies_up_to_the_limit_are_accepted_however_their_pieces_come(place: Place, tokens: Tokens) -> None:
+    """The end of a body is no head: 100 of 100, small and large, on one connection."""
+    header = {**tokens.header(Role.SUBMITTER), "content-type": "application/json"}
+    with closing(HTTPConnection(place.host, place.port, timeout=PATIENCE)) as line:
+        for number in range(100):
+            size = MEBI - 100 if number % 20 == 0 else 60_000 + 2_000 * number
+            line.request("POST", "/jobs/submit", json.dumps({"type": "demo", "payload": "x" * size}), header)
+            answer = line.getresponse()
+            assert (answer.status, b"job_id" in answer.read()) == (201, True), size
+
+
+def test_no_route_with_a_body_takes_its_end_for_a_head(app: FastAPI, place: Place, tokens: Tokens) -> None:
+    """Each answers with words of its own: the body has a field that no route knows."""
+    header = {role: tokens.header(role, f"{role}-1") for role in (Role.ADMIN, Role.WORKER)}
+    body = json.dumps({"unheard_of": "x" * 200_000})
+    asked = [
+        (method.upper(), path)
+        for path, operations in app.openapi()["paths"].items()
+        for method, operation in operations.items()
+        if "requestBody" in operation
+    ]
+    assert len(asked) > 20
+    for method, path in asked:
+        role = Role.ADMIN if Role.ADMIN in MATRIX[method, path] else Role.WORKER
+        with closing(HTTPConnection(place.host, place.port, timeout=PATIENCE)) as line:
+            named = path.replace("{worker_id}", f"{Role.WORKER}-1").replace("{", "").replace("}", "")
+            line.request(method, named, body, {**header[role], "content-type": "application/json"})
+            answer = line.getresponse()
+            assert (answer.status, b"unheard_of" in answer.read()) == (422, True), (method, path)
+
+
+def test_a_head_without_end_behind_a_body_that_was_refused_is_given_up_too(place: Place) -> None:
+    """An answer that comes before the body leaves a line on which the server has not seen the body's end."""
+    refused = request("/jobs/submit", JSON, "content-length: 2", method="POST")
+    with place.line() as line:
+        answer = poured(line, [refused + b"{}", b"GET / HTTP/1.1\r\nx: ", *([b"x" * LARGEST_HEAD] * 64)])
+    assert statuses(answer) == [401, 431]
 
 
 def test_a_body_from_nobody_is_not_read(place: Place) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sized
 from datetime import timedelta
+from enum import Enum, auto
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -21,6 +22,11 @@ _HEAD_TOO_LARGE = (
 )
 
 
+class _Part(Enum):
+    HEAD = auto()
+    BODY = auto()
+
+
 class TooManyAhead(Exception):
     """The parser answers it with 400, and closes the line."""
 
@@ -36,6 +42,8 @@ class Watched:
     pipeline: Sized = ()
     transport: asyncio.Transport
     _deadline: asyncio.TimerHandle | None = None
+    _reading: _Part | None = None
+    """Which part of a request comes next; None between two. The slower parser does not tell, and limits heads itself."""
     _head: int = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -46,21 +54,31 @@ class Watched:
             self._begin()
 
     def data_received(self, data: bytes) -> None:
-        before = self.cycle
+        before, began_in = self.cycle, self._reading
         self._pass_on("data_received", data)
         if self.cycle is not before:
             self._head = 0
             self._end()
             return
-        if before is None or not before.more_body:
+        # What ends a body may begin the next head: only pieces without a body are counted.
+        if self._reading is _Part.HEAD and began_in is not _Part.BODY:
             self._measure(len(data))
         if before is None or before.response_complete:
             self._begin()
 
+    def on_message_begin(self) -> None:
+        self._reading = _Part.HEAD
+        self._pass_on("on_message_begin")
+
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MOST_AHEAD:
             raise TooManyAhead
+        self._reading = _Part.BODY
         self._pass_on("on_headers_complete")
+
+    def on_message_complete(self) -> None:
+        self._reading = None
+        self._pass_on("on_message_complete")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
