@@ -1,6 +1,7 @@
 """X9, A3 on a real socket: whoever means harm gets a clear no, everybody else goes on being served."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,11 +9,13 @@ from contextlib import ExitStack, closing
 from datetime import timedelta
 from http.client import HTTPConnection
 from itertools import chain
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from herdsman.api import body as body_of
 from herdsman.api.access import MATRIX
 from herdsman.api.connections import LARGEST_HEAD, MOST_AHEAD
 from herdsman.api.context import ApiContext
@@ -20,7 +23,9 @@ from herdsman.api.server import Listening
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
 from herdsman.core.access import Role
+from herdsman.core.body import decode
 from herdsman.core.states import JobState
+from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.api.sockets import (
     MEBI,
@@ -115,6 +120,80 @@ def test_a_head_without_end_behind_a_body_that_was_refused_is_given_up_too(place
     with place.line() as line:
         answer = poured(line, [refused + b"{}", b"GET / HTTP/1.1\r\nx: ", *([b"x" * LARGEST_HEAD] * 64)])
     assert statuses(answer) == [401, 431]
+
+
+_AWKWARD = {
+    "a text without end": (b'"', b'\\"'),
+    "backslashes": (b"", b"\\"),
+    "empty lists": (b"[", b"[],"),
+    "opening brackets": (b"", b"["),
+    "unknown fields": (b"{", b'"a":1,'),
+    "one long text": (b'{"type": "', b"a"),
+}
+
+
+@pytest.mark.parametrize("awkward", _AWKWARD.values(), ids=_AWKWARD)
+def test_awkward_bodies_keep_nobody_from_being_served(
+    place: Place, tokens: Tokens, admin: str, awkward: tuple[bytes, bytes]
+) -> None:
+    """Others wait some milliseconds; a body that is looked at on the event loop, or again and again, takes seconds."""
+    viewer = f"authorization: {tokens.header(Role.VIEWER)['authorization']}"
+    begun, more = awkward
+    asked = [
+        (method, path, header, size, status)
+        for method, path, header, status in (
+            ("GET", LIVE, "x-nobody: 1", 413),
+            ("POST", "/jobs/submit/batch", viewer, 403),
+            ("POST", "/jobs/submit/batch", admin, 422),
+        )
+        for size in (16_384, MEBI, 16 * MEBI - 100)
+    ]
+
+    def send() -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for method, path, header, size, status in asked:
+            body = begun + more * ((size - len(begun)) // len(more))
+            head = request(path, header, JSON, CLOSE, f"content-length: {len(body)}", method=method)
+            found.append((statuses(place.told(head, body))[0], status))
+        return found
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        closing(HTTPConnection(place.host, place.port, timeout=PATIENCE)) as line,
+    ):
+        sent, longest = pool.submit(send), 0.0
+        while not sent.done():
+            began = time.monotonic()
+            line.request("GET", LIVE)
+            assert line.getresponse().read() == b'{"status":"healthy"}'
+            longest = max(longest, time.monotonic() - began)
+    assert [found for found, _ in sent.result()] == [wanted for _, wanted in sent.result()]
+    assert longest < 1.5
+
+
+def test_a_large_body_is_taken_apart_off_the_event_loop_and_only_for_those_who_may_send_it(
+    client: Client, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def decoded(text: bytes, **how: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return decode(text, **how)
+
+    monkeypatch.setattr(body_of, "decode", decoded)
+    here = {"content-type": "application/json"}
+    large = json.dumps({"type": "demo", "payload": "x" * body_of.SMALL}).encode()
+    for role in (Role.VIEWER, Role.WORKER, Role.METRICS, Role.BOOTSTRAP):
+        header = {**here, **tokens.header(role, f"{role}-1")}
+        assert client.post("/jobs/submit", content=large, headers=header).status_code == 403
+    assert client.request("GET", LIVE, content=large, headers=here).status_code == 413
+    assert client.request("HEAD", LIVE, content=large, headers=here).status_code == 413
+    assert client.post("/jobs/submit", content=large, headers=here).status_code == 401
+    assert threads == []
+    header = {**here, **tokens.header(Role.SUBMITTER)}
+    assert client.post("/jobs/submit", content=large, headers=header).status_code == 201
+    assert len(threads) == 1
+    assert threads[0] != threading.current_thread().name
 
 
 def test_a_body_from_nobody_is_not_read(place: Place) -> None:

@@ -31,7 +31,7 @@ class JobIn(Request):
     agent: Annotated[str, name(255)] | None = Field(default=None, description="For whom it runs.")
     pool: Annotated[str, name(128)] = DEFAULT_POOL
     priority: int = Field(default=0, ge=LOWEST, le=HIGHEST)
-    tags: tuple[Annotated[str, name(64)], ...] = Field(default=(), max_length=MAX_TAGS)
+    tags: tuple[Annotated[str, name(64)], ...] = Field(default=(), max_length=MAX_TAGS, fail_fast=True)
     run_at: AwareDatetime | None = None
     delay_seconds: Duration | None = None
     timeout_seconds: Duration | None = None
@@ -78,7 +78,7 @@ class JobIn(Request):
 
 
 class JobsIn(Request):
-    jobs: tuple[JobIn, ...] = Field(min_length=1, max_length=1000)
+    jobs: tuple[JobIn, ...] = Field(min_length=1, max_length=1000, fail_fast=True)
 
 
 class SubmittedOut(Reply):

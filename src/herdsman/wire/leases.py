@@ -173,7 +173,7 @@ class LeasesOut(Reply):
 
 
 class GpusIn(Request):
-    gpus: tuple[DeviceIn, ...] = Field(max_length=MOST_DEVICES)
+    gpus: tuple[DeviceIn, ...] = Field(max_length=MOST_DEVICES, fail_fast=True)
     age_seconds: float = Field(default=0, ge=0, le=31_536_000, description="How long ago they were measured.")
 
     @staticmethod

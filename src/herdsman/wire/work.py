@@ -56,12 +56,14 @@ class RegisteredOut(Reply):
 
 
 class AskIn(Request):
-    types: tuple[str, ...] = Field(default=(), max_length=1000)
+    types: tuple[str, ...] = Field(default=(), max_length=1000, fail_fast=True)
     most: dict[str, Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
     beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
     begin: bool = False
     resume: bool = False
-    models: tuple[Annotated[str, model_name()], ...] = Field(default=(), max_length=MOST_MODELS)
+    models: tuple[Annotated[str, model_name()], ...] = Field(
+        default=(), max_length=MOST_MODELS, fail_fast=True
+    )
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
 
     @staticmethod
@@ -151,7 +153,7 @@ class StartIn(Request):
 
 
 class StartManyIn(Request):
-    claims: tuple[KeyIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    claims: tuple[KeyIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
 
 
 class RefusedOut(Reply):
@@ -249,7 +251,7 @@ class EndingIn(KeyIn):
 
 
 class FinishIn(Request):
-    endings: tuple[EndingIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    endings: tuple[EndingIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
     then: AskIn | None = None
 
 
