@@ -47,7 +47,7 @@ class Gate:
     async def _caller(self, headers: Headers, scope: Scope) -> Caller:
         secret = _bearer(headers)
         known = self._context.authenticator.known(secret)
-        return known or await run_in_threadpool(self._verify, secret, _address(scope))
+        return known or await run_in_threadpool(self._verify, secret, address_of(scope))
 
     def _verify(self, secret: str, address: str) -> Caller:
         """Who guesses too often is not even looked up; a token that was good before is never taken for a guess."""
@@ -101,6 +101,6 @@ def _bearer(headers: Headers) -> str:
     return secret.strip()
 
 
-def _address(scope: Scope) -> str:
+def address_of(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else "?"

@@ -110,7 +110,7 @@ def _open(context: ApiContext) -> Desk:
     metrics.add(Look(services, context.control))
     if context.bus is not None:
         metrics.add(BusLook(context.bus))
-    streams = Streams(services, context.stopping)
+    streams = Streams(services, context.stopping, context.limits)
     metrics.waiting.set_function(lambda: context.dispatcher.waiting)
     metrics.streams.set_function(lambda: streams.count)
     context.dispatcher.on_round = metrics.dispatched
