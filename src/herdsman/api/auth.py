@@ -13,7 +13,7 @@ from herdsman.api.body import announces_body
 from herdsman.api.context import ApiContext
 from herdsman.api.errors import refuse
 from herdsman.core.access import Caller
-from herdsman.core.errors import Forbidden, HerdsmanError, TooLarge, Unauthenticated
+from herdsman.core.errors import Forbidden, HerdsmanError, TooLarge, TooMany, Unauthenticated
 from herdsman.core.model import WorkerId
 
 _SCHEME = "bearer"
@@ -50,14 +50,22 @@ class Gate:
         return known or await run_in_threadpool(self._verify, secret, address_of(scope))
 
     def _verify(self, secret: str, address: str) -> Caller:
-        """Who guesses too often is not even looked up; a token that was good before is never taken for a guess."""
+        """Who guesses too often is not even looked up; a token that was good before is never taken for a guess, and one
+        that is new is let in beside others who guess."""
         authenticator, failures = self._context.authenticator, self._context.failures
+        named = ""
         if not authenticator.met(secret):
-            failures.check(address)
+            try:
+                failures.check(address)
+            except TooMany:
+                named = authenticator.issued(secret) or ""
+                if not named:
+                    raise
+                failures.check(address, named)
         try:
             return authenticator.verify(secret)
         except Unauthenticated:
-            failures.note(address)
+            failures.note(address, named)
             raise
 
 
