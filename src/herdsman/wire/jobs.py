@@ -18,6 +18,8 @@ from herdsman.core.model import (
 )
 from herdsman.core.order import HIGHEST, LOWEST
 from herdsman.core.request import LARGEST_MEMORY_MB, MAX_ATTEMPTS, MAX_TAGS
+from herdsman.core.states import LEASE
+from herdsman.wire.ids import lease_id
 from herdsman.wire.model import Duration, Reply, Request, model_name, name
 
 
@@ -246,7 +248,7 @@ class EventOut(Reply):
             ts=entry.ts,
             event=entry.event_type,
             kind=entry.kind,
-            object_id=entry.object_id,
+            object_id=lease_id(entry.object_id) if entry.kind == LEASE.kind else entry.object_id,
             seq=entry.seq,
             from_status=entry.from_state,
             to_status=entry.to_state,

@@ -10,6 +10,7 @@ from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest, check_ttl
 from herdsman.core.leasing import Gpu, LeasePolicy, Refusal, Wish
 from herdsman.wire.beats import DeviceIn
+from herdsman.wire.ids import lease_id
 from herdsman.wire.model import Reply, Request, name
 
 MOST_DEVICES = 64
@@ -122,7 +123,8 @@ class KeptOut(Reply):
 
 
 class LeaseOut(Reply):
-    token: str
+    lease_id: str = Field(default="", description="Names it for people and in events; good for nothing else.")
+    token: str | None = Field(default=None, description="Only for those who may end the lease.")
     agent: str
     agent_name: str
     status: str
@@ -145,6 +147,7 @@ class LeaseOut(Reply):
     @staticmethod
     def of(lease: Lease) -> "LeaseOut":
         return LeaseOut(
+            lease_id=lease_id(lease.token),
             token=lease.token,
             agent=lease.agent,
             agent_name=lease.agent,
@@ -165,6 +168,9 @@ class LeaseOut(Reply):
             overruled=lease.overruled,
             metadata=dict(lease.metadata),
         )
+
+    def without_token(self) -> "LeaseOut":
+        return self.model_copy(update={"token": None})
 
 
 class LeasesOut(Reply):
