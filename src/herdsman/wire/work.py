@@ -100,6 +100,7 @@ class ClaimOut(Reply):
     expires_at: datetime
     service_job_id: str | None = None
     model: str | None = None
+    agent: str = Field(default="", description="For whom it runs.")
 
     @staticmethod
     def of(claim: Claim) -> "ClaimOut":
@@ -114,6 +115,7 @@ class ClaimOut(Reply):
             expires_at=claim.expires_at,
             service_job_id=claim.service_job_id,
             model=claim.model,
+            agent=claim.agent,
         )
 
     def claim(self) -> Claim:
@@ -127,6 +129,7 @@ class ClaimOut(Reply):
             expires_at=self.expires_at,
             service_job_id=self.service_job_id,
             model=self.model,
+            agent=self.agent,
         )
 
 
