@@ -57,9 +57,15 @@ class MemoryStore:
 
     def __init__(self, keep: int = 1 << 20) -> None:
         self.files: dict[str, bytes] = {}
+        self.agent = ""
+        self.owners: dict[str, str] = {}
         self.largest_piece = 0
         self.limit: int | None = None
         self._keep = keep
+
+    def for_agent(self, agent: str) -> "MemoryStore":
+        self.agent = agent
+        return self
 
     def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
         digest, size, kept = hashlib.sha256(), 0, bytearray()
@@ -71,12 +77,12 @@ class MemoryStore:
                 raise TooLarge(f"{name} is over the limit of {self.limit} bytes")
             kept += piece if size <= self._keep else b""
         uri = f"s3://bucket/{job_id}/{name}"
-        self.files[uri] = bytes(kept)
+        self.files[uri], self.owners[uri] = bytes(kept), self.agent
         kind = "image/png" if name.endswith(".png") else "application/octet-stream"
         return StoredFile(name=name, uri=uri, bytes=size, sha256=digest.hexdigest(), content_type=kind)
 
     def read(self, uri: str) -> Iterator[bytes]:
-        if uri not in self.files:
+        if uri not in self.files or self.owners.get(uri, self.agent) != self.agent:
             raise NotFound(f"there is no file {uri}")
         yield self.files[uri]
 

@@ -123,6 +123,10 @@ class ResultStore(Protocol):
         """
         ...
 
+    def for_agent(self, agent: str) -> "ResultStore":
+        """The same store for the jobs of one agent: what it puts is the agent's, and others' files are not there."""
+        ...
+
     def read(self, uri: str) -> Iterator[bytes]:
         """A file that `put` made, here or elsewhere. `NotFound`, `Forbidden` for a place that is not ours.
 

@@ -1,23 +1,31 @@
 """X9, A3 on a real socket: whoever means harm gets a clear no, everybody else goes on being served."""
 
+import json
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import timedelta
+from http.client import HTTPConnection
 from itertools import chain
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from herdsman.api import body as body_of
+from herdsman.api.access import MATRIX
 from herdsman.api.connections import LARGEST_HEAD, MOST_AHEAD
 from herdsman.api.context import ApiContext
 from herdsman.api.server import Listening
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
 from herdsman.core.access import Role
+from herdsman.core.body import decode
 from herdsman.core.states import JobState
+from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.api.sockets import (
     MEBI,
@@ -73,6 +81,119 @@ def test_many_large_bodies_at_once_are_bounded_too(place: Place, admin: str) -> 
         asked = [pool.submit(place.told, head, *chunked(zeros(10))) for _ in range(20)]
     assert {tuple(statuses(each.result())) for each in asked} == {(413,)}
     assert resident() - before < 128 * MEBI
+
+
+def test_bodies_up_to_the_limit_are_accepted_however_their_pieces_come(place: Place, tokens: Tokens) -> None:
+    """The end of a body is no head: 100 of 100, small and large, on one connection."""
+    header = {**tokens.header(Role.SUBMITTER), "content-type": "application/json"}
+    with closing(HTTPConnection(place.host, place.port, timeout=PATIENCE)) as line:
+        for number in range(100):
+            size = MEBI - 100 if number % 20 == 0 else 60_000 + 2_000 * number
+            line.request("POST", "/jobs/submit", json.dumps({"type": "demo", "payload": "x" * size}), header)
+            answer = line.getresponse()
+            assert (answer.status, b"job_id" in answer.read()) == (201, True), size
+
+
+def test_no_route_with_a_body_takes_its_end_for_a_head(app: FastAPI, place: Place, tokens: Tokens) -> None:
+    """Each answers with words of its own: the body has a field that no route knows."""
+    header = {role: tokens.header(role, f"{role}-1") for role in (Role.ADMIN, Role.WORKER)}
+    body = json.dumps({"unheard_of": "x" * 200_000})
+    asked = [
+        (method.upper(), path)
+        for path, operations in app.openapi()["paths"].items()
+        for method, operation in operations.items()
+        if "requestBody" in operation
+    ]
+    assert len(asked) > 20
+    for method, path in asked:
+        role = Role.ADMIN if Role.ADMIN in MATRIX[method, path] else Role.WORKER
+        with closing(HTTPConnection(place.host, place.port, timeout=PATIENCE)) as line:
+            named = path.replace("{worker_id}", f"{Role.WORKER}-1").replace("{", "").replace("}", "")
+            line.request(method, named, body, {**header[role], "content-type": "application/json"})
+            answer = line.getresponse()
+            assert (answer.status, b"unheard_of" in answer.read()) == (422, True), (method, path)
+
+
+def test_a_head_without_end_behind_a_body_that_was_refused_is_given_up_too(place: Place) -> None:
+    """An answer that comes before the body leaves a line on which the server has not seen the body's end."""
+    refused = request("/jobs/submit", JSON, "content-length: 2", method="POST")
+    with place.line() as line:
+        answer = poured(line, [refused + b"{}", b"GET / HTTP/1.1\r\nx: ", *([b"x" * LARGEST_HEAD] * 64)])
+    assert statuses(answer) == [401, 431]
+
+
+_AWKWARD = {
+    "a text without end": (b'"', b'\\"'),
+    "backslashes": (b"", b"\\"),
+    "empty lists": (b"[", b"[],"),
+    "opening brackets": (b"", b"["),
+    "unknown fields": (b"{", b'"a":1,'),
+    "one long text": (b'{"type": "', b"a"),
+}
+
+
+@pytest.mark.parametrize("awkward", _AWKWARD.values(), ids=_AWKWARD)
+def test_awkward_bodies_keep_nobody_from_being_served(
+    place: Place, tokens: Tokens, admin: str, awkward: tuple[bytes, bytes]
+) -> None:
+    """Others wait some milliseconds; a body that is looked at on the event loop, or again and again, takes seconds."""
+    viewer = f"authorization: {tokens.header(Role.VIEWER)['authorization']}"
+    begun, more = awkward
+    asked = [
+        (method, path, header, size, status)
+        for method, path, header, status in (
+            ("GET", LIVE, "x-nobody: 1", 413),
+            ("POST", "/jobs/submit/batch", viewer, 403),
+            ("POST", "/jobs/submit/batch", admin, 422),
+        )
+        for size in (16_384, MEBI, 16 * MEBI - 100)
+    ]
+
+    def send() -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for method, path, header, size, status in asked:
+            body = begun + more * ((size - len(begun)) // len(more))
+            head = request(path, header, JSON, CLOSE, f"content-length: {len(body)}", method=method)
+            found.append((statuses(place.told(head, body))[0], status))
+        return found
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        closing(HTTPConnection(place.host, place.port, timeout=PATIENCE)) as line,
+    ):
+        sent, longest = pool.submit(send), 0.0
+        while not sent.done():
+            began = time.monotonic()
+            line.request("GET", LIVE)
+            assert line.getresponse().read() == b'{"status":"healthy"}'
+            longest = max(longest, time.monotonic() - began)
+    assert [found for found, _ in sent.result()] == [wanted for _, wanted in sent.result()]
+    assert longest < 1.5
+
+
+def test_a_large_body_is_taken_apart_off_the_event_loop_and_only_for_those_who_may_send_it(
+    client: Client, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def decoded(text: bytes, **how: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return decode(text, **how)
+
+    monkeypatch.setattr(body_of, "decode", decoded)
+    here = {"content-type": "application/json"}
+    large = json.dumps({"type": "demo", "payload": "x" * body_of.SMALL}).encode()
+    for role in (Role.VIEWER, Role.WORKER, Role.METRICS, Role.BOOTSTRAP):
+        header = {**here, **tokens.header(role, f"{role}-1")}
+        assert client.post("/jobs/submit", content=large, headers=header).status_code == 403
+    assert client.request("GET", LIVE, content=large, headers=here).status_code == 413
+    assert client.request("HEAD", LIVE, content=large, headers=here).status_code == 413
+    assert client.post("/jobs/submit", content=large, headers=here).status_code == 401
+    assert threads == []
+    header = {**here, **tokens.header(Role.SUBMITTER)}
+    assert client.post("/jobs/submit", content=large, headers=header).status_code == 201
+    assert len(threads) == 1
+    assert threads[0] != threading.current_thread().name
 
 
 def test_a_body_from_nobody_is_not_read(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from starlette.status import HTTP_403_FORBIDDEN, HTTP_404_NOT_FOUND
 
+from herdsman.api.access import MATRIX
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from tests.api.calling import Client
@@ -23,6 +24,28 @@ def test_a_submitter_does_not_see_the_jobs_of_another(
     listed = client.get("/jobs", headers=ann).json()["jobs"]
     assert [each["job_id"] for each in listed] == [anns]
     assert client.get("/jobs?agent=bob", headers=ann).json().get("jobs", []) in ([], listed)
+
+
+def test_to_a_submitter_the_job_of_another_is_as_unknown_as_one_that_never_was(
+    client: Client, services: Services, tokens: Tokens
+) -> None:
+    """On every route that names a job, in the same words."""
+    a_job(services, job_id="theirs", agent="bob")
+    ann = {**tokens.header(Role.SUBMITTER, "ann"), "content-type": "application/json"}
+    routes = [
+        (method, path)
+        for (method, path), roles in MATRIX.items()
+        if "{job_id}" in path and Role.SUBMITTER in roles
+    ]
+    assert len(routes) >= 9
+    for method, path in [*routes, ("GET", "/why/job/{job_id}")]:
+        answers: list[tuple[int, str]] = []
+        for job_id in ("theirs", "nobodys"):
+            named = path.replace("{job_id}", job_id).replace("{name}", "a.png")
+            answer = client.request(method, named, content=b"{}" if "retry" in path else b"", headers=ann)
+            answers.append((answer.status_code, answer.text.replace(job_id, "JOB")))
+        assert answers[0] == answers[1], (method, path)
+        assert answers[0][0] == 404, (method, path)
 
 
 def test_the_jobs_of_a_submitter_are_its_own_whatever_it_says(client: Client, tokens: Tokens) -> None:

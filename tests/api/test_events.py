@@ -3,22 +3,28 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 
 from herdsman.api import sse, streams
+from herdsman.api.app import create_app
 from herdsman.api.context import ApiContext
+from herdsman.api.limits import Limits
 from herdsman.api.sse import told
 from herdsman.api.streams import Streams
 from herdsman.control.commands import cancel_job, last_event
 from herdsman.control.services import Services
 from herdsman.core.access import Role
-from herdsman.core.errors import StoreUnavailable
+from herdsman.core.errors import Overloaded, StoreUnavailable, TooMany
 from herdsman.core.model import AuditEntry
-from tests.api.calling import Client
+from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 from tests.builders import a_job, a_worker
 
@@ -63,7 +69,7 @@ def in_thread(work: Callable[[], object]) -> Coroutine[Any, Any, object]:
 
 def test_what_happens_is_told(services: Services, hub: Streams) -> None:
     async def scene() -> None:
-        stream = told(services, hub, everything, None)
+        stream = told(hub, everything, None)
         assert (await anext(stream)).startswith("retry:")
         first = asyncio.create_task(soon(stream))
         while hub.count == 0:  # noqa: ASYNC110  (it is opened in a thread)
@@ -81,7 +87,7 @@ def test_a_client_that_comes_back_misses_nothing_and_hears_nothing_twice(
     services: Services, hub: Streams
 ) -> None:
     async def scene() -> None:
-        stream = told(services, hub, everything, 1)
+        stream = told(hub, everything, 1)
         heard = objects(await soon(stream))
         await in_thread(lambda: a_job(services, job_id="j4"))
         while len(heard) < 3:
@@ -106,7 +112,7 @@ def test_what_happens_between_the_past_and_the_present_is_told_once(
     monkeypatch.setattr(hub, "open", late)
 
     async def scene() -> None:
-        stream = told(services, hub, everything, 0)
+        stream = told(hub, everything, 0)
         heard = objects(await soon(stream)) + objects(await soon(stream))
         await in_thread(lambda: a_job(services, job_id="after"))
         assert heard + objects(await soon(stream)) == ["before", "between", "after"]
@@ -119,10 +125,10 @@ def test_what_happens_between_the_past_and_the_present_is_told_once(
 def test_a_long_past_is_told_in_pages(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "PAGE", 3)
+    monkeypatch.setattr(streams, "PAGE", 3)
 
     async def scene() -> None:
-        stream = told(services, hub, everything, 0)
+        stream = told(hub, everything, 0)
         heard: list[str] = []
         while len(heard) < 10:
             heard += objects(await soon(stream))
@@ -135,7 +141,7 @@ def test_a_long_past_is_told_in_pages(
 
 def test_only_what_is_wanted_is_told_but_the_number_goes_on(services: Services, hub: Streams) -> None:
     async def scene() -> None:
-        stream = told(services, hub, lambda entry: entry.kind == "worker", 0)
+        stream = told(hub, lambda entry: entry.kind == "worker", 0)
         text = await soon(stream)
         assert objects(text) == ["w1", "w1"], "registered, then active"
         assert text.endswith(f"id: {last_event(services)}\n\n")
@@ -170,22 +176,20 @@ def test_a_client_that_falls_behind_is_cut_off_and_told_to_come_back(
     asyncio.run(scene())
 
 
-def test_a_silent_stream_is_kept_alive(
-    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_stream_is_kept_alive(hub: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "KEEP_ALIVE_S", 0.01)
 
     async def scene() -> None:
-        stream = told(services, hub, everything, None)
+        stream = told(hub, everything, None)
         assert await soon(stream, wanted="still here")
         await closed(stream)
 
     asyncio.run(scene())
 
 
-def test_streams_end_when_the_server_stops(services: Services, hub: Streams, context: ApiContext) -> None:
+def test_streams_end_when_the_server_stops(hub: Streams, context: ApiContext) -> None:
     async def scene() -> None:
-        stream = told(services, hub, everything, None)
+        stream = told(hub, everything, None)
         await anext(stream)
         rest = asyncio.create_task(soon(stream, wanted=sse.STOPPING))
         while hub.count == 0:  # noqa: ASYNC110  (it is opened in a thread)
@@ -215,7 +219,7 @@ def test_one_look_serves_all_streams_and_none_is_taken_when_nobody_listens(
         async with asyncio.timeout(PATIENCE):
             for each in opened:
                 await each.news.wait()
-        assert all([event.object_id for event in each.events] == ["new"] for each in opened)
+        assert all([event.entry.object_id for event in each.events] == ["new"] for each in opened)
         for each in opened:
             hub.close(each)
         async with asyncio.timeout(PATIENCE):
@@ -224,6 +228,95 @@ def test_one_look_serves_all_streams_and_none_is_taken_when_nobody_listens(
 
     asyncio.run(scene())
     assert set(looks) == {"events"}
+
+
+def test_the_past_is_read_once_for_all_who_want_it(
+    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever in it they begin, and no more than a few pages at a time: the threads are others' too."""
+    monkeypatch.setattr(streams, "PAGE", 5)
+    reads: list[int] = []
+    at_once, most = 0, 0
+    plain = streams.read_events
+
+    def counted(asked: Services, after: int, **how: Any) -> Any:
+        nonlocal at_once, most
+        reads.append(after)
+        at_once += 1
+        most = max(most, at_once)
+        found = plain(asked, after, **how)
+        at_once -= 1
+        return found
+
+    async def heard(since: int) -> list[str]:
+        stream = told(hub, everything, since)
+        found: list[str] = []
+        while len(found) < 40 - since:
+            found += objects(await soon(stream))
+        await closed(stream)
+        return found
+
+    async def scene() -> None:
+        found = await asyncio.gather(*(heard(since) for since in range(30)))
+        assert found == [names[since:] for since in range(30)]
+
+    names = [a_job(services, job_id=f"j{number}") for number in range(40)]
+    monkeypatch.setattr(streams, "read_events", counted)
+    asyncio.run(scene())
+    pages = [after for after in reads if after < 40]
+    assert sorted(pages) == list(range(0, 40, 5)), "each page once"
+    assert most <= streams.MOST_READING + 1, "and the thread that looks for news"
+
+
+def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, context: ApiContext) -> None:
+    limits = Limits(streams=5, streams_per_token=2, streams_per_address=3)
+    hub = Streams(services, context.stopping, limits)
+    with ExitStack() as places:
+
+        def admit(token: str, address: str) -> None:
+            places.enter_context(hub.admitted(token, address))
+
+        admit("t1", "a1")
+        admit("t1", "a2")
+        with pytest.raises(TooMany, match=r"this token has 2 .* API_MAX_STREAMS_PER_TOKEN") as refused:
+            admit("t1", "a3")
+        assert (refused.value.code, refused.value.retry_after) == ("streams", timedelta(seconds=30))
+        admit("t2", "a1")
+        admit("t3", "a1")
+        with pytest.raises(TooMany, match=r"this address has 3 .* API_MAX_STREAMS_PER_ADDRESS"):
+            admit("t4", "a1")
+        admit("t4", "a4")
+        with pytest.raises(Overloaded, match=r"this server has 5 .* API_MAX_STREAMS"):
+            admit("t5", "a5")
+    with hub.admitted("t1", "a1"), hub.admitted("t1", "a1"):
+        pass
+
+
+def test_over_http_one_stream_too_many_is_429_and_a_closed_one_makes_room(
+    context: ApiContext, tokens: Tokens, services: Services
+) -> None:
+    app = create_app(replace(context, limits=Limits(streams_per_token=1)))
+    viewer = tokens.header(Role.VIEWER)
+    a_job(services)
+
+    async def scene() -> httpx.Response:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url=HERE) as other:
+
+            async def too_many(text: str) -> bool:
+                if "data:" in text and not answers:
+                    answers.append(await other.get("/events", headers=viewer))
+                return bool(answers)
+
+            answers: list[httpx.Response] = []
+            await listened(app, "since=0", viewer, too_many)
+        return answers[0]
+
+    refused = asyncio.run(scene())
+    assert (refused.status_code, refused.json()["code"]) == (429, "streams")
+    assert int(refused.headers["retry-after"]) == 30
+    text = asyncio.run(listened(app, "since=0", viewer, lambda text: "data:" in text))
+    assert "data:" in text
 
 
 def test_a_database_that_is_away_is_waited_for(
@@ -250,23 +343,25 @@ def test_a_database_that_is_away_is_waited_for(
 
 
 def test_a_client_that_comes_while_the_database_is_away_is_told_to_come_back(
-    services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
+    hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_arguments: Any, **_named: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(sse, "read_events", away)
+    monkeypatch.setattr(streams, "read_events", away)
     monkeypatch.setattr(streams, "last_event", away)
 
     async def scene(since: int | None) -> list[str]:
-        return [text async for text in told(services, hub, everything, since)]
+        return [text async for text in told(hub, everything, since)]
 
     for since in (0, None):
         assert asyncio.run(scene(since))[-1] == sse.AWAY
     assert hub.count == 0
 
 
-async def listened(app: FastAPI, query: str, headers: dict[str, str], enough: Callable[[str], bool]) -> str:
+async def listened(
+    app: FastAPI, query: str, headers: dict[str, str], enough: Callable[[str], bool | Awaitable[bool]]
+) -> str:
     """What a client hears over HTTP until it has heard enough and hangs up."""
     body, heard, hung_up = bytearray(), asyncio.Event(), asyncio.Event()
 
@@ -281,7 +376,8 @@ async def listened(app: FastAPI, query: str, headers: dict[str, str], enough: Ca
         if message["type"] == "http.response.start":
             assert message["status"] == 200
         body.extend(message.get("body", b""))
-        if enough(body.decode()):
+        done = enough(body.decode())
+        if done if isinstance(done, bool) else await done:
             hung_up.set()
 
     raw = [(name.encode(), value.encode()) for name, value in {**headers, "host": "localhost"}.items()]

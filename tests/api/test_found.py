@@ -63,7 +63,7 @@ def hub(services: Services, context: ApiContext) -> Iterator[Streams]:
 
 def test_who_is_cut_off_before_the_first_event_knows_where_to_go_on(services: Services, hub: Streams) -> None:
     async def opening() -> list[str]:
-        stream = told(services, hub, lambda _: True, None)
+        stream = told(hub, lambda _: True, None)
         async with asyncio.timeout(PATIENCE):
             begun = [await anext(stream), await anext(stream)]
         await stream.aclose()  # type: ignore[attr-defined]  # it is a generator

@@ -10,10 +10,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from herdsman.control.commands import read_events
 from herdsman.control.commands.leases import list_leases
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.leasing import LeaseMode, LeasePolicy
+from herdsman.wire.jobs import EventOut
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 from tests.databases import MovingClock
@@ -83,7 +85,7 @@ def test_a_refusal_says_why_and_when_to_ask_again(client: Client, tokens: Tokens
         ("ttl_seconds", 1e12),
         ("min_memory_mb", 0),
         ("min_memory_mb", -1),
-        ("min_memory_mb", 10**30),
+        ("min_memory_mb", 10**15),
         ("wait_seconds", -1),
         ("wait_seconds", 61),
         ("gpu_index", -1),
@@ -99,6 +101,23 @@ def test_odd_values_are_422_and_name_field_value_and_rule(
     assert answer.status_code == 422, answer.text
     detail = answer.json()["detail"]
     assert field in detail and "must" in detail
+
+
+def test_the_token_of_a_lease_is_shown_only_to_who_may_end_it(
+    client: Client, tokens: Tokens, services: Services
+) -> None:
+    a_node(services)
+    secret = a_lease(services, agent="ann").token
+    shown = {
+        role: client.get("/leases", headers=tokens.header(role, "ann"))
+        for role in (Role.SUBMITTER, Role.OPERATOR, Role.ADMIN, Role.VIEWER)
+    }
+    assert {role for role, answer in shown.items() if secret in answer.text} == set(shown) - {Role.VIEWER}
+    (seen,) = shown[Role.VIEWER].json()["leases"]
+    events = [EventOut.of(each) for each in read_events(services, 0) if each.kind == "lease"]
+    assert events
+    assert {each.object_id for each in events} == {seen["lease_id"]}
+    assert secret not in "".join(each.model_dump_json() for each in events)
 
 
 def test_x2_a_submitter_asks_and_sees_only_for_its_own_agent(

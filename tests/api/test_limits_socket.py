@@ -103,6 +103,30 @@ def test_more_lines_than_allowed_are_turned_away(app: FastAPI, context: ApiConte
         assert ended(third).startswith(b"HTTP/1.1 503") or ended(third) == b""
 
 
+def test_a_client_that_does_not_read_its_answers_is_cut_off(
+    app: FastAPI, context: ApiContext, tokens: Tokens
+) -> None:
+    """It holds the only place that there is, until its answers have stayed unread for too long."""
+    one = Listening(connections=1, reader_deadline=timedelta(milliseconds=200), grace=timedelta(seconds=1))
+    viewer = tokens.header(Role.VIEWER)["authorization"]
+    asked = f"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: {viewer}\r\n\r\n".encode()
+
+    def served(url: str) -> bool:
+        try:
+            return httpx.get(f"{url}/health/live", timeout=PATIENCE).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    with serving(app, context, one) as server, connected(server) as line:
+        line.sendall(asked * 90)
+        assert not served(server.url)
+        until = time.monotonic() + PATIENCE
+        while not served(server.url) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert served(server.url)
+        assert ended(line).count(b"HTTP/1.1 200") < 90
+
+
 def test_stopping_ends_long_polls_at_once(app: FastAPI, context: ApiContext, tokens: Tokens) -> None:
     header = tokens.header(Role.WORKER, "w1")
     answers: list[httpx.Response] = []

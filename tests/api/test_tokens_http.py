@@ -1,6 +1,7 @@
 """Tokens over HTTP: made, used, revoked, guessed."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -144,6 +145,36 @@ def test_wrong_tokens_in_bulk_are_turned_away(client: Client, tokens: Tokens, ha
     assert client.get("/tokens", headers=wrong).status_code == 429
     # Behind one address may also be those who guess nothing, and have to be looked up again by now.
     assert client.get("/tokens", headers=good).status_code == 200
+
+
+def test_new_tokens_get_in_beside_those_who_guess(
+    client: Client,
+    tokens: Tokens,
+    context: ApiContext,
+    hands: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind one address may be a whole office; and whoever guesses there costs the database next to nothing."""
+    guess = [bearer(token_text(Role.ADMIN, f"{number:016x}", b"x" * 32)) for number in range(200)]
+    assert [client.get("/leader", headers=each).status_code for each in guess[:40]].count(429) == 20
+    new = tokens.of(Role.VIEWER)
+    hands.advance(timedelta(seconds=1))
+    assert client.get("/leader", headers=bearer(new.secret)).status_code == 200
+    assert client.get("/leader", headers=bearer("the-admin-key")).status_code == 200
+    # Who knows the id of a token has as many tries for it as for any other.
+    wrong = bearer(token_text(Role.VIEWER, new.token.id, b"x" * 32))
+    codes = [client.get("/leader", headers=wrong).status_code for _ in range(30)]
+    assert codes == [401] * 20 + [429] * 10
+    reads: list[object] = []
+    plain = context.services.database.read
+
+    def counted(work: Any, **how: Any) -> Any:
+        reads.append(work)
+        return plain(work, **how)
+
+    monkeypatch.setattr(context.services.database, "read", counted)
+    assert {client.get("/leader", headers=each).status_code for each in guess} == {429}
+    assert len(reads) <= 1
 
 
 def test_a_text_that_can_be_no_token_is_not_looked_up(

@@ -55,7 +55,7 @@ def test_odd_text_comes_back_as_it_went_in(services: Services, text: str) -> Non
     assert find_history(services, job.job_id)[-1].actor == f"who {text}"
 
 
-@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**300, 1e308, 5e-324, -0.0, 0.1 + 0.2, 1e16])
+@pytest.mark.parametrize("number", [2**53 - 1, 1 - 2**53, 1e308, 5e-324, -0.0, 0.1 + 0.2, 1e16])
 def test_numbers_come_back_exactly(services: Services, number: float) -> None:
     claim = a_claim(services, payload={"n": number})
     complete_job(services, claim.key, number)

@@ -23,6 +23,7 @@ from herdsman.core.model import JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
 from herdsman.ports import SystemClock
+from herdsman.wire.work import ClaimOut
 from tests.api.calling import Client
 from tests.builders import replayed
 from tests.chaos.measuring import waited_for
@@ -95,6 +96,14 @@ def test_from_the_submission_to_the_end(
     assert client.get("/jobs/j1/result", headers=admin).json()["result"] == {"ok": True}
     assert client.get("/jobs/j1/logs", headers=admin).json()["pieces"][0]["lines"] == ["hello"]
     assert replayed(services, JobId("j1")) == JobState.DONE
+
+
+def test_a_claim_tells_for_whom_the_job_runs(client: Client, admin: Header, worker: Header) -> None:
+    """The files of other agents are not for it."""
+    wanted = {"type": "demo", "job_id": "j1", "agent": "ann"}
+    assert client.post("/jobs/submit", json=wanted, headers=admin).status_code == 201
+    (told,) = claims(client, worker, types=["demo"])
+    assert ClaimOut.model_validate(told).claim().agent == "ann"
 
 
 def test_an_old_token_is_409_and_changes_nothing(

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +19,40 @@ from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
+from herdsman.store import engine
 from herdsman.store.database import Database
 from herdsman.wiring import new_job_id
 from tests.builders import a_job
 from tests.databases import Backend, opened
 
 SECOND = timedelta(seconds=1)
+
+
+def test_the_file_and_those_beside_it_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """Payloads and results of all agents are in it: whatever the umask, and when it was made by an older version too."""
+    home = tmp_path / "data"
+    file = home / "herd.db"
+    umask = os.umask(0o022)
+    try:
+        for _ in range(2):
+            with services_on(f"sqlite:///{file}") as services:
+                services.database.transact(lambda tx: tx.execute(text("CREATE TABLE IF NOT EXISTS t (x)")))
+                found = {each.name: stat.S_IMODE(each.stat().st_mode) for each in home.iterdir()}
+                assert found == {"herd.db": 0o600, "herd.db-wal": 0o600, "herd.db-shm": 0o600}
+                assert stat.S_IMODE(home.stat().st_mode) == 0o700
+            file.chmod(0o644)
+    finally:
+        os.umask(umask)
+
+
+def test_the_default_folder_is_closed_and_any_other_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "user_data_path", lambda *_name, **_how: tmp_path / "herdsman")
+    for name, mode in (("herdsman", 0o700), ("shared", 0o755)):
+        (tmp_path / name).mkdir(mode=0o755)
+        with services_on(f"sqlite:///{tmp_path / name}/herd.db"):
+            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
 
 
 def test_a_locked_file_is_waited_for_and_not_for_ever(sqlite: Backend) -> None:

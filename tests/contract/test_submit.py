@@ -95,6 +95,20 @@ def test_an_idempotency_key_names_one_job_of_one_agent(services: Services) -> No
         submit_job(services, NewJob(type="other", agent="ann", idempotency_key="k"))
 
 
+def test_an_id_that_another_agent_has_is_refused_in_the_same_words(services: Services) -> None:
+    """Neither whose it is, nor what is in it: not even with the very same words but the agent's."""
+    a_job(services, job_id=ID, agent="ann", payload=1)
+    a_job(services, job_id=JobId("own"), agent="bob", payload=1)
+    said: set[str] = set()
+    for job_id, more in ((ID, {}), (ID, {"idempotency_key": "k"}), (JobId("own"), {"priority": 1})):
+        with pytest.raises(Conflict) as refused:
+            a_job(services, job_id=job_id, agent="bob", payload=1, **more)
+        said.add(str(refused.value).replace(job_id, "ID"))
+    assert said == {
+        "job_id 'ID' was used before for another job body: choose a new one, or send the same body"
+    }
+
+
 def test_a_key_and_an_id_must_mean_the_same_job(services: Services) -> None:
     """J2"""
     a_job(services, job_id=ID, idempotency_key="k")

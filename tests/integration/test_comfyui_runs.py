@@ -109,6 +109,17 @@ def test_files_are_brought_to_the_service_by_reference(fake: FakeComfyUI, bench:
     assert fake.content("cat_00001_.png", type="input") == bench.store.files[made]
 
 
+def test_a_file_that_another_agent_s_job_made_is_not_there(bench: Bench) -> None:
+    made = bench.result(a_job(render(), "job-1", agent="ann"), new_id())["outputs"][0]["uri"]
+    workflow = one_node("LoadImage", image="") | {
+        "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "copy"}}
+    }
+    given = {"payload": {"files": {"1.image": made}}}
+    with pytest.raises(ServiceRejected, match="cannot be used: there is no file"):
+        bench.connector.submit(a_job(workflow, "job-2", agent="bob", **given), new_id())
+    assert bench.result(a_job(workflow, "job-3", agent="ann", **given), new_id())["outputs"]
+
+
 def test_two_files_of_one_name_are_kept_apart(bench: Bench) -> None:
     bench.store.files = {"s3://a/x.png": b"\x89PNG\r\n\x1a\n1", "s3://b/x.png": b"\x89PNG\r\n\x1a\n2"}
     workflow = {

@@ -1,5 +1,7 @@
 """Many errors, one cause."""
 
+import time
+
 import pytest
 
 from herdsman.core.causes import LONGEST, cause_of, key_of, normalised
@@ -48,3 +50,13 @@ def test_a_key_tells_type_class_and_cause_apart() -> None:
     keys = {key_of(*each) for each in (("a", "b", "c"), ("ab", "", "c"), ("a", None, "bc"), ("a", "b", "d"))}
     assert len(keys) == 4
     assert key_of("a", "b", "c") == key_of("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    "line", ["a-" * 20_000, "aaaa-" * 10_000, "aaaaaaaa" + "-aa" * 10_000 + "g", "0x" * 20_000]
+)
+def test_no_line_costs_more_than_its_length(line: str) -> None:
+    """Some milliseconds; what looks ahead from every letter takes minutes."""
+    began = time.thread_time()
+    assert normalised(line)
+    assert time.thread_time() - began < 3

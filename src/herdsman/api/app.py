@@ -10,7 +10,6 @@ from herdsman import __version__
 from herdsman.api import errors
 from herdsman.api.auth import Gate, guard
 from herdsman.api.bodiless import Bodiless
-from herdsman.api.body import Bodies
 from herdsman.api.complete import check_complete
 from herdsman.api.context import ApiContext
 from herdsman.api.description import Described
@@ -26,7 +25,6 @@ def create_app(context: ApiContext, *, routers: Sequence[APIRouter] = ROUTERS) -
     app.state.context = context
     errors.install(app)
     # The last one added is the first to see a request.
-    app.add_middleware(Bodies, limits=context.limits)
     app.add_middleware(Gate, context=context)
     app.add_middleware(Bodiless)
     app.add_middleware(errors.Net)

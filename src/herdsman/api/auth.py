@@ -9,10 +9,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from herdsman.api.access import OPEN, authorise, open_to_all, require_harmless
+from herdsman.api.body import announces_body
 from herdsman.api.context import ApiContext
 from herdsman.api.errors import refuse
 from herdsman.core.access import Caller
-from herdsman.core.errors import Forbidden, HerdsmanError, Unauthenticated
+from herdsman.core.errors import Forbidden, HerdsmanError, TooLarge, TooMany, Unauthenticated
 from herdsman.core.model import WorkerId
 
 _SCHEME = "bearer"
@@ -28,28 +29,43 @@ class Gate:
         self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not open_to_all(scope["method"], scope["path"]):
+        if scope["type"] == "http":
             try:
-                scope.setdefault("state", {})[_STATE] = await self._caller(scope)
+                await self._check(scope)
             except HerdsmanError as error:
                 await refuse(error, scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    async def _caller(self, scope: Scope) -> Caller:
-        secret = _bearer(Headers(scope=scope))
+    async def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if not open_to_all(scope["method"], scope["path"]):
+            scope.setdefault("state", {})[_STATE] = await self._caller(headers, scope)
+        elif announces_body(headers):
+            raise TooLarge("this path takes no body: send the request without one")
+
+    async def _caller(self, headers: Headers, scope: Scope) -> Caller:
+        secret = _bearer(headers)
         known = self._context.authenticator.known(secret)
-        return known or await run_in_threadpool(self._verify, secret, _address(scope))
+        return known or await run_in_threadpool(self._verify, secret, address_of(scope))
 
     def _verify(self, secret: str, address: str) -> Caller:
-        """Who guesses too often is not even looked up; a token that was good before is never taken for a guess."""
+        """Who guesses too often is not even looked up; a token that was good before is never taken for a guess, and one
+        that is new is let in beside others who guess."""
         authenticator, failures = self._context.authenticator, self._context.failures
+        named = ""
         if not authenticator.met(secret):
-            failures.check(address)
+            try:
+                failures.check(address)
+            except TooMany:
+                named = authenticator.issued(secret) or ""
+                if not named:
+                    raise
+                failures.check(address, named)
         try:
             return authenticator.verify(secret)
         except Unauthenticated:
-            failures.note(address)
+            failures.note(address, named)
             raise
 
 
@@ -93,6 +109,6 @@ def _bearer(headers: Headers) -> str:
     return secret.strip()
 
 
-def _address(scope: Scope) -> str:
+def address_of(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else "?"

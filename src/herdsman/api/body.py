@@ -1,95 +1,88 @@
-"""Bodies: read whole, within a limit and a deadline, and looked at before anything takes them apart."""
+"""Bodies: read whole, within a limit and a deadline, and taken apart off the event loop when they are large."""
 
 import asyncio
 import re
 from http import HTTPStatus
+from typing import Any
 
+from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
 
-from herdsman.api.errors import Refused, answer_to, refuse
+from herdsman.api.errors import Refused
 from herdsman.api.limits import Limits
-from herdsman.core.body import MAX_DEPTH
+from herdsman.core.body import MOST_PARTS, decode
 from herdsman.core.errors import InvalidRequest, TooLarge
 
-ROOM_AROUND = 8
-"""Levels that the words around a payload may add to it."""
+MANY = frozenset({"/jobs/submit/batch", "/jobs/finish", "/workers/{worker_id}/heartbeat"})
+"""Routes on which one request speaks of many jobs."""
+MOST_PARTS_OF_MANY = 4_000_000
+SMALL = 16_384
+"""Up to here a body is taken apart at once: a thread would cost more than it saves."""
 
+_MOST_MISTAKES = 100
 _MOST_DIGITS = 18
-_LARGE = re.compile(r"/jobs/submit/batch|/jobs/finish|/workers/[^/]+/heartbeat")
 _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKET = re.compile(rb"[\[\]{}]")
-_NO_NUMBER = re.compile(rb"NaN|Infinity")
 
 
-class Bodies:
-    """Hands on a body that is complete and could be JSON, or answers itself."""
+class WithBody(Request):
+    """A request whose body has been read, and made into what its route asks for."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self._app = app
-        self._limits = limits
+    def __init__(self, request: Request, body: bytes, value: object) -> None:
+        super().__init__(request.scope, request.receive)
+        self._read = body
+        self._value = value
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        try:
-            body = await self._read(scope, receive)
-        except (Refused, TooLarge) as error:
-            await refuse(error, scope, receive, send)
-            return
-        except ClientDisconnect:
-            return
-        try:
-            check_json(body)
-        except InvalidRequest as error:
-            await answer_to(error)(scope, receive, send)
-            return
-        await self._app(scope, _replayed(body, receive), send)
+    async def body(self) -> bytes:
+        return self._read
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        headers, limit = Headers(scope=scope), self._limit(scope["path"])
-        declared = headers.get("content-length", "0")
-        if not declared.isdecimal() or len(declared) > _MOST_DIGITS or int(declared) > limit:
-            raise _too_large(limit)
-        if int(declared) > 0 or "transfer-encoding" in headers:
-            _check_kind(headers)
-        deadline = self._limits.body_deadline.total_seconds()
-        try:
-            async with asyncio.timeout(deadline):
-                return await _collect(receive, limit)
-        except TimeoutError as error:
-            said = f"the body did not arrive within {deadline:g} seconds"
-            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "too-slow", said) from error
-
-    def _limit(self, path: str) -> int:
-        return self._limits.large_body_bytes if _LARGE.fullmatch(path) else self._limits.body_bytes
+    async def json(self) -> Any:
+        return self._value
 
 
-def check_json(body: bytes) -> None:
-    """What a parser would choke on or let pass: depth, numbers that JSON lacks, bytes that are no text."""
+async def read(request: Request, limits: Limits, *, many: bool) -> bytes:
+    """All of it, or `TooLarge` or `Refused` before the rest has come."""
+    headers, limit = request.headers, limits.large_body_bytes if many else limits.body_bytes
+    declared = headers.get("content-length", "0")
+    if not declared.isdecimal() or len(declared) > _MOST_DIGITS or int(declared) > limit:
+        raise _too_large(limit)
+    if int(declared) > 0 or "transfer-encoding" in headers:
+        _check_kind(headers)
+    deadline = limits.body_deadline.total_seconds()
     try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"the body is not UTF-8: byte {error.start} begins no character") from error
-    bare = _TEXT.sub(b"", body)
-    if _NO_NUMBER.search(bare):
-        raise InvalidRequest("the body contains NaN or Infinity: JSON has no such number")
-    if depth(bare) > MAX_DEPTH + ROOM_AROUND:
-        raise InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels")
+        async with asyncio.timeout(deadline):
+            return await _collect(request.receive, limit)
+    except TimeoutError as error:
+        said = f"the body did not arrive within {deadline:g} seconds"
+        raise Refused(HTTPStatus.REQUEST_TIMEOUT, "too-slow", said) from error
 
 
-def depth(bare: bytes) -> int:
-    """Of JSON whose texts were taken out."""
-    if bare.count(b"[") + bare.count(b"{") <= MAX_DEPTH:
-        return 0  # most bodies; not worth a closer look
-    deepest = now = 0
-    for found in _BRACKET.finditer(bare):
-        now += 1 if found[0] in b"[{" else -1
-        deepest = max(deepest, now)
-    return deepest
+async def parse(body: bytes, wanted: TypeAdapter[Any], *, many: bool, at_once: asyncio.Semaphore) -> object:
+    """`at_once` bounds the threads that are busy with this; the event loop has to share the processor with them."""
+    if len(body) <= SMALL:
+        return _parsed(body, wanted, many=many)
+    async with at_once:
+        return await run_in_threadpool(_parsed, body, wanted, many=many)
+
+
+def announces_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+def _parsed(body: bytes, wanted: TypeAdapter[Any], *, many: bool) -> object:
+    value = decode(body, what="the body", most=MOST_PARTS_OF_MANY if many else MOST_PARTS)
+    try:
+        return wanted.validate_python(value)
+    except ValidationError as error:
+        # Each mistake becomes an object before the first can be read, and nobody reads thousands.
+        if (count := error.error_count()) > _MOST_MISTAKES:
+            said = f"the request is not as it must be: {count:,} fields are wrong or not known here"
+            raise InvalidRequest(said) from None
+        found = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in found]) from error
 
 
 async def _collect(receive: Receive, limit: int) -> bytes:
@@ -117,15 +110,3 @@ def _check_kind(headers: Headers) -> None:
 
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is larger than {limit:,} bytes: store the data elsewhere and pass a reference")
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once, then what the client does next: that is how a route learns that it has gone."""
-    waiting = [body]
-
-    async def again() -> Message:
-        if waiting:
-            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
-        return await receive()
-
-    return again

@@ -1,8 +1,10 @@
-"""One connection: closed when its request does not come or has no end, and refused when there are too many."""
+"""One connection: closed when its request does not come or has no end, when its answer is not read, and refused when
+there are too many."""
 
 import asyncio
 from collections.abc import Sized
 from datetime import timedelta
+from enum import Enum, auto
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -21,6 +23,11 @@ _HEAD_TOO_LARGE = (
 )
 
 
+class _Part(Enum):
+    HEAD = auto()
+    BODY = auto()
+
+
 class TooManyAhead(Exception):
     """The parser answers it with 400, and closes the line."""
 
@@ -29,6 +36,7 @@ class Watched:
     """Stands before a protocol of uvicorn, which itself waits for the head of a request for ever, and keeps all of it."""
 
     head_seconds: ClassVar[float]
+    reader_seconds: ClassVar[float]
     most: ClassVar[int]
     cycle: Any
     connections: set[Any]
@@ -36,6 +44,9 @@ class Watched:
     pipeline: Sized = ()
     transport: asyncio.Transport
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+    _reading: _Part | None = None
+    """Which part of a request comes next; None between two. The slower parser does not tell, and limits heads itself."""
     _head: int = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -46,24 +57,45 @@ class Watched:
             self._begin()
 
     def data_received(self, data: bytes) -> None:
-        before = self.cycle
+        before, began_in = self.cycle, self._reading
         self._pass_on("data_received", data)
         if self.cycle is not before:
             self._head = 0
             self._end()
             return
-        if before is None or not before.more_body:
+        # What ends a body may begin the next head: only pieces without a body are counted.
+        if self._reading is _Part.HEAD and began_in is not _Part.BODY:
             self._measure(len(data))
         if before is None or before.response_complete:
             self._begin()
 
+    def on_message_begin(self) -> None:
+        self._reading = _Part.HEAD
+        self._pass_on("on_message_begin")
+
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MOST_AHEAD:
             raise TooManyAhead
+        self._reading = _Part.BODY
         self._pass_on("on_headers_complete")
+
+    def on_message_complete(self) -> None:
+        self._reading = None
+        self._pass_on("on_message_complete")
+
+    def pause_writing(self) -> None:
+        """The client does not read what it asked for, and answers pile up here; a slow one empties the pile in time."""
+        self._pass_on("pause_writing")
+        if self._unread is None:
+            self._unread = self.loop.call_later(self.reader_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._forgive()
+        self._pass_on("resume_writing")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
+        self._forgive()
         self._pass_on("connection_lost", exc)
 
     def _pass_on(self, word: str, *said: object) -> None:
@@ -90,13 +122,22 @@ class Watched:
             self._deadline.cancel()
             self._deadline = None
 
+    def _forgive(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def _cut(self) -> None:
         self._deadline = None
         self.transport.abort()
 
 
-def protocol(*, head_deadline: timedelta, most: int) -> type[asyncio.Protocol]:
-    limits = {"head_seconds": head_deadline.total_seconds(), "most": most}
+def protocol(*, head_deadline: timedelta, reader_deadline: timedelta, most: int) -> type[asyncio.Protocol]:
+    limits = {
+        "head_seconds": head_deadline.total_seconds(),
+        "reader_seconds": reader_deadline.total_seconds(),
+        "most": most,
+    }
     return type("Connection", (Watched, _fastest()), limits)
 
 

@@ -9,7 +9,6 @@ from herdsman.api.access import OPEN
 from herdsman.wire.problems import MEDIA_TYPE, Problem
 
 REFUSALS: dict[int, str] = {
-    400: "The body cannot be read.",
     401: "No good token came.",
     403: "The token is good, but not for this.",
     404: "There is no such thing, or it is not yours.",
@@ -57,21 +56,19 @@ def _complete_operation(path: str, method: str, operation: dict[str, Any]) -> No
         operation["security"] = [{_BEARER: []}]
     answers = operation["responses"]
     answers.pop("422", None)  # FastAPI's own, which is not the one that is sent
-    for status in map(str, sorted(_statuses(path, method, operation))):
+    for status in map(str, sorted(_statuses(path, method))):
         answers.setdefault(status, {"$ref": f"#/components/responses/{status}"})
     for status, answer in answers.items():
         if status >= "400" and "$ref" not in answer:
             answer.setdefault("content", {})[MEDIA_TYPE] = _PROBLEM
 
 
-def _statuses(path: str, method: str, operation: dict[str, Any]) -> Iterator[int]:
+def _statuses(path: str, method: str) -> Iterator[int]:
     yield from (408, 413, 415, 421, 422, 431)
     if not _open(path, method):
         yield from (401, 403, 429, 503)
     if method != "get" or "{" in path:
         yield from (404, 409)
-    if "requestBody" in operation:
-        yield 400
 
 
 def _open(path: str, method: str) -> bool:

@@ -70,11 +70,17 @@ class Net:
 
 
 async def refuse(error: HerdsmanError | Refused, scope: Scope, receive: Receive, send: Send) -> None:
-    """Before the app has seen the request. Its body is thrown away, or the line is closed after the answer."""
+    """Before the app has seen the request."""
+    answer = await refusal(error, receive)
+    await answer(scope, receive, send)
+
+
+async def refusal(error: HerdsmanError | Refused, receive: Receive) -> Response:
+    """Before the body has come. It is thrown away, or the line is closed after the answer."""
     answer = answer_to(error)
     if not await _discard(receive):
         answer.headers["connection"] = "close"
-    await answer(scope, receive, send)
+    return answer
 
 
 def answer_to(error: HerdsmanError | Refused) -> Response:

@@ -26,27 +26,27 @@ class Failures:
         self._every = every.total_seconds()
         self._most = most_addresses
         # The moment at which the bucket will be full again says all there is to know about it.
-        self._full_at: OrderedDict[str, float] = OrderedDict()
+        self._full_at: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._lock = threading.Lock()
 
-    def check(self, address: str) -> None:
-        """Raises `TooMany` while there is no try left."""
+    def check(self, address: str, token_id: str = "") -> None:
+        """Raises `TooMany` while there is no try left; each token that there is has tries of its own."""
         with self._lock:
-            missing = self._full_at.get(_network(address), 0.0) - self._clock.monotonic()
+            missing = self._full_at.get((network(address), token_id), 0.0) - self._clock.monotonic()
         wait = missing - (self._burst - 1) * self._every
         if wait > 0:
             after = timedelta(seconds=math.ceil(wait))
             raise TooMany("too many wrong tokens came from this address: wait", retry_after=after)
 
-    def note(self, address: str) -> None:
-        key, now = _network(address), self._clock.monotonic()
+    def note(self, address: str, token_id: str = "") -> None:
+        key, now = (network(address), token_id), self._clock.monotonic()
         with self._lock:
             self._full_at[key] = max(self._full_at.pop(key, now), now) + self._every
             while len(self._full_at) > self._most:
                 self._full_at.popitem(last=False)
 
 
-def _network(address: str) -> str:
+def network(address: str) -> str:
     """One customer has a whole IPv6 network of 64 bits, and may take any address of it."""
     try:
         parsed = ip_address(address)

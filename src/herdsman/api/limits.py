@@ -32,6 +32,10 @@ class Limits:
     body_deadline: timedelta = timedelta(seconds=15)
     header_bytes: int = 16_384
     headers: int = 100
+    streams: int = 1_000
+    """Of events, open at a time: in all, and of one token and one address."""
+    streams_per_token: int = 50
+    streams_per_address: int = 200
 
 
 class Heads:

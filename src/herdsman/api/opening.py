@@ -72,7 +72,11 @@ def open_api(settings: Settings, services: Services, keyring: Keyring, control: 
         results=open_results(settings),
         failures=Failures(clock),
         limits=Limits(
-            hosts=frozenset(settings.api.api_allowed_hosts), body_bytes=settings.api.api_max_body_bytes
+            hosts=frozenset(settings.api.api_allowed_hosts),
+            body_bytes=settings.api.api_max_body_bytes,
+            streams=settings.api.api_max_streams,
+            streams_per_token=settings.api.api_max_streams_per_token,
+            streams_per_address=settings.api.api_max_streams_per_address,
         ),
         settings=settings,
         safe_mode=settings.api.safe_mode,

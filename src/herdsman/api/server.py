@@ -39,6 +39,8 @@ class Listening:
     proxies: Sequence[str] = ()
     """The addresses of proxies whose word on the client's address is taken."""
     head_deadline: timedelta = timedelta(seconds=15)
+    reader_deadline: timedelta = timedelta(seconds=60)
+    """How long a client may leave a full buffer of answers unread."""
     keep_alive: timedelta = timedelta(seconds=75)
     connections: int = 10_000
     grace: timedelta = timedelta(seconds=5)
@@ -131,7 +133,11 @@ def _config(app: FastAPI, listening: Listening) -> uvicorn.Config:
     tls = listening.tls
     return uvicorn.Config(
         app,
-        http=protocol(head_deadline=listening.head_deadline, most=listening.connections),
+        http=protocol(
+            head_deadline=listening.head_deadline,
+            reader_deadline=listening.reader_deadline,
+            most=listening.connections,
+        ),
         ws="none",
         log_config=None,
         access_log=False,

@@ -7,31 +7,26 @@ from dataclasses import dataclass
 from starlette.concurrency import run_in_threadpool
 
 from herdsman.api.streams import LOOK_S, Stream, Streams, Wanted
-from herdsman.control.commands import last_event, read_events
-from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
-from herdsman.core.model import AuditEntry
-from herdsman.wire.jobs import EventOut
 
 KEEP_ALIVE_S = 15.0
-PAGE = 500
 CUT_OFF = ": too slow, events were left out; connect again with Last-Event-ID\n\n"
 AWAY = ": the database is away; connect again with Last-Event-ID\n\n"
 STOPPING = ": the server stops; connect again with Last-Event-ID\n\n"
 
 
 async def told(
-    services: Services, streams: Streams, wanted: Wanted, since: int | None, *, follow: bool = True
+    streams: Streams, wanted: Wanted, since: int | None, *, follow: bool = True
 ) -> AsyncIterator[str]:
     """What happened after `since`, then what happens; without `since` only the latter.
 
     Without `follow` it ends with what has happened, and begins with the first that is kept if nobody says otherwise.
     """
     yield "retry: 1000\n\n"
-    past, stream = _Past(services, wanted, since if follow else since or 0), None
+    past, stream = _Past(streams, wanted, since if follow else since or 0), None
     try:
         if not follow:
-            until = await run_in_threadpool(last_event, services)
+            until = await run_in_threadpool(streams.last)
             async for text in past.told(until=until):
                 yield text
             return
@@ -53,21 +48,22 @@ async def told(
 
 @dataclass
 class _Past:
-    """Read a page at a time, as fast as the client takes it."""
+    """A page at a time, as fast as the client takes it."""
 
-    services: Services
+    streams: Streams
     wanted: Wanted
     since: int | None
 
     async def told(self, until: int | None = None) -> AsyncIterator[str]:
         """Up to `until`, or as far as there is something."""
         while self.since is not None and (until is None or self.since < until):
-            page = await run_in_threadpool(read_events, self.services, self.since, limit=PAGE)
-            events = [each for each in page if until is None or each.id <= until]
+            page = await self.streams.past.after(self.since)
+            events = [each for each in page if until is None or each.entry.id <= until]
             if events:
-                self.since = events[-1].id
+                self.since = events[-1].entry.id
                 # The number comes along even when nothing was wanted, so that it need not be read again.
-                yield "".join(_event(each) for each in events if self.wanted(each)) + f"id: {self.since}\n\n"
+                texts = [each.text for each in events if self.wanted(each.entry)]
+                yield "".join(texts) + f"id: {self.since}\n\n"
             elif until is None:
                 return
             else:  # the next one is still being written
@@ -77,8 +73,8 @@ class _Past:
 async def live(stream: Stream) -> AsyncIterator[str]:
     """What happens from now on, until the server stops or the client has fallen behind."""
     while not stream.ended:
-        while stream.events:
-            yield _event(stream.events.popleft())
+        if stream.events:
+            yield "".join(stream.events.popleft().text for _ in range(len(stream.events)))
         if stream.cut_off:
             yield CUT_OFF
             return
@@ -90,8 +86,3 @@ async def live(stream: Stream) -> AsyncIterator[str]:
         except TimeoutError:
             yield ": still here\n\n"
     yield STOPPING
-
-
-def _event(entry: AuditEntry) -> str:
-    body = EventOut.of(entry).model_dump_json()
-    return f"id: {entry.id}\nevent: {entry.event_type}\ndata: {body}\n\n"

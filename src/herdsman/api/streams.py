@@ -1,25 +1,49 @@
 """Everything that happens, told to all who listen: one look at the audit for all streams of this process."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from threading import Condition, Event, Thread
 
 import structlog
+from starlette.concurrency import run_in_threadpool
 
+from herdsman.api.limits import Limits
 from herdsman.control.commands import last_event, read_events
 from herdsman.control.services import Services
-from herdsman.core.errors import StoreUnavailable
+from herdsman.core.errors import Overloaded, StoreUnavailable, TooMany
 from herdsman.core.model import AuditEntry
+from herdsman.wire.jobs import EventOut
 
 log = structlog.get_logger()
 
 LOOK_S = 0.5
 ROOM = 2_000
 """How far a client may fall behind before it is cut off."""
+PAGE = 500
+MOST_PAGES = 32
+"""Pages of the past that are kept, for others who want the same."""
+MOST_READING = 2
+_FULL_FOR = timedelta(seconds=30)
+"""After so long a client that was refused a stream may try again."""
 
 Wanted = Callable[[AuditEntry], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event and how it is written: made once for all streams, by the thread that read it."""
+
+    entry: AuditEntry
+    text: str
+
+    @staticmethod
+    def of(entry: AuditEntry) -> "Told":
+        body = EventOut.of(entry).model_dump_json()
+        return Told(entry, f"id: {entry.id}\nevent: {entry.event_type}\ndata: {body}\n\n")
 
 
 @dataclass(eq=False, slots=True)
@@ -31,12 +55,12 @@ class Stream:
     wanted: Wanted
     loop: asyncio.AbstractEventLoop
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    events: deque[AuditEntry] = field(default_factory=deque[AuditEntry])
+    events: deque[Told] = field(default_factory=deque[Told])
     cut_off: bool = False
     ended: bool = False
 
-    def put(self, events: Sequence[AuditEntry]) -> None:
-        mine = [each for each in events if self.wanted(each)]
+    def put(self, events: Sequence[Told]) -> None:
+        mine = [each for each in events if self.wanted(each.entry)]
         if self.cut_off or not mine:
             return
         if len(self.events) + len(mine) > ROOM:
@@ -50,10 +74,54 @@ class Stream:
             self.loop.call_soon_threadsafe(self.news.set)
 
 
+class Past:
+    """What has happened, a page at a time: read once for all who want it. To be used on the event loop."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._pages: OrderedDict[int, Sequence[Told]] = OrderedDict()
+        self._asked: dict[int, asyncio.Task[Sequence[Told]]] = {}
+        # Whoever asks for years of events must leave the threads to those who ask for jobs.
+        self._turns = asyncio.Semaphore(MOST_READING)
+
+    async def after(self, since: int) -> Sequence[Told]:
+        """The next ones; none where there are none yet."""
+        start = since - since % PAGE  # the same pages for all, wherever they begin
+        page = self._pages.get(start)
+        if page is None:
+            page = await asyncio.shield(self._reading(start))
+        return [each for each in page if each.entry.id > since]
+
+    def _reading(self, start: int) -> asyncio.Task[Sequence[Told]]:
+        task = self._asked.get(start)
+        if task is None:
+            task = self._asked[start] = asyncio.create_task(self._read(start))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def _read(self, start: int) -> Sequence[Told]:
+        try:
+            async with self._turns:
+                page = await run_in_threadpool(self._look, start)
+        finally:
+            del self._asked[start]
+        if len(page) == PAGE:  # one that is not full may grow
+            self._pages[start] = page
+            while len(self._pages) > MOST_PAGES:
+                self._pages.popitem(last=False)
+        return page
+
+    def _look(self, start: int) -> Sequence[Told]:
+        return [Told.of(each) for each in read_events(self._services, start, limit=PAGE)]
+
+
 class Streams:
     """Its thread lives as long as somebody listens."""
 
-    def __init__(self, services: Services, stopping: Event) -> None:
+    def __init__(self, services: Services, stopping: Event, limits: Limits | None = None) -> None:
+        self.past = Past(services)
+        self._limits = limits or Limits()
+        self._admitted: Counter[str] = Counter()
         self._services = services
         self._stopping = stopping
         self._change = Condition()
@@ -68,6 +136,35 @@ class Streams:
     @property
     def looking(self) -> bool:
         return self._thread is not None
+
+    def last(self) -> int:
+        """The newest event of all; asks the database."""
+        return last_event(self._services)
+
+    @contextmanager
+    def admitted(self, token_id: str, address: str) -> Generator[None]:
+        """A place for one stream, or `TooMany` or `Overloaded`. To be used on the event loop."""
+        limits = self._limits
+        places = (
+            (f"token {token_id}", limits.streams_per_token, "API_MAX_STREAMS_PER_TOKEN"),
+            (f"address {address}", limits.streams_per_address, "API_MAX_STREAMS_PER_ADDRESS"),
+            ("all", limits.streams, "API_MAX_STREAMS"),
+        )
+        for name, most, setting in places:
+            if self._admitted[name] >= most:
+                whose = "this server" if name == "all" else f"this {name.split()[0]}"
+                said = (
+                    f"{whose} has {most} event streams open already: close some of them, or raise {setting}"
+                )
+                kind = Overloaded if name == "all" else TooMany
+                raise kind(said, retry_after=_FULL_FOR, code="streams")
+        names = [name for name, _, _ in places]
+        self._admitted.update(names)
+        try:
+            yield
+        finally:
+            self._admitted.subtract(names)
+            self._admitted += Counter()  # without those that are 0
 
     def open(self, wanted: Wanted, loop: asyncio.AbstractEventLoop) -> Stream:
         """Blocks for one look at the database when it is the first."""
@@ -95,7 +192,7 @@ class Streams:
                 log.warning("events.unseen", reason=str(error))
                 continue
             if events:
-                self._tell(events)
+                self._tell([Told.of(each) for each in events])
 
     def _more(self) -> bool:
         """Whether somebody still listens; with the last one goes the thread."""
@@ -111,8 +208,8 @@ class Streams:
                 self._thread = None
             return self._thread is not None
 
-    def _tell(self, events: Sequence[AuditEntry]) -> None:
+    def _tell(self, events: Sequence[Told]) -> None:
         with self._change:
-            self._seen = events[-1].id
+            self._seen = events[-1].entry.id
             for stream in self._streams:
                 stream.put(events)

@@ -1,6 +1,5 @@
 """Commands about jobs: submit, list, look at one. `ending` cancels them and runs them again."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from herdsman.cli.meant import did_you_mean
 from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import PAGE, resolve_job
 from herdsman.cli.shown import Layout, Output, print_json
+from herdsman.core.body import decode
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, JobFilter, PoolId
 from herdsman.core.states import JobState
@@ -202,7 +202,4 @@ def parse(given: str) -> object:
 
 
 def _decoded(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"--payload is not JSON: {error}") from error
+    return decode(text.encode(errors="surrogateescape"), what="--payload")

@@ -113,7 +113,7 @@ def _measured(look: Look) -> GpusIn:
 
 
 def _ended(lease: LeaseOut) -> None:
-    typer.echo(f"{lease.token} is {lease.status} ({lease.reason})")
+    typer.echo(f"{lease.token or lease.lease_id} is {lease.status} ({lease.reason})")
 
 
 def _list_of_leases(page: LeasesOut) -> Listing:
@@ -135,7 +135,16 @@ def _lease(each: LeaseOut) -> tuple[str, ...]:
     memory = f"{each.memory_mb} MB{' alone' if each.exclusive else ''}"
     times = (ago(each.last_heartbeat), age(each.created_at))
     wide = (f"{each.expires_at:%H:%M:%S}", each.reason, each.gpu_uuid or "")
-    return (each.token, each.agent, each.status, where, memory, str(each.lease_seq), *times, *wide)
+    return (
+        each.token or each.lease_id,
+        each.agent,
+        each.status,
+        where,
+        memory,
+        str(each.lease_seq),
+        *times,
+        *wide,
+    )
 
 
 def _list_of_gpus(page: GpusOut) -> Listing:

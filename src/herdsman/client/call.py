@@ -1,5 +1,6 @@
 """One thing that can be asked of the server: what is sent, and how the answer is read."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,6 +10,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from herdsman.client.answers import Answer, foreign, refusal
+from herdsman.core.body import count_parts
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.request import check_name
 
@@ -66,6 +68,11 @@ def built(make: Callable[[], R]) -> R:
 def encoded(body: BaseModel) -> bytes:
     # What is left at its default is not sent, so that an older server is not asked for what it does not know.
     return body.model_dump_json(exclude_defaults=True).encode()
+
+
+def weight(body: bytes) -> int:
+    """Its size or, where it is made of many small values, what it costs the server to read it."""
+    return max(len(body), 2 * count_parts(body, what="the request", most=sys.maxsize))
 
 
 def given(params: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

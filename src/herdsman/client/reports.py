@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from herdsman.client.call import weight
 from herdsman.core.body import encode
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.saved import check_saved
@@ -33,7 +34,7 @@ def _size(ending: Ending) -> int:
     match ending:
         case Done():
             check_saved(ending.saved)
-            return len(encode(ending.result, what="result", limit=LARGEST_REPORT).encode())
+            return weight(encode(ending.result, what="result", limit=LARGEST_REPORT).encode())
         case Failed():
             return len(ending.failure.error)
         case _:

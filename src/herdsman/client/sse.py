@@ -19,24 +19,26 @@ class Event:
 
 class Parser:
     def __init__(self) -> None:
-        self._rest = b""
+        self._begun: list[bytes] = []
+        """Pieces of a line whose end has not come; put together once, however small they are."""
         self._id: str | None = None
         self._data: list[str] = []
-        self._size = 0
+        self._data_size = self._size = 0
         self._moved = False
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        for line in lines:
-            self._count(len(line))
+        first, *others = chunk.split(b"\n")
+        self._begin(first)
+        for each in others:
+            line, self._begun = b"".join(self._begun), []
             event = self._take(line.removesuffix(b"\r").decode(errors="replace"))
             if event is not None:
                 yield event
-        if self._size + len(self._rest) > LARGEST_EVENT:
-            raise TooLong
+            self._begin(each)
 
-    def _count(self, more: int) -> None:
-        self._size += more
+    def _begin(self, part: bytes) -> None:
+        self._begun.append(part)
+        self._size += len(part)
         if self._size > LARGEST_EVENT:
             raise TooLong
 
@@ -45,7 +47,7 @@ class Parser:
             self._field(line)
             return None
         event = Event(self._id, "\n".join(self._data)) if self._data or self._moved else None
-        self._data, self._size, self._moved = [], 0, False
+        self._data, self._data_size, self._size, self._moved = [], 0, 0, False
         return event
 
     def _field(self, line: str) -> None:
@@ -53,7 +55,8 @@ class Parser:
         value = value.removeprefix(" ")
         if name == "data":
             self._data.append(value)
+            self._data_size += len(value)
         elif name == "id" and "\0" not in value:
             self._id, self._moved = value, True
         elif not name:  # a comment, sent to keep the connection alive
-            self._size = len("".join(self._data))
+            self._size = self._data_size

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from itertools import islice
 
 from herdsman.client import calls
-from herdsman.client.call import encoded
+from herdsman.client.call import encoded, weight
 from herdsman.client.errors import JobCancelled, JobFailed
 from herdsman.client.options import SharedOptions, SubmitOptions, job_in
 from herdsman.client.transport import Transport
@@ -86,7 +86,7 @@ def _parts(jobs: Iterable[JobIn]) -> Iterator[list[JobIn]]:
     part: list[JobIn] = []
     size = 0
     for job in jobs:
-        more = len(encoded(job))
+        more = weight(encoded(job))
         if part and (len(part) == MOST_JOBS or size + more > MOST_BYTES):
             yield part
             part, size = [], 0

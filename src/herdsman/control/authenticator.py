@@ -1,6 +1,7 @@
 """Who holds this token? Asked of the database at most every few seconds for each, and remembered in between."""
 
 import hmac
+import math
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -20,6 +21,7 @@ from herdsman.store.database import Tx
 REMEMBERED = timedelta(seconds=3)
 MOST_REMEMBERED = 20_000
 ADMIN_KEY = "admin-api-key"
+ISSUED_EVERY = timedelta(seconds=1)
 NOTED_EVERY = timedelta(minutes=1)
 """How often it is written down that a token is in use."""
 _PEOPLES = frozenset(Role) - {Role.WORKER, Role.BOOTSTRAP}
@@ -58,6 +60,9 @@ class Authenticator:
         # By their hashes: not even the memory of this process holds a token longer than its request.
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
+        self._issued: frozenset[str] = frozenset()
+        self._look_at = -math.inf
+        self._looking = threading.Lock()
 
     def known(self, secret: str) -> Caller | None:
         """Who it was a moment ago; asks nobody."""
@@ -67,6 +72,18 @@ class Authenticator:
     def met(self, secret: str) -> bool:
         """Whether it was good once, however long ago: its bearer is not guessing."""
         return self._recall(self._keyring.hash(secret)) is not None
+
+    def issued(self, secret: str) -> str | None:
+        """The id in it, if there is such a token. However many guess, the database is asked once a second."""
+        hashed, named = self._keyring.hash(secret), token_id(secret)
+        if self._admin is not None and hmac.compare_digest(hashed, self._admin):
+            return ADMIN_KEY
+        with self._looking:
+            now = self._clock.monotonic()
+            if named not in self._issued and now >= self._look_at:
+                self._issued = self._services.database.read(tokens.live_ids)
+                self._look_at = now + ISSUED_EVERY.total_seconds()
+            return named if named in self._issued else None
 
     def verify(self, secret: str) -> Caller:
         """Raises `Unauthenticated`, with the same words whatever is wrong with it, except that its time is over."""

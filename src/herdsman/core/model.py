@@ -154,6 +154,8 @@ class Claim:
     service_job_id: str | None
     """Where an earlier claim of this job left it on an external service."""
     model: str | None = None
+    agent: str = ""
+    """For whom it runs; empty where the server is too old to say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

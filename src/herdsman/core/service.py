@@ -14,6 +14,8 @@ class ServiceJob:
     job_id: str
     type: str
     payload: object
+    agent: str = ""
+    """For whom it runs: it may read what jobs of this agent have made, and no other's."""
     attempt: int = 1
     model: str | None = None
     adapter: str | None = None

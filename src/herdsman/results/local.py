@@ -19,15 +19,21 @@ from herdsman.results.references import Web, kind_of, missing, not_ours
 
 _PARTS = ".parts"
 """Where files grow. No job has this id, and it lies on the same disk as the files."""
+_AGENT = ".agent"
+"""In the directory of a job: for whom it ran. No file of a job has such a name."""
 _STALE_S = 86_400.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LocalStore:
-    def __init__(self, directory: Path, limits: Limits, web: Web) -> None:
+    def __init__(self, directory: Path, limits: Limits, web: Web, agent: str | None = None) -> None:
         self._directory = directory
         self._limits = limits
         self._web = web
+        self._agent = agent
+
+    def for_agent(self, agent: str) -> "LocalStore":
+        return LocalStore(self._directory, self._limits, self._web, agent)
 
     def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
         check_job(job_id)
@@ -51,7 +57,10 @@ class LocalStore:
     def read(self, uri: str) -> Iterator[bytes]:
         if kind_of(uri) == "http":
             return self._web.read(uri)
-        return _pieces(self._inside(uri), 0, None)
+        path = self._inside(uri)
+        if self._agent is not None and self._owner(path) not in (None, self._agent):
+            raise missing(uri)
+        return _pieces(path, 0, None)
 
     def part(self, uri: str, first: int, length: int) -> Iterator[bytes]:
         return _pieces(self._inside(uri), first, length)
@@ -101,11 +110,31 @@ class LocalStore:
             if not os.path.lexists(path):
                 self._limits.check_job(described(job_id, name), measured.bytes, _kept_bytes(home))
                 home.mkdir(mode=0o700, exist_ok=True)
+                self._own(home)
                 if _linked(part, path):
                     return path
             if _is(path, measured):
                 return path
         raise AssertionError("the candidates end with an error")
+
+    def _own(self, home: Path) -> None:
+        """Before the first file is there."""
+        if self._agent:
+            with suppress(FileExistsError):
+                marker = os.open(home / _AGENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                try:
+                    _write_all(marker, self._agent.encode())
+                    os.fsync(marker)
+                finally:
+                    os.close(marker)
+
+    def _owner(self, path: Path) -> str | None:
+        """The agent whose job made it; None for what an older version kept, and for files that people brought."""
+        home = self._directory.resolve() / path.relative_to(self._directory.resolve()).parts[0]
+        try:
+            return (home / _AGENT).read_text(encoding="utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def _inside(self, uri: str) -> Path:
         """The file that a reference names; links in the way may not lead out of our directory."""

@@ -13,11 +13,12 @@ from herdsman.core.result_options import ResultOptions
 from herdsman.core.service import StoredFile
 from herdsman.results.limits import PIECE, Limits, Measured, described
 from herdsman.results.names import candidates, check_job, content_type, harmless, may_be_kept
-from herdsman.results.references import Web, kind_of, not_ours
+from herdsman.results.references import Web, kind_of, missing, not_ours
 from herdsman.results.s3_faults import reached
 from herdsman.results.spool import spool, writing_to
 
 _SUM = "sha256"
+_AGENT = "agent"
 _PART = 8 * 1024 * 1024
 _AT_ONCE = 4
 _CONNECT = timedelta(seconds=5)
@@ -28,7 +29,7 @@ _PATIENCE = timedelta(seconds=60)
 
 
 class S3Store:
-    def __init__(self, options: ResultOptions, limits: Limits, web: Web) -> None:
+    def __init__(self, options: ResultOptions, limits: Limits, web: Web, agent: str | None = None) -> None:
         self._name, _, prefix = options.place.removeprefix("s3://").partition("/")
         if not self._name:
             raise InvalidSettings(
@@ -37,8 +38,13 @@ class S3Store:
         self._root = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._place = f"s3://{self._name}/{self._root}".rstrip("/")
         self._bucket = _opened(self._name, options)
+        self._options = options
         self._limits = limits
         self._web = web
+        self._agent = agent
+
+    def for_agent(self, agent: str) -> "S3Store":
+        return S3Store(self._options, self._limits, self._web, agent)
 
     def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
         """By way of a temporary file: its sum and its name have to be known before it is sent."""
@@ -101,7 +107,11 @@ class S3Store:
             self._bucket.put(
                 f"{self._root}{job_id}/{name}",
                 file,
-                attributes={"Content-Type": content_type(name), _SUM: measured.sha256},
+                attributes={
+                    "Content-Type": content_type(name),
+                    _SUM: measured.sha256,
+                    **({_AGENT: self._agent} if self._agent else {}),
+                },
                 chunk_size=_PART,
                 max_concurrency=_AT_ONCE,
             )
@@ -123,7 +133,11 @@ class S3Store:
         """It is asked for now, so that what is missing is known before the first piece is wanted."""
         key = self._key(uri)
         with self._reached(uri):
-            return self._streamed(uri, self._bucket.get(key, options=options))
+            found = self._bucket.get(key, options=options)
+        # None for what an older version kept, and for files that people brought.
+        if self._agent is not None and found.attributes.get(_AGENT) not in (None, self._agent):
+            raise missing(uri)
+        return self._streamed(uri, found)
 
     def _streamed(self, uri: str, found: Any) -> Iterator[bytes]:
         with self._reached(uri):

@@ -106,6 +106,15 @@ class ApiSettings(Group):
     api_max_body_bytes: Positive = Field(
         default=1_114_112, description="Largest body of a request; those about many jobs may have 16 MiB."
     )
+    api_max_streams: Positive = Field(
+        default=1000, description="Most event streams that are open at a time on one replica."
+    )
+    api_max_streams_per_token: Positive = Field(
+        default=50, description="Most event streams that one token may have open on one replica."
+    )
+    api_max_streams_per_address: Positive = Field(
+        default=200, description="Most event streams that one address may have open on one replica."
+    )
     token_pepper: Secret = Field(
         default=None,
         description="Key that tokens are hashed with, the same for all replicas; without it, one in a file.",

@@ -241,6 +241,7 @@ def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
         expires_at=expires_at,
         service_job_id=job.service_job_id,
         model=job.model,
+        agent=job.agent,
     )
 
 

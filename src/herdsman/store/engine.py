@@ -1,12 +1,16 @@
 """How each database is opened: what a connection must be told before we can rely on it."""
 
+import os
 import sqlite3
+import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_data_path
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
@@ -15,6 +19,7 @@ from herdsman.core.errors import StoreMisconfigured
 from herdsman.store import patience
 
 JOURNAL_TRIES = 100
+_PRIVATE, _OTHERS = 0o600, 0o077
 SUPPORTED = {"sqlite": "sqlite", "postgresql": "psycopg", "mysql": "pymysql"}
 
 
@@ -69,26 +74,45 @@ def _unusable(why: str) -> str:
 
 
 def _sqlite(url: URL, timeout: timedelta, pool_size: int) -> Engines:
-    _make_directory(url)
     writing = _sqlite_engine(url, timeout, begin="BEGIN IMMEDIATE", connections=1)
     event.listen(writing, "connect", _sqlite_journal)
     if url.database in (None, "", ":memory:"):
         return Engines(writing, writing)
+    _make_directory(url)
     reading = _sqlite_engine(url, timeout, begin="BEGIN", connections=pool_size)
     event.listen(reading, "connect", _sqlite_read_only)
+    file = Path(url.database)
+
+    def before_connect(*_asked: object) -> None:
+        _make_private(file)
+
+    for engine in (writing, reading):
+        event.listen(engine, "do_connect", before_connect)
     return Engines(writing, reading)
 
 
 def _make_directory(url: URL) -> None:
-    if url.database in (None, "", ":memory:"):
-        return
-    directory = Path(url.database).parent
+    directory = Path(url.database or "").parent
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if directory == user_data_path("herdsman", appauthor=False):  # any other may be shared with somebody
+            directory.chmod(0o700)
     except OSError as error:
         raise StoreMisconfigured(
             f"the directory {directory} of the SQLite file cannot be made: {error.strerror}"
         ) from error
+
+
+def _make_private(file: Path) -> None:
+    """It holds payloads and results of all agents: other users of this machine have no business in it. SQLite gives
+    the files beside it the rights that it has."""
+    with suppress(OSError):  # SQLite says better what is wrong
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, _PRIVATE))
+    for each in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm", "-journal"))):
+        with suppress(FileNotFoundError, PermissionError):  # one of another user is for that user to mend
+            mode = stat.S_IMODE(each.stat().st_mode)
+            if mode & _OTHERS:
+                each.chmod(mode & ~_OTHERS)
 
 
 def _sqlite_engine(url: URL, timeout: timedelta, *, begin: str, connections: int) -> Engine:

@@ -94,11 +94,13 @@ def find(tx: Tx, drafts: Sequence[Draft]) -> list[Known | None]:
 
 def _match(draft: Draft, by_id: Mapping[str, Any], by_key: Mapping[tuple[str, str], Any]) -> Known | None:
     key = draft.new.idempotency_key
-    row = (by_key.get((draft.new.agent, key)) if key else None) or by_id.get(draft.job_id)
+    same_key = by_key.get((draft.new.agent, key)) if key else None
+    row = same_key or by_id.get(draft.job_id)
     if row is None:
         return None
     if row.body_hash != draft.body_hash:
-        named = f"idempotency_key {key!r}" if key else f"job_id {draft.job_id!r}"
+        # The agent is part of the body: the words are the same whoever has the id, and tell nobody of another's jobs.
+        named = f"idempotency_key {key!r}" if same_key else f"job_id {draft.job_id!r}"
         raise Conflict(
             f"{named} was used before for another job body: choose a new one, or send the same body"
         )

@@ -16,6 +16,7 @@ from herdsman.store.schema import workers
 from herdsman.store.schema_api import tokens
 
 LARGEST_PAGE = 200
+MOST_LIVE = 50_000
 _PEPPER = "pepper"
 """The id of a row that is no token; ids of tokens are hexadecimal."""
 _FIELDS = tuple(Token.__dataclass_fields__)
@@ -47,6 +48,13 @@ def get(tx: Tx, token_id: str, *, locked: bool = False) -> Token:
     if row is None:
         raise NotFound(f"there is no token {token_id!r}")
     return _to_token(row)
+
+
+def live_ids(tx: Tx) -> frozenset[str]:
+    """Of those that still let somebody in; the newest, if there are very many."""
+    live = tokens.c.revoked_at.is_(None) & or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > tx.now())
+    query = select(tokens.c.id).where(live, tokens.c.id != _PEPPER)
+    return frozenset(values(tx, query.order_by(tokens.c.created_at.desc()).limit(MOST_LIVE)))
 
 
 def page(tx: Tx, *, after: str | None, limit: int) -> list[Token]:

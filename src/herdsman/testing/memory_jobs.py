@@ -227,4 +227,5 @@ def claim_of(job: MemoryJob) -> Claim:
         expires_at=job.expires_at,
         service_job_id=job.service_job_id,
         model=job.new.model,
+        agent=job.new.agent,
     )

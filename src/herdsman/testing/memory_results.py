@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from mimetypes import guess_type
 from pathlib import PurePosixPath
@@ -17,6 +17,11 @@ class MemoryResults:
 
     limit: int = 64 * 1024 * 1024
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    owners: dict[str, str] = field(default_factory=dict[str, str])
+    agent: str | None = None
+
+    def for_agent(self, agent: str) -> "MemoryResults":
+        return replace(self, agent=agent)
 
     def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
         own = PurePosixPath(name.replace("\\", "/")).name or "file"
@@ -27,6 +32,8 @@ class MemoryResults:
                 raise TooLarge(f"the file {own} has more than {self.limit} bytes")
         kept = self._free_name(job_id, own, bytes(whole))
         self.files[_uri(job_id, kept)] = bytes(whole)
+        if self.agent:
+            self.owners[_uri(job_id, kept)] = self.agent
         return StoredFile(
             name=kept,
             uri=_uri(job_id, kept),
@@ -36,7 +43,8 @@ class MemoryResults:
         )
 
     def read(self, uri: str) -> Iterator[bytes]:
-        if uri not in self.files:
+        foreign = self.agent is not None and self.owners.get(uri, self.agent) != self.agent
+        if uri not in self.files or foreign:
             raise NotFound(f"there is no file {uri}")
         return iter([self.files[uri]])
 

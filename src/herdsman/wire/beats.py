@@ -21,7 +21,7 @@ class DeviceIn(Request):
     total_mb: int
     used_mb: int
     utilisation: int | None = None
-    processes: tuple[tuple[int, int | None], ...] = Field(default=(), max_length=1000)
+    processes: tuple[tuple[int, int | None], ...] = Field(default=(), max_length=1000, fail_fast=True)
     own_mb: int | None = None
 
 
@@ -32,7 +32,7 @@ class ReportIn(Request):
     vram_total_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     vram_used_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     vram_age_seconds: float = Field(default=0, ge=0, le=31_536_000)
-    devices: tuple[DeviceIn, ...] = Field(default=(), max_length=64)
+    devices: tuple[DeviceIn, ...] = Field(default=(), max_length=64, fail_fast=True)
     node: Annotated[str, name(128)] | None = Field(default=None, description="The machine they are in.")
 
     @staticmethod
@@ -79,13 +79,18 @@ class HeldIn(KeyIn):
     done: float | None = Field(default=None, ge=0, le=1)
     note: str | None = Field(default=None, max_length=1000)
     log_first: int = Field(default=0, ge=0, lt=2**31)
-    log_lines: tuple[Annotated[str, Field(max_length=16_384)], ...] = Field(default=(), max_length=MOST_LINES)
+    log_lines: tuple[Annotated[str, Field(max_length=16_384)], ...] = Field(
+        default=(), max_length=MOST_LINES, fail_fast=True
+    )
 
 
 class PulseIn(Request):
-    holding: tuple[HeldIn, ...] = Field(default=(), max_length=MOST_AT_ONCE)
+    holding: tuple[HeldIn, ...] = Field(default=(), max_length=MOST_AT_ONCE, fail_fast=True)
     report: ReportIn | None = None
-    models: Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS)] | None = None
+    models: (
+        Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS, fail_fast=True)]
+        | None
+    ) = None
     revision: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     trouble: str | None = Field(default=None, max_length=1000)
     unfit: (

@@ -356,7 +356,7 @@ class HerdOut(Reply):
 class JobIdsIn(Request):
     """Jobs to cancel or to run once more, each answered by itself."""
 
-    ids: tuple[Annotated[str, name(128)], ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    ids: tuple[Annotated[str, name(128)], ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
 
 
 class RequeueIn(Request):

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from hashlib import sha256
 from uuid import UUID, uuid4, uuid5
 
 from herdsman.core.model import ClaimKey, JobId, WorkerId
@@ -17,6 +18,11 @@ def new_job_id() -> JobId:
 def new_lease_token() -> str:
     """Nobody can guess it: to know it is to hold the lease."""
     return secrets.token_hex(20)
+
+
+def lease_id(token: str) -> str:
+    """What a lease is called where its token is nobody's business."""
+    return f"lease-{sha256(token.encode()).hexdigest()[:16]}"
 
 
 def service_id(key: ClaimKey) -> str:

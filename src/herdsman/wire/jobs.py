@@ -18,6 +18,8 @@ from herdsman.core.model import (
 )
 from herdsman.core.order import HIGHEST, LOWEST
 from herdsman.core.request import LARGEST_MEMORY_MB, MAX_ATTEMPTS, MAX_TAGS
+from herdsman.core.states import LEASE
+from herdsman.wire.ids import lease_id
 from herdsman.wire.model import Duration, Reply, Request, model_name, name
 
 
@@ -31,7 +33,7 @@ class JobIn(Request):
     agent: Annotated[str, name(255)] | None = Field(default=None, description="For whom it runs.")
     pool: Annotated[str, name(128)] = DEFAULT_POOL
     priority: int = Field(default=0, ge=LOWEST, le=HIGHEST)
-    tags: tuple[Annotated[str, name(64)], ...] = Field(default=(), max_length=MAX_TAGS)
+    tags: tuple[Annotated[str, name(64)], ...] = Field(default=(), max_length=MAX_TAGS, fail_fast=True)
     run_at: AwareDatetime | None = None
     delay_seconds: Duration | None = None
     timeout_seconds: Duration | None = None
@@ -78,7 +80,7 @@ class JobIn(Request):
 
 
 class JobsIn(Request):
-    jobs: tuple[JobIn, ...] = Field(min_length=1, max_length=1000)
+    jobs: tuple[JobIn, ...] = Field(min_length=1, max_length=1000, fail_fast=True)
 
 
 class SubmittedOut(Reply):
@@ -246,7 +248,7 @@ class EventOut(Reply):
             ts=entry.ts,
             event=entry.event_type,
             kind=entry.kind,
-            object_id=entry.object_id,
+            object_id=lease_id(entry.object_id) if entry.kind == LEASE.kind else entry.object_id,
             seq=entry.seq,
             from_status=entry.from_state,
             to_status=entry.to_state,

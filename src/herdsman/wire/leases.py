@@ -10,6 +10,7 @@ from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest, check_ttl
 from herdsman.core.leasing import Gpu, LeasePolicy, Refusal, Wish
 from herdsman.wire.beats import DeviceIn
+from herdsman.wire.ids import lease_id
 from herdsman.wire.model import Reply, Request, name
 
 MOST_DEVICES = 64
@@ -122,7 +123,8 @@ class KeptOut(Reply):
 
 
 class LeaseOut(Reply):
-    token: str
+    lease_id: str = Field(default="", description="Names it for people and in events; good for nothing else.")
+    token: str | None = Field(default=None, description="Only for those who may end the lease.")
     agent: str
     agent_name: str
     status: str
@@ -145,6 +147,7 @@ class LeaseOut(Reply):
     @staticmethod
     def of(lease: Lease) -> "LeaseOut":
         return LeaseOut(
+            lease_id=lease_id(lease.token),
             token=lease.token,
             agent=lease.agent,
             agent_name=lease.agent,
@@ -166,6 +169,9 @@ class LeaseOut(Reply):
             metadata=dict(lease.metadata),
         )
 
+    def without_token(self) -> "LeaseOut":
+        return self.model_copy(update={"token": None})
+
 
 class LeasesOut(Reply):
     leases: tuple[LeaseOut, ...]
@@ -173,7 +179,7 @@ class LeasesOut(Reply):
 
 
 class GpusIn(Request):
-    gpus: tuple[DeviceIn, ...] = Field(max_length=MOST_DEVICES)
+    gpus: tuple[DeviceIn, ...] = Field(max_length=MOST_DEVICES, fail_fast=True)
     age_seconds: float = Field(default=0, ge=0, le=31_536_000, description="How long ago they were measured.")
 
     @staticmethod

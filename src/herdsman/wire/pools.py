@@ -53,11 +53,11 @@ class PoolIn(Request):
         default=None, description="A worker that is older is replaced, one at a time."
     )
     schedule: tuple[WindowIn, ...] = Field(
-        default=(), max_length=32, description="Hours with sizes of their own."
+        default=(), max_length=32, fail_fast=True, description="Hours with sizes of their own."
     )
     outside: SizesIn | None = Field(default=None, description="Sizes outside of the schedule's hours.")
     preload: tuple[Model, ...] = Field(
-        default=(), max_length=64, description="Models loaded before the first job."
+        default=(), max_length=64, fail_fast=True, description="Models loaded before the first job."
     )
     isolated: bool = Field(default=False, description="It has a stream of its own.")
     served_by: ServedBy = Field(

@@ -56,12 +56,14 @@ class RegisteredOut(Reply):
 
 
 class AskIn(Request):
-    types: tuple[str, ...] = Field(default=(), max_length=1000)
+    types: tuple[str, ...] = Field(default=(), max_length=1000, fail_fast=True)
     most: dict[str, Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
     beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
     begin: bool = False
     resume: bool = False
-    models: tuple[Annotated[str, model_name()], ...] = Field(default=(), max_length=MOST_MODELS)
+    models: tuple[Annotated[str, model_name()], ...] = Field(
+        default=(), max_length=MOST_MODELS, fail_fast=True
+    )
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
 
     @staticmethod
@@ -98,6 +100,7 @@ class ClaimOut(Reply):
     expires_at: datetime
     service_job_id: str | None = None
     model: str | None = None
+    agent: str = Field(default="", description="For whom it runs.")
 
     @staticmethod
     def of(claim: Claim) -> "ClaimOut":
@@ -112,6 +115,7 @@ class ClaimOut(Reply):
             expires_at=claim.expires_at,
             service_job_id=claim.service_job_id,
             model=claim.model,
+            agent=claim.agent,
         )
 
     def claim(self) -> Claim:
@@ -125,6 +129,7 @@ class ClaimOut(Reply):
             expires_at=self.expires_at,
             service_job_id=self.service_job_id,
             model=self.model,
+            agent=self.agent,
         )
 
 
@@ -165,7 +170,7 @@ class StartIn(Request):
 
 
 class StartManyIn(Request):
-    claims: tuple[KeyIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    claims: tuple[KeyIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
 
 
 class RefusedOut(Reply):
@@ -263,7 +268,7 @@ class EndingIn(KeyIn):
 
 
 class FinishIn(Request):
-    endings: tuple[EndingIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    endings: tuple[EndingIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
     then: AskIn | None = None
 
 

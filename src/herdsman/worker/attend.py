@@ -210,6 +210,7 @@ def _job(task: Task, load: Load, workspace: str) -> dict[str, object]:
     fits = claim.model in (None, load.model)
     return {
         "job_id": claim.key.job_id,
+        "agent": claim.agent,
         "payload": claim.payload,
         "attempt": claim.attempt,
         "token": claim.key.token,

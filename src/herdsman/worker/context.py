@@ -82,6 +82,8 @@ class JobContext:
     type: str
     payload: Any = field(default_factory=dict[str, Any])
     job_id: str = "job"
+    agent: str = ""
+    """For whom it runs."""
     attempt: int = 1
     token: int = 1
     """That of its claim: it rises with each."""

@@ -127,6 +127,7 @@ def _context(channel: Channel, order: dict[str, Any], given: dict[str, Any]) -> 
         attempt=given["attempt"],
         token=given["token"],
         service_job_id=given["service_job_id"],
+        agent=given.get("agent", ""),
         model=given.get("model"),
         adapter=given.get("adapter"),
         variant=given.get("variant"),

@@ -66,6 +66,22 @@ def test_jobs_do_not_share_names(store: ResultFiles) -> None:
     assert whole(store, other.uri) == b"10"
 
 
+def test_a_file_is_read_by_the_jobs_of_its_own_agent_only(store: ResultFiles) -> None:
+    """To the jobs of others it is as if it were not there, however it is written."""
+    ann, bob = store.for_agent("ann"), store.for_agent("bob")
+    uri = ann.put("j1", "a.png", [b"secret"]).uri
+    ann.put("j1", "b.png", [b"more"])
+    brought = store.put("inputs-1", "a.png", [b"brought by a person"]).uri
+    for reader in (ann, store.for_agent("ann"), store):
+        assert b"".join(reader.read(uri)) == b"secret"
+    assert b"".join(bob.read(brought)) == b"brought by a person"
+    for other in (bob, store.for_agent("")):
+        for spelt in (uri, uri.replace("a.png", "b.png"), uri.replace("j1", "%6a1")):
+            with pytest.raises(NotFound):
+                b"".join(other.read(spelt))
+    assert store.find("j1", "a.png") == uri
+
+
 def test_a_job_without_files_can_be_dropped_too(store: ResultFiles) -> None:
     store.drop("j-none")
     store.drop("j-none")

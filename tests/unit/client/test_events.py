@@ -1,5 +1,6 @@
 """The stream of events: taken up again where it broke, in whatever pieces it arrives."""
 
+import time
 from itertools import pairwise
 
 import httpx
@@ -36,6 +37,17 @@ def test_comments_that_keep_the_line_alive_may_go_on_for_ever() -> None:
     parser = Parser()
     for _ in range(LARGEST_EVENT // 1000):
         assert list(parser.feed(b":" + b"x" * 4000 + b"\n")) == []
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [[b"data: " + b"x" * 4000, *[b"y"] * 200_000], [b"data: " + b"x" * 500_000 + b"\n", *[b":\n"] * 200_000]],
+    ids=["small pieces", "comments"],
+)
+def test_small_pieces_of_a_large_event_are_not_looked_at_again_and_again(chunks: list[bytes]) -> None:
+    parser, began = Parser(), time.thread_time()
+    assert [event for chunk in chunks for event in parser.feed(chunk)] == []
+    assert time.thread_time() - began < 3
 
 
 def test_a_broken_stream_is_taken_up_behind_the_last_event() -> None:

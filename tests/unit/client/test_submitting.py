@@ -113,6 +113,15 @@ def test_a_request_for_many_jobs_stays_below_its_size(monkeypatch: pytest.Monkey
     assert [len(body["jobs"]) for body in served.bodies] == [3, 3, 1]
 
 
+def test_jobs_of_many_small_values_are_sent_in_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server counts values as well as bytes."""
+    monkeypatch.setattr(submitting, "MOST_BYTES", 10_000)
+    served = Served(taken)
+    empty: list[object] = []
+    served.client().submit_many("image", [[empty] * 1_000] * 4)
+    assert [len(body["jobs"]) for body in served.bodies] == [1, 1, 1, 1]
+
+
 def test_nothing_to_submit_asks_nothing() -> None:
     served = Served(taken)
     assert served.client().submit_many("image", []) == []

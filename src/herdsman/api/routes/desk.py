@@ -1,5 +1,6 @@
 """What the routes of one process share: submissions that are gathered, streams, metrics. Made at the first request."""
 
+from asyncio import Semaphore
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from herdsman.telemetry.metrics import Metrics
 
 MOST_POOLS = 20_000
 MOST_FORWARDED = 8
+MOST_PARSING = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Desk:
     """A cycle that was asked for waits for another one."""
     forwarding: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(MOST_FORWARDED))
     """Who waits for the leader of another replica holds a thread here."""
+    parsing: Semaphore = field(default_factory=lambda: Semaphore(MOST_PARSING))
+    """Threads that take large bodies apart."""
     _pools: OrderedDict[WorkerId, PoolId] = field(default_factory=OrderedDict[WorkerId, PoolId])
 
     async def pool_of(self, worker_id: WorkerId) -> PoolId:
@@ -106,7 +110,7 @@ def _open(context: ApiContext) -> Desk:
     metrics.add(Look(services, context.control))
     if context.bus is not None:
         metrics.add(BusLook(context.bus))
-    streams = Streams(services, context.stopping)
+    streams = Streams(services, context.stopping, context.limits)
     metrics.waiting.set_function(lambda: context.dispatcher.waiting)
     metrics.streams.set_function(lambda: streams.count)
     context.dispatcher.on_round = metrics.dispatched

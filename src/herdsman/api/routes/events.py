@@ -1,12 +1,15 @@
 """Everything that happens, as it happens."""
 
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from herdsman.api.auth import Who
-from herdsman.api.context import Context
+from herdsman.api.auth import Who, address_of
+from herdsman.api.failures import network
 from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
 from herdsman.api.sse import told
@@ -27,8 +30,8 @@ _LAST = 2**63 - 1
 )
 async def events(
     *,
-    _who: Who,
-    context: Context,
+    who: Who,
+    request: Request,
     desk: AtDesk,
     since: Annotated[int | None, Query(ge=0, le=_LAST)] = None,
     kind: Kind | None = None,
@@ -45,8 +48,21 @@ async def events(
             return False
         return kind in (None, entry.kind)
 
-    text = told(context.services, desk.streams, wanted, start, follow=follow)
-    return StreamingResponse(text, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    place = ExitStack()
+    place.enter_context(desk.streams.admitted(who.token_id, network(address_of(request.scope))))
+    return _EventStream(told(desk.streams, wanted, start, follow=follow), place)
+
+
+class _EventStream(StreamingResponse):
+    """Gives its place back when it ends, also when it ends before its first word."""
+
+    def __init__(self, text: AsyncIterator[str], place: ExitStack) -> None:
+        super().__init__(text, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._place:
+            await super().__call__(scope, receive, send)
 
 
 def _number(said: str) -> int:

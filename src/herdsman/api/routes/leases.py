@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from herdsman.api.access import MATRIX
 from herdsman.api.auth import Who
 from herdsman.api.context import Context
 from herdsman.api.routes.desk import AtDesk
@@ -51,11 +52,14 @@ def list_leases(
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> LeasesOut:
-    """Newest first. A submitter sees its own agent's (X2)."""
+    """Newest first. A submitter sees its own agent's (X2); the tokens are only for who may end a lease with them."""
     page = leases.list_leases(
         context.services, agent=who.only_agent or agent, ended=ended, after=after, limit=limit
     )
-    return LeasesOut(leases=tuple(LeaseOut.of(each) for each in page.leases), next=page.next)
+    shown = [LeaseOut.of(each) for each in page.leases]
+    if who.role not in MATRIX["POST", "/leases/{token}/release"]:
+        shown = [each.without_token() for each in shown]
+    return LeasesOut(leases=tuple(shown), next=page.next)
 
 
 _GONE = {410: {"description": "The lease has ended; it is never given back to its holder."}}

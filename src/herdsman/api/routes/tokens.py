@@ -8,11 +8,12 @@ from pydantic import Field
 
 from herdsman.api.auth import Who
 from herdsman.api.context import Context
+from herdsman.api.routes.measured import Measured
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.wire.model import Duration, Name, Reply, Request
 
-router = APIRouter(prefix="/tokens", tags=["tokens"])
+router = APIRouter(prefix="/tokens", route_class=Measured, tags=["tokens"])
 
 
 class TokenIn(Request):

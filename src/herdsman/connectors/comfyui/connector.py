@@ -65,7 +65,7 @@ class ComfyUIConnector:
 
     def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> object:
         watch = self._watch_of(external_id)
-        harvest = Harvest(self._api, self._around.results, job.job_id)
+        harvest = Harvest(self._api, self._around.results.for_agent(job.agent), job.job_id)
         try:
             from_socket = watch.pictures.outputs() if watch is not None and watch.delivered() else {}
             return harvest.gather(finished.outputs, from_socket)
@@ -90,7 +90,7 @@ class ComfyUIConnector:
 
     def _submitted(self, job: ServiceJob, external_id: str, order: Order) -> str:
         self._free_for(job.model)
-        watch = Watch(job, external_id, self._with_files(order), self._options, self._around)
+        watch = Watch(job, external_id, self._with_files(order, job.agent), self._options, self._around)
         try:
             self._take_up(watch, from_the_start=True)
             return self._hand_over(job, watch, order)
@@ -106,12 +106,9 @@ class ComfyUIConnector:
             self._api.free(unload_models=True)
         self._model = model or self._model
 
-    def _with_files(self, order: Order) -> Workflow:
-        limit = self._options.upload_limit_mb
-        names = {
-            (file.node, file.name): upload(self._api, self._around.results, file, limit)
-            for file in order.files
-        }
+    def _with_files(self, order: Order, agent: str) -> Workflow:
+        limit, results = self._options.upload_limit_mb, self._around.results.for_agent(agent)
+        names = {(file.node, file.name): upload(self._api, results, file, limit) for file in order.files}
         return with_inputs(order.workflow, names)
 
     def _take_up(self, watch: Watch, *, from_the_start: bool) -> None:

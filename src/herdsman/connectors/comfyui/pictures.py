@@ -7,7 +7,7 @@ from herdsman.connectors.comfyui.messages import Picture
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.registry import Around
 from herdsman.core.errors import HerdsmanError
-from herdsman.core.service import StoredFile
+from herdsman.core.service import ServiceJob, StoredFile
 
 _ENDINGS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
 
@@ -15,9 +15,12 @@ _ENDINGS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
 class Pictures:
     """Of one job. They go to the result store as they come, and do not fill the memory."""
 
-    def __init__(self, job_id: str, saving: frozenset[str], options: ComfyUIOptions, around: Around) -> None:
+    def __init__(
+        self, job: ServiceJob, saving: frozenset[str], options: ComfyUIOptions, around: Around
+    ) -> None:
         """`saving` are the nodes whose images are outputs."""
-        self._job_id = job_id
+        self._job_id = job.job_id
+        self._results = around.results.for_agent(job.agent)
         self._saving = saving
         self._options = options
         self._around = around
@@ -46,7 +49,7 @@ class Pictures:
         kept = self._kept.setdefault(node, [])
         name = f"socket-{node}-{len(kept) + 1}.{_ending(picture)}"
         try:
-            kept.append(self._around.results.put(self._job_id, name, [picture.content]))
+            kept.append(self._results.put(self._job_id, name, [picture.content]))
         except HerdsmanError as error:
             self._lost = error
 
@@ -59,7 +62,7 @@ class Pictures:
         self._previews += 1
         with suppress(HerdsmanError):
             name = f"preview-{self._previews}.{_ending(picture)}"
-            stored = self._around.results.put(self._job_id, name, [picture.content])
+            stored = self._results.put(self._job_id, name, [picture.content])
             self._around.say(f"preview: {stored.uri}")
 
 

@@ -25,7 +25,7 @@ class Watch:
         """The service has said that it is over."""
         self._clock = around.clock
         self._progress = Progress(workflow=workflow)
-        self._pictures = Pictures(job.job_id, of_class(workflow, SOCKET_SAVER), options, around)
+        self._pictures = Pictures(job, of_class(workflow, SOCKET_SAVER), options, around)
         self._socket = Socket(options, external_id, around.clock)
         self._from_the_start = False
 

@@ -109,7 +109,7 @@ class HttpConnector:
 
     def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> object:
         values = {**values_of(job, external_id), "id": external_id}
-        return self._fetching.result(job.job_id, finished.outputs.get(ANSWER), values)
+        return self._fetching.result(job, finished.outputs.get(ANSWER), values)
 
     def cancel(self, external_id: str) -> None:
         options = self._options.cancel

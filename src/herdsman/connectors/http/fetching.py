@@ -9,6 +9,7 @@ from herdsman.connectors.http import template
 from herdsman.connectors.http.options import HttpOptions
 from herdsman.connectors.http.wire import Answer, Question, Wire
 from herdsman.core.errors import ServiceRejected, ServiceUnavailable
+from herdsman.core.service import ServiceJob
 from herdsman.ports import ResultStore
 
 MOST_FILES = 1000
@@ -20,14 +21,14 @@ class Fetching:
         self._wire = wire
         self._results = results
 
-    def result(self, job_id: str, answer: object, values: Mapping[str, object]) -> object:
+    def result(self, job: ServiceJob, answer: object, values: Mapping[str, object]) -> object:
         """The value alone; with files, `{"result": ..., "files": [...]}`."""
         options = self._options.result
         base, document = self._document(answer, values)
         value = document if options.path is None else _value(document, self._options)
         if options.files is None:
             return value
-        files = [self._file(job_id, base, each) for each in _urls(document, self._options)]
+        files = [self._file(job, base, each) for each in _urls(document, self._options)]
         # The whole answer may hold addresses that are signed anew each time: only a part that was asked for is kept.
         return {"files": files} if options.path is None else {"result": value, "files": files}
 
@@ -48,11 +49,11 @@ class Fetching:
         found = options.url_path.value_or_none(answer)
         return _joined(base, found, options.url_path.text)
 
-    def _file(self, job_id: str, base: str, found: object) -> dict[str, object]:
+    def _file(self, job: ServiceJob, base: str, found: object) -> dict[str, object]:
         url = _joined(base, found, self._options.result.files)
         name = httpx.URL(url).path.rpartition("/")[2] or "file"
         with self._wire.download(url) as content:
-            return asdict(self._results.put(job_id, name, content))
+            return asdict(self._results.for_agent(job.agent).put(job.job_id, name, content))
 
 
 def _value(document: object, options: HttpOptions) -> object:

@@ -1,6 +1,5 @@
 """Jobs that somebody added to a stream by hand: each is a submission like any other, under the rights of one agent."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,6 +14,7 @@ from herdsman.control.commands import submit_job
 from herdsman.control.services import Services
 from herdsman.control.streams.quarantine import Quarantine
 from herdsman.control.streams.state import BusState, Count
+from herdsman.core.body import decode
 from herdsman.core.errors import Conflict, InvalidRequest, NotFound, TooMany
 from herdsman.core.model import JobId, NewJob, Submitted
 from herdsman.ports import Clock
@@ -98,10 +98,7 @@ def read(entry: Entry, agent: str) -> NewJob:
 def _value(name: str, text: str) -> object:
     if name in _TEXTS:
         return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{name} is no JSON: {type(error).__name__}") from error
+    return decode(text.encode(), what=name)
 
 
 def _said(error: ValidationError) -> str:

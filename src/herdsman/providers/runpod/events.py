@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from herdsman.providers.runpod.answers import as_object
 
 LONGEST_LINE = 4096
+LARGEST_EVENT = 1024 * 1024
 
 
 def log_lines(chunks: Iterable[str]) -> Iterator[str]:
@@ -19,10 +20,18 @@ def log_lines(chunks: Iterable[str]) -> Iterator[str]:
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    begun = ""
+    begun: list[str] = []
+    size = 0
     for chunk in chunks:
-        *whole, begun = (begun + chunk).split("\n")
-        yield from (line.removesuffix("\r") for line in whole)
+        first, *others = chunk.split("\n")
+        for number, part in enumerate((first, *others)):
+            if number:
+                if size <= LARGEST_EVENT:
+                    yield "".join(begun).removesuffix("\r")
+                begun, size = [], 0
+            size += len(part)
+            if size <= LARGEST_EVENT:  # the rest of a longer one is left out
+                begun.append(part)
 
 
 def _said(data: str) -> str | None:

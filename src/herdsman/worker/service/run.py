@@ -241,6 +241,7 @@ class ServiceRun:
             job_id=job.job_id,
             type=job.type,
             payload=job.payload,
+            agent=job.agent,
             attempt=job.attempt,
             model=job.model,
             adapter=job.adapter,

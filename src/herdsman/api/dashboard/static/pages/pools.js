@@ -175,7 +175,7 @@ function health(gpu, reload) {
 
 function leasesCard(found, { all, after }, reload) {
   const columns = [
-    { name: "Lease", cell: (row) => h("span", { class: "id", title: row.token }, f.shortId(row.token)) },
+    { name: "Lease", cell: (row) => h("span", { class: "id", title: row.lease_id }, f.shortId(row.lease_id)) },
     { name: "Agent", cell: (row) => row.agent },
     { name: "State", cell: (row) => pill(row.status) },
     {
@@ -208,7 +208,7 @@ function leasesCard(found, { all, after }, reload) {
       ),
     },
     found.leases.length
-      ? table({ caption: "Leases", columns, rows: found.leases, key: (row) => row.token, test: "leases" })
+      ? table({ caption: "Leases", columns, rows: found.leases, key: (row) => row.lease_id, test: "leases" })
       : empty(
         "No lease is held",
         "Programs that Herdsman did not start take their part of a GPU with client.lease(...). See what is held with:",
