@@ -34,13 +34,13 @@ BEATS_PER_CLAIM = 6
 def list_workers(
     _who: Who,
     context: Context,
-    state: Annotated[list[WorkerState] | None, Query(max_length=20)] = None,
+    status: Annotated[list[WorkerState] | None, Query(max_length=20)] = None,
     pool: Annotated[str | None, Query(max_length=128)] = None,
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> WorkersOut:
-    """Newest first. `state` may be repeated."""
-    states, named = tuple(state or ()), None if pool is None else PoolId(pool)
+    """Newest first. `status` may be repeated."""
+    states, named = tuple(status or ()), None if pool is None else PoolId(pool)
     page = context.services.database.read(
         lambda tx: workers.page(tx, states=states, pool=named, after=after, limit=limit)
     )
