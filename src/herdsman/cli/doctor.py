@@ -64,7 +64,9 @@ def _look(look: Look, settings: Settings, about: str, told: "SimpleQueue[Finding
     except ModuleNotFoundError as error:
         told.put(fail(about, f"the package {error.name} is not installed", "pip install 'herdsman[server]'"))
     except HerdsmanError as error:
-        told.put(fail(about, str(error), _USUAL.get(about, "herdsman config shows what is set where")))
+        # What to do stands behind a semicolon, where the error knows it.
+        said, _, fix = str(error).partition("; ")
+        told.put(fail(about, said, fix or _USUAL.get(about, "herdsman config shows what is set where")))
     except Exception as error:  # noqa: BLE001  (the outermost place of this thread)
         told.put(fail(about, f"{type(error).__name__}: {error}", "this is a bug of ours: please report it"))
     finally:

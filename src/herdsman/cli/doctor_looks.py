@@ -63,15 +63,19 @@ def see_database(settings: Settings) -> Iterator[Finding]:
 
 def _see_server(settings: Settings) -> Iterator[Finding]:
     from herdsman.store.revisions import latest, schema_fault  # noqa: PLC0415
-    from herdsman.store.server import inspect_server  # noqa: PLC0415  (a worker's machine has no database)
+    from herdsman.store.server import (  # noqa: PLC0415  (a worker's machine has no database)
+        inspect_server,
+        require_undamaged,
+    )
     from herdsman.wiring import open_database  # noqa: PLC0415
 
     database = open_database(settings)
     try:
         server = inspect_server(database)
         yield findings.ok("database", f"{server} at {shown_database(settings)}")
-        for warning in server.warnings:
+        for warning in (*server.warnings, *server.notes):
             yield findings.warn("database", warning, "docs/databases.md says what is checked, and why")
+        require_undamaged(database)
         yield findings.schema(schema_fault(database), latest())
         yield findings.clock(_skew(database), database.backend)
     finally:

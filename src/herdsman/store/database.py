@@ -19,7 +19,7 @@ from herdsman.core.errors import (
 )
 from herdsman.ports import Clock
 from herdsman.store.engine import open_engines, size_of
-from herdsman.store.faults import Contended, Fault, classify, explain, translate
+from herdsman.store.faults import Contended, Fault, classify, explain, next_step, translate
 from herdsman.store.hot import Hot, Ready, Row, padded, room_for
 from herdsman.store.patience import limited
 from herdsman.store.turnstile import Turnstile
@@ -265,7 +265,9 @@ class Database:
         said = explain(error)
         refused = any(words in said for words in _NOT_LET_IN)
         if refused or classify(error) is Fault.MISCONFIGURED:
-            return StoreMisconfigured(f"{self.backend} at {where} does not let us in: {said}")
+            return StoreMisconfigured(
+                f"{self.backend} at {where} does not let us in: {said}{next_step(error)}"
+            )
         return StoreUnavailable(f"{self.backend} at {where} cannot be reached: {said}")
 
 

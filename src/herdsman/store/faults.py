@@ -114,7 +114,7 @@ def translate(error: Exception) -> HerdsmanError | None:
         case Fault.UNWRITABLE:
             return StoreUnwritable(f"the database takes no writes now: {said}")
         case Fault.MISCONFIGURED:
-            return StoreMisconfigured(f"the database cannot be used: {said}{_next_step(said)}")
+            return StoreMisconfigured(f"the database cannot be used: {said}{next_step(error)}")
         case Fault.UNKNOWN:
             return None
 
@@ -128,6 +128,17 @@ def explain(error: Exception) -> str:
     return first or type(original).__name__
 
 
-def _next_step(said: str) -> str:
+DAMAGED = (
+    "stop everything that uses the file, keep a copy of it, and put the last backup in its place;"
+    " docs/databases.md says how to save what can still be read"
+)
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def next_step(error: Exception) -> str:
+    """What a person can do about it, where we know."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(original, sqlite3.Error) and getattr(original, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+        return f"; {DAMAGED}"
     tables_missing = ("no such table", "doesn't exist", "does not exist")
-    return "; run herdsman db init" if any(words in said for words in tables_missing) else ""
+    return "; run herdsman db init" if any(words in explain(error) for words in tables_missing) else ""
