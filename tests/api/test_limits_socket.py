@@ -169,5 +169,5 @@ def test_a_port_that_is_taken_is_named(app: FastAPI, context: ApiContext) -> Non
 
 def test_a_certificate_that_is_not_there_is_named(app: FastAPI, tmp_path: Path) -> None:
     missing = Tls(certificate=tmp_path / "no.pem", key=tmp_path / "no.key")
-    with pytest.raises(InvalidSettings, match="did not start"):
-        ApiServer(app, Listening(tls=missing), on_stop=lambda: None).start()
+    with pytest.raises(InvalidSettings, match=r"no\.pem cannot be used"):
+        ApiServer(app, Listening(tls=missing), on_stop=lambda: None)

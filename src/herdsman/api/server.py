@@ -3,15 +3,16 @@
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
+from herdsman.api.certificate import Certificate, read_certificate, require_valid
 from herdsman.api.connections import protocol
 from herdsman.core.errors import InvalidSettings
 
@@ -36,6 +37,10 @@ class Listening:
     tls: Tls | None = None
     behind_proxy: bool = False
     """A proxy in front of us speaks TLS; without one, plain HTTP stays on this machine."""
+    called: str | None = None
+    """Where clients find it, if that is not where it listens: the URL of a proxy, or one with the certificate's name."""
+    names: Collection[str] = ()
+    """Those by which it may be called, besides this machine's own."""
     proxies: Sequence[str] = ()
     """The addresses of proxies whose word on the client's address is taken."""
     head_deadline: timedelta = timedelta(seconds=15)
@@ -50,6 +55,7 @@ class ApiServer:
         """`on_stop` ends whatever waits for a client: long polls and streams."""
         _check(listening)
         self._listening = listening
+        self._host = _callable_host(listening, _certificate(listening.tls))
         self._on_stop = on_stop
         self._server = uvicorn.Server(_config(app, listening))
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
@@ -58,8 +64,12 @@ class ApiServer:
 
     @property
     def url(self) -> str:
+        """One that can be called, from this machine at least; never the address that stands for all of them."""
         assert self._socket is not None, "the server has not been started"
-        host, port = self._socket.getsockname()[:2]
+        host, port = self._host, self._socket.getsockname()[1]
+        if host is None:
+            assert self._listening.called is not None
+            return self._listening.called
         scheme = "http" if self._listening.tls is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -101,6 +111,36 @@ def _check(listening: Listening) -> None:
         f"API_HOST is {listening.host}: plain HTTP would carry tokens over the network;"
         " give a certificate and a key, or say that a proxy in front speaks TLS"
     )
+
+
+def _certificate(tls: Tls | None) -> Certificate | None:
+    if tls is None:
+        return None
+    found = read_certificate(tls.certificate, tls.key)
+    require_valid(tls.certificate, found, datetime.now(UTC))
+    return found
+
+
+def _callable_host(listening: Listening, certificate: Certificate | None) -> str | None:
+    """What to call where it listens on every address, which none of them is; None where only `called` will do."""
+    if listening.host not in _EVERYWHERE:
+        return listening.host
+    here = _EVERYWHERE[listening.host]
+    if certificate is None:
+        return here
+    known = {here, "localhost", *(name.lower() for name in listening.names)}
+    found = next((name for name in certificate.names if name.lower() in known), None)
+    if found is None and listening.called is None:
+        names = ", ".join(certificate.names) or "none"
+        raise InvalidSettings(
+            f"API_HOST is {listening.host}, which is no address that can be called, and the certificate has to have the"
+            f" name that is (it has {names}): set API_URL to https://NAME:PORT, with one that API_ALLOWED_HOSTS lists"
+        )
+    return found
+
+
+# Python writes an empty host for all addresses as well.
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 def _loopback(host: str) -> bool:

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -172,6 +173,18 @@ def _taken(host: str, port: int) -> str | None:
     return None
 
 
+def see_certificate(settings: Settings) -> Iterator[Finding]:
+    """Only where the API speaks TLS itself."""
+    file, key = settings.api.api_tls_certificate, settings.api.api_tls_key
+    if file is None or key is None:
+        return
+    from herdsman.api.certificate import read_certificate, require_valid  # noqa: PLC0415
+
+    now, found = datetime.now(UTC), read_certificate(Path(file), Path(key))
+    require_valid(Path(file), found, now)
+    yield findings.certificate(file, found.names, found.ends - now)
+
+
 def see_server(settings: Settings) -> Iterator[Finding]:
     """Whether our token opens it; only where one is named, or runs here."""
     from herdsman.cli.opening import over_http  # noqa: PLC0415  (it imports the HTTP client)
@@ -202,5 +215,6 @@ LOOKS: tuple[Look, ...] = (
     see_provider,
     see_gpus,
     see_port,
+    see_certificate,
     see_server,
 )

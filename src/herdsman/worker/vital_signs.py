@@ -65,7 +65,10 @@ class VitalSigns:
             metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
         )
         server.start()
-        self._say(f"health endpoints at {host}:{port}")
+        everywhere = host in ("0.0.0.0", "::", "")  # noqa: S104  (no address that can be called)
+        self._say(
+            f"health endpoints at {f'port {port} of every address' if everywhere else f'{host}:{port}'}"
+        )
         return server
 
     def _ages(self) -> dict[str, float]:
