@@ -1,5 +1,6 @@
 """The app on a port of this machine, in a thread of this process."""
 
+import resource
 import socket
 import ssl
 import threading
@@ -9,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
@@ -16,9 +18,16 @@ from herdsman.api.certificate import Certificate, read_certificate, require_vali
 from herdsman.api.connections import protocol
 from herdsman.core.errors import InvalidSettings
 
+log = structlog.get_logger()
+
 BACKLOG = 2048
 _STARTED_WITHIN = timedelta(seconds=30)
 _POLL = timedelta(milliseconds=10)
+DESCRIPTORS_EVERY = 20
+"""Ticks of the server, of which there are ten a second."""
+MANY_DESCRIPTORS = 0.9
+SPARE_DESCRIPTORS = 2
+_DESCRIPTORS = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +66,7 @@ class ApiServer:
         self._listening = listening
         self._host = _callable_host(listening, _certificate(listening.tls))
         self._on_stop = on_stop
-        self._server = uvicorn.Server(_config(app, listening))
+        self._server = _Server(_config(app, listening))
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._socket: socket.socket | None = None
         self._died: BaseException | None = None
@@ -102,6 +111,40 @@ class ApiServer:
             self._server.run(sockets=[self._socket] if self._socket else None)
         except BaseException as error:  # noqa: BLE001  a thread has nobody else to tell
             self._died = error
+
+
+class _Server(uvicorn.Server):
+    """One that says when it runs out of descriptors: connections are then cut, and nobody else would tell."""
+
+    _short_of: str | None = None
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % DESCRIPTORS_EVERY == 0:
+            self._look_at_descriptors()
+        return await super().on_tick(counter)
+
+    def _look_at_descriptors(self) -> None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            used = sum(1 for _ in _DESCRIPTORS.iterdir())
+        except FileNotFoundError:  # not on this system
+            return
+        except OSError:  # there is none left even for this look
+            used = limit
+        short_of = descriptor_shortage(used, limit)
+        if short_of is not None and short_of != self._short_of:
+            log.error("api.descriptors", used=used, limit=limit, said=short_of)
+        elif short_of is None and self._short_of is not None:
+            log.info("api.descriptors_again", used=used, limit=limit)
+        self._short_of = short_of
+
+
+def descriptor_shortage(used: int, limit: int) -> str | None:
+    """What it means that so many of them are in use."""
+    way_out = f"raise the limit of {limit} open files (ulimit -n, LimitNOFILE), or let fewer clients connect"
+    if used >= limit - SPARE_DESCRIPTORS:
+        return f"no descriptor is left: connections are cut and files cannot be opened; {way_out}"
+    return f"descriptors run out; {way_out}" if used > limit * MANY_DESCRIPTORS else None
 
 
 def _check(listening: Listening) -> None:
