@@ -101,9 +101,10 @@ def _row(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
 
 
 def _why(worker: WorkerOut) -> str:
-    """Why it is in its state; and of one that lives, what it does not take."""
+    """Why it is in its state; and of one that lives, what does not fit and what it does not take."""
     unfit: dict[str, str] = worker.metadata.get("unfit") or {} if worker.status in WORKER.live else {}
-    return "; ".join([worker.error or worker.reason, *(f"no {kind}: {why}" for kind, why in unfit.items())])
+    besides = [*filter(None, [worker.warning]), *(f"no {kind}: {why}" for kind, why in unfit.items())]
+    return "; ".join([worker.error or worker.reason, *besides])
 
 
 def _wide(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
