@@ -26,6 +26,7 @@ NEEDED = (
         packages=("mariadb-server-core", "mariadb-client-core"),
     ),
     Needed("Redis", programs=("redis-server",), packages=("redis-server",)),
+    Needed("Prometheus", programs=("prometheus", "promtool"), packages=("prometheus",)),
     Needed("Chromium", programs=("chromium",), packages=("chromium",)),
 )
 

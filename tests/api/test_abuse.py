@@ -331,7 +331,7 @@ _ODD_QUERIES = [
 @pytest.mark.parametrize("odd", _ODD_QUERIES, ids=lambda odd: odd[:20])
 def test_an_odd_query_is_answered_clearly(place: Place, services: Services, admin: str, odd: str) -> None:
     a_job(services, job_id="j1")
-    names = ("state", "type", "agent", "pool", "tag", "failure_class", "after", "limit")
+    names = ("status", "type", "agent", "pool", "tag", "failure_class", "after", "limit")
     targets = [
         *(f"/jobs?{name}={odd}" for name in names),
         *(f"/jobs/j1/{what}?{name}={odd}" for what in ("logs", "events") for name in ("since", "limit")),

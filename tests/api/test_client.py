@@ -69,7 +69,7 @@ def test_a_job_from_its_submission_to_its_result(people: Client, queue: HttpQueu
     assert [str(line) for line in job.logs(follow=True)] == ["one", "two"]
     assert [attempt.outcome for attempt in job.attempts()] == ["done"]
     assert [event.to_status for event in job.events()] == ["pending", "claimed", "running", "done"]
-    assert [each.job_id for each in people.jobs(state="done", tag="a", type="image")] == [job.id]
+    assert [each.job_id for each in people.jobs(status="done", tag="a", type="image")] == [job.id]
     assert [each.worker_id for each in people.workers()] == ["w1"]
 
 
@@ -128,7 +128,7 @@ def test_refusals_are_the_same_errors_on_both_sides(
 
 def test_many_jobs_and_many_pages(people: Client) -> None:
     handles = people.submit_many("image", range(450))
-    assert {each.job_id for each in people.jobs(state="pending")} == {each.id for each in handles}
+    assert {each.job_id for each in people.jobs(status="pending")} == {each.id for each in handles}
 
 
 def test_a_stale_claim_is_told_per_job_and_a_dead_worker_is_sent_home(

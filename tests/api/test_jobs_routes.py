@@ -157,7 +157,7 @@ def test_a_list_is_paged_and_filtered(client: Client, admin: Header, services: S
     rest = client.get("/jobs", params={"limit": 200, "after": first["next"]}, headers=admin).json()
     assert [each["job_id"] for each in (*first["jobs"], *rest["jobs"])] == ["j4", "j3", "j2", "j1", "j0"]
     assert rest["next"] is None
-    for query, count in (("type=odd", 2), ("tag=t3", 1), ("state=done", 0), ("pool=elsewhere", 0)):
+    for query, count in (("type=odd", 2), ("tag=t3", 1), ("status=done", 0), ("pool=elsewhere", 0)):
         assert len(client.get(f"/jobs?{query}", headers=admin).json()["jobs"]) == count, query
 
 
@@ -166,10 +166,15 @@ def test_states_have_both_of_their_names(client: Client, admin: Header, services
     an_ended_job(services, JobState.DONE, job_id="ended", priority=-5)
     names = {
         query: [each["job_id"] for each in client.get(f"/jobs?{query}", headers=admin).json()["jobs"]]
-        for query in ("state=pending", "state=Complete&state=done", "state=Queued", "state=In%20Progress")
+        for query in (
+            "status=pending",
+            "status=Complete&status=done",
+            "status=Queued",
+            "status=In%20Progress",
+        )
     }
     assert sum(map(len, names.values())) == 3
-    assert client.get("/jobs?state=sleeping", headers=admin).status_code == 422
+    assert client.get("/jobs?status=sleeping", headers=admin).status_code == 422
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=201", "after=nonsense", "failure_class=bad", "type=%00"])

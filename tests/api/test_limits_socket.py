@@ -1,5 +1,6 @@
 """X9 on a real socket: what comes too slowly is cut off, and stopping waits for nobody who waits."""
 
+import resource
 import socket
 import time
 from collections.abc import Generator, Iterator
@@ -11,12 +12,15 @@ from threading import Thread
 import httpx
 import pytest
 from fastapi import FastAPI
+from structlog.testing import capture_logs
 
+from herdsman.api import server as server_module
 from herdsman.api.context import ApiContext
-from herdsman.api.server import ApiServer, Listening, Tls
+from herdsman.api.server import ApiServer, Listening, Tls, descriptor_shortage
 from herdsman.core.access import Role
 from herdsman.core.errors import InvalidSettings
 from tests.api.conftest import Tokens
+from tests.upped import until
 
 PATIENCE = 20.0
 SHORT = Listening(head_deadline=timedelta(milliseconds=300), connections=5, grace=timedelta(seconds=2))
@@ -193,5 +197,31 @@ def test_a_port_that_is_taken_is_named(app: FastAPI, context: ApiContext) -> Non
 
 def test_a_certificate_that_is_not_there_is_named(app: FastAPI, tmp_path: Path) -> None:
     missing = Tls(certificate=tmp_path / "no.pem", key=tmp_path / "no.key")
-    with pytest.raises(InvalidSettings, match="did not start"):
-        ApiServer(app, Listening(tls=missing), on_stop=lambda: None).start()
+    with pytest.raises(InvalidSettings, match=r"no\.pem cannot be used"):
+        ApiServer(app, Listening(tls=missing), on_stop=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("used", "said"), [(921, None), (922, "run out"), (1021, "run out"), (1022, "no descriptor is left")]
+)
+def test_a_shortage_of_descriptors_is_told_before_and_when_there_is_none(used: int, said: str | None) -> None:
+    told = descriptor_shortage(used, 1024)
+    assert told is None if said is None else said in (told or "")
+
+
+def test_running_out_of_descriptors_is_logged(
+    app: FastAPI, context: ApiContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "DESCRIPTORS_EVERY", 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with capture_logs() as logged, serving(app, context) as server:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # more are in use already
+        try:
+            until(lambda: "api.descriptors" in {each["event"] for each in logged})
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        until(lambda: "api.descriptors_again" in {each["event"] for each in logged})
+        assert httpx.get(f"{server.url}/health/live", timeout=PATIENCE).status_code == 200
+    assert "no descriptor is left" in next(
+        each["said"] for each in logged if each["event"] == "api.descriptors"
+    )

@@ -263,3 +263,16 @@ def test_a_recovered_result_is_shown_with_what_it_saved(
     job, result = (hand.client.get(f"/jobs/{job_id}{part}", headers=who).json() for part in ("", "/result"))
     assert (job["status"], job["reason"], job["saved_gpu_seconds"]) == ("done", "recovered", 41.2)
     assert (result["result"], result["saved_gpu_seconds"]) == (1, 41.2)
+
+
+def test_the_version_of_a_worker_is_known_from_its_registration(client: Client, tokens: Tokens) -> None:
+    admin = tokens.header(Role.ADMIN)
+    body = {"worker_id": "w9", "incarnation": "first-life"}
+    told = {**admin, "user-agent": "herdsman/99.1.0"}
+    assert client.post("/workers/register", json=body, headers=told).status_code == 201
+    shown = client.get("/workers/w9", headers=admin).json()
+    assert shown["version"] == "99.1.0"
+    assert "the server" in shown["warning"]
+    body["worker_id"] = "w10"
+    assert client.post("/workers/register", json=body, headers=admin).status_code == 201
+    assert client.get("/workers/w10", headers=admin).json()["version"] is None

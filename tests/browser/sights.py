@@ -36,7 +36,7 @@ class Sight:
 SIGHTS: Mapping[str, Sight] = {
     "overview": Sight("/", "Overview", "queue"),
     "jobs": Sight("/jobs", "Jobs", "jobs"),
-    "jobs-none": Sight("/jobs?state=cancelled&type=nothing", "Jobs", "empty"),
+    "jobs-none": Sight("/jobs?status=cancelled&type=nothing", "Jobs", "empty"),
     "job-healed": Sight("/jobs/{healed}", "Job {healed_short}", "attempts"),
     "job-running": Sight("/jobs/{running}", "Job {running_short}", "job-progress"),
     "job-failed": Sight("/jobs/{failed}", "Job {failed_short}", "why"),

@@ -66,7 +66,7 @@ class Site:
             until(lambda: not self.held())
 
     def held(self) -> list[str]:
-        found = self.call("GET", "/jobs?state=claimed&state=running&limit=100")["jobs"]
+        found = self.call("GET", "/jobs?status=claimed&status=running&limit=100")["jobs"]
         return [each["job_id"] for each in found]
 
     def token_of(self, role: str) -> str:

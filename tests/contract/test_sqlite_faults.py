@@ -16,11 +16,13 @@ from sqlalchemy import text
 
 from herdsman.control.commands import find_job, list_jobs
 from herdsman.control.services import Services
-from herdsman.core.errors import StoreUnavailable
+from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
 from herdsman.store import engine
 from herdsman.store.database import Database
+from herdsman.store.revisions import require_current
+from herdsman.store.server import require_undamaged
 from herdsman.wiring import new_job_id
 from tests.builders import a_job
 from tests.databases import Backend, opened
@@ -110,6 +112,46 @@ def test_who_opens_a_new_file_while_another_writes_the_first_table_waits(tmp_pat
         assert connection.execute(text("SELECT COUNT(*) FROM visits")).scalar_one() == 0
     soon.join()
     first.close()
+
+
+def damage(url: str, table: str) -> None:
+    """As a disk does that loses a write: one page of the file is not what it was. The file still opens."""
+    with sqlite3.connect(file_of(url)) as plain:
+        plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = plain.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (size,) = plain.execute("PRAGMA page_size").fetchone()
+    plain.close()
+    with Path(file_of(url)).open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+
+
+def test_a_page_that_makes_no_sense_is_found_before_it_is_met(sqlite: Backend) -> None:
+    url = sqlite.fresh()
+    with opened(url) as database:
+        require_undamaged(database)
+    damage(url, "orchestrator_audit")
+    with opened(url) as database:
+        require_current(database)  # which does not come across it
+        with pytest.raises(StoreMisconfigured, match=r"is damaged: .*; stop everything") as found:
+            require_undamaged(database)
+        assert file_of(url) in str(found.value)
+
+
+def test_whoever_comes_across_a_damaged_page_says_what_to_do(sqlite: Backend) -> None:
+    url = sqlite.fresh()
+    damage(url, "orchestrator_jobs")
+    told = pytest.raises(StoreMisconfigured, match="malformed; stop everything that uses the file")
+    with services_on(url) as services, told:
+        a_job(services)
+
+
+def test_a_file_that_is_too_large_to_be_read_in_time_is_not_refused(sqlite: Backend) -> None:
+    with services_on(sqlite.fresh()) as services:
+        for _ in range(20):
+            a_job(services, payload="x" * 100_000)
+        require_undamaged(services.database, within=timedelta(0))
+        a_job(services)  # the limit was for that look alone
 
 
 @contextmanager

@@ -4,13 +4,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from herdsman import __version__
 from herdsman.control.commands import move_worker, register_worker
+from herdsman.control.explain import why_worker
 from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import AuditEntry, PoolId, Worker, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WORKER, WorkerState
 from herdsman.store import jobs, workers
+from herdsman.wire.workers import WorkerOut
 from tests.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -132,3 +135,15 @@ def found(services: Services) -> Worker:
 
 def history(services: Services) -> list[AuditEntry]:
     return services.database.read(lambda tx: jobs.history(tx, WORKER.kind, W1))
+
+
+def test_a_worker_of_another_release_is_named_by_workers_and_why(services: Services) -> None:
+    register_worker(services, W1, metadata={"kept": 1})
+    services.database.transact(lambda tx: workers.note_version(tx, W1, "99.1.0"))
+    services.database.transact(lambda tx: workers.note_version(tx, W1, "no version"))
+    shown = WorkerOut.of(services.database.read(lambda tx: workers.get(tx, W1)))
+    assert (shown.version, shown.metadata["kept"]) == ("99.1.0", 1)
+    assert "it runs Herdsman 99.1.0" in (shown.warning or "")
+    assert [each for each in why_worker(services, W1).because if "it runs Herdsman 99.1.0" in each]
+    services.database.transact(lambda tx: workers.note_version(tx, W1, __version__))
+    assert WorkerOut.of(services.database.read(lambda tx: workers.get(tx, W1))).warning is None

@@ -55,9 +55,8 @@ def _matched(shown: str, printed: str) -> re.Match[str] | None:
 
 
 def _lines(text: str) -> list[str]:
-    """With single spaces. Warnings are left out: they are about the machine that runs this."""
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    return [line for line in lines if line and not line.startswith("warning ")]
+    """With single spaces."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
 def _masked(line: str) -> str:

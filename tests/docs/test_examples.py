@@ -118,13 +118,15 @@ def test_ids_are_found_in_their_lines() -> None:
         ("as process 4711", "as process 9"),
         ("gpus none found", "gpus      NVIDIA L4 (24 GB)"),
         ("a\n...\nz", "a\nb\nc\nz"),
-        ("server   SQLite 3.51.3", "server   SQLite 3.40.1\nwarning  SQLite 3.40.1 is old"),
+        ("server   SQLite 3.51.3", "server   SQLite 3.40.1"),
     ],
 )
 def test_ids_times_and_versions_may_differ(shown: str, printed: str) -> None:
     assert matches(shown, printed)
 
 
-@pytest.mark.parametrize(("shown", "printed"), [("a", "a\nb"), ("a\n...\nz", "a\nb"), ("1 job", "2 job")])
+@pytest.mark.parametrize(
+    ("shown", "printed"), [("a", "a\nwarning  b"), ("a\n...\nz", "a\nb"), ("1 job", "2 job")]
+)
 def test_nothing_else_may_differ(shown: str, printed: str) -> None:
     assert not matches(shown, printed)

@@ -26,7 +26,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def active(shell: Shell) -> list[dict[str, Any]]:
-    found: Any = shell.json("workers", "--state", "active")["workers"]
+    found: Any = shell.json("workers", "--status", "active")["workers"]
     return found
 
 

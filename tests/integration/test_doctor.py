@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.contract.test_sqlite_faults import damage
 from tests.shell import CANARY, Shell
 from tests.upped import up
 
@@ -52,6 +53,16 @@ def test_what_runs_is_found_well(shell: Shell) -> None:
 def test_every_kind_of_database_is_looked_at_with_its_clock(shell: Shell, url: str) -> None:
     status, found = examined(shell, DATABASE_URL=url)
     assert (status, found["schema"]["state"], found["clock"]["state"]) == (0, "ok", "ok")
+
+
+def test_a_damaged_file_is_found_and_no_replica_starts_on_it(shell: Shell) -> None:
+    assert shell("db", "init").returncode == 0
+    damage(shell.environment["DATABASE_URL"], "orchestrator_audit")
+    status, found = examined(shell)
+    assert (status, found["database"]["state"]) == (1, "fail")
+    assert found["database"]["fix"].startswith("stop everything that uses the file")
+    for command in ("serve", "up"):
+        assert "is damaged" in shell.refused(command)
 
 
 def test_a_database_without_tables_says_how_to_make_them(shell: Shell) -> None:

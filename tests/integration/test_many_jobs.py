@@ -61,7 +61,7 @@ def test_a_filter_cancels_what_lives_and_retries_what_is_lost(shell: Shell) -> N
     assert done.splitlines()[-1] == "2 of 2 jobs changed by cancel"
     assert states(shell) == {"a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "pending"}
     assert shell.said("retry", "--tag", "night", "-y") == "no such jobs\n", "a cancelled job is not lost"
-    again = shell.json("retry", "--tag", "night", "--state", "cancelled", "--limit", "2", "-y")
+    again = shell.json("retry", "--tag", "night", "--status", "cancelled", "--limit", "2", "-y")
     assert again["changed"] == 2
 
 

@@ -1,5 +1,6 @@
 """Two replicas on one PostgreSQL: whichever is asked, the leader acts (S2-23)."""
 
+import json
 import os
 import signal
 import subprocess
@@ -53,7 +54,10 @@ class Replica:
         return httpx.post(self.url + path, json=body or {}, headers=self._who, timeout=60)
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.url + path, headers=self._who, timeout=60).json()
+        return json.loads(self.page(path))
+
+    def page(self, path: str) -> str:
+        return httpx.get(self.url + path, headers=self._who, timeout=60).text
 
     def leads(self) -> bool:
         return self.get("/leader")["mine"]
@@ -75,10 +79,10 @@ def replicas(postgresql: Backend, tmp_path: Path) -> Iterator[list[Replica]]:
     shell.environment |= {**SETTINGS, "DATABASE_URL": url}
     with ExitStack() as ended:
         ended.callback(postgresql.drop, url)
-        yield [_start(shell, tmp_path / f"printed-{number}", ended) for number in range(2)]
+        yield [start_replica(shell, tmp_path / f"printed-{number}", ended) for number in range(2)]
 
 
-def _start(shell: Shell, printed: Path, ended: ExitStack) -> Replica:
+def start_replica(shell: Shell, printed: Path, ended: ExitStack) -> Replica:
     output = ended.enter_context(printed.open("w"))
     process = subprocess.Popen(
         [sys.executable, "-m", "herdsman", "serve"],

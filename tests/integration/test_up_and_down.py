@@ -55,7 +55,7 @@ def test_no_more_workers_are_asked_for_than_this_machine_has_gpus(shell: Shell) 
         shell.said("submit", "demo", "--count", "20", "--payload", '{"seconds": 0.2}')
         full = "every GPU of this machine has its worker"
         until(lambda: full in shell.said("why", "pool", "default"))
-        until(lambda: shell.said("jobs", "--state", "done", "-o", "json").count('"job_id"') >= 10)
+        until(lambda: shell.said("jobs", "--status", "done", "-o", "json").count('"job_id"') >= 10)
         assert "Spawn failed" not in shell.said("workers")
 
 

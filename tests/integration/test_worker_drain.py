@@ -24,5 +24,5 @@ def test_a_worker_that_is_drained_leaves_and_is_replaced(tmp_path: Path) -> None
 
 
 def workers(shell: Shell, state: str) -> list[str]:
-    found = cast("list[dict[str, str]]", shell.json("workers", "--state", state)["workers"])
+    found = cast("list[dict[str, str]]", shell.json("workers", "--status", state)["workers"])
     return [each["worker_id"] for each in found]

@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.cli.greeting import gpus_in_words, pools_in_words
+from herdsman.cli.greeting import gpus_in_words, pools_in_words, tell_database
 from herdsman.cli.jobs import numbered
+from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.gpu import GpuDevice
+from herdsman.core.model import JobPolicy
 from herdsman.settings import load_settings
+from herdsman.store import server
+from herdsman.wiring import new_job_id
+from tests.databases import opened
 
 CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_mb=0, utilisation=0)
 
@@ -35,3 +40,13 @@ def test_each_of_many_gets_its_number() -> None:
     assert numbered("{}", 3) == [{}, {}, {}]
     with pytest.raises(InvalidRequest, match="--payload is not JSON"):
         numbered("{m}", 1)
+
+
+def test_an_old_sqlite_is_a_matter_for_the_doctor_and_not_for_each_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server, "SAFE_SQLITE", (99,))
+    with opened(f"sqlite:///{tmp_path}/herd.db") as database:
+        assert [note for note in server.inspect_server(database).notes if "rare loss" in note]
+        tell_database(Services(database, JobPolicy(), new_job_id), "0001")
+    assert "warning" not in capsys.readouterr().out

@@ -4,7 +4,7 @@ import pytest
 
 from herdsman import __version__
 from herdsman.cli.exits import exit_code
-from herdsman.cli.server import Server, VersionMismatch, difference, explain
+from herdsman.cli.server import Server, VersionMismatch, WorkersServer, difference, explain
 from herdsman.core.errors import (
     Forbidden,
     HerdsmanError,
@@ -13,6 +13,7 @@ from herdsman.core.errors import (
     Unauthenticated,
     Unreachable,
 )
+from herdsman.core.releases import VERSION, misfit
 
 URL = "http://herd:8765"
 
@@ -34,6 +35,31 @@ def a_server(version: str | None = __version__, token_from: str | None = "API_TO
 def test_only_the_first_two_numbers_of_a_version_matter(server: str, here: str, said: str | None) -> None:
     found = difference(server, here)
     assert found is None if said is None else (found is not None and said in found)
+
+
+def test_a_worker_says_when_its_server_is_of_another_release_and_again_when_that_changes() -> None:
+    said: list[str] = []
+    server = WorkersServer(say=said.append)
+    for version in ("99.0.0", "99.0.0", __version__, "98.1.0"):
+        server.met(version)
+    assert [line.partition(":")[0] for line in said] == ["warning", "warning"]
+    assert "newer than this worker: it runs Herdsman 99.0.0" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("0.1.9", None),
+        (None, None),
+        ("nonsense", None),
+        ("0.1\x1b[2J", None),
+        ("0.2.0", "it runs Herdsman 0.2.0, the server 0.1.0"),
+        ("1.1.0", "it runs Herdsman 1.1.0, the server 0.1.0"),
+    ],
+)
+def test_a_worker_of_another_release_is_told_apart(version: str | None, said: str | None) -> None:
+    found = misfit({} if version is None else {VERSION: version}, "0.1.0")
+    assert found is None if said is None else (found or "").startswith(said)
 
 
 @pytest.mark.parametrize(

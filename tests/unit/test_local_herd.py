@@ -215,8 +215,8 @@ def test_what_happened_can_be_read(herd: LocalHerd) -> None:
     job.result()
     assert [each.to_status for each in job.events()] == ["pending", "claimed", "running", "done"]
     assert [each.object_id for each in herd.client.events(job_id=job.id)] == [job.id] * 4
-    assert [each.job_id for each in herd.client.jobs(state="done", tag="a")] == [job.id]
-    assert list(herd.client.jobs(state="pending")) == []
+    assert [each.job_id for each in herd.client.jobs(status="done", tag="a")] == [job.id]
+    assert list(herd.client.jobs(status="pending")) == []
     assert list(herd.client.workers()) == []
 
 

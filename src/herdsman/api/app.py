@@ -1,9 +1,10 @@
 """The app: its routes, what stands before them, and how errors leave it."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args, get_origin
 
 from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from herdsman import __version__
@@ -15,6 +16,7 @@ from herdsman.api.context import ApiContext
 from herdsman.api.description import Described
 from herdsman.api.limits import Heads
 from herdsman.api.routes import ROUTERS
+from herdsman.core.errors import InvalidRequest
 
 DESCRIPTION = "Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."
 
@@ -44,12 +46,37 @@ def described(routers: Sequence[APIRouter] = ROUTERS) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(guard)],
+        dependencies=[Depends(guard), Depends(check_query)],
         generate_unique_id_function=_operation,
     )
     for router in (*routers, _about):
         app.include_router(router)
     return app
+
+
+async def check_query(request: Request) -> None:
+    """A filter that is misspelt would match everything, and what follows may end all of it."""
+    if not request.query_params:
+        return
+    route = request.scope["route"]
+    known = dict(_query_of(route.dependant))
+    for name in request.query_params:
+        if name not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes none"
+            raise InvalidRequest(
+                f"there is no query parameter {name[: errors.LONGEST_STEP]!r}: {request.method} {route.path} {takes}"
+            )
+        if not known[name] and len(request.query_params.getlist(name)) > 1:
+            raise InvalidRequest(f"the query parameter {name!r} came more than once: give it one value")
+
+
+def _query_of(dependant: Dependant) -> Iterator[tuple[str, bool]]:
+    """The parameters by name, and whether each may be repeated."""
+    for field in dependant.query_params:
+        kind = field.field_info.annotation
+        yield field.alias, list in map(get_origin, (kind, *get_args(kind)))
+    for each in dependant.dependencies:
+        yield from _query_of(each)
 
 
 def _operation(route: APIRoute) -> str:

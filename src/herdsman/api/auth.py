@@ -1,5 +1,8 @@
 """Every request says who it is from before anything else of it is read; then the table of rights decides."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -13,12 +16,22 @@ from herdsman.api.body import announces_body
 from herdsman.api.context import ApiContext
 from herdsman.api.errors import refuse
 from herdsman.core.access import Caller
-from herdsman.core.errors import Forbidden, HerdsmanError, TooLarge, TooMany, Unauthenticated
+from herdsman.core.errors import (
+    Forbidden,
+    HerdsmanError,
+    StoreMisconfigured,
+    StoreUnavailable,
+    TooLarge,
+    TooMany,
+    Unauthenticated,
+)
 from herdsman.core.model import WorkerId
 
 _SCHEME = "bearer"
 LONGEST_TOKEN = 512
 _STATE = "caller"
+PATIENCE = timedelta(seconds=2)
+"""A scrape has a few seconds in all, and the metrics may wait for the database as well."""
 
 
 class Gate:
@@ -27,6 +40,8 @@ class Gate:
     def __init__(self, app: ASGIApp, context: ApiContext) -> None:
         self._app = app
         self._context = context
+        # Not those of all requests: these may all wait for a database that is away.
+        self._watchers = ThreadPoolExecutor(2, thread_name_prefix="watchers")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -45,9 +60,21 @@ class Gate:
             raise TooLarge("this path takes no body: send the request without one")
 
     async def _caller(self, headers: Headers, scope: Scope) -> Caller:
-        secret = _bearer(headers)
+        secret, address = _bearer(headers), address_of(scope)
         known = self._context.authenticator.known(secret)
-        return known or await run_in_threadpool(self._verify, secret, address_of(scope))
+        if known is not None:
+            return known
+        kept = self._context.authenticator.kept(secret)
+        if kept is None:
+            return await run_in_threadpool(self._verify, secret, address)
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                verified = asyncio.get_running_loop().run_in_executor(
+                    self._watchers, self._verify, secret, address
+                )
+                return await verified
+        except (StoreUnavailable, StoreMisconfigured, TimeoutError):
+            return kept
 
     def _verify(self, secret: str, address: str) -> Caller:
         """Who guesses too often is not even looked up; a token that was good before is never taken for a guess, and one

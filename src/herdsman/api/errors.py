@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from http import HTTPStatus
@@ -14,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from herdsman.core.errors import HerdsmanError, Unauthenticated
+from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, Unauthenticated
 from herdsman.wire.problems import MEDIA_TYPE, Problem, problem, problem_of
 
 log = structlog.get_logger()
@@ -32,6 +33,24 @@ class Refused(Exception):
     def __init__(self, status: HTTPStatus, code: str, detail: str) -> None:
         super().__init__(detail)
         self.problem = problem(status, code, detail)
+
+
+class _StoreFaults:
+    """What is wrong with the database, in full: callers are not told. Seldom, since all of them meet it at once."""
+
+    EVERY_S = 5.0
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def log(self, error: HerdsmanError) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self.EVERY_S
+            log.warning("api.store_fault", error=type(error).__name__, reason=str(error))
+
+
+_faults = _StoreFaults()
 
 
 def install(app: FastAPI) -> None:
@@ -86,6 +105,8 @@ async def refusal(error: HerdsmanError | Refused, receive: Receive) -> Response:
 def answer_to(error: HerdsmanError | Refused) -> Response:
     if isinstance(error, Refused):
         return _answer(error.problem)
+    if isinstance(error, StoreUnavailable | StoreMisconfigured):
+        _faults.log(error)
     answer = _answer(problem_of(error))
     wait: timedelta | None = getattr(error, "retry_after", None)
     if wait is not None:

@@ -98,6 +98,8 @@ def listening(settings: Settings) -> Listening:
         port=api.api_port,
         tls=_tls(api.api_tls_certificate, api.api_tls_key),
         behind_proxy=api.api_behind_proxy,
+        called=api.api_url,
+        names=api.api_allowed_hosts,
         proxies=api.api_proxies,
     )
 

@@ -1,23 +1,33 @@
 """The app on a port of this machine, in a thread of this process."""
 
+import resource
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from herdsman.api.certificate import Certificate, read_certificate, require_valid
 from herdsman.api.connections import protocol
 from herdsman.core.errors import InvalidSettings
+
+log = structlog.get_logger()
 
 BACKLOG = 2048
 _STARTED_WITHIN = timedelta(seconds=30)
 _POLL = timedelta(milliseconds=10)
+DESCRIPTORS_EVERY = 20
+"""Ticks of the server, of which there are ten a second."""
+MANY_DESCRIPTORS = 0.9
+SPARE_DESCRIPTORS = 2
+_DESCRIPTORS = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +46,10 @@ class Listening:
     tls: Tls | None = None
     behind_proxy: bool = False
     """A proxy in front of us speaks TLS; without one, plain HTTP stays on this machine."""
+    called: str | None = None
+    """Where clients find it, if that is not where it listens: the URL of a proxy, or one with the certificate's name."""
+    names: Collection[str] = ()
+    """Those by which it may be called, besides this machine's own."""
     proxies: Sequence[str] = ()
     """The addresses of proxies whose word on the client's address is taken."""
     head_deadline: timedelta = timedelta(seconds=15)
@@ -52,16 +66,21 @@ class ApiServer:
         """`on_stop` ends whatever waits for a client: long polls and streams."""
         _check(listening)
         self._listening = listening
+        self._host = _callable_host(listening, _certificate(listening.tls))
         self._on_stop = on_stop
-        self._server = uvicorn.Server(_config(app, listening))
+        self._server = _Server(_config(app, listening))
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._socket: socket.socket | None = None
         self._died: BaseException | None = None
 
     @property
     def url(self) -> str:
+        """One that can be called, from this machine at least; never the address that stands for all of them."""
         assert self._socket is not None, "the server has not been started"
-        host, port = self._socket.getsockname()[:2]
+        host, port = self._host, self._socket.getsockname()[1]
+        if host is None:
+            assert self._listening.called is not None
+            return self._listening.called
         scheme = "http" if self._listening.tls is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -96,6 +115,40 @@ class ApiServer:
             self._died = error
 
 
+class _Server(uvicorn.Server):
+    """One that says when it runs out of descriptors: connections are then cut, and nobody else would tell."""
+
+    _short_of: str | None = None
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % DESCRIPTORS_EVERY == 0:
+            self._look_at_descriptors()
+        return await super().on_tick(counter)
+
+    def _look_at_descriptors(self) -> None:
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            used = sum(1 for _ in _DESCRIPTORS.iterdir())
+        except FileNotFoundError:  # not on this system
+            return
+        except OSError:  # there is none left even for this look
+            used = limit
+        short_of = descriptor_shortage(used, limit)
+        if short_of is not None and short_of != self._short_of:
+            log.error("api.descriptors", used=used, limit=limit, said=short_of)
+        elif short_of is None and self._short_of is not None:
+            log.info("api.descriptors_again", used=used, limit=limit)
+        self._short_of = short_of
+
+
+def descriptor_shortage(used: int, limit: int) -> str | None:
+    """What it means that so many of them are in use."""
+    way_out = f"raise the limit of {limit} open files (ulimit -n, LimitNOFILE), or let fewer clients connect"
+    if used >= limit - SPARE_DESCRIPTORS:
+        return f"no descriptor is left: connections are cut and files cannot be opened; {way_out}"
+    return f"descriptors run out; {way_out}" if used > limit * MANY_DESCRIPTORS else None
+
+
 def _check(listening: Listening) -> None:
     if listening.tls is not None or listening.behind_proxy or _loopback(listening.host):
         return
@@ -103,6 +156,36 @@ def _check(listening: Listening) -> None:
         f"API_HOST is {listening.host}: plain HTTP would carry tokens over the network;"
         " give a certificate and a key, or say that a proxy in front speaks TLS"
     )
+
+
+def _certificate(tls: Tls | None) -> Certificate | None:
+    if tls is None:
+        return None
+    found = read_certificate(tls.certificate, tls.key)
+    require_valid(tls.certificate, found, datetime.now(UTC))
+    return found
+
+
+def _callable_host(listening: Listening, certificate: Certificate | None) -> str | None:
+    """What to call where it listens on every address, which none of them is; None where only `called` will do."""
+    if listening.host not in _EVERYWHERE:
+        return listening.host
+    here = _EVERYWHERE[listening.host]
+    if certificate is None:
+        return here
+    known = {here, "localhost", *(name.lower() for name in listening.names)}
+    found = next((name for name in certificate.names if name.lower() in known), None)
+    if found is None and listening.called is None:
+        names = ", ".join(certificate.names) or "none"
+        raise InvalidSettings(
+            f"API_HOST is {listening.host}, which is no address that can be called, and the certificate has to have the"
+            f" name that is (it has {names}): set API_URL to https://NAME:PORT, with one that API_ALLOWED_HOSTS lists"
+        )
+    return found
+
+
+# Python writes an empty host for all addresses as well.
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 def _loopback(host: str) -> bool:

@@ -72,7 +72,7 @@ class ApiDoor(ApiLooks, ApiHerd):
     def page(self, wanted: JobFilter, after: str | None, limit: int) -> JobsOut:
         return self._ask(
             calls.jobs(
-                states=wanted.states,
+                statuses=wanted.states,
                 kind=wanted.type,
                 agent=wanted.agent,
                 pool=wanted.pool,

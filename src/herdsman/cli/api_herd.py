@@ -18,7 +18,7 @@ class ApiHerd(Asking):
     def workers(
         self, after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
     ) -> WorkersOut:
-        asked = {"state": tuple(states), "pool": pool, "after": after, "limit": limit}
+        asked = {"status": tuple(states), "pool": pool, "after": after, "limit": limit}
         return self._ask(get("/workers", body_of(WorkersOut), asked))
 
     def worker(self, worker_id: str) -> WorkerOut:

@@ -33,6 +33,7 @@ def cycle(
     control.leadership.resign()
     _show(ran, json=as_json or output is Output.JSON, explain=explain)
     if ran.epoch is not None and not ran.complete:
+        typer.echo(f"herdsman: the cycle is not complete: {ran.fault}", err=True)
         raise typer.Exit(1)
 
 
@@ -54,7 +55,7 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
     if json:
         print_json({**ran.summary(), "steps": ran.steps()} if explain else ran.summary())
         return
-    if ran.skipped:
+    if ran.epoch is None and ran.skipped:
         typer.echo(f"nothing was done: {ran.skipped}")
     for step in ran.steps():
         if explain or step["action"] != "Note":

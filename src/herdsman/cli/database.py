@@ -4,7 +4,7 @@ import typer
 
 from herdsman.cli.opening import settings_here
 from herdsman.store.revisions import latest, require_current
-from herdsman.store.server import inspect_server
+from herdsman.store.server import inspect_server, require_undamaged
 from herdsman.store.upgrade import upgrade
 from herdsman.wiring import open_database
 
@@ -33,6 +33,7 @@ def check() -> None:
     typer.echo(f"server   {server}")
     for warning in server.warnings:
         typer.echo(f"warning  {warning}")
+    require_undamaged(here)
     require_current(here)
     typer.echo(f"schema   {latest()}, guards in place")
 

@@ -24,7 +24,7 @@ _STYLES = {State.OK: "green", State.WARN: "yellow", State.FAIL: "bold red"}
 
 
 def doctor(output: OutputOption = Output.TABLE) -> None:
-    """Check settings, disk, database, clock, Redis, provider, GPUs, port and server, and say how to mend them."""
+    """Check settings, disk, database, clock, Redis, provider, GPUs, port, certificate and server, and say how to mend them."""
     with step("looking"):
         found = examine()
     if output is Output.JSON:
@@ -64,7 +64,9 @@ def _look(look: Look, settings: Settings, about: str, told: "SimpleQueue[Finding
     except ModuleNotFoundError as error:
         told.put(fail(about, f"the package {error.name} is not installed", "pip install 'herdsman[server]'"))
     except HerdsmanError as error:
-        told.put(fail(about, str(error), _USUAL.get(about, "herdsman config shows what is set where")))
+        # What to do stands behind a semicolon, where the error knows it.
+        said, _, fix = str(error).partition("; ")
+        told.put(fail(about, said, fix or _USUAL.get(about, "herdsman config shows what is set where")))
     except Exception as error:  # noqa: BLE001  (the outermost place of this thread)
         told.put(fail(about, f"{type(error).__name__}: {error}", "this is a bug of ours: please report it"))
     finally:
@@ -83,9 +85,9 @@ def _print(found: Sequence[Finding]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for each in found:
         console.print(
-            Text(f"{each.state:<5}", style=_STYLES[each.state]), f"{each.about:<9}", Text(each.said)
+            Text(f"{each.state:<5}", style=_STYLES[each.state]), f"{each.about:<11}", Text(each.said)
         )
         if each.fix:
-            console.print(Text(f"{'':<15} {each.fix}", style="" if each.state is State.FAIL else "dim"))
+            console.print(Text(f"{'':<17} {each.fix}", style="" if each.state is State.FAIL else "dim"))
     counts = Counter(each.state for each in found)
     console.print(f"{counts[State.OK]} ok, {counts[State.WARN]} to look at, {counts[State.FAIL]} to mend")

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -63,15 +64,19 @@ def see_database(settings: Settings) -> Iterator[Finding]:
 
 def _see_server(settings: Settings) -> Iterator[Finding]:
     from herdsman.store.revisions import latest, schema_fault  # noqa: PLC0415
-    from herdsman.store.server import inspect_server  # noqa: PLC0415  (a worker's machine has no database)
+    from herdsman.store.server import (  # noqa: PLC0415  (a worker's machine has no database)
+        inspect_server,
+        require_undamaged,
+    )
     from herdsman.wiring import open_database  # noqa: PLC0415
 
     database = open_database(settings)
     try:
         server = inspect_server(database)
         yield findings.ok("database", f"{server} at {shown_database(settings)}")
-        for warning in server.warnings:
+        for warning in (*server.warnings, *server.notes):
             yield findings.warn("database", warning, "docs/databases.md says what is checked, and why")
+        require_undamaged(database)
         yield findings.schema(schema_fault(database), latest())
         yield findings.clock(_skew(database), database.backend)
     finally:
@@ -168,6 +173,18 @@ def _taken(host: str, port: int) -> str | None:
     return None
 
 
+def see_certificate(settings: Settings) -> Iterator[Finding]:
+    """Only where the API speaks TLS itself."""
+    file, key = settings.api.api_tls_certificate, settings.api.api_tls_key
+    if file is None or key is None:
+        return
+    from herdsman.api.certificate import read_certificate, require_valid  # noqa: PLC0415
+
+    now, found = datetime.now(UTC), read_certificate(Path(file), Path(key))
+    require_valid(Path(file), found, now)
+    yield findings.certificate(file, found.names, found.ends - now)
+
+
 def see_server(settings: Settings) -> Iterator[Finding]:
     """Whether our token opens it; only where one is named, or runs here."""
     from herdsman.cli.opening import over_http  # noqa: PLC0415  (it imports the HTTP client)
@@ -198,5 +215,6 @@ LOOKS: tuple[Look, ...] = (
     see_provider,
     see_gpus,
     see_port,
+    see_certificate,
     see_server,
 )

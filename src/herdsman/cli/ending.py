@@ -24,7 +24,7 @@ LIVING = tuple(state for state in JobState if state not in JOB.terminal)
 JobNames = Annotated[
     list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs, or the ends of them.")
 ]
-StateOption = Annotated[list[JobState] | None, typer.Option("--state", "-s", help="All in this state.")]
+StatusOption = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="All with this status.")]
 TypeOption = Annotated[str | None, typer.Option(help="All of this type.")]
 TagOption = Annotated[str | None, typer.Option(help="All with this tag.")]
 PoolOption = Annotated[str | None, typer.Option(help="All of this pool.")]
@@ -45,7 +45,7 @@ CANCEL, RETRY = Verb("cancel", LIVING), Verb("retry", (JobState.DEAD_LETTER,))
 
 def cancel(
     job_ids: JobNames = None,
-    state: StateOption = None,
+    status: StatusOption = None,
     type: TypeOption = None,  # noqa: A002  (the users' word)
     tag: TagOption = None,
     pool: PoolOption = None,
@@ -55,7 +55,7 @@ def cancel(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop jobs: a waiting one at once, a running one as soon as its worker has let go."""
-    door, wanted = door_here(), JobFilter(states=tuple(state or ()), type=type, tag=tag, pool=_pool(pool))
+    door, wanted = door_here(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
     if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
         _cancel_one(door, resolve_job(door, job_ids[0]), output)
         return
@@ -67,7 +67,7 @@ def cancel(
 def retry(
     job_ids: JobNames = None,
     payload: Annotated[str | None, typer.Option(help="Of one job: another input, as JSON or @FILE.")] = None,
-    state: StateOption = None,
+    status: StatusOption = None,
     type: TypeOption = None,  # noqa: A002
     tag: TagOption = None,
     pool: PoolOption = None,
@@ -77,7 +77,7 @@ def retry(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run jobs that have ended once more."""
-    door, wanted = door_here(), JobFilter(states=tuple(state or ()), type=type, tag=tag, pool=_pool(pool))
+    door, wanted = door_here(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
     if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
         _retry_one(door, resolve_job(door, job_ids[0]), payload, output)
         return
@@ -120,7 +120,7 @@ def _meant(door: Door, verb: Verb, named: Sequence[str], wanted: JobFilter, limi
         return resolve_jobs(door, named)
     if wanted == JobFilter():
         raise InvalidRequest(
-            f"nothing to {verb.word}: name jobs, or a filter such as --type, --tag, --pool or --state"
+            f"nothing to {verb.word}: name jobs, or a filter such as --type, --tag, --pool or --status"
         )
     return _found(door, wanted if wanted.states else _with_states(wanted, verb), limit)
 

@@ -13,6 +13,7 @@ from herdsman.core.gpu import GpuDevice
 
 SMALL_SKEW, LARGE_SKEW = timedelta(seconds=2), timedelta(seconds=30)
 OLDEST_PYTHON = (3, 11)
+RENEWED_BEFORE = timedelta(days=14)
 _KEY = re.compile(r"[A-Za-z0-9_-]{20,128}", re.ASCII)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -112,6 +113,13 @@ def gpus(*, local: bool, fake: int, devices: Sequence[GpuDevice], driver: str | 
     said = "no GPU was found" if driver is None else f"the driver {driver} shows no GPU"
     fix = "install NVIDIA's driver, see nvidia-smi; or pretend on purpose: herdsman up --fake-gpus 2"
     return warn("gpu", f"{said}: herdsman up only pretends that there are some", fix)
+
+
+def certificate(file: str, names: Sequence[str], left: timedelta) -> Finding:
+    said = f"{file} is good for {left.days} days, for {', '.join(names) or 'no name'}"
+    if not names:
+        return fail("certificate", said, "make one with a subjectAltName: clients look at no other name")
+    return warn("certificate", said, "renew it in time") if left < RENEWED_BEFORE else ok("certificate", said)
 
 
 def port(host: str, number: int, *, ours: int | None, taken: str | None) -> Finding:

@@ -130,8 +130,8 @@ def _how(done: SubmittedOut) -> str:
 
 
 def jobs(
-    state: Annotated[
-        list[JobState] | None, typer.Option("--state", "-s", help="Only jobs in this state.")
+    status: Annotated[
+        list[JobState] | None, typer.Option("--status", "-s", help="Only jobs with this status.")
     ] = None,
     type: Annotated[str | None, typer.Option(help="Only jobs of this type.")] = None,  # noqa: A002
     tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
@@ -143,7 +143,7 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     named = None if pool is None else PoolId(pool)
-    wanted, door = JobFilter(states=tuple(state or ()), type=type, tag=tag, pool=named), door_here()
+    wanted, door = JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=named), door_here()
 
     def look() -> JobsOut:
         return door.page(wanted, after, limit)

@@ -1,7 +1,6 @@
 """What a person is told when the server does not answer, does not know them, or is of another version."""
 
-import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -9,9 +8,9 @@ import typer
 
 from herdsman import __version__
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, Unauthenticated, Unreachable
+from herdsman.core.releases import release
 
 NO_SUCH_PATH = "there is nothing at this path"
-_RELEASE = re.compile(r"\d+\.\d+")
 
 
 class VersionMismatch(HerdsmanError):
@@ -57,20 +56,37 @@ def explain(error: HerdsmanError, server: Server) -> HerdsmanError:
     return error
 
 
-def difference(server: str, here: str) -> str | None:
+def difference(server: str, here: str, what: str = "this command") -> str | None:
     """What to do where the releases differ; None where they fit. The last number of a version never matters."""
-    theirs, ours = _RELEASE.match(server), _RELEASE.match(here)
-    if theirs is None or ours is None or theirs[0] == ours[0]:
+    theirs, ours = release(server), release(here)
+    if theirs is None or ours is None or theirs == ours:
         return None
-    if _numbers(theirs[0]) < _numbers(ours[0]):
+    wanted = f"pip install 'herdsman=={theirs[0]}.{theirs[1]}.*'"
+    if theirs < ours:
         return (
-            f"the server is older than this command: it runs Herdsman {server}, this is {here};"
-            f" upgrade the server, or use pip install 'herdsman=={theirs[0]}.*' here"
+            f"the server is older than {what}: it runs Herdsman {server}, this is {here};"
+            f" upgrade the server, or use {wanted} here"
         )
     return (
-        f"the server is newer than this command: it runs Herdsman {server}, this is {here};"
-        f" upgrade this one: pip install 'herdsman=={theirs[0]}.*'"
+        f"the server is newer than {what}: it runs Herdsman {server}, this is {here};"
+        f" upgrade this one: {wanted}"
     )
+
+
+@dataclass
+class WorkersServer:
+    """The server of a worker, which may be upgraded while the worker runs."""
+
+    say: Callable[[str], None]
+    version: str | None = None
+
+    def met(self, version: str) -> None:
+        """Called with every answer; a word is said when it changes."""
+        if version == self.version:
+            return
+        self.version = version
+        if (said := difference(version, __version__, "this worker")) is not None:
+            self.say(f"warning: {said}")
 
 
 def _may_be_the_version(error: HerdsmanError) -> bool:
@@ -86,7 +102,3 @@ def _unknown(error: HerdsmanError, server: Server) -> str:
             " an admin makes one with herdsman token create NAME"
         )
     return f"{error} (herdsman token create NAME); it came from {server.token_from}"
-
-
-def _numbers(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.split("."))

@@ -14,6 +14,7 @@ from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import Conflict
 from herdsman.settings import Settings
 from herdsman.store.revisions import latest, require_current
+from herdsman.store.server import require_undamaged
 from herdsman.store.upgrade import upgrade
 from herdsman.wiring import open_services
 
@@ -38,6 +39,7 @@ def up(
     require_room(settings)
     with step("preparing the database"):
         services = open_services(settings)
+        require_undamaged(services.database)
         schema = upgrade(services.database)
     kept = replica.run(settings, services, schema, "up")
     typer.echo(f"stopped; every job is kept in the database{kept}")
@@ -49,6 +51,7 @@ def serve() -> None:
         from herdsman.cli import replica  # noqa: PLC0415
     settings = settings_here()
     services = open_services(settings)
+    require_undamaged(services.database)
     require_current(services.database)
     replica.run(settings, services, latest(), "serve")
     typer.echo("stopped; rented machines are left to the next leader")

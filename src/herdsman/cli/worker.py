@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.opening import database_packages, settings_here
+from herdsman.cli.server import WorkersServer
 from herdsman.cli.working import Choices, a_supervisor, watched
 from herdsman.client.queue import register
 from herdsman.control.whereabouts import whereabouts
@@ -91,7 +92,10 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
             "API_URL is set but neither BOOTSTRAP_TOKEN nor API_TOKEN: give the worker a token to register with"
         )
     named = None if worker_id is None else WorkerId(worker_id)
-    queue, registered = register(url, secret, named, incarnation=token_hex(16), pool=pool)
+    server = WorkersServer(say=typer.echo)
+    queue, registered = register(
+        url, secret, named, incarnation=token_hex(16), pool=pool, on_version=server.met
+    )
     typer.echo(f"Worker {registered.worker_id} reports for duty at {url}")
     return queue, registered.worker_id
 

@@ -28,8 +28,8 @@ workers = typer.Typer(
 @workers.callback()
 def list_workers(
     context: typer.Context,
-    state: Annotated[
-        list[WorkerState] | None, typer.Option("--state", "-s", help="Only workers in this state.")
+    status: Annotated[
+        list[WorkerState] | None, typer.Option("--status", "-s", help="Only workers with this status.")
     ] = None,
     pool: Annotated[str | None, typer.Option(help="Only workers of this pool.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=PAGE, help="How many at most.")] = 50,
@@ -40,7 +40,7 @@ def list_workers(
     """List workers, newest first, those that are gone too."""
     if context.invoked_subcommand is not None:
         return
-    door, states = door_here(), tuple(state or ())
+    door, states = door_here(), tuple(status or ())
     show(lambda: _look(door, states, pool, after, limit), output, watch=watch)
 
 
@@ -101,9 +101,10 @@ def _row(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
 
 
 def _why(worker: WorkerOut) -> str:
-    """Why it is in its state; and of one that lives, what it does not take."""
+    """Why it is in its state; and of one that lives, what does not fit and what it does not take."""
     unfit: dict[str, str] = worker.metadata.get("unfit") or {} if worker.status in WORKER.live else {}
-    return "; ".join([worker.error or worker.reason, *(f"no {kind}: {why}" for kind, why in unfit.items())])
+    besides = [*filter(None, [worker.warning]), *(f"no {kind}: {why}" for kind, why in unfit.items())]
+    return "; ".join([worker.error or worker.reason, *besides])
 
 
 def _wide(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ class AsyncClient:
     def jobs(
         self,
         *,
-        state: str | Sequence[str] = (),
+        status: str | Sequence[str] = (),
         type: str | None = None,  # noqa: A002
         agent: str | None = None,
         pool: str | None = None,
@@ -110,7 +110,7 @@ class AsyncClient:
         failure_class: str | None = None,
     ) -> AsyncIterator[JobOut]:
         return self._listing.jobs(
-            states=(state,) if isinstance(state, str) else tuple(state),
+            statuses=(status,) if isinstance(status, str) else tuple(status),
             kind=type,
             agent=agent,
             pool=pool,

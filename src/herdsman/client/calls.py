@@ -82,7 +82,7 @@ def file(job_id: str, name: str) -> Call[object]:
 
 def jobs(
     *,
-    states: Sequence[str],
+    statuses: Sequence[str],
     kind: str | None,
     agent: str | None,
     pool: str | None,
@@ -93,7 +93,7 @@ def jobs(
     begins: str | None = None,
 ) -> Call[JobsOut]:
     asked = {
-        "state": tuple(states),
+        "status": tuple(statuses),
         "type": kind,
         "agent": agent,
         "pool": pool,

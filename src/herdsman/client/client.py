@@ -114,7 +114,7 @@ class Client:
     def jobs(
         self,
         *,
-        state: str | Sequence[str] = (),
+        status: str | Sequence[str] = (),
         type: str | None = None,  # noqa: A002
         agent: str | None = None,
         pool: str | None = None,
@@ -124,7 +124,7 @@ class Client:
         """All that match, newest first, fetched page by page."""
         return iterate(
             self._listing.jobs(
-                states=(state,) if isinstance(state, str) else tuple(state),
+                statuses=(status,) if isinstance(status, str) else tuple(status),
                 kind=type,
                 agent=agent,
                 pool=pool,

@@ -28,7 +28,7 @@ class Listing:
     async def jobs(
         self,
         *,
-        states: Sequence[str] = (),
+        statuses: Sequence[str] = (),
         kind: str | None = None,
         agent: str | None = None,
         pool: str | None = None,
@@ -37,7 +37,7 @@ class Listing:
     ) -> AsyncGenerator[JobOut]:
         def page(after: str | None) -> Call[JobsOut]:
             return calls.jobs(
-                states=states,
+                statuses=statuses,
                 kind=kind,
                 agent=agent,
                 pool=pool,

@@ -1,6 +1,6 @@
 """The work queue of a worker on another machine. A request is sent once: the worker knows when to send it again."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -38,10 +38,16 @@ class HttpQueue:
         timeout: timedelta = TIMEOUT,
         clock: Clock | None = None,
         transport: httpx.BaseTransport | None = None,
+        on_version: Callable[[str], None] | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._transport = Transport(
-            Blocking(clock, transport), url=url, token=token, timeout=timeout, patience=ONCE
+            Blocking(clock, transport),
+            url=url,
+            token=token,
+            timeout=timeout,
+            patience=ONCE,
+            on_version=on_version,
         )
 
     def close(self) -> None:
@@ -117,14 +123,19 @@ def register(
     patience: timedelta = PATIENCE,
     clock: Clock | None = None,
     transport: httpx.BaseTransport | None = None,
+    on_version: Callable[[str], None] | None = None,
 ) -> tuple[HttpQueue, RegisteredOut]:
-    """Exchange the bootstrap token for one of this worker's own. The same incarnation may ask again."""
+    """Exchange the bootstrap token for one of this worker's own. The same incarnation may ask again.
+
+    `on_version` hears with every answer which version the server is of.
+    """
     sender = Transport(
         Blocking(clock, transport),
         url=url,
         token=bootstrap_token,
         timeout=timeout,
         patience=Patience(most=patience),
+        on_version=on_version,
     )
     call = work_calls.register(
         worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
@@ -134,7 +145,9 @@ def register(
     finally:
         run(sender.close())
     named = WorkerId(found.worker_id)
-    queue = HttpQueue(url, found.token, named, timeout=timeout, clock=clock, transport=transport)
+    queue = HttpQueue(
+        url, found.token, named, timeout=timeout, clock=clock, transport=transport, on_version=on_version
+    )
     return queue, found
 
 

@@ -20,6 +20,8 @@ from herdsman.store.database import Tx
 
 REMEMBERED = timedelta(seconds=3)
 MOST_REMEMBERED = 20_000
+KEPT_IN_OUTAGE = timedelta(hours=24)
+"""So long a token that only opens metrics and health is good without the database: who watches must see the outage."""
 ADMIN_KEY = "admin-api-key"
 ISSUED_EVERY = timedelta(seconds=1)
 NOTED_EVERY = timedelta(minutes=1)
@@ -36,6 +38,8 @@ _EXPIRED = "the token has expired at {at:%Y-%m-%d %H:%M} UTC: ask an admin for a
 class _Known:
     caller: Caller
     good_until: float
+    ends: float
+    """Not even an outage makes it good for longer."""
 
 
 class Authenticator:
@@ -69,6 +73,13 @@ class Authenticator:
         found = self._recall(self._keyring.hash(secret))
         return found.caller if found and self._clock.monotonic() < found.good_until else None
 
+    def kept(self, secret: str) -> Caller | None:
+        """Whose it was when the database was last asked, for while that is away: only of who may do nothing but watch."""
+        found = self._recall(self._keyring.hash(secret))
+        if found is None or found.caller.role is not Role.METRICS:
+            return None
+        return found.caller if self._clock.monotonic() < found.ends else None
+
     def met(self, secret: str) -> bool:
         """Whether it was good once, however long ago: its bearer is not guessing."""
         return self._recall(self._keyring.hash(secret)) is not None
@@ -101,8 +112,11 @@ class Authenticator:
         caller, left, unnoted = found
         if unnoted:
             self._note_use(named)
-        life = self._remembered if left is None else min(self._remembered, left)
-        self._remember(hashed, _Known(caller, asked_at + life.total_seconds()))
+        good, kept = (
+            asked_at + (life if left is None else min(life, left)).total_seconds()
+            for life in (self._remembered, KEPT_IN_OUTAGE)
+        )
+        self._remember(hashed, _Known(caller, good, kept))
         return caller
 
     def _note_use(self, token_id: str) -> None:

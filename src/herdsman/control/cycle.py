@@ -48,6 +48,15 @@ class Cycle:
         seen = self.seen is not None and not isinstance(self.seen.instances, Unseen)
         return seen and all(outcome.done for outcome in self.outcomes)
 
+    @property
+    def fault(self) -> str:
+        """Why it is not complete, as one sentence; empty where it is."""
+        undone = [each for each in self.outcomes if not each.done]
+        if self.seen is None or not undone:
+            return self.skipped or self._blind()
+        first = f"{type(undone[0].step.action).__name__}: {undone[0].said or 'it does not say why'}"
+        return f"{len(undone)} of {len(self.outcomes)} steps could not be done, the first is {first}"
+
     def summary(self) -> dict[str, object]:
         done = Counter(type(outcome.step.action) for outcome in self.outcomes if outcome.done)
         return {

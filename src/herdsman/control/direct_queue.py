@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from secrets import token_hex
 
+from herdsman import __version__
 from herdsman.control import commands
 from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, NotFound
@@ -27,6 +28,11 @@ class DirectQueue:
 
     def enlist(self, pool: PoolId) -> bool:
         """True when the worker had no row and got one in `pool`: it was started by hand."""
+        new = self._add(pool)
+        self.services.database.transact(lambda tx: workers.note_version(tx, self.worker_id, __version__))
+        return new
+
+    def _add(self, pool: PoolId) -> bool:
         try:
             self.services.database.read(lambda tx: workers.get(tx, self.worker_id))
         except NotFound:

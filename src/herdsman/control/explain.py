@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from herdsman import __version__
 from herdsman.control.around import Around
 from herdsman.control.ended import ended
 from herdsman.control.growth import blocked
@@ -18,6 +19,7 @@ from herdsman.core.counterfactual import NextWorker, next_worker
 from herdsman.core.errors import NotFound
 from herdsman.core.fleet import Snapshot
 from herdsman.core.model import AuditEntry, Job, JobId, PoolId, WorkerId
+from herdsman.core.releases import misfit
 from herdsman.core.states import HELD, JOB, POOL, WORKER, JobState, WorkerState
 from herdsman.store import jobs, pools, tally, worker_types, workers
 from herdsman.store.cycles import Step
@@ -68,6 +70,8 @@ def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
     if found.state in WORKER.live:
         unfit = worker_types.unfit_of(found.metadata)
         because += [f"it takes no jobs of type {kind}: {why}" for kind, why in unfit.items()]
+        if (said := misfit(found.metadata, __version__)) is not None:
+            because.append(said)
     return Answer(
         kind=WORKER.kind,
         id=worker_id,

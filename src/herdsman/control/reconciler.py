@@ -31,6 +31,7 @@ from herdsman.core.shadow import Compared, compare
 from herdsman.ports import Clock
 from herdsman.store import fleet, queues, sights
 from herdsman.store.database import Database, Tx
+from herdsman.wire.problems import told_of
 
 log = structlog.get_logger()
 
@@ -123,7 +124,7 @@ class Reconciler:
             said = self.hands.act(step.action, seen, epoch)
         except (ProviderUnavailable, ProviderRejected, StaleWrite, StoreUnavailable) as error:
             log.warning("action.failed", action=type(step.action).__name__, reason=str(error))
-            return Outcome(step, done=False, said=str(error))
+            return Outcome(step, done=False, said=told_of(error))
         if not isinstance(step.action, Note):
             why = step.action.why
             log.info("action.done", action=type(step.action).__name__, code=why.code, why=why.text, said=said)
@@ -131,7 +132,7 @@ class Reconciler:
 
     def _blind(self, epoch: int, error: HerdsmanError) -> Cycle:
         log.warning("cycle.skipped", reason=str(error))
-        return Cycle(started_at=None, epoch=epoch, seen=None, skipped=str(error))
+        return Cycle(started_at=None, epoch=epoch, seen=None, skipped=told_of(error))
 
     def _record(self, cycle: Cycle, whole: Recording) -> None:
         assert cycle.epoch is not None and cycle.seen is not None

@@ -14,6 +14,7 @@ HerdsmanError
 ├── Conflict             the caller: the name is taken by something else
 ├── StaleWrite           the writer: the row has moved on, stop working on it
 ├── StoreUnavailable     the next try: the database did not answer, or could not take the write
+│   ├── StoreUnwritable  a person: its disk is full, or it only lets itself be read
 │   └── OutcomeUnknown   the next try: the connection broke during COMMIT
 ├── StoreMisconfigured   a person: the database is not one that we can run on
 ├── ProviderUnavailable  the next cycle: the provider did not answer, or asked us to wait; nothing was started
@@ -88,6 +89,10 @@ class StaleWrite(HerdsmanError):
 
 class StoreUnavailable(HerdsmanError):
     """The database did not answer or could not take the write; nothing was committed."""
+
+
+class StoreUnwritable(StoreUnavailable):
+    """The database answers but takes no writes: its disk is full, or it is read-only. Nothing was committed."""
 
 
 class OutcomeUnknown(StoreUnavailable):

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Mapping
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from herdsman.settings.kinds import Kind, plain
 from herdsman.settings.urls import database_url, hide_password
@@ -42,6 +43,13 @@ def _redis(value: object) -> object:
     return value
 
 
+def _callable(value: str | None) -> str | None:
+    """One listens on 0.0.0.0; nobody can be found there."""
+    if value is not None and urlsplit(value).hostname in ("0.0.0.0", "::"):  # noqa: S104
+        raise ValueError("no address of anybody")
+    return value
+
+
 Text = Annotated[str, Field(min_length=1, max_length=4096), Kind("a text", plain)]
 OptionalText = Annotated[str | None, Field(min_length=1, max_length=4096), Kind("a text", plain)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split), Kind("texts separated by commas", plain)]
@@ -75,7 +83,8 @@ DatabaseUrl = Annotated[
 WebUrl = Annotated[
     str | None,
     Field(pattern=r"^https?://[^/\s]+", repr=False),  # it may hold a password
-    Kind("a URL that begins with https:// or http://", _url),
+    AfterValidator(_callable),
+    Kind("a URL that begins with https:// or http://, of an address that can be called (not 0.0.0.0)", _url),
 ]
 RedisUrl = Annotated[
     SecretStr | None,

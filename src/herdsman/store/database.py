@@ -1,5 +1,6 @@
 """Transactions: opened, tried again when another one was in the way, and their errors made ours."""
 
+import math
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,10 +10,16 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, CursorResult, Engine, Executable
 from sqlalchemy.exc import SQLAlchemyError
 
-from herdsman.core.errors import HerdsmanError, OutcomeUnknown, StoreMisconfigured, StoreUnavailable
+from herdsman.core.errors import (
+    HerdsmanError,
+    OutcomeUnknown,
+    StoreMisconfigured,
+    StoreUnavailable,
+    StoreUnwritable,
+)
 from herdsman.ports import Clock
 from herdsman.store.engine import open_engines, size_of
-from herdsman.store.faults import Contended, Fault, classify, explain, translate
+from herdsman.store.faults import Contended, Fault, classify, explain, next_step, translate
 from herdsman.store.hot import Hot, Ready, Row, padded, room_for
 from herdsman.store.patience import limited
 from herdsman.store.turnstile import Turnstile
@@ -102,6 +109,7 @@ class Database:
         self._timeout = timeout
         self._chance = chance
         self._ready: dict[tuple[Hot, int], Ready] = {}
+        self._unwritable_at = -math.inf
         self.clock_of = clock_of or self.read_clock
         driver = self.engine.dialect.loaded_dbapi
         self._driver_errors: tuple[type[Exception], ...] = (SQLAlchemyError, driver.Error)
@@ -112,7 +120,15 @@ class Database:
 
     def transact(self, work: Callable[[Tx], T]) -> T:
         """Run `work` and commit; when another transaction was in the way, do all of it again."""
-        return self._with_retries(self.engine, work)
+        try:
+            return self._with_retries(self.engine, work)
+        except StoreUnwritable:
+            self._unwritable_at = self._clock.monotonic()
+            raise
+
+    def refused_a_write(self, within: timedelta) -> bool:
+        """Whether it did lately, if only a large one: a small write may still find room on a full disk."""
+        return self._clock.monotonic() - self._unwritable_at < within.total_seconds()
 
     def read(self, work: Callable[[Tx], T]) -> T:
         return self._with_retries(self._reading, work)
@@ -249,7 +265,9 @@ class Database:
         said = explain(error)
         refused = any(words in said for words in _NOT_LET_IN)
         if refused or classify(error) is Fault.MISCONFIGURED:
-            return StoreMisconfigured(f"{self.backend} at {where} does not let us in: {said}")
+            return StoreMisconfigured(
+                f"{self.backend} at {where} does not let us in: {said}{next_step(error)}"
+            )
         return StoreUnavailable(f"{self.backend} at {where} cannot be reached: {said}")
 
 

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable
+from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, StoreUnwritable
 from herdsman.store.triggers import MARK
 
 
@@ -19,6 +19,8 @@ class Fault(Enum):
     REFUSED = auto()
     """A constraint or a guard said no: a bug of the writer, or a person's SQL."""
     UNAVAILABLE = auto()
+    UNWRITABLE = auto()
+    """It can be read, but the disk is full or writing is forbidden."""
     MISCONFIGURED = auto()
     UNKNOWN = auto()
 
@@ -41,7 +43,7 @@ _POSTGRES = {
     "23000": Fault.REFUSED, "23502": Fault.REFUSED, "23503": Fault.REFUSED, "23514": Fault.REFUSED,
     "57P01": Fault.DISCONNECTED, "57P02": Fault.DISCONNECTED, "57P03": Fault.UNAVAILABLE,
     "25P03": Fault.DISCONNECTED, "57P05": Fault.DISCONNECTED,
-    "57014": Fault.UNAVAILABLE, "25006": Fault.UNAVAILABLE, "53100": Fault.UNAVAILABLE,
+    "57014": Fault.UNAVAILABLE, "25006": Fault.UNWRITABLE, "53100": Fault.UNWRITABLE,
     "53200": Fault.UNAVAILABLE, "53300": Fault.UNAVAILABLE, "53400": Fault.UNAVAILABLE,
     "28000": Fault.MISCONFIGURED, "28P01": Fault.MISCONFIGURED, "3D000": Fault.MISCONFIGURED,
     "42P01": Fault.MISCONFIGURED, "42703": Fault.MISCONFIGURED, "42501": Fault.MISCONFIGURED,
@@ -54,15 +56,16 @@ _MARIADB = {
     2006: Fault.DISCONNECTED, 2013: Fault.DISCONNECTED, 2014: Fault.DISCONNECTED, 2055: Fault.DISCONNECTED,
     1927: Fault.DISCONNECTED, 1053: Fault.DISCONNECTED, 0: Fault.DISCONNECTED,
     2002: Fault.UNAVAILABLE, 2003: Fault.UNAVAILABLE, 1040: Fault.UNAVAILABLE, 1969: Fault.UNAVAILABLE,
-    1290: Fault.UNAVAILABLE, 1792: Fault.UNAVAILABLE, 1021: Fault.UNAVAILABLE, 1114: Fault.UNAVAILABLE,
+    1290: Fault.UNWRITABLE, 1792: Fault.UNWRITABLE, 1836: Fault.UNWRITABLE, 1021: Fault.UNWRITABLE,
+    1114: Fault.UNWRITABLE, 3: Fault.UNWRITABLE,
     1044: Fault.MISCONFIGURED, 1045: Fault.MISCONFIGURED, 1049: Fault.MISCONFIGURED,
     1142: Fault.MISCONFIGURED, 1146: Fault.MISCONFIGURED, 1054: Fault.MISCONFIGURED, 1419: Fault.MISCONFIGURED,
 }  # fmt: skip
 
 _SQLITE = {
     sqlite3.SQLITE_BUSY: Fault.CONTENDED, sqlite3.SQLITE_LOCKED: Fault.CONTENDED,
-    sqlite3.SQLITE_FULL: Fault.UNAVAILABLE, sqlite3.SQLITE_IOERR: Fault.UNAVAILABLE,
-    sqlite3.SQLITE_READONLY: Fault.UNAVAILABLE, sqlite3.SQLITE_INTERRUPT: Fault.UNAVAILABLE,
+    sqlite3.SQLITE_FULL: Fault.UNWRITABLE, sqlite3.SQLITE_IOERR: Fault.UNAVAILABLE,
+    sqlite3.SQLITE_READONLY: Fault.UNWRITABLE, sqlite3.SQLITE_INTERRUPT: Fault.UNAVAILABLE,
     sqlite3.SQLITE_CANTOPEN: Fault.MISCONFIGURED, sqlite3.SQLITE_NOTADB: Fault.MISCONFIGURED,
     sqlite3.SQLITE_CORRUPT: Fault.MISCONFIGURED, sqlite3.SQLITE_ERROR: Fault.MISCONFIGURED,
     sqlite3.SQLITE_CONSTRAINT: Fault.REFUSED,
@@ -108,8 +111,10 @@ def translate(error: Exception) -> HerdsmanError | None:
             return Refused(said)
         case Fault.DISCONNECTED | Fault.UNAVAILABLE:
             return StoreUnavailable(f"the database cannot be used right now: {said}")
+        case Fault.UNWRITABLE:
+            return StoreUnwritable(f"the database takes no writes now: {said}")
         case Fault.MISCONFIGURED:
-            return StoreMisconfigured(f"the database cannot be used: {said}{_next_step(said)}")
+            return StoreMisconfigured(f"the database cannot be used: {said}{next_step(error)}")
         case Fault.UNKNOWN:
             return None
 
@@ -123,6 +128,17 @@ def explain(error: Exception) -> str:
     return first or type(original).__name__
 
 
-def _next_step(said: str) -> str:
+DAMAGED = (
+    "stop everything that uses the file, keep a copy of it, and put the last backup in its place;"
+    " docs/databases.md says how to save what can still be read"
+)
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def next_step(error: Exception) -> str:
+    """What a person can do about it, where we know."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(original, sqlite3.Error) and getattr(original, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+        return f"; {DAMAGED}"
     tables_missing = ("no such table", "doesn't exist", "does not exist")
-    return "; run herdsman db init" if any(words in said for words in tables_missing) else ""
+    return "; run herdsman db init" if any(words in explain(error) for words in tables_missing) else ""

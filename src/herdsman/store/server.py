@@ -1,13 +1,18 @@
 """Can we run on this server? Versions that are too old are refused, dangerous settings are named."""
 
 import re
+import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import Connection, text
 
 from herdsman.core.errors import StoreMisconfigured
 from herdsman.store.database import Database
+from herdsman.store.faults import DAMAGED
 
 OLDEST = {"SQLite": (3, 35, 0), "PostgreSQL": (13,), "MariaDB": (10, 6)}
 # Earlier versions can lose a committed write when WAL checkpoints and restarts race.
@@ -21,6 +26,9 @@ class Server:
     product: str
     version: Version
     warnings: tuple[str, ...]
+    """What may lose jobs, said at every start."""
+    notes: tuple[str, ...] = ()
+    """What is worth knowing once: `herdsman doctor` tells it."""
 
     def __str__(self) -> str:
         return f"{self.product} {_dotted(self.version)}"
@@ -32,17 +40,46 @@ def inspect_server(database: Database) -> Server:
         return inspect_behind(connection, database.backend)
 
 
+def require_undamaged(database: Database, within: timedelta = timedelta(seconds=10)) -> None:
+    """Of SQLite: `StoreMisconfigured` where the file has pages that make no sense.
+
+    Most reads and writes never meet them, until one does in the middle of something. A file that is too large to be read
+    within that time is looked at only as far as that.
+    """
+    if database.backend != "SQLite":
+        return
+    deadline = time.monotonic() + within.total_seconds()
+    with database.alone() as connection:
+        file: Any = connection.connection
+        file.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+        try:
+            (said,) = file.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            said = "ok"
+        finally:
+            file.set_progress_handler(None, 0)
+    if said != "ok":
+        first = " ".join(said.split())
+        raise StoreMisconfigured(
+            f"the SQLite file {database.engine.url.database} is damaged: {first}; {DAMAGED}"
+        )
+
+
 def inspect_behind(connection: Connection, product: str) -> Server:
+    notes: tuple[str, ...] = ()
     match connection.dialect.name:
         case "sqlite":
             version, warnings = _version(connection, "SELECT sqlite_version()"), _sqlite(connection)
+            notes = tuple(_sqlite_notes(version))
         case "postgresql":
             version, warnings = _version(connection, "SHOW server_version"), _postgres(connection)
         case _:
             _require_mariadb(connection)
             version, warnings = _version(connection, "SELECT VERSION()"), _mariadb(connection)
     require_version(product, version)
-    return Server(product, version, tuple(warnings))
+    return Server(product, version, tuple(warnings), notes)
 
 
 def require_version(product: str, version: Version) -> None:
@@ -68,10 +105,13 @@ def _dotted(version: Version) -> str:
     return ".".join(str(part) for part in version)
 
 
-def _sqlite(connection: Connection) -> Iterator[str]:
-    version = _version(connection, "SELECT sqlite_version()")
+def _sqlite_notes(version: Version) -> Iterator[str]:
+    """Every distribution of today has an older one, and it is rare: not a word for each start."""
     if version < SAFE_SQLITE:
         yield f"SQLite {_dotted(version)} is older than {_dotted(SAFE_SQLITE)}, which repairs a rare loss of WAL data"
+
+
+def _sqlite(connection: Connection) -> Iterator[str]:
     mode = connection.execute(text("PRAGMA journal_mode")).scalar_one()
     if mode not in ("wal", "memory"):
         yield f"SQLite's journal_mode is {mode}, not wal: is the file on a network drive?"

@@ -11,6 +11,7 @@ from herdsman.core.errors import NotFound, StaleWrite
 from herdsman.core.gpu import GpuDevice, GpuReport
 from herdsman.core.model import PoolId, Worker, WorkerId
 from herdsman.core.reasons import Reason
+from herdsman.core.releases import VERSION, release
 from herdsman.core.request import check_name
 from herdsman.core.states import SERVING, WORKER, WorkerState
 from herdsman.store.cursor import beyond, check_limit, cursor
@@ -155,6 +156,13 @@ def _note_report(tx: Tx, worker_id: WorkerId, report: GpuReport) -> None:
     }
     ((known,),) = tx.rows(METADATA, {"b_id": worker_id})
     tx.run(MEMORY, {"b_id": worker_id, "b_at": measured_at, "b_metadata": {**known, **noted}})
+
+
+def note_version(tx: Tx, worker_id: WorkerId, version: str) -> None:
+    """Of the program that the worker runs; what is no version is not kept."""
+    for (known,) in tx.rows(METADATA, {"b_id": worker_id}) if release(version) else ():
+        noted = {**known, VERSION: version}
+        tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata=noted))
 
 
 def _to_gpu(device: GpuDevice) -> dict[str, object]:

@@ -14,6 +14,7 @@ RECENT = ("herdsman_jobs_ended_last_hour", "Jobs that ended within the last hour
 COST = ("herdsman_cost_per_hour", "What the running machines cost per hour.", ())
 LEADS = ("herdsman_leader", "1 when this replica leads.", ())
 STORE_UP = ("herdsman_database_up", "1 when the last look at the database succeeded.", ())
+WRITABLE = ("herdsman_database_writable", "0 while the database refuses writes, as with a full disk.", ())
 LOOK_AGE = ("herdsman_look_age_seconds", "How old the numbers from the database are.", ())
 HOLDS = ("herdsman_holds", "What people have paused or drained.", ("kind",))
 OVERDUE = (

@@ -138,11 +138,11 @@ class Door:
 
 
 def _wanted(job: JobDetail, params: httpx.QueryParams) -> bool:
-    states = params.get_list("state")
+    statuses = params.get_list("status")
     same = (
         params.get(name) in (None, getattr(job, name)) for name in ("type", "agent", "pool", "failure_class")
     )
-    return all(same) and (not states or job.status in states) and params.get("tag") in (None, *job.tags)
+    return all(same) and (not statuses or job.status in statuses) and params.get("tag") in (None, *job.tags)
 
 
 def _heard(event: EventOut, params: httpx.QueryParams) -> bool:

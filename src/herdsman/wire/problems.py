@@ -11,12 +11,14 @@ from herdsman.core.errors import (
     HerdsmanError,
     InvalidRequest,
     NotFound,
+    OutcomeUnknown,
     Overloaded,
     ProviderRejected,
     ProviderUnavailable,
     StaleWrite,
     StoreMisconfigured,
     StoreUnavailable,
+    StoreUnwritable,
     TooLarge,
     TooMany,
     Unauthenticated,
@@ -43,6 +45,20 @@ TABLE: tuple[tuple[type[HerdsmanError], int, str], ...] = (
     (ProviderRejected, 502, "provider-rejected"),
 )
 
+# What drivers say names the database, its user and its host: that is for the log of the server.
+_OF_THE_STORE: tuple[tuple[type[HerdsmanError], str], ...] = (
+    (OutcomeUnknown, "the database went away in the middle: this may or may not be stored, send it again"),
+    (
+        StoreUnwritable,
+        "the database takes no writes now: send it again later; the log of the server says why",
+    ),
+    (
+        StoreUnavailable,
+        "the database cannot be used right now: send it again; the log of the server says why",
+    ),
+    (StoreMisconfigured, "the database cannot be used: a person has to act, the log of the server says how"),
+)
+
 
 class Problem(Reply):
     type: str
@@ -58,7 +74,12 @@ def problem_of(error: HerdsmanError) -> Problem:
         ((status, code) for kind, status, code in TABLE if isinstance(error, kind)), (500, "internal")
     )
     limit = error.code if isinstance(error, TooMany) else None
-    return problem(status, code, str(error)).model_copy(update={"code": limit})
+    return problem(status, code, told_of(error)).model_copy(update={"code": limit})
+
+
+def told_of(error: HerdsmanError) -> str:
+    """Its words, as far as they are for people who only have a token."""
+    return next((said for kind, said in _OF_THE_STORE if isinstance(error, kind)), str(error))
 
 
 def problem(status: int, code: str, detail: str) -> Problem:

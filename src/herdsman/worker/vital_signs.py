@@ -7,7 +7,7 @@ from pathlib import Path
 from herdsman.worker.loops.crash import read_crashes
 from herdsman.worker.loops.health_server import HealthServer
 from herdsman.worker.loops.heartbeat import Heartbeat
-from herdsman.worker.loops.metrics import age_metric, ready_metric, stalls_metric
+from herdsman.worker.loops.metrics import age_metric, stalls_metric
 from herdsman.worker.loops.systemd import Notifier
 from herdsman.worker.loops.watchdog import Watchdog
 
@@ -26,7 +26,7 @@ class VitalSigns:
         self.supervisor, self.keeper = Heartbeat(), Heartbeat()
         self._loops: Mapping[str, Heartbeat] = {"supervisor": self.supervisor, "keeper": self.keeper}
         self._readiness = readiness
-        self._address = address
+        self.address = address
         self._say = say
         self._crash_dir = crash_dir
         self._watchdog = Watchdog(
@@ -53,19 +53,22 @@ class VitalSigns:
             self._watchdog.stop()
 
     def _server(self, ready: Callable[[], bool]) -> HealthServer | None:
-        if self._address is None:
+        if self.address is None:
             return None
-        host, port = self._address
+        host, port = self.address
         server = HealthServer(
             host=host,
             port=port,
             readiness_check=lambda: ready() and self._fresh(),
             liveness_check=lambda: self._watchdog.alive,
             details=lambda: {"loops": self._ages()},
-            metrics=lambda: self._metrics(ready=ready() and self._fresh()),
+            metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
         )
         server.start()
-        self._say(f"health endpoints at {host}:{port}")
+        everywhere = host in ("0.0.0.0", "::", "")  # noqa: S104  (no address that can be called)
+        self._say(
+            f"health endpoints at {f'port {port} of every address' if everywhere else f'{host}:{port}'}"
+        )
         return server
 
     def _ages(self) -> dict[str, float]:
@@ -73,8 +76,3 @@ class VitalSigns:
 
     def _fresh(self) -> bool:
         return all(age <= self._readiness for age in self._ages().values())
-
-    def _metrics(self, *, ready: bool) -> str:
-        return "".join(
-            (ready_metric(ready=ready), age_metric(self._ages()), stalls_metric(self._watchdog.stalls))
-        )

@@ -139,7 +139,7 @@ def test_a_list_is_read_page_by_page_with_its_filters() -> None:
     served = Served(
         said({"jobs": [a_job(job_id="b")], "next": "b"}), said({"jobs": [a_job(job_id="a")], "next": None})
     )
-    found = list(served.client().jobs(state=["pending", "failed"], type="image", tag="x"))
+    found = list(served.client().jobs(status=["pending", "failed"], type="image", tag="x"))
     assert [job.job_id for job in found] == ["b", "a"]
-    assert served.paths[0] == "GET /jobs?state=pending&state=failed&type=image&tag=x&limit=200"
+    assert served.paths[0] == "GET /jobs?status=pending&status=failed&type=image&tag=x&limit=200"
     assert "after=b" in served.paths[1]

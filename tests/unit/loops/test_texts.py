@@ -6,13 +6,16 @@ import socket
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from herdsman.testing.servers.home import free_port
 from herdsman.worker.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_crashes
 from herdsman.worker.loops.crash import describe, write_crash
 from herdsman.worker.loops.metrics import age_metric, ready_metric, stalls_metric
 from herdsman.worker.loops.stacks import all_stacks
 from herdsman.worker.loops.timeouts import Timeouts, misfits
-from tests.unit.loops.doubles import HandClock, eventually
+from herdsman.worker.vital_signs import VitalSigns
+from tests.unit.loops.doubles import HandClock, ask, eventually
 
 
 def test_metrics_are_in_the_text_format() -> None:
@@ -29,6 +32,22 @@ def test_metrics_are_in_the_text_format() -> None:
         "# TYPE wink_watchdog_stalls_total counter",
         'wink_watchdog_stalls_total{loop="a"} 2',
     ]
+
+
+def test_each_family_stands_once_on_the_page_of_a_worker(tmp_path: Path) -> None:
+    signs = VitalSigns(
+        threshold=60,
+        interval=1,
+        readiness=10,
+        crash_dir=tmp_path,
+        address=("127.0.0.1", free_port()),
+        say=lambda _: None,
+    )
+    with signs.shown(lambda: True):
+        page = ask(signs.address, "/metrics").text
+    names = [family.name for family in text_string_to_metric_families(page)]
+    assert names == ["wink_health_ready", "wink_heartbeat_age_seconds", "wink_watchdog_stalls"]
+    assert page.count("wink_health_ready 1\n") == 1
 
 
 def test_odd_names_of_loops_are_escaped() -> None:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote
 
+import structlog
 from fastapi import APIRouter, Header
 from fastapi.responses import Response, StreamingResponse
 
@@ -22,10 +23,14 @@ from herdsman.ports import ResultFiles
 from herdsman.results.names import content_type
 from herdsman.wire.files import sha256_of
 
+log = structlog.get_logger()
 router = APIRouter(route_class=Measured, tags=["jobs"])
 
 _SHOWN = ("image/", "video/", "audio/")
 _Given = Annotated[str | None, Header(max_length=1000)]
+_NOT_REACHED = (
+    "the place where files are kept cannot be used right now: try again; the log of the server says why"
+)
 _BYTES = {"content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
 
 
@@ -76,7 +81,8 @@ def _reached() -> Generator[None]:
     try:
         yield
     except ServiceUnavailable as error:
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "results-unavailable", str(error)) from error
+        log.warning("results.unavailable", reason=str(error))
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "results-unavailable", _NOT_REACHED) from error
 
 
 def _found(context: ApiContext, job_id: JobId, name: str) -> tuple[ResultFiles, str]:

@@ -79,7 +79,7 @@ def submit_many(
 def list_jobs(
     who: Who,
     context: Context,
-    state: Annotated[list[str] | None, Query(max_length=20)] = None,
+    status: Annotated[list[str] | None, Query(max_length=20)] = None,
     type: Text = None,  # noqa: A002  (the name that the query has)
     agent: Text = None,
     pool: Text = None,
@@ -89,10 +89,10 @@ def list_jobs(
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Limit = 50,
 ) -> JobsOut:
-    """Newest first. `state` takes the names of jobs and those of tasks, and may be repeated. With `begins`, the first
+    """Newest first. `status` takes the names of jobs and those of tasks, and may be repeated. With `begins`, the first
     of those whose ids begin so, by their ids and on one page, however old they are."""
     wanted = JobFilter(
-        states=_states(state or []),
+        states=_states(status or []),
         type=type,
         agent=who.only_agent or agent,
         pool=None if pool is None else PoolId(pool),

@@ -2,13 +2,17 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from herdsman.api.routes.ready import REFUSED_LATELY
 from herdsman.api.routes.spans import Spans
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
@@ -21,9 +25,13 @@ from herdsman.store.database import Tx
 from herdsman.store.holds import standing
 from herdsman.telemetry import metrics
 
+log = structlog.get_logger()
+
 OFTEN_S = 5.0
 SHARE = 20
 """A look that takes long is repeated less often: at most this fraction of the time is spent on looking."""
+PATIENCE_S = 2.0
+"""So long a scrape waits for a look; then it shows the last one. A scraper gives up after a few seconds itself."""
 
 
 MOST_POOLS = 100
@@ -48,26 +56,40 @@ class Look(Collector):
     def __init__(self, services: Services, control: Any | None) -> None:
         self._services = services
         self._control = control
-        self._looking = Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="metrics-look")
+        self._lock = Lock()
+        self._looking: Future[None] | None = None
         self._seen: Seen | None = None
         self._seen_at = self._next = 0.0
         self._up = False
         self._spans = Spans()
 
     def collect(self) -> Iterable[Metric]:
-        if time.monotonic() >= self._next and self._looking.acquire(blocking=False):
-            try:
-                self._look()
-            finally:
-                self._looking.release()
-        yield metrics.gauge(metrics.STORE_UP, [((), float(self._up))])
+        yield metrics.gauge(metrics.STORE_UP, [((), float(self._refreshed() and self._up))])
+        refused = self._services.database.refused_a_write(REFUSED_LATELY)
+        yield metrics.gauge(metrics.WRITABLE, [((), float(not refused))])
         yield metrics.gauge(metrics.LEADS, [((), float(self._leads()))])
         yield metrics.counter(metrics.SHADOW, [((told,), count) for told, count in self._shadows().items()])
         if self._seen is not None:
-            yield metrics.gauge(metrics.LOOK_AGE, [((), time.monotonic() - self._seen_at)])
+            age = time.monotonic() - self._seen_at
+            yield metrics.gauge(metrics.LOOK_AGE, [((), age)])
+            # It grows while nobody can look: a control loop that stands must not seem to go.
+            yield metrics.gauge(metrics.CYCLE_AGE, [((), self._seen.status["last_cycle_s"] + age)])
             yield from _shown(self._seen)
             yield from _resources(self._seen)
             yield self._spans.shown()
+
+    def _refreshed(self) -> bool:
+        """Whether the look that is due has ended in time; one that hangs is not begun a second time."""
+        with self._lock:
+            if (self._looking is None or self._looking.done()) and time.monotonic() >= self._next:
+                self._looking = self._thread.submit(self._look)
+            looking = self._looking
+        with suppress(TimeoutError):
+            if looking is not None:
+                looking.result(timeout=PATIENCE_S)
+            return True
+        return False
 
     def _look(self) -> None:
         began = time.monotonic()
@@ -76,7 +98,9 @@ class Look(Collector):
             self._seen = database.read(lambda tx: self._see(tx, jobs))
             database.read(self._spans.look)
             self._up, self._seen_at = True, began
-        except HerdsmanError:
+        except HerdsmanError as error:
+            if self._up:
+                log.warning("metrics.database_away", reason=str(error))
             self._up = False
         self._next = began + max(OFTEN_S, SHARE * (time.monotonic() - began))
 
@@ -125,7 +149,6 @@ def _shown(seen: Seen) -> Iterable[Metric]:
     yield metrics.gauge(metrics.OVERDUE, [((), seen.overdue)])
     yield metrics.gauge(metrics.RECOVERED, [((), seen.recovered[0])])
     yield metrics.gauge(metrics.SAVED, [((), seen.recovered[1])])
-    yield metrics.gauge(metrics.CYCLE_AGE, [((), seen.status["last_cycle_s"])])
     yield metrics.gauge(metrics.OLDEST, [((), seen.status["oldest_waiting_s"])])
     yield metrics.gauge(metrics.COST, [((), seen.status["cost_per_hour"])])
     yield metrics.gauge(

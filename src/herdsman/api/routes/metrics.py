@@ -1,5 +1,8 @@
 """Metrics in the text format of Prometheus."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -9,11 +12,16 @@ from herdsman.api.routes.measured import Measured
 
 router = APIRouter(route_class=Measured, tags=["health"])
 
+# Not those of all requests: these may all wait for a database that is away, and who watches has to see that.
+_threads = ThreadPoolExecutor(2, thread_name_prefix="metrics")
+
 
 @router.get(
     "/metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {}}, "description": "Metrics."}},
 )
-def metrics(_who: Who, desk: AtDesk) -> Response:
-    return Response(generate_latest(desk.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+async def metrics(_who: Who, desk: AtDesk) -> Response:
+    """Also while the database is away: what it says is then as old as `herdsman_look_age_seconds` tells."""
+    page = await asyncio.get_running_loop().run_in_executor(_threads, generate_latest, desk.metrics.registry)
+    return Response(page, media_type=CONTENT_TYPE_LATEST)

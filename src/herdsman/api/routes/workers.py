@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from herdsman.api.auth import Who, own_worker
 from herdsman.api.context import ApiContext, Context
@@ -34,13 +34,13 @@ BEATS_PER_CLAIM = 6
 def list_workers(
     _who: Who,
     context: Context,
-    state: Annotated[list[WorkerState] | None, Query(max_length=20)] = None,
+    status: Annotated[list[WorkerState] | None, Query(max_length=20)] = None,
     pool: Annotated[str | None, Query(max_length=128)] = None,
     after: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> WorkersOut:
-    """Newest first. `state` may be repeated."""
-    states, named = tuple(state or ()), None if pool is None else PoolId(pool)
+    """Newest first. `status` may be repeated."""
+    states, named = tuple(status or ()), None if pool is None else PoolId(pool)
     page = context.services.database.read(
         lambda tx: workers.page(tx, states=states, pool=named, after=after, limit=limit)
     )
@@ -53,13 +53,16 @@ def find_worker(worker_id: str, _who: Who, context: Context) -> WorkerOut:
 
 
 @router.post("/workers/register", status_code=201)
-def register(wanted: RegisterIn, who: Who, context: Context) -> RegisteredOut:
+def register(request: Request, wanted: RegisterIn, who: Who, context: Context) -> RegisteredOut:
     """The token of a worker: for the machine that was started as one, or for one that a person adds by hand."""
     named = wanted.worker_id or who.worker_id or new_worker_id()
     worker_id = WorkerId(named)
     if who.role in (Role.ADMIN, Role.OPERATOR):
         _enlist(context.services, worker_id, wanted)
     issued = admit_worker(context.services, context.keyring, who, worker_id, wanted.incarnation)
+    program, _, version = request.headers.get("user-agent", "").partition("/")
+    if program == "herdsman":
+        context.services.database.transact(lambda tx: workers.note_version(tx, worker_id, version))
     assert issued.token.expires_at is not None
     ttl = context.services.policy.claim_ttl.total_seconds()
     return RegisteredOut(

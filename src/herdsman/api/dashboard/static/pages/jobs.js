@@ -140,7 +140,7 @@ async function load(wanted, signal) {
 }
 
 function read(asked) {
-  const wanted = { state: asked.getAll("state"), after: asked.get("after") };
+  const wanted = { status: asked.getAll("status"), after: asked.get("after") };
   for (const [name] of FIELDS) wanted[name] = asked.get(name);
   return wanted;
 }
@@ -191,7 +191,7 @@ function filters(wanted) {
     h(
       "div",
       { class: "chips", role: "group", "aria-label": "Status" },
-      STATES.map((state) => chip(state, wanted.state, set)),
+      STATES.map((state) => chip(state, wanted.status, set)),
     ),
     h(
       "div",
@@ -211,7 +211,7 @@ function chip(state, states, set) {
       class: "button chip",
       key: state,
       "aria-pressed": String(on),
-      onclick: () => set({ state: next }),
+      onclick: () => set({ status: next }),
       "data-test": `state-${state}`,
     },
     f.words(state),
@@ -240,7 +240,7 @@ function field(name, text, value, set, first) {
 }
 
 function nothing(wanted) {
-  const filtered = wanted.state.length || FIELDS.some(([name]) => wanted[name]);
+  const filtered = wanted.status.length || FIELDS.some(([name]) => wanted[name]);
   if (!filtered) {
     return empty("No job yet", "Submit some from a terminal:", "herdsman submit demo --count 20");
   }

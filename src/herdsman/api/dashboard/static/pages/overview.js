@@ -116,12 +116,12 @@ function figures(seen) {
     }),
     stat("Queued", f.count(waiting), {
       note: retries(seen.jobs),
-      href: link("jobs", { state: QUEUED }),
+      href: link("jobs", { status: QUEUED }),
       test: "queued",
     }),
     stat("Running", f.count(seen.running), {
       note: `${f.count(seen.jobs.done)} done`,
-      href: link("jobs", { state: ["claimed", "running"] }),
+      href: link("jobs", { status: ["claimed", "running"] }),
       test: "running",
     }),
     stat("Active workers", f.count(active), {
@@ -207,7 +207,7 @@ function queueTable(seen) {
   const columns = [
     {
       name: "Type",
-      cell: (row) => h("a", { href: link("jobs", { state: QUEUED, type: row.type }) }, row.type),
+      cell: (row) => h("a", { href: link("jobs", { status: QUEUED, type: row.type }) }, row.type),
     },
     { name: "Pool", cell: (row) => h("a", { href: linkTo("pools", row.pool) }, row.pool) },
     { name: "Queued", number: true, cell: (row) => f.count(row.queued) },
@@ -266,7 +266,7 @@ function statuses(jobs) {
       shown.map(([status, many]) =>
         h(
           "a",
-          { href: link("jobs", { state: status }), key: status },
+          { href: link("jobs", { status }), key: status },
           pill(status, { text: `${f.count(many)} ${f.words(status)}` }),
         )
       ),

@@ -168,6 +168,8 @@ function factsCard(found) {
       ["Per hour", found.cost_per_hour === null ? null : f.money(found.cost_per_hour)],
       ["Takes", found.metadata.types?.join(", ")],
       ["Error", found.error],
+      ["Warning", found.warning],
+      ["Version", found.version],
     ]),
   );
 }
