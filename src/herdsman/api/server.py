@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -132,6 +133,7 @@ def _config(app: FastAPI, listening: Listening) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol(head_deadline=listening.head_deadline, most=listening.connections),
+        loop="asyncio" if find_spec("uvloop") is None else "uvloop",
         ws="none",
         log_config=None,
         access_log=False,

@@ -28,9 +28,6 @@ class LeaderSettings(Group):
     gpu_orchestrator_leader_loop_s: Seconds = Field(
         default=2, description="Seconds between two tries of a follower to become the leader."
     )
-    gpu_orchestrator_leader_try_timeout: SecondsOrZero = Field(
-        default=1, description="Seconds that one try may wait for the advisory lock."
-    )
     gpu_orchestrator_leader_lock: Text = Field(
         default="gpu_orchestrator_leader", description="Name of the advisory lock that the leader holds."
     )

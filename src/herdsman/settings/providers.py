@@ -84,7 +84,6 @@ class RunpodSettings(Group):
         default=None,
         description="Shell commands, one on each line, to run in the volume before the worker starts.",
     )
-    runpod_ssh_private_key: Secret = Field(default=None, description="Private key for SSH to a pod.")
 
     runpod_storage_name: OptionalText = Field(
         default=None, description="Name of the network volume to attach."

@@ -1,0 +1,128 @@
+"""A setting does what its sentence says, or is not there; so with what an extra installs."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tests.setting_readers import SOURCES, Code, reader, readers
+
+PROJECT = SOURCES.parent.parent / "pyproject.toml"
+
+SETTINGS = """
+class Group: ...
+class SizeSettings(Group):
+    most: int
+    least: int
+    step: int
+    limit: int
+    def policy(self) -> SizePolicy:
+        step = 2 * self.step
+        return SizePolicy(ceiling=self.most, stride=step, unread=self.limit)
+class Settings:
+    size: SizeSettings
+RELATIONS = (Relation(check=lambda s: s.size.least <= s.size.most),)
+def fitting(settings: Settings) -> bool:
+    return settings.size.least <= settings.size.most
+"""
+UNREAD = {
+    "ACTIVE_INITIALIZING_MAX_SEC",
+    "DB_LOGGING_REQUIRED",
+    "DB_LOG_BATCH_SIZE",
+    "DB_LOG_FLUSH_INTERVAL",
+    "DB_LOG_LEVEL",
+    "ENABLE_DB_LOGGING",
+    "ERROR_CLEANUP_GRACE_PERIOD_SEC",
+    "EXCLUDED_WORKER_MAX_LIFETIME_SEC",
+    "GPU_POOL_POLICY_PERIOD_S",
+    "LOG_FILE",
+    "MAX_PROCESSING_SEC",
+    "METRICS_PUSHGATEWAY_URL",
+    "ORCHESTRATOR_INSTANCE_ID",
+    "SCALE_DOWN_MULTIPLIER",
+    "SCALE_UP_MULTIPLIER",
+    "SCRIPT_RUNNING_TIMEOUT_SEC",
+    "SPAWNING_GRACE_PERIOD_SEC",
+    "STORAGE_EXPANSION_INCREMENT_GB",
+    "STORAGE_MAX_PERCENT_USED",
+    "STORAGE_MIN_FREE_GB",
+    "STRICT_MODEL_STORE",
+    "VISIBILITY_TIMEOUT_SEC",
+    "WAIT_TIME_SEC",
+}
+"""Still to be implemented or deleted: this list only shrinks."""
+CORE = """
+class SizePolicy:
+    ceiling: int
+    stride: int
+    unread: int
+class Other:
+    unread: int
+def decide(policy: SizePolicy, other: Other) -> int:
+    return policy.ceiling + policy.stride + other.unread
+"""
+
+
+def test_every_setting_is_read_outside_the_settings() -> None:
+    """The list is printed: `pytest -s`, or `python -m tests.setting_readers`."""
+    found = readers()
+    sys.stdout.write("".join(f"{name:40} {line}\n" for name, line in found.items()))
+    assert [name for name, line in found.items() if line is None and name not in UNREAD] == []
+    assert [name for name in sorted(UNREAD) if found[name] is not None] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("most", "src/herdsman/core/rules.py:9"),
+        ("step", "src/herdsman/core/rules.py:9"),
+        ("least", None),  # only compared with another setting
+        ("limit", None),  # handed on, and read by nobody: a field of that name in another class is none of it
+    ],
+)
+def test_a_setting_is_followed_to_the_code_that_reads_what_became_of_it(
+    setting: str, line: str | None, tmp_path: Path
+) -> None:
+    root = tmp_path / "src" / "herdsman"
+    for path, text in {"settings/size.py": SETTINGS, "core/rules.py": CORE}.items():
+        (root / path).parent.mkdir(parents=True)
+        (root / path).write_text(text)
+    assert reader(("SizeSettings", setting), Code(root).reads()) == line
+
+
+def test_what_an_extra_installs_is_imported() -> None:
+    """By a statement, or by its name where it is looked for or left to another package to load."""
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    imported = set[str]()
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import():
+                    imported |= {each.name.partition(".")[0] for each in node.names}
+                case ast.ImportFrom(module=str(module), level=0):
+                    imported.add(module.partition(".")[0])
+                case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _finds_a_package(node.func):
+                    imported.add(name.partition(".")[0])
+                case _:
+                    pass
+    modules = packages_distributions()
+    unused = {
+        f"{extra}: {package}"
+        for extra, packages in extras.items()
+        for package in (re.split(r"[\[<>=~! ]", each)[0] for each in packages)
+        if not any(_same(package, of) and name in imported for name, dists in modules.items() for of in dists)
+    }
+    assert unused == set()
+
+
+def _finds_a_package(function: ast.expr) -> bool:
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return name in {"import_module", "find_spec", "files"}
+
+
+def _same(package: str, distribution: str) -> bool:
+    return re.sub(r"[-_.]+", "-", package).lower() == re.sub(r"[-_.]+", "-", distribution).lower()
