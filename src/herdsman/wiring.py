@@ -217,6 +217,7 @@ def open_service(
         reconciler=control.reconciler,
         ear=Ear(services, control.reconciler, SystemClock()),
         poll=poll,
+        pool_poll=timedelta(seconds=settings.pools.gpu_pool_policy_period_s),
     )
 
 

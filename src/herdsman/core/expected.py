@@ -53,8 +53,9 @@ class _World:
         match action:
             case PromoteWorker(worker_id):
                 self._move(worker_id, WorkerState.ACTIVE)
-            case FailWorker(worker_id) | CallOffWorker(worker_id):
+            case FailWorker(worker_id, why) | CallOffWorker(worker_id, why):
                 self._move(worker_id, WorkerState.ERROR)
+                self._change(worker_id, error_code=why.code.value)
             case DrainWorker(worker_id) | RetireWorker(worker_id):
                 self._move(worker_id, WorkerState.TERMINATING)
             case BuryWorker(worker_id):

@@ -57,6 +57,8 @@ class SeenWorker:
     """When the provider was last asked to end its instance."""
     absent_since: datetime | None = None
     """Since when complete listings lack its instance."""
+    error_code: str | None = None
+    """Why it failed; None for one that did not."""
     cost_per_hour: Decimal = Decimal(0)
     revision: int = 0
     """The edition of its pool's model that it serves."""

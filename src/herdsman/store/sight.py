@@ -43,6 +43,7 @@ _SEEN = (
     workers.c.promoted_at,
     workers.c.end_asked_at,
     workers.c.absent_since,
+    workers.c.error_code,
     workers.c.cost_per_hour,
     workers.c.revision,
     workers.c.wanted_revision,
@@ -218,8 +219,8 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
     """By position: there may be ten thousand of them."""
     (
         worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
-        ready, gpu_seen, gpu_fault, vram_at, promoted_at, end_asked_at, absent_since, cost_per_hour,
-        revision, wanted_revision, last_end,
+        ready, gpu_seen, gpu_fault, vram_at, promoted_at, end_asked_at, absent_since, error_code,
+        cost_per_hour, revision, wanted_revision, last_end,
     ) = row  # fmt: skip
     mine = sorted(held.get(worker_id, ()), key=_moved)
     return SeenWorker(
@@ -242,6 +243,7 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         jobs_done=0 if last_end is None else 1,
         end_asked_at=end_asked_at,
         absent_since=absent_since,
+        error_code=error_code,
         cost_per_hour=Decimal(str(cost_per_hour or 0)),
         revision=revision,
         wanted_revision=wanted_revision,
