@@ -30,15 +30,7 @@ def fitting(settings: Settings) -> bool:
     return settings.size.least <= settings.size.most
 """
 UNREAD = {
-    "DB_LOGGING_REQUIRED",
-    "DB_LOG_BATCH_SIZE",
-    "DB_LOG_FLUSH_INTERVAL",
-    "DB_LOG_LEVEL",
-    "ENABLE_DB_LOGGING",
     "EXCLUDED_WORKER_MAX_LIFETIME_SEC",
-    "LOG_FILE",
-    "METRICS_PUSHGATEWAY_URL",
-    "ORCHESTRATOR_INSTANCE_ID",
     "STORAGE_EXPANSION_INCREMENT_GB",
     "STORAGE_MAX_PERCENT_USED",
     "STORAGE_MIN_FREE_GB",

@@ -121,7 +121,8 @@ class ApiSettings(Group):
         default=False, description="Whether a model that is not in the model store is refused."
     )
     metrics_pushgateway_url: WebUrl = Field(
-        default=None, description="Prometheus push gateway that gets the metrics as well."
+        default=None,
+        description="Prometheus push gateway that gets the metrics as well, with each cycle; each replica on a machine needs its own ORCHESTRATOR_INSTANCE_ID.",
     )
 
 
@@ -145,5 +146,6 @@ class LogSettings(Group):
         default=5, description="Longest time, in seconds, before lines are stored."
     )
     orchestrator_instance_id: OptionalText = Field(
-        default=None, description="Name of this replica in logs; one is made without it."
+        default=None,
+        description="Name of this replica in logs and at the push gateway; without it, that of its machine.",
     )

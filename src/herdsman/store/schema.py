@@ -29,7 +29,7 @@ NAMING = {
 metadata = MetaData(naming_convention=NAMING)
 
 # Keys that grow by themselves; SQLite only does that for a plain INTEGER.
-_SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def in_states(states: tuple[StrEnum, ...] | frozenset[StrEnum], column: str = "status") -> str:
@@ -277,7 +277,7 @@ leases = Table(
 audit = Table(
     "orchestrator_audit",
     metadata,
-    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("ts", Instant(), nullable=False, index=True),
     Column("event_type", name(128), nullable=False),
     Column("object_kind", name(16), nullable=False),
@@ -350,7 +350,7 @@ instances = Table(
 cycles = Table(
     "orchestrator_cycles",
     metadata,
-    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("epoch", BigInteger(), nullable=False),
     Column("started_at", Instant(), nullable=False, index=True),
     Column("finished_at", Instant(), nullable=False),

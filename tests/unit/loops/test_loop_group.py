@@ -25,37 +25,32 @@ def test_its_defaults_are_those_of_the_contract() -> None:
     assert [parameters[name].default for name in names] == [30.0, None, 720.0, 60.0]
 
 
+class Tells(Plain):
+    """Ends at once, and remembers how it was to run."""
+
+    told: tuple[object, ...] = ()
+
+    def run(
+        self,
+        max_iterations: int | None = None,
+        visibility_timeout: float = 1800,
+        wait_time_seconds: float = 30,
+    ) -> None:
+        self.told = (max_iterations, visibility_timeout, wait_time_seconds)
+
+
 def test_a_group_may_live_by_the_timeouts_of_the_settings(tmp_path: Path) -> None:
     """WAIT_TIME_SEC, VISIBILITY_TIMEOUT_SEC and MAX_PROCESSING_SEC reach the loops, and are checked before."""
-    told: list[tuple[object, ...]] = []
-
-    class Tells(Plain):
-        def run(
-            self,
-            max_iterations: int | None = None,
-            visibility_timeout: float = 1800,
-            wait_time_seconds: float = 30,
-        ) -> None:
-            told.append((max_iterations, visibility_timeout, wait_time_seconds))
-
+    loop = Tells("a")
     env = {"WAIT_TIME_SEC": "7", "VISIBILITY_TIMEOUT_SEC": "2000", "MAX_PROCESSING_SEC": "500"}
-    run_loops([Tells("a")], load_settings(env, tmp_path))
-    assert told == [(None, 2000, 7)]
+    run_loops([loop], load_settings(env, tmp_path))
+    assert loop.told == (None, 2000, 7)
     with pytest.raises(InvalidSettings, match="WATCHDOG_THRESHOLD_SEC"):
         load_settings({"MAX_PROCESSING_SEC": "800"}, tmp_path)
 
 
 def test_what_a_caller_says_wins_over_the_settings(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    class Ends(Plain):
-        def run(
-            self,
-            max_iterations: int | None = None,
-            visibility_timeout: float = 1800,
-            wait_time_seconds: float = 30,
-        ) -> None:
-            return
-
-    run_loops([Ends("a")], load_settings({}, tmp_path), watchdog_threshold=100, watchdog_interval=10)
+    run_loops([Tells("a")], load_settings({}, tmp_path), watchdog_threshold=100, watchdog_interval=10)
     assert "100 > 30 + 600" in caplog.text
 
 

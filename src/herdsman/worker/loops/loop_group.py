@@ -181,16 +181,13 @@ def run_loops(loops: Sequence[Runnable], settings: "Settings | None" = None, **o
     from herdsman.settings import load_settings  # noqa: PLC0415  (needs more than the standard library)
 
     given = (load_settings() if settings is None else settings).watchdog
-    group = LoopGroup(
-        loops,
-        **{
-            "watchdog_threshold": given.watchdog_threshold_sec,
-            "watchdog_interval": given.watchdog_interval_sec,
-            "readiness_threshold": given.readiness_threshold_sec,
-            "max_processing_time": given.max_processing_sec,
-            **options,
-        },
-    )
+    usual: dict[str, Any] = {
+        "watchdog_threshold": given.watchdog_threshold_sec,
+        "watchdog_interval": given.watchdog_interval_sec,
+        "readiness_threshold": given.readiness_threshold_sec,
+        "max_processing_time": given.max_processing_sec,
+    }
+    group = LoopGroup(loops, **{**usual, **options})
     group.run(visibility_timeout=given.visibility_timeout_sec, wait_time_seconds=given.wait_time_sec)
 
 
