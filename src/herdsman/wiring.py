@@ -111,7 +111,8 @@ def _dropping(results: ResultFiles) -> Callable[[str], None]:
 
 def _job_policy(settings: Settings) -> JobPolicy:
     wait = timedelta(minutes=settings.scaling.max_task_wait_minutes)
-    return replace(settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5)
+    strict = settings.api.strict_model_store
+    return replace(settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5, known_models_only=strict)
 
 
 def open_sweeper(

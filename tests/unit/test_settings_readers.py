@@ -34,7 +34,6 @@ UNREAD = {
     "STORAGE_EXPANSION_INCREMENT_GB",
     "STORAGE_MAX_PERCENT_USED",
     "STORAGE_MIN_FREE_GB",
-    "STRICT_MODEL_STORE",
 }
 """Still to be implemented or deleted: this list only shrinks."""
 CORE = """

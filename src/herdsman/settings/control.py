@@ -118,7 +118,8 @@ class ApiSettings(Group):
         default=False, description="Whether everything is refused that would change something."
     )
     strict_model_store: Switch = Field(
-        default=False, description="Whether a model that is not in the model store is refused."
+        default=False,
+        description="Whether a job is refused whose model no open pool names and no worker has loaded.",
     )
     metrics_pushgateway_url: WebUrl = Field(
         default=None,
