@@ -64,6 +64,7 @@ class Code(StrEnum):
     PARTIAL_SIGHT = "PARTIAL_SIGHT"
     ENOUGH = "ENOUGH"
     STALE_VRAM = "STALE_VRAM"
+    VOLUME_FULL = "VOLUME_FULL"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,9 @@ class SeenWorker:
     """What its heartbeats say of its GPU; None when they said nothing."""
     gpu_fault: str | None = None
     vram_at: datetime | None = None
+    disk_total_gb: float | None = None
+    disk_free_gb: float | None = None
+    """Of the disk that it was started on; None where nobody said."""
     job: HeldJob | None = None
     """The job that it holds; of a batch, the one that moved last."""
     batch: tuple[HeldJob, ...] = ()

@@ -68,6 +68,12 @@ class FleetPolicy:
     confirm_window: timedelta = timedelta(seconds=10)
     """How long listings must lack an instance that we ended before it counts as gone."""
 
+    volume_min_free_gb: int | None = None
+    """A network volume with less room than this is grown; None where there is none to grow."""
+    volume_max_used: float = 85
+    """One that is fuller than this, in per cent, is grown too."""
+    volume_grow_gb: int = 50
+
     max_creates_per_hour: int | None = None
     max_cost_per_hour: Decimal | None = None
     first_wait: timedelta = timedelta(seconds=30)

@@ -66,6 +66,9 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         shutdown_grace=_span(health.graceful_shutdown_timeout_sec),
         error_grace=_span(health.error_cleanup_grace_period_sec),
         absence_window=_span(providers.absence_window_sec),
+        volume_min_free_gb=settings.runpod.storage_min_free_gb if _has_volumes(settings) else None,
+        volume_max_used=settings.runpod.storage_max_percent_used,
+        volume_grow_gb=settings.runpod.storage_expansion_increment_gb,
         max_failure_rate=breaker.max_worker_failure_rate,
         min_starts_to_judge=breaker.min_workers_for_rate_check,
         failure_window=timedelta(minutes=breaker.failure_window_minutes),
@@ -76,6 +79,12 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         budget_per_hour=_money(scaling.budget_per_hour_usd),
         budget_per_day=_money(scaling.budget_per_day_usd),
     )
+
+
+def _has_volumes(settings: Settings) -> bool:
+    """Network volumes can be grown; the disk of a pod cannot."""
+    named = settings.runpod.runpod_storage_volumes or settings.runpod.runpod_storage_name
+    return settings.providers.provider == "runpod" and bool(named)
 
 
 def _script_timeout(settings: Settings) -> timedelta | None:

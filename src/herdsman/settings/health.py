@@ -51,9 +51,6 @@ class HealthSettings(Group):
         default=0,
         description="Seconds that the machine of a failed worker is kept for a look at it, while nobody needs its place.",
     )
-    excluded_worker_max_lifetime_sec: Seconds = Field(
-        default=7200, description="Longest life, in seconds, of a worker that does not count as capacity."
-    )
 
     auto_start_worker_process: Switch = Field(
         default=True, description="Whether the worker process is started on a machine that is ready."

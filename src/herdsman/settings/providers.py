@@ -103,11 +103,12 @@ class RunpodSettings(Group):
     )
 
     storage_min_free_gb: Count = Field(
-        default=50, description="A volume with less free space than this, in gigabytes, is grown."
+        default=50,
+        description="A network volume on which workers have fewer gigabytes free than this is grown.",
     )
     storage_max_percent_used: Percent = Field(
-        default=85, description="A volume fuller than this percentage is grown."
+        default=85, description="A network volume that is fuller than this percentage is grown."
     )
     storage_expansion_increment_gb: Positive = Field(
-        default=50, description="Gigabytes by which a volume is grown."
+        default=50, description="Gigabytes by which a network volume is grown, once it is seen to be full."
     )

@@ -193,6 +193,9 @@ workers = Table(
     Column("gpu_seen", Integer()),
     Column("gpu_fault", name(255)),
     Column("vram_at", Instant()),
+    # Of the disk that it was started on, in millions of bytes.
+    Column("disk_total_mb", BigInteger()),
+    Column("disk_free_mb", BigInteger()),
     Column("promoted_at", Instant()),
     Column("failed_at", Instant(), index=True),
     Column("error_code", name(64)),

@@ -12,7 +12,10 @@ depends_on = None
 
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
-ADDED: tuple[tuple[str, Column[object]], ...] = ()
+ADDED: tuple[tuple[str, Column[object]], ...] = (
+    ("workers", Column("disk_total_mb", BigInteger())),
+    ("workers", Column("disk_free_mb", BigInteger())),
+)
 
 
 def upgrade() -> None:
