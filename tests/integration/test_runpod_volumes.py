@@ -30,7 +30,7 @@ def provider(fake: FakeRunpod) -> Iterator[RunpodProvider]:
 
 
 def size(fake: FakeRunpod) -> int:
-    return fake._cloud.volumes[VOLUME.id].size_gb
+    return fake._cloud.volumes[VOLUME.id].size_gb  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_volume_is_grown_once_until_its_pods_see_it(fake: FakeRunpod, provider: RunpodProvider) -> None:

@@ -59,5 +59,5 @@ def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(
     parts = {"leadership": Leads(), "reconciler": Ticks(seen), "sweeper": None, "ear": None}
     service = Service(**cast("Any", parts), poll=timedelta(seconds=30), pool_poll=timedelta(seconds=10))
     stopping = Told()
-    service._reconcile(cast("Event", stopping))
+    service._reconcile(cast("Event", stopping))  # pyright: ignore[reportPrivateUsage]
     assert stopping.waits == [pause]

@@ -39,7 +39,8 @@ class SeenWorker:
     """None for a worker that somebody started by hand: there is nothing of ours to end."""
     instance_ref: InstanceRef | None = None
     last_heartbeat: datetime | None = None
-    ready: bool = False
+    ready: bool | None = None
+    """Whether its heartbeats say that jobs may come; None when they said nothing, as those of the tasks face do."""
     gpu_seen: bool | None = None
     """What its heartbeats say of its GPU; None when they said nothing."""
     gpu_fault: str | None = None

@@ -234,7 +234,7 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         instance_name=instance_name,
         instance_ref=None if instance_ref is None else InstanceRef(instance_ref),
         last_heartbeat=last_heartbeat,
-        ready=bool(ready),
+        ready=None if ready is None else bool(ready),
         gpu_seen=None if gpu_seen is None else bool(gpu_seen),
         gpu_fault=gpu_fault,
         vram_at=vram_at,

@@ -155,4 +155,5 @@ def test_an_active_worker_that_never_becomes_ready_fails_in_the_end() -> None:
     assert failure_of(a_worker(age=minutes(31), ready=False)) == said
     assert failure_of(a_worker(age=minutes(29), ready=False)) is None
     assert failure_of(a_worker(age=minutes(31), ready=True)) is None
+    assert failure_of(a_worker(age=minutes(31), ready=None)) is None  # it never said anything about it
     assert failure_of(a_worker(age=minutes(31), ready=False, jobs_done=1)) is None

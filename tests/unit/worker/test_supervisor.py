@@ -402,7 +402,7 @@ def test_a_worker_without_room_takes_no_jobs_and_goes_on_when_there_is_some() ->
     first, second = bench.submit(), bench.submit()
     bench.work()
     assert [bench.job(each).state for each in (first, second)] == [JobState.DONE, JobState.PENDING]
-    assert not bench.supervisor._has_use()
+    assert not bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]
     assert bench.said[-1] == f"no job is taken: {full}"
     bench.supervisor.short = lambda: None
-    assert bench.supervisor._has_use()
+    assert bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]

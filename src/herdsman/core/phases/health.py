@@ -144,8 +144,8 @@ def _failing(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | No
 
 
 def _preparing(worker: SeenWorker) -> bool:
-    """It became active without being ready, as PROMOTION_POLICY may allow, and has had no job since."""
-    return not worker.ready and worker.job is None and worker.jobs_done == 0
+    """It says so: it became active without being ready, as PROMOTION_POLICY may allow, and has had no job since."""
+    return worker.ready is False and worker.job is None and worker.jobs_done == 0
 
 
 def _never_ready(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
