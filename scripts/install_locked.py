@@ -8,8 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 INSTALLED = VENV / "requirements.txt"
-# Ray and Kubernetes are heavy, and nothing here needs them yet.
-EXTRAS = ("worker", "server", "postgres", "mariadb", "redis", "runpod", "s3", "otel", "sim")
+EXTRAS = ("worker", "server", "postgres", "mariadb", "redis", "runpod", "s3", "sim")
 NOT_LOCKED = frozenset({"herdsman", "pip", "setuptools", "uv"})
 
 

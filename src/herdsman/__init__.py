@@ -46,6 +46,7 @@ _HOMES = {
     "handler": "herdsman.worker.registry",
     "read_crashes": _LOOPS,
     "replay": _LOOPS,
+    "run_loops": _LOOPS,
 }
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]

@@ -32,6 +32,7 @@ from herdsman.worker.loops import (
     WorkQueueMailbox,
     read_crashes,
     replay,
+    run_loops,
 )
 from herdsman.worker.registry import handler
 
@@ -75,4 +76,5 @@ __all__ = [
     "handler",
     "read_crashes",
     "replay",
+    "run_loops",
 ]

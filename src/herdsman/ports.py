@@ -6,7 +6,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from threading import Event, Lock, Thread
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
 from herdsman.core.model import Claim, ClaimKey
@@ -109,6 +109,18 @@ class Provider(Protocol):
 
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
         """The last lines that the instance wrote, for a person; empty when there are none to be had."""
+        ...
+
+
+@runtime_checkable
+class GrowsVolumes(Protocol):
+    """A provider whose instances have volumes that can be made larger."""
+
+    def grow_volume(self, ref: InstanceRef, *, seen_gb: float, by_gb: int) -> str:
+        """Make the volume of this instance larger, and say what was done.
+
+        `seen_gb` is how large the instance sees it; one that is larger already, and not seen to be, is left alone.
+        """
         ...
 
 

@@ -1,12 +1,16 @@
 """Builds every object, once."""
 
+import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import entry_points
+
+import structlog
 
 from herdsman.control.act import Hands
 from herdsman.control.gatekeeper import Gatekeeper
@@ -23,7 +27,7 @@ from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
 from herdsman.control.whereabouts import whereabouts
 from herdsman.control.worker_access import WorkerAccess, by_name_only
-from herdsman.core.errors import InvalidSettings
+from herdsman.core.errors import HerdsmanError, InvalidSettings, StoreUnavailable
 from herdsman.core.model import JobPolicy, PoolId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import ScalingPolicy
@@ -39,8 +43,11 @@ from herdsman.settings.fleet import fleet_policies, pool_limits
 from herdsman.settings.local import LOCAL, local_deployment, local_options, within_this_machine
 from herdsman.settings.results import result_options
 from herdsman.settings.runpod import runpod_options
+from herdsman.settings.surroundings import instance_name
 from herdsman.store.database import Database
+from herdsman.store.logs import store_lines
 from herdsman.store.session_lock import open_session_lock
+from herdsman.telemetry.logs import LogRows, configure_logs
 from herdsman.wire.ids import new_job_id, new_worker_id
 
 
@@ -104,7 +111,8 @@ def _dropping(results: ResultFiles) -> Callable[[str], None]:
 
 def _job_policy(settings: Settings) -> JobPolicy:
     wait = timedelta(minutes=settings.scaling.max_task_wait_minutes)
-    return replace(settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5)
+    strict = settings.api.strict_model_store
+    return replace(settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5, known_models_only=strict)
 
 
 def open_sweeper(
@@ -139,6 +147,40 @@ def open_provider(settings: Settings, *, direct: bool = True) -> Provider:
         case _:
             options = {}
     return opening(options, SystemClock())
+
+
+@contextmanager
+def stored_logs(settings: Settings, database: Database) -> Generator[None]:
+    """While it lasts, log lines are kept in the database too, where the settings say so.
+
+    Raises `StoreUnavailable` when they cannot be, and DB_LOGGING_REQUIRED asks for them.
+    """
+    chosen, name = settings.logs, instance_name(settings)
+    if not (chosen.enable_db_logging or chosen.db_logging_required):
+        yield
+        return
+    rows = LogRows(
+        lambda some: database.transact(lambda tx: store_lines(tx, name, some)),
+        level=chosen.db_log_level,
+        batch=chosen.db_log_batch_size,
+        flush_every=chosen.db_log_flush_interval,
+    )
+    configure_logs(chosen.log_level, chosen.log_format, file=chosen.log_file, instance=name, rows=rows)
+    structlog.get_logger().log(logging.getLevelNamesMapping()[chosen.db_log_level.upper()], "log.stored")
+    try:
+        rows.flush()
+    except HerdsmanError as error:
+        if chosen.db_logging_required:
+            raise StoreUnavailable(
+                f"log lines cannot be stored, and DB_LOGGING_REQUIRED is set: {error}; let this database user insert"
+                " into system_logs, or set it to false"
+            ) from error
+        structlog.get_logger().warning("log.not_stored", reason=str(error))
+    rows.start()
+    try:
+        yield
+    finally:
+        rows.close()
 
 
 def open_keyring(settings: Settings, services: Services) -> Keyring:
@@ -217,6 +259,7 @@ def open_service(
         reconciler=control.reconciler,
         ear=Ear(services, control.reconciler, SystemClock()),
         poll=poll,
+        pool_poll=timedelta(seconds=settings.pools.gpu_pool_policy_period_s),
     )
 
 

@@ -50,6 +50,13 @@ def test_a_report_is_kept_and_its_measurement_has_its_own_time(services: Service
     }
 
 
+def test_the_room_on_its_disk_is_kept(services: Services) -> None:
+    worker_id = a_worker(services)
+    beat(services, worker_id, None, replace(WELL, disk_total_mb=214_000, disk_free_mb=9_500))
+    now = seen(services)
+    assert (now.disk_total_gb, now.disk_free_gb) == (214, 9.5)
+
+
 def test_a_beat_without_a_report_changes_none_and_a_fault_is_cut_to_fit(services: Services) -> None:
     worker_id = a_worker(services)
     beat(services, worker_id, None, WELL)
@@ -66,7 +73,7 @@ def test_a_worker_that_was_given_up_reports_in_vain(services: Services) -> None:
     move_worker(services, worker_id, WorkerState.ERROR, Reason.LOST)
     with pytest.raises(StaleWrite):
         beat(services, worker_id, None, WELL)
-    assert seen(services).ready is False
+    assert seen(services).ready is None
 
 
 def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:

@@ -1,17 +1,22 @@
 """Accepting jobs: stored before the answer, once however often they are sent, or refused with a reason."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from herdsman.control.commands import find_job, submit_job
+from herdsman.control.commands.pools import drain_pool
 from herdsman.control.services import Services
-from herdsman.core.errors import Conflict
+from herdsman.core.errors import Conflict, InvalidRequest
 from herdsman.core.model import JobId, NewJob, PoolId, Submitted
+from herdsman.core.pools import PoolRules, Serves
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState
-from tests.builders import a_job, replayed
+from herdsman.store.models import note_models
+from tests.builders import a_job, a_worker, replayed
 from tests.databases import MovingClock
+from tests.pools import a_pool
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ID = JobId("job-1")
@@ -121,3 +126,28 @@ def test_names_that_differ_only_in_case_are_different(services: Services) -> Non
     ids = [a_job(services, job_id=JobId(name), payload=name) for name in ("job", "JOB", "Job")]
     keys = [a_job(services, idempotency_key=key, payload=key) for key in ("k", "K")]
     assert len(set(ids + keys)) == 5
+
+
+def test_a_model_that_nobody_has_is_refused_where_only_known_ones_are_taken(services: Services) -> None:
+    """STRICT_MODEL_STORE: named by an open pool, preloaded by one, or loaded by a worker."""
+    strict = replace(services, policy=replace(services.policy, known_models_only=True))
+    a_pool(services, "llm", serves=Serves(model="org/llama"), rules=PoolRules(preload=("org/vae",)))
+    worker = a_worker(services)
+    services.database.transact(lambda tx: note_models(tx, worker, ["org/flux"], None))
+    for model in (None, "org/llama", "org/vae", "org/flux"):
+        submit_job(strict, NewJob(type="render", model=model))
+    with pytest.raises(InvalidRequest, match=r"'org/lama' is named by no open pool .*STRICT_MODEL_STORE"):
+        submit_job(strict, NewJob(type="render", model="org/lama"))
+    assert submit_job(services, NewJob(type="render", model="org/lama")).created
+    drain_pool(services, PoolId("llm"))
+    with pytest.raises(InvalidRequest, match="org/llama"):
+        submit_job(strict, NewJob(type="render", model="org/llama"))
+
+
+def test_a_job_that_was_accepted_is_not_refused_when_it_is_sent_again(services: Services) -> None:
+    """J2: its model may be gone by now."""
+    submit_job(services, NewJob(type="render", model="org/lama", job_id=ID))
+    strict = replace(services, policy=replace(services.policy, known_models_only=True))
+    assert submit_job(strict, NewJob(type="render", model="org/lama", job_id=ID)) == Submitted(
+        ID, created=False
+    )

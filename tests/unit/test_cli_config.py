@@ -16,7 +16,6 @@ from herdsman.settings.catalogue import CATALOGUE, groups
 CANARY = "canary-7f3a"
 SECRETS = {
     "RUNPOD_API_KEY": CANARY,
-    "SUPABASE_SERVICE_ROLE_KEY": CANARY,
     "ADMIN_API_KEY": CANARY,
     "API_TOKEN": CANARY,
     "BOOTSTRAP_TOKEN": CANARY,
@@ -87,7 +86,7 @@ def test_no_secret_is_printed_in_any_mode(flags: tuple[str, ...]) -> None:
 def test_a_secret_is_shown_as_set_or_not() -> None:
     printed = json.loads(run("--json", **SECRETS))
     assert printed["RUNPOD_API_KEY"]["value"] == "set (hidden)"
-    assert printed["RUNPOD_SSH_PRIVATE_KEY"]["value"] == "not set"
+    assert printed["RESULT_S3_SECRET"]["value"] == "not set"
     assert printed["DATABASE_URL"]["value"] == "mysql+pymysql://me:***@db/jobs?password=***"
 
 

@@ -16,9 +16,7 @@ from herdsman.settings.urls import database_url, hide_password
 NOWHERE = Path("/nonexistent")
 CANARY = "canary-7f3a"
 SECRETS = {
-    "SUPABASE_SERVICE_ROLE_KEY": CANARY,
     "RUNPOD_API_KEY": CANARY,
-    "RUNPOD_SSH_PRIVATE_KEY": CANARY,
     "RUNPOD_ENV_VARS": json.dumps({"HF_TOKEN": CANARY}),
     "ADMIN_API_KEY": CANARY,
     "API_TOKEN": CANARY,
@@ -28,7 +26,6 @@ SECRETS = {
     "RESULT_S3_ENDPOINT": f"https://someone:{CANARY}@s3.example",
     "DATABASE_URL": f"postgres://herdsman:{CANARY}@db.example/jobs?sslpassword={CANARY}",
     "REDIS_URL": f"redis://:{CANARY}@cache.example/0",
-    "SUPABASE_URL": f"https://someone:{CANARY}@supabase.example",
     "METRICS_PUSHGATEWAY_URL": f"https://someone:{CANARY}@push.example/?token={CANARY}",
 }
 
@@ -51,7 +48,7 @@ def test_no_secret_is_shown_by_settings() -> None:
     assert CANARY not in repr(values)
     assert values["RUNPOD_API_KEY"] == "set (hidden)"
     assert values["DATABASE_URL"] == "postgresql+psycopg://herdsman:***@db.example/jobs?sslpassword=***"
-    assert values["SUPABASE_URL"] == "https://someone:***@supabase.example"
+    assert values["RESULT_S3_ENDPOINT"] == "https://someone:***@s3.example"
     assert CANARY not in f"{settings} {settings!r}"
 
 
@@ -63,7 +60,7 @@ def test_no_secret_is_shown_by_settings() -> None:
         {"REDIS_URL": f"http://:{CANARY}@cache"},
         {"RUNPOD_ENV_VARS": f"HF_TOKEN={CANARY}"},
         {"RUNPOD_ENV_VARS": json.dumps({"HF_TOKEN": [CANARY]})},
-        {"SUPABASE_URL": CANARY},
+        {"METRICS_PUSHGATEWAY_URL": CANARY},
         {"HERDSMAN_RUNPOD_API_KY": CANARY},
         {"MIN_ACTIVE_GPUS": "99"},
     ],

@@ -1,6 +1,7 @@
 """The API as the settings want it: server, dispatcher and the ear for other replicas, started and stopped together."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -10,6 +11,8 @@ from herdsman.api.context import ApiContext
 from herdsman.api.failures import Failures
 from herdsman.api.limits import Limits
 from herdsman.api.open_streams import open_streams
+from herdsman.api.routes.desk import open_desk
+from herdsman.api.routes.look import Look
 from herdsman.api.server import ApiServer, Listening, Tls
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.dispatcher import Dispatcher
@@ -18,7 +21,9 @@ from herdsman.control.services import Services
 from herdsman.core.errors import InvalidSettings
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings
+from herdsman.settings.surroundings import push_name
 from herdsman.store.wakeup import Wakeup, open_wakeup
+from herdsman.telemetry.metrics import Metrics, PushGateway
 from herdsman.wiring import Control, open_results
 
 
@@ -29,9 +34,13 @@ class Api:
     wakeup: Wakeup | None
     bus: Any | None = None
     """Redis Streams, where there is a Redis."""
+    gateway: PushGateway | None = None
+    push_every: timedelta = timedelta(seconds=30)
 
     def start(self) -> None:
         self.server.start()
+        if self.gateway is not None:
+            self.gateway.start(self.push_every)
         if self.wakeup is not None:
             self.wakeup.start()
         if self.bus is not None:
@@ -44,6 +53,8 @@ class Api:
             self.bus.resync_soon()
 
     def stop(self) -> None:
+        if self.gateway is not None:
+            self.gateway.stop()
         self.server.stop()
         if self.bus is not None:
             self.bus.stop()
@@ -87,8 +98,24 @@ def open_api(settings: Settings, services: Services, keyring: Keyring, control: 
         stopping.set()
         dispatcher.stop()
 
-    server = ApiServer(create_app(context), listening(settings), on_stop=end_waiting)
-    return Api(server, dispatcher, wakeup, bus)
+    app = create_app(context)
+    url = settings.api.metrics_pushgateway_url
+    gateway = None
+    if url is not None:
+        app.state.desk = open_desk(context)  # before the first request, which would make it
+        gateway = PushGateway(url, push_name(settings), app.state.desk.metrics.registry)
+    server = ApiServer(app, listening(settings), on_stop=end_waiting)
+    every = timedelta(seconds=settings.health.orchestrator_poll_sec)
+    return Api(server, dispatcher, wakeup, bus, gateway, every)
+
+
+def push_cycle(settings: Settings, services: Services, control: Control) -> None:
+    """What a single cycle has to tell a push gateway, where there is one: nobody asks a program that has ended."""
+    url = settings.api.metrics_pushgateway_url
+    if url is not None:
+        metrics = Metrics()
+        metrics.add(Look(services, control))
+        PushGateway(url, push_name(settings), metrics.registry).push()
 
 
 def listening(settings: Settings) -> Listening:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -221,6 +222,7 @@ def _config(app: FastAPI, listening: Listening) -> uvicorn.Config:
             reader_deadline=listening.reader_deadline,
             most=listening.connections,
         ),
+        loop="asyncio" if find_spec("uvloop") is None else "uvloop",
         ws="none",
         log_config=None,
         access_log=False,

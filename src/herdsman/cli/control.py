@@ -4,14 +4,17 @@ from typing import Annotated
 
 import typer
 
+from herdsman.api.opening import push_cycle
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.shadow import lines
 from herdsman.cli.shown import Output, age, print_json
 from herdsman.control.cycle import Cycle
+from herdsman.control.services import Services
 from herdsman.control.shadows import documents
+from herdsman.settings import Settings
 from herdsman.store import leader as leader_row
-from herdsman.wiring import open_control
+from herdsman.wiring import open_control, stored_logs
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
@@ -23,15 +26,22 @@ def cycle(
     explain: Annotated[bool, typer.Option("--explain", help="Show every step with its reasons.")] = False,
 ) -> None:
     """Look at the fleet once, do what it needs, and exit: 0 when all of it could be done."""
-    services = services_here()
-    control = open_control(settings_here(), services)
+    settings = settings_here()
+    services = services_here(settings)
+    with stored_logs(settings, services.database):
+        _cycle(settings, services, json=as_json or output is Output.JSON, dry_run=dry_run, explain=explain)
+
+
+def _cycle(settings: Settings, services: Services, *, json: bool, dry_run: bool, explain: bool) -> None:
+    control = open_control(settings, services)
     if dry_run:
-        _show(control.reconciler.plan(), json=as_json or output is Output.JSON, explain=True)
+        _show(control.reconciler.plan(), json=json, explain=True)
         return
     control.leadership.campaign()
     ran = control.reconciler.tick()
+    push_cycle(settings, services, control)
     control.leadership.resign()
-    _show(ran, json=as_json or output is Output.JSON, explain=explain)
+    _show(ran, json=json, explain=explain)
     if ran.epoch is not None and not ran.complete:
         typer.echo(f"herdsman: the cycle is not complete: {ran.fault}", err=True)
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.core.errors import Unreachable
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings, advice, load_settings
+from herdsman.settings.surroundings import instance_name
 from herdsman.telemetry.logs import configure_logs
 
 _PATIENCE = timedelta(seconds=15)
@@ -23,7 +24,8 @@ def settings_here(given: Mapping[str, str] | None = None) -> Settings:
     settings = load_settings(given=given)
     for warning in advice(settings):
         typer.echo(f"warning: {warning}", err=True)
-    configure_logs(settings.logs.log_level, settings.logs.log_format)
+    logs = settings.logs
+    configure_logs(logs.log_level, logs.log_format, file=logs.log_file, instance=instance_name(settings))
     return settings
 
 

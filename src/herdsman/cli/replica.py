@@ -16,7 +16,7 @@ from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.control.worker_access import WorkerAccess
 from herdsman.core.errors import HerdsmanError
 from herdsman.settings import Origin, Settings
-from herdsman.wiring import Control, open_control, open_keyring, open_service
+from herdsman.wiring import Control, open_control, open_keyring, open_service, stored_logs
 
 LOOK_OFTEN = timedelta(seconds=1)
 _GLANCE_S = 0.2
@@ -24,6 +24,14 @@ _GLANCE_S = 0.2
 
 def run(settings: Settings, services: Services, schema: str, command: str) -> str:
     """Until it is told to stop; then how many jobs there are."""
+    try:
+        with stored_logs(settings, services.database):
+            return _run(settings, services, schema, command)
+    finally:
+        services.database.close()
+
+
+def _run(settings: Settings, services: Services, schema: str, command: str) -> str:
     tell_database(services, schema)
     keyring, where = open_keyring(settings, services), whereabouts(settings)
     url = settings.api.api_url
@@ -46,7 +54,6 @@ def run(settings: Settings, services: Services, schema: str, command: str) -> st
         where.withdraw()
         api.stop()
         kept = _kept(services)
-        services.database.close()
     return kept
 
 

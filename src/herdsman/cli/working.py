@@ -99,6 +99,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
         warm=warm,
         say=typer.echo,
         unfit=services.unfit,
+        short=fitness.short,
         wait=QUICK if choices.dev else Supervisor.wait,
         deadman=DeadMan(
             unowned_after=_span(chosen.worker_unowned_sec), max_lifetime=_span(chosen.worker_max_lifetime_sec)

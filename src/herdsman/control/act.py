@@ -17,6 +17,7 @@ from herdsman.core.actions import (
     EndInstance,
     EndStray,
     FailWorker,
+    GrowVolume,
     MovePool,
     Note,
     OfferRevision,
@@ -32,7 +33,7 @@ from herdsman.core.model import Failure, PoolId
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import PoolState
-from herdsman.ports import Provider
+from herdsman.ports import GrowsVolumes, Provider
 from herdsman.store import fleet, models, pool_workers, pools, workers
 from herdsman.store.database import Tx
 
@@ -69,14 +70,24 @@ class Hands:
                 return self._spawn(pool, seen, epoch)
             case AttachInstance():
                 return self._attach(action, seen, epoch)
-            case EndStray(ref):
-                self._write(epoch, lambda _tx: None)  # only who leads may end what belongs to nobody
-                self.provider.terminate(ref)
-                return ""
+            case EndStray() | GrowVolume():
+                self._write(
+                    epoch, lambda _tx: None
+                )  # only who leads may end what belongs to nobody, or spend
+                return self._at_the_provider(action)
             case Note():
                 return ""
             case _:
                 assert_never(action)
+
+    def _at_the_provider(self, action: EndStray | GrowVolume) -> str:
+        """What is not written down: it stands at the provider, and is seen there."""
+        if isinstance(action, EndStray):
+            self.provider.terminate(action.ref)
+            return ""
+        if not isinstance(self.provider, GrowsVolumes):
+            return f"{self.provider.name} has no volumes to grow"
+        return self.provider.grow_volume(action.ref, seen_gb=action.seen_gb, by_gb=action.by_gb)
 
     def _write(self, epoch: int, change: Callable[[Tx], None]) -> str:
         def fenced(tx: Tx) -> None:

@@ -14,6 +14,8 @@ from herdsman.control.reconciler import Reconciler
 from herdsman.control.requests import Ear
 from herdsman.control.sweeper import Sweeper
 from herdsman.core.actions import Note
+from herdsman.core.fleet import Snapshot
+from herdsman.core.states import PoolState
 from herdsman.ports import SystemThreads, Threads
 
 log = structlog.get_logger()
@@ -30,6 +32,8 @@ class Service:
     reconciler: Reconciler
     ear: Ear
     poll: timedelta
+    pool_poll: timedelta = timedelta(seconds=10)
+    """The same while a pool that was asked for by name has workers, or wants them."""
     follow: timedelta = FOLLOWS
     """How long one that does not lead waits before it looks again whether it does."""
     threads: Threads = field(default_factory=SystemThreads)
@@ -56,8 +60,17 @@ class Service:
         """Who is elected begins at once, and need not wait for its turn."""
         while not stopping.is_set():
             led = self.leadership.term is not None
-            _say(self.reconciler.tick())
-            stopping.wait((self.poll if led else min(self.follow, self.poll)).total_seconds())
+            cycle = self.reconciler.tick()
+            _say(cycle)
+            poll = min(self.poll, self.pool_poll) if _keeps_pools(cycle.seen) else self.poll
+            stopping.wait((poll if led else min(self.follow, poll)).total_seconds())
+
+
+def _keeps_pools(seen: Snapshot | None) -> bool:
+    served = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
+    return seen is not None and any(
+        pool.life is not None and pool.life.state in served for pool in seen.pools
+    )
 
 
 def _guarded(loop: Callable[[Event], None], stopping: Event, failed: list[BaseException]) -> None:

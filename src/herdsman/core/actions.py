@@ -114,6 +114,18 @@ class EndStray:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowVolume:
+    """Have the provider make the volume larger that this worker's instance has."""
+
+    worker_id: WorkerId
+    ref: InstanceRef
+    seen_gb: float
+    """How large it is as the worker sees it: one that was grown, and not seen to be, is not grown again."""
+    by_gb: int
+    why: Finding
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Nothing is done, and this is why; `about` is a worker or a pool."""
 
@@ -135,5 +147,6 @@ Action = (
     | SpawnWorker
     | AttachInstance
     | EndStray
+    | GrowVolume
     | Note
 )

@@ -12,6 +12,7 @@ from herdsman.core.phases.promote import promote
 from herdsman.core.phases.reassign import reassign
 from herdsman.core.phases.scale_down import end_workers, scale_down
 from herdsman.core.phases.scale_up import scale_up
+from herdsman.core.phases.storage import grow_volumes
 from herdsman.core.phases.sweep import recognise, sweep
 
 Phase = Callable[[Snapshot], Iterable[Action]]
@@ -34,6 +35,7 @@ PHASES: tuple[tuple[str, Phase], ...] = (
     ("pools", offer_revisions),
     ("scale_up", scale_up),
     ("sweep", sweep),
+    ("storage", grow_volumes),
 )
 
 

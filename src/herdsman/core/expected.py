@@ -14,6 +14,7 @@ from herdsman.core.actions import (
     EndInstance,
     EndStray,
     FailWorker,
+    GrowVolume,
     MovePool,
     Note,
     OfferRevision,
@@ -53,8 +54,9 @@ class _World:
         match action:
             case PromoteWorker(worker_id):
                 self._move(worker_id, WorkerState.ACTIVE)
-            case FailWorker(worker_id) | CallOffWorker(worker_id):
+            case FailWorker(worker_id, why) | CallOffWorker(worker_id, why):
                 self._move(worker_id, WorkerState.ERROR)
+                self._change(worker_id, error_code=why.code.value)
             case DrainWorker(worker_id) | RetireWorker(worker_id):
                 self._move(worker_id, WorkerState.TERMINATING)
             case BuryWorker(worker_id):
@@ -68,7 +70,7 @@ class _World:
                 self._change(worker_id, instance_ref=ref, absent_since=None)
             case SpawnWorker(pool):
                 self._spawn(pool)
-            case MovePool() | OfferRevision():
+            case MovePool() | OfferRevision() | GrowVolume():
                 self._steer(action)
             case EndStray(ref):
                 self._ended.add(ref)
@@ -85,11 +87,14 @@ class _World:
         )
         return replace(self._seen, workers=tuple(self._workers.values()), pools=pools, instances=left)
 
-    def _steer(self, action: MovePool | OfferRevision) -> None:
-        if isinstance(action, MovePool):
-            self._pools[action.pool] = action.to
-        else:
-            self._change(action.worker_id, wanted_revision=action.revision)
+    def _steer(self, action: MovePool | OfferRevision | GrowVolume) -> None:
+        match action:
+            case MovePool():
+                self._pools[action.pool] = action.to
+            case OfferRevision():
+                self._change(action.worker_id, wanted_revision=action.revision)
+            case GrowVolume():
+                self._unmeasure(self._workers[action.worker_id].pool)
 
     def _pool(self, pool: SeenPool) -> SeenPool:
         queued = pool.queued + self._queued[pool.id]
@@ -98,6 +103,11 @@ class _World:
             return replace(pool, queued=queued)
         assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
         return replace(pool, queued=queued, life=replace(pool.life, state=to))
+
+    def _unmeasure(self, pool: PoolId) -> None:
+        """How much room there is then, the workers will say."""
+        for worker in [each for each in self._workers.values() if each.pool == pool]:
+            self._change(worker.id, disk_free_gb=None)
 
     def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
         here = self._workers[worker_id].state

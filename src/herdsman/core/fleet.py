@@ -39,11 +39,15 @@ class SeenWorker:
     """None for a worker that somebody started by hand: there is nothing of ours to end."""
     instance_ref: InstanceRef | None = None
     last_heartbeat: datetime | None = None
-    ready: bool = False
+    ready: bool | None = None
+    """Whether its heartbeats say that jobs may come; None when they said nothing, as those of the tasks face do."""
     gpu_seen: bool | None = None
     """What its heartbeats say of its GPU; None when they said nothing."""
     gpu_fault: str | None = None
     vram_at: datetime | None = None
+    disk_total_gb: float | None = None
+    disk_free_gb: float | None = None
+    """Of the disk that it was started on; None where nobody said."""
     job: HeldJob | None = None
     """The job that it holds; of a batch, the one that moved last."""
     batch: tuple[HeldJob, ...] = ()
@@ -57,6 +61,8 @@ class SeenWorker:
     """When the provider was last asked to end its instance."""
     absent_since: datetime | None = None
     """Since when complete listings lack its instance."""
+    error_code: str | None = None
+    """Why it failed; None for one that did not."""
     cost_per_hour: Decimal = Decimal(0)
     revision: int = 0
     """The edition of its pool's model that it serves."""

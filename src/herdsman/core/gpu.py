@@ -33,6 +33,9 @@ class GpuReport:
     vram_used_mb: int | None = None
     vram_age: timedelta = timedelta(0)
     """How long before the beat the memory was measured, by the worker's own monotonic clock."""
+    disk_total_mb: int | None = None
+    disk_free_mb: int | None = None
+    """Of the disk that the worker was started on, such as the volume of a pod; in millions of bytes."""
     devices: tuple[GpuDevice, ...] = ()
     node: str | None = None
     """The machine that they are in."""

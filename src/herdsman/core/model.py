@@ -30,6 +30,8 @@ class JobPolicy:
     """How long a job waits for a worker that has its model loaded before any worker may take it."""
     model_dwell: timedelta = timedelta(minutes=1)
     """How long a worker keeps a model that it has just loaded, while there are jobs for it."""
+    known_models_only: bool = False
+    """Whether a job is refused whose model no pool names and no worker has loaded."""
     max_payload_bytes: int = 1_048_576
     max_result_bytes: int = 1_048_576
     job_retention: timedelta | None = timedelta(days=30)

@@ -30,6 +30,12 @@ class FleetPolicy:
     idle_workers: int = 0
     """Warm workers that the policy `workload` keeps beyond those at work."""
     min_scaling_interval: timedelta = timedelta(seconds=45)
+    grow_by: float = 1.0
+    """The number of workers wanted is multiplied by it when the pool grows."""
+    shrink_by: float = 1.0
+    """The same when it shrinks, as far as it would not grow again at once."""
+    spawning_grace: timedelta = timedelta(minutes=3)
+    """How long a starting worker counts as capacity though its machine does not run."""
     target_wait: timedelta = timedelta(seconds=120)
     """The longest wait that the policy `adaptive` aims at, for all but a few jobs."""
     look_every: timedelta = timedelta(seconds=30)
@@ -45,16 +51,28 @@ class FleetPolicy:
     stuck_timeout: timedelta = timedelta(minutes=5)
     spawning_timeout: timedelta = timedelta(minutes=5)
     boot_timeout: timedelta = timedelta(minutes=30)
+    script_timeout: timedelta | None = None
+    """How long the start-up script of a running machine may take; None where there is no script."""
     ready_timeout: timedelta = timedelta(minutes=20)
+    preparing_timeout: timedelta = timedelta(minutes=30)
+    """How long an active worker may report that it is not ready yet."""
     gpu_timeout: timedelta = timedelta(minutes=5)
     not_claiming_timeout: timedelta = timedelta(minutes=10)
     vram_stale_after: timedelta = timedelta(minutes=2)
     failsafe: timedelta = timedelta(hours=2)
     shutdown_grace: timedelta = timedelta(minutes=10)
+    error_grace: timedelta = timedelta(0)
+    """How long the machine of a failed worker is kept for a look at it, while nobody needs its place."""
     absence_window: timedelta = timedelta(minutes=10)
     end_again_after: timedelta = timedelta(minutes=1)
     confirm_window: timedelta = timedelta(seconds=10)
     """How long listings must lack an instance that we ended before it counts as gone."""
+
+    volume_min_free_gb: int | None = None
+    """A network volume with less room than this is grown; None where there is none to grow."""
+    volume_max_used: float = 85
+    """One that is fuller than this, in per cent, is grown too."""
+    volume_grow_gb: int = 50
 
     max_creates_per_hour: int | None = None
     max_cost_per_hour: Decimal | None = None

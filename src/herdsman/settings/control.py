@@ -28,9 +28,6 @@ class LeaderSettings(Group):
     gpu_orchestrator_leader_loop_s: Seconds = Field(
         default=2, description="Seconds between two tries of a follower to become the leader."
     )
-    gpu_orchestrator_leader_try_timeout: SecondsOrZero = Field(
-        default=1, description="Seconds that one try may wait for the advisory lock."
-    )
     gpu_orchestrator_leader_lock: Text = Field(
         default="gpu_orchestrator_leader", description="Name of the advisory lock that the leader holds."
     )
@@ -130,10 +127,12 @@ class ApiSettings(Group):
         default=False, description="Whether everything is refused that would change something."
     )
     strict_model_store: Switch = Field(
-        default=False, description="Whether a model that is not in the model store is refused."
+        default=False,
+        description="Whether a job is refused whose model no open pool names and no worker has loaded.",
     )
     metrics_pushgateway_url: WebUrl = Field(
-        default=None, description="Prometheus push gateway that gets the metrics as well."
+        default=None,
+        description="Prometheus push gateway that gets the metrics as well, with each cycle; each replica on a machine needs its own ORCHESTRATOR_INSTANCE_ID.",
     )
 
 
@@ -157,5 +156,6 @@ class LogSettings(Group):
         default=5, description="Longest time, in seconds, before lines are stored."
     )
     orchestrator_instance_id: OptionalText = Field(
-        default=None, description="Name of this replica in logs; one is made without it."
+        default=None,
+        description="Name of this replica in logs and at the push gateway; without it, that of its machine.",
     )

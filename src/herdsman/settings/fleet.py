@@ -42,6 +42,9 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         shadow=scaling.shadow_scaling_policy,
         promotion=Promotion(health.promotion_policy),
         idle_workers=scaling.machines_to_keep_idle,
+        grow_by=scaling.scale_up_multiplier,
+        shrink_by=scaling.scale_down_multiplier,
+        spawning_grace=_span(scaling.spawning_grace_period_sec),
         min_scaling_interval=_span(scaling.min_scaling_interval_sec),
         target_wait=_span(scaling.target_wait_sec),
         look_every=_span(health.orchestrator_poll_sec),
@@ -53,13 +56,19 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         stuck_timeout=_span(health.task_stuck_timeout_sec),
         spawning_timeout=_span(health.spawning_timeout_sec),
         boot_timeout=_span(providers.boot_timeout_sec),
+        script_timeout=_script_timeout(settings),
+        preparing_timeout=_span(health.active_initializing_max_sec),
         ready_timeout=_span(health.startup_grace_period_sec),
         gpu_timeout=_span(health.gpu_not_detected_timeout_sec),
         not_claiming_timeout=_span(health.ready_not_claiming_timeout_sec),
         vram_stale_after=_span(health.gpu_health_check_timeout_sec),
         failsafe=_span(health.failsafe_stale_threshold_sec),
         shutdown_grace=_span(health.graceful_shutdown_timeout_sec),
+        error_grace=_span(health.error_cleanup_grace_period_sec),
         absence_window=_span(providers.absence_window_sec),
+        volume_min_free_gb=settings.runpod.storage_min_free_gb if _has_volumes(settings) else None,
+        volume_max_used=settings.runpod.storage_max_percent_used,
+        volume_grow_gb=settings.runpod.storage_expansion_increment_gb,
         max_failure_rate=breaker.max_worker_failure_rate,
         min_starts_to_judge=breaker.min_workers_for_rate_check,
         failure_window=timedelta(minutes=breaker.failure_window_minutes),
@@ -70,6 +79,19 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         budget_per_hour=_money(scaling.budget_per_hour_usd),
         budget_per_day=_money(scaling.budget_per_day_usd),
     )
+
+
+def _has_volumes(settings: Settings) -> bool:
+    """Network volumes can be grown; the disk of a pod cannot."""
+    named = settings.runpod.runpod_storage_volumes or settings.runpod.runpod_storage_name
+    return settings.providers.provider == "runpod" and bool(named)
+
+
+def _script_timeout(settings: Settings) -> timedelta | None:
+    """Only a pod that is given commands of its own has a script to wait for."""
+    if settings.providers.provider != "runpod" or not settings.runpod.runpod_activation:
+        return None
+    return _span(settings.health.script_running_timeout_sec)
 
 
 def _span(seconds: float) -> timedelta:

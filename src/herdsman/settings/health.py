@@ -48,10 +48,8 @@ class HealthSettings(Group):
         default=7200, description="Seconds of silence after which a worker is ended whatever else is known."
     )
     error_cleanup_grace_period_sec: SecondsOrZero = Field(
-        default=600, description="Seconds that the machine of a failed worker is kept for a look at it."
-    )
-    excluded_worker_max_lifetime_sec: Seconds = Field(
-        default=7200, description="Longest life, in seconds, of a worker that does not count as capacity."
+        default=0,
+        description="Seconds that the machine of a failed worker is kept for a look at it, while nobody needs its place.",
     )
 
     auto_start_worker_process: Switch = Field(
@@ -70,14 +68,16 @@ class HealthSettings(Group):
         description="Oldest heartbeat, in seconds, that still makes a starting worker active.",
     )
     script_running_timeout_sec: Seconds = Field(
-        default=1800, description="Seconds that a start-up script may run."
+        default=1800,
+        description="Seconds within which a pod with RUNPOD_ACTIVATION must send its first heartbeat, instead of BOOT_TIMEOUT_SEC.",
     )
     startup_grace_period_sec: SecondsOrZero = Field(
-        default=1200, description="Seconds that a worker may be active before it must be ready for jobs."
+        default=1200,
+        description="Seconds from its creation within which a worker that beats must be ready for jobs.",
     )
     active_initializing_max_sec: Seconds = Field(
         default=1800,
-        description="Longest time, in seconds, that a worker may report that it is still preparing.",
+        description="Seconds that a worker which PROMOTION_POLICY made active may report that it is not ready yet.",
     )
     gpu_not_detected_timeout_sec: Seconds = Field(
         default=300, description="Seconds that a worker may report no GPU."

@@ -11,7 +11,7 @@ from herdsman.settings.health import HealthSettings
 from herdsman.settings.jobs import JobSettings
 from herdsman.settings.providers import LocalSettings, ProviderSettings, RunpodSettings
 from herdsman.settings.scaling import BreakerSettings, PoolSettings, ScalingSettings
-from herdsman.settings.stores import DatabaseSettings, ResultSettings, StreamSettings, SupabaseSettings
+from herdsman.settings.stores import DatabaseSettings, ResultSettings, StreamSettings
 from herdsman.settings.worker import ConnectorSettings, WatchdogSettings, WorkerSettings
 
 
@@ -47,7 +47,6 @@ class Settings(BaseModel):
     connectors: ConnectorSettings = Field(default_factory=ConnectorSettings)
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     streams: StreamSettings = Field(default_factory=StreamSettings)
-    supabase: SupabaseSettings = Field(default_factory=SupabaseSettings)
     results: ResultSettings = Field(default_factory=ResultSettings)
     providers: ProviderSettings = Field(default_factory=ProviderSettings)
     local: LocalSettings = Field(default_factory=LocalSettings)

@@ -84,7 +84,6 @@ class RunpodSettings(Group):
         default=None,
         description="Shell commands, one on each line, to run in the volume before the worker starts.",
     )
-    runpod_ssh_private_key: Secret = Field(default=None, description="Private key for SSH to a pod.")
 
     runpod_storage_name: OptionalText = Field(
         default=None, description="Name of the network volume to attach."
@@ -104,11 +103,12 @@ class RunpodSettings(Group):
     )
 
     storage_min_free_gb: Count = Field(
-        default=50, description="A volume with less free space than this, in gigabytes, is grown."
+        default=50,
+        description="A network volume on which workers have fewer gigabytes free than this is grown.",
     )
     storage_max_percent_used: Percent = Field(
-        default=85, description="A volume fuller than this percentage is grown."
+        default=85, description="A network volume that is fuller than this percentage is grown."
     )
     storage_expansion_increment_gb: Positive = Field(
-        default=50, description="Gigabytes by which a volume is grown."
+        default=50, description="Gigabytes by which a network volume is grown, once it is seen to be full."
     )

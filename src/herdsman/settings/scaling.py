@@ -30,19 +30,22 @@ class ScalingSettings(Group):
         description="Seconds that all but a few jobs should wait at most, which the policy adaptive aims at.",
     )
     machines_to_keep_idle: Count = Field(
-        default=0, description="Idle workers kept warm beyond those at work."
+        default=0, description="Idle workers that the policy workload keeps warm beyond those at work."
     )
     scale_up_multiplier: Ratio = Field(
-        default=1.0, description="The number of workers wanted is multiplied by this when growing."
+        default=1.0, description="When a pool grows, the number of workers wanted is multiplied by this."
     )
     scale_down_multiplier: Ratio = Field(
-        default=0.9, description="The number of workers wanted is multiplied by this when shrinking."
+        default=0.9,
+        description="When a pool shrinks, the number of workers wanted is multiplied by this, unless it would grow again at once.",
     )
     min_scaling_interval_sec: SecondsOrZero = Field(
-        default=45, description="Seconds between two changes of the fleet's size."
+        default=45,
+        description="Seconds for which the policies workload and adaptive keep a size before they shrink, and workload before it grows.",
     )
     spawning_grace_period_sec: SecondsOrZero = Field(
-        default=180, description="Seconds for which a worker that starts counts as capacity to come."
+        default=180,
+        description="Seconds for which a worker that starts counts as capacity to come though its machine does not run.",
     )
     scale_down_grace_period_sec: SecondsOrZero = Field(
         default=60, description="Seconds that a new worker is safe from being scaled down."
@@ -97,5 +100,6 @@ class PoolSettings(Group):
         default=300, description="Seconds after which an idle pool may be evicted."
     )
     gpu_pool_policy_period_s: Seconds = Field(
-        default=10, description="Seconds between two looks at the pools."
+        default=10,
+        description="Most seconds between two control cycles while a pool that was asked for by name is there.",
     )

@@ -1,4 +1,4 @@
-"""Where state lives and how workers learn of jobs: the database, Redis, Supabase, and the files of jobs."""
+"""Where state lives and how workers learn of jobs: the database, Redis, and the files of jobs."""
 
 from typing import Annotated
 
@@ -51,15 +51,6 @@ class StreamSettings(Group):
     )
     orch_ingest_agent: Text = Field(
         default="ingest", description="Agent for whom jobs of the ingest stream run, whatever they say."
-    )
-
-
-class SupabaseSettings(Group):
-    """A Supabase project whose tables are used."""
-
-    supabase_url: WebUrl = Field(default=None, description="URL of the Supabase project.")
-    supabase_service_role_key: Secret = Field(
-        default=None, description="Service role key of the Supabase project."
     )
 
 

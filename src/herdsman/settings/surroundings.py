@@ -6,6 +6,7 @@ import socket
 from collections.abc import Mapping
 
 from herdsman.core.loading import VARIABLES
+from herdsman.settings.model import Settings
 from herdsman.settings.names import ACCEPTED
 
 _ODD = re.compile(r"[^A-Za-z0-9._:@+-]", re.ASCII)
@@ -39,6 +40,16 @@ def wanted_models(env: Mapping[str, str] | None = None) -> dict[str, str]:
 def this_machine() -> str:
     """Its name, in letters that an id may have."""
     return _ODD.sub("-", socket.gethostname()).strip("-._:@+")[:128] or "machine"
+
+
+def instance_name(settings: Settings) -> str:
+    """What this process is called in logs."""
+    return settings.logs.orchestrator_instance_id or f"{this_machine()}:{os.getpid()}"
+
+
+def push_name(settings: Settings) -> str:
+    """The same after a restart, so that its metrics at a push gateway are replaced and do not pile up."""
+    return settings.logs.orchestrator_instance_id or this_machine()
 
 
 def _hidden(name: str, value: str) -> bool:

@@ -3,19 +3,24 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import and_, bindparam, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, update
 
 from herdsman.core.model import ClaimKey, JobId
 from herdsman.core.work import LogLines
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
-from herdsman.store.reading import record, records
-from herdsman.store.schema_api import checkpoints, logs
+from herdsman.store.reading import record, records, values
+from herdsman.store.schema_api import checkpoints, logs, system_logs
+from herdsman.telemetry.logs import LogRow
 
 MOST_LINES = 10_000
 MOST_BYTES = 1_048_576
+LONGEST_FIELD = 4096
+LINES_AT_ONCE = 500
+LINES_KEPT = timedelta(hours=48)
+"""How long the database remembers what replicas said."""
 _TRUNCATED = f"... the log of this attempt ends here: it has {MOST_LINES:,} lines or {MOST_BYTES:,} bytes"
 
 END_OF_LOG = Hot(
@@ -53,6 +58,41 @@ def read(tx: Tx, job_id: JobId, since: tuple[int, int], limit: int) -> list[Piec
     query = select(logs).where(logs.c.job_id == job_id, later)
     found = records(tx, query.order_by(logs.c.claim_token, logs.c.first_line).limit(limit))
     return [_piece(row, since) for row in found]
+
+
+def store_lines(tx: Tx, instance: str, rows: Sequence[LogRow]) -> None:
+    """What a replica itself said. A field that is too long is cut: a line of a log may quote anything."""
+    told = [
+        {
+            "ts": row.ts,
+            "stored_at": tx.now(),
+            "instance": instance[:255],
+            "level": row.level[:16],
+            "event": str(_short(row.event))[:255],
+            "details": {name: _short(value) for name, value in row.fields.items()},
+        }
+        for row in rows
+    ]
+    tx.execute(insert(system_logs), told)
+
+
+def _short(value: object) -> object:
+    if isinstance(value, bool | int | float | None):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = (
+        text.replace("\0", "").encode(errors="replace").decode()
+    )  # no database takes all that a text may hold
+    return text if len(text) <= LONGEST_FIELD else f"{text[:LONGEST_FIELD]}..."
+
+
+def prune_lines(tx: Tx, before: datetime) -> int:
+    """Remove the next batch of what replicas said before then."""
+    query = select(system_logs.c.id).where(system_logs.c.stored_at < before).order_by(system_logs.c.stored_at)
+    found = values(tx, query.limit(LINES_AT_ONCE).with_for_update(skip_locked=True))
+    if found:
+        tx.execute(delete(system_logs).where(system_logs.c.id.in_(found)))
+    return len(found)
 
 
 def get_checkpoint(tx: Tx, job_id: JobId) -> str | None:

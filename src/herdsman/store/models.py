@@ -1,15 +1,19 @@
 """What workers have loaded, and what they are told to load."""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from herdsman.core.body import clean
+from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.pools import OPEN
 from herdsman.core.work import Load
 from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row
+from herdsman.store.hot import Hot, Row, one_of
 from herdsman.store.pool_rules import read_rules
+from herdsman.store.reading import records
 from herdsman.store.schema import pools, workers
 from herdsman.store.schema_resources import worker_models
 from herdsman.store.workers import METADATA
@@ -83,6 +87,24 @@ def offer(tx: Tx, worker_id: WorkerId, revision: int) -> None:
 def forget(tx: Tx, worker_id: WorkerId) -> None:
     """It is gone, and so is all that it had loaded."""
     tx.execute(delete(worker_models).where(worker_models.c.worker_id == worker_id))
+
+
+def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
+    """Refuse a model that no open pool is for and no living worker has loaded: it may be misspelt."""
+    if not wanted:
+        return
+    loaded = select(worker_models.c.model).where(worker_models.c.model.in_(sorted(wanted))).distinct()
+    unknown = wanted - {row["model"] for row in records(tx, loaded)}
+    if not unknown:
+        return
+    named = select(pools.c.model_id, pools.c.rules).where(one_of(pools.c.status, OPEN))
+    for pool in records(tx, named):
+        unknown -= {pool["model_id"], *read_rules(pool["rules"] or {}).preload}
+    if unknown:
+        raise InvalidRequest(
+            f"the model {min(unknown)!r} is named by no open pool and loaded by no worker, and STRICT_MODEL_STORE is set:"
+            " create a pool that serves or preloads it, or correct the name"
+        )
 
 
 def _note_loaded(tx: Tx, worker_id: WorkerId, loaded: set[str]) -> None:

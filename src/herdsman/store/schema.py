@@ -29,7 +29,7 @@ NAMING = {
 metadata = MetaData(naming_convention=NAMING)
 
 # Keys that grow by themselves; SQLite only does that for a plain INTEGER.
-_SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def in_states(states: tuple[StrEnum, ...] | frozenset[StrEnum], column: str = "status") -> str:
@@ -195,6 +195,9 @@ workers = Table(
     Column("gpu_seen", Integer()),
     Column("gpu_fault", name(255)),
     Column("vram_at", Instant()),
+    # Of the disk that it was started on, in millions of bytes.
+    Column("disk_total_mb", BigInteger()),
+    Column("disk_free_mb", BigInteger()),
     Column("promoted_at", Instant()),
     Column("failed_at", Instant(), index=True),
     Column("error_code", name(64)),
@@ -279,7 +282,7 @@ leases = Table(
 audit = Table(
     "orchestrator_audit",
     metadata,
-    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("ts", Instant(), nullable=False, index=True),
     Column("event_type", name(128), nullable=False),
     Column("object_kind", name(16), nullable=False),
@@ -352,7 +355,7 @@ instances = Table(
 cycles = Table(
     "orchestrator_cycles",
     metadata,
-    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("epoch", BigInteger(), nullable=False),
     Column("started_at", Instant(), nullable=False, index=True),
     Column("finished_at", Instant(), nullable=False),

@@ -1,9 +1,9 @@
 """The tables behind the API: who may call it, and what attempts leave behind."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, Table
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, Table
 
-from herdsman.store.columns import Instant, JsonText, name
-from herdsman.store.schema import metadata
+from herdsman.store.columns import Instant, JsonObject, JsonText, name
+from herdsman.store.schema import SERIAL, metadata
 
 tokens = Table(
     "api_tokens",
@@ -39,6 +39,23 @@ logs = Table(
     Column("lines", JsonText(), nullable=False),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
+)
+
+system_logs = Table(
+    "system_logs",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    # By the clock of who said it; what is old is told by ours.
+    Column("ts", Instant(), nullable=False),
+    Column("stored_at", Instant(), nullable=False, index=True),
+    Column("instance", name(255), nullable=False),
+    Column("level", name(16), nullable=False),
+    Column("event", name(255), nullable=False),
+    Column("details", JsonObject(), nullable=False),
+    Index("ix_system_logs_level", "level", "ts"),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+    sqlite_autoincrement=True,
 )
 
 checkpoints = Table(

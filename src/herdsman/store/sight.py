@@ -40,9 +40,12 @@ _SEEN = (
     workers.c.gpu_seen,
     workers.c.gpu_fault,
     workers.c.vram_at,
+    workers.c.disk_total_mb,
+    workers.c.disk_free_mb,
     workers.c.promoted_at,
     workers.c.end_asked_at,
     workers.c.absent_since,
+    workers.c.error_code,
     workers.c.cost_per_hour,
     workers.c.revision,
     workers.c.wanted_revision,
@@ -218,8 +221,8 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
     """By position: there may be ten thousand of them."""
     (
         worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
-        ready, gpu_seen, gpu_fault, vram_at, promoted_at, end_asked_at, absent_since, cost_per_hour,
-        revision, wanted_revision, last_end,
+        ready, gpu_seen, gpu_fault, vram_at, disk_total_mb, disk_free_mb, promoted_at, end_asked_at, absent_since, error_code,
+        cost_per_hour, revision, wanted_revision, last_end,
     ) = row  # fmt: skip
     mine = sorted(held.get(worker_id, ()), key=_moved)
     return SeenWorker(
@@ -231,10 +234,12 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         instance_name=instance_name,
         instance_ref=None if instance_ref is None else InstanceRef(instance_ref),
         last_heartbeat=last_heartbeat,
-        ready=bool(ready),
+        ready=None if ready is None else bool(ready),
         gpu_seen=None if gpu_seen is None else bool(gpu_seen),
         gpu_fault=gpu_fault,
         vram_at=vram_at,
+        disk_total_gb=None if disk_total_mb is None else disk_total_mb / 1000,
+        disk_free_gb=None if disk_free_mb is None else disk_free_mb / 1000,
         job=mine[-1] if mine else None,
         batch=tuple(mine[:-1]),
         failed_in_a_row=failed.get(worker_id, 0),
@@ -242,6 +247,7 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         jobs_done=0 if last_end is None else 1,
         end_asked_at=end_asked_at,
         absent_since=absent_since,
+        error_code=error_code,
         cost_per_hour=Decimal(str(cost_per_hour or 0)),
         revision=revision,
         wanted_revision=wanted_revision,

@@ -28,7 +28,13 @@ BEAT = Hot(
 REPORT = Hot(
     update(workers)
     .where(workers.c.id == bindparam("b_id"))
-    .values(ready=bindparam("b_ready"), gpu_seen=bindparam("b_seen"), gpu_fault=bindparam("b_fault"))
+    .values(
+        ready=bindparam("b_ready"),
+        gpu_seen=bindparam("b_seen"),
+        gpu_fault=bindparam("b_fault"),
+        disk_total_mb=bindparam("b_disk"),
+        disk_free_mb=bindparam("b_free"),
+    )
 )
 METADATA = Hot(select(workers.c.metadata).where(workers.c.id == bindparam("b_id")).with_for_update())
 MEMORY = Hot(
@@ -144,7 +150,9 @@ def beat(tx: Tx, worker_id: WorkerId, report: GpuReport | None = None) -> Worker
 def _note_report(tx: Tx, worker_id: WorkerId, report: GpuReport) -> None:
     fault = None if report.fault is None else report.fault[:LONGEST_FAULT].replace("\0", "\ufffd")
     seen = None if report.seen is None else int(report.seen)
-    tx.run(REPORT, {"b_id": worker_id, "b_ready": int(report.ready), "b_seen": seen, "b_fault": fault})
+    told = {"b_ready": int(report.ready), "b_seen": seen, "b_fault": fault}
+    disk = {"b_disk": report.disk_total_mb, "b_free": report.disk_free_mb}
+    tx.run(REPORT, {"b_id": worker_id, **told, **disk})
     if report.vram_total_mb is None:
         return
     measured_at = tx.now() - report.vram_age

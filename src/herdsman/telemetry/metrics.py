@@ -1,10 +1,27 @@
 """The names of all metrics, and what they count. A name is public: dashboards and alarms are written with it."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from threading import Event, Thread
+from urllib.parse import quote
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import httpx
+import structlog
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+log = structlog.get_logger()
+
+PUSH_WITHIN_S = 10.0
 
 JOBS = ("herdsman_jobs", "Jobs by status.", ("status",))
 DEPTH = ("herdsman_queue_depth", "Jobs that could be claimed now.", ("pool",))
@@ -85,6 +102,55 @@ def bounded(counted: Mapping[str, float], most: int) -> list[Sample]:
     shown = [((name,), number) for name, number in ordered[:most]]
     rest = [number for _, number in ordered[most:]]
     return [*shown, ((OTHER,), sum(rest))] if rest else shown
+
+
+class PushGateway:
+    """A Prometheus push gateway that gets what `/metrics` would show, under the name of this replica."""
+
+    def __init__(self, url: str, instance: str, registry: CollectorRegistry) -> None:
+        named = instance.encode()
+        coded = (
+            f"@base64/{urlsafe_b64encode(named).decode()}"
+            if b"/" in named
+            else f"/{quote(instance, safe='')}"
+        )
+        self._url = f"{url.rstrip('/')}/metrics/job/herdsman/instance{coded}"
+        self._registry = registry
+        self._over = Event()
+        self._thread: Thread | None = None
+
+    def push(self) -> None:
+        """What is there now, in place of what was. A gateway that is away is worth a warning, and nothing more."""
+        self._ask("PUT", generate_latest(self._registry))
+
+    def start(self, every: timedelta) -> None:
+        self._thread = Thread(
+            target=self._run, args=(every.total_seconds(),), name="push-gateway", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The gateway keeps what it was told last for ever: who stops takes it back."""
+        if self._thread is not None:
+            self._over.set()
+            self._thread.join(2 * PUSH_WITHIN_S)
+        self._ask("DELETE")
+
+    def _run(self, every: float) -> None:
+        while True:
+            self.push()
+            if self._over.wait(every):
+                return
+
+    def _ask(self, method: str, body: bytes = b"") -> None:
+        headers = {"Content-Type": CONTENT_TYPE_LATEST} if body else {}
+        try:
+            httpx.request(
+                method, self._url, content=body, headers=headers, timeout=PUSH_WITHIN_S
+            ).raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
+            log.warning("metrics.not_pushed", reason=type(error).__name__, status=status)
 
 
 class Metrics:

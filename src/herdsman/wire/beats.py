@@ -32,6 +32,8 @@ class ReportIn(Request):
     vram_total_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     vram_used_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     vram_age_seconds: float = Field(default=0, ge=0, le=31_536_000)
+    disk_total_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    disk_free_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     devices: tuple[DeviceIn, ...] = Field(default=(), max_length=64, fail_fast=True)
     node: Annotated[str, name(128)] | None = Field(default=None, description="The machine they are in.")
 
@@ -44,6 +46,8 @@ class ReportIn(Request):
             vram_total_mb=report.vram_total_mb,
             vram_used_mb=report.vram_used_mb,
             vram_age_seconds=report.vram_age.total_seconds(),
+            disk_total_mb=report.disk_total_mb,
+            disk_free_mb=report.disk_free_mb,
             devices=tuple(
                 DeviceIn(
                     index=each.index,
@@ -68,6 +72,8 @@ class ReportIn(Request):
             vram_total_mb=self.vram_total_mb,
             vram_used_mb=self.vram_used_mb,
             vram_age=timedelta(seconds=self.vram_age_seconds),
+            disk_total_mb=self.disk_total_mb,
+            disk_free_mb=self.disk_free_mb,
             devices=tuple(GpuDevice(**dict(each)) for each in self.devices),
             node=self.node,
         )

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -29,6 +29,14 @@ class Free:
     memory_mb: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """In millions of bytes."""
+
+    total_mb: int
+    free_mb: int
+
+
 @dataclass(kw_only=True)
 class Fitness:
     gpus: Callable[[], GpuReport | None]
@@ -36,6 +44,8 @@ class Fitness:
     needs: Needs
     workspaces: Path = Path(gettempdir())
     """Where jobs write."""
+    volume: Path = field(default_factory=Path.cwd)
+    """Where the worker was started: on a rented machine, its volume."""
     _passed: bool = False
 
     def report(self) -> GpuReport | None:
@@ -43,20 +53,39 @@ class Fitness:
         if seen is None:
             return None
         self._passed = self._passed or (self.warm.ready and seen.ready)
+        measured = disk_of(self.volume)
+        if measured is not None:
+            seen = replace(seen, disk_total_mb=measured.total_mb, disk_free_mb=measured.free_mb)
         return judge(seen, free(self.workspaces), self.needs, fault=self.warm.fault, loaded=self._passed)
+
+    def short(self) -> str | None:
+        """What a job would lack here now; there may be room again, so nobody has failed."""
+        return lack(free(self.workspaces), self.needs)
 
 
 def judge(seen: GpuReport, free: Free, needs: Needs, *, fault: str | None, loaded: bool) -> GpuReport:
-    """The report with all that speaks against jobs; until the handlers are loaded there is only no yes."""
-    why = seen.fault or fault or _lack("disk", free.disk_mb, needs.disk_mb)
-    why = why or _lack("memory", free.memory_mb, needs.memory_mb)
-    return replace(seen, ready=seen.ready and loaded and why is None, fault=why)
+    """The report with all that speaks against jobs. A full disk is no fault: the worker waits until there is room."""
+    why = seen.fault or fault
+    ready = seen.ready and loaded and why is None and lack(free, needs) is None
+    return replace(seen, ready=ready, fault=why)
+
+
+def lack(free: Free, needs: Needs) -> str | None:
+    return _lack("disk", free.disk_mb, needs.disk_mb) or _lack("memory", free.memory_mb, needs.memory_mb)
 
 
 def _lack(what: str, there: int | None, needed: int) -> str | None:
     if there is None or there >= needed:
         return None
     return f"only {there} MB of {what} are free, and jobs need {needed}: make room"
+
+
+def disk_of(place: Path) -> Disk | None:
+    try:
+        usage = shutil.disk_usage(place)
+    except OSError:
+        return None
+    return Disk(total_mb=usage.total // 1_000_000, free_mb=usage.free // 1_000_000)
 
 
 def free(workspaces: Path, meminfo: Path = _MEMINFO) -> Free:

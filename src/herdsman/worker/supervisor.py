@@ -62,6 +62,8 @@ class Supervisor:
     """Asks the provider to end this very machine."""
     unfit: Callable[[], Mapping[str, str]] = dict[str, str]
     """Types of jobs that cannot run at the moment, and why: their service is away."""
+    short: Callable[[], str | None] = lambda: None
+    """What jobs would lack on this machine at the moment, such as disk."""
     alive: Callable[[], None] = lambda: None
     """Called again and again while this loop turns."""
     threads: Threads = field(default_factory=SystemThreads)
@@ -148,10 +150,10 @@ class Supervisor:
 
     def _has_use(self) -> bool:
         """Whether there are jobs that could run here now; else a moment passes."""
-        unfit = self.unfit()
-        if self._usable(unfit):
+        unfit, lacking = self.unfit(), self.short()
+        if self._usable(unfit) and lacking is None:
             return True
-        said = "; ".join(f"{kind}: {why}" for kind, why in sorted(unfit.items()))
+        said = lacking or "; ".join(f"{kind}: {why}" for kind, why in sorted(unfit.items()))
         self._complain(f"no job is taken: {said}")
         self._sleep(self.pause)
         return False
@@ -272,7 +274,8 @@ class Supervisor:
         if not endings:
             return (), 0.0
         self.keeper.flush([ending.key for ending in endings])
-        more = last and self.warm.ready and not self._must_load() and self._parting() is None
+        fit = self.warm.ready and not self._must_load() and self.short() is None
+        more = last and fit and self._parting() is None
         more = more and not self._unsure and bool(self._usable(self.unfit()))
         news = self._teller.tell(endings, self._ask() if more else None)
         if news.unsure:

@@ -8,6 +8,7 @@ from herdsman.core.actions import DrainWorker, FailWorker, Note, ReturnJob
 from herdsman.core.decide import decide
 from herdsman.core.fleet import SeenWorker
 from herdsman.core.instances import InstanceState
+from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
@@ -134,3 +135,25 @@ def test_all_jobs_of_a_batch_go_back() -> None:
     broken = a_worker(gpu_fault="Xid 79", job=a_job("j1"), batch=(a_job("j2"), a_job("j3")))
     returned = [each.key.job_id for each in decide(a_snapshot(broken)).actions if isinstance(each, ReturnJob)]
     assert returned == ["j1", "j2", "j3"]
+
+
+def test_a_machine_with_a_start_up_script_has_the_scripts_time() -> None:
+    """SCRIPT_RUNNING_TIMEOUT_SEC: counted instead of the time to boot, shorter or longer."""
+    policy = FleetPolicy(min_workers=0, boot_timeout=minutes(10), script_timeout=minutes(30))
+    for age, code in ((minutes(29), None), (minutes(31), "SCRIPT_RUNNING_TIMEOUT")):
+        booting = a_worker(state=SPAWNING, age=age, beat_age=None)
+        found = decide(a_snapshot(booting, policy=policy)).actions
+        assert next((each.why.code for each in found if isinstance(each, FailWorker)), None) == code
+    assert failure_of(a_worker(state=SPAWNING, age=minutes(31), beat_age=None)) == (
+        "No heartbeat since its machine runs"
+    )
+
+
+def test_an_active_worker_that_never_becomes_ready_fails_in_the_end() -> None:
+    """ACTIVE_INITIALIZING_MAX_SEC: it was promoted for its heartbeat, and says in each that it is not ready."""
+    said = "Active, and still not ready for jobs"
+    assert failure_of(a_worker(age=minutes(31), ready=False)) == said
+    assert failure_of(a_worker(age=minutes(29), ready=False)) is None
+    assert failure_of(a_worker(age=minutes(31), ready=True)) is None
+    assert failure_of(a_worker(age=minutes(31), ready=None)) is None  # it never said anything about it
+    assert failure_of(a_worker(age=minutes(31), ready=False, jobs_done=1)) is None

@@ -1,5 +1,7 @@
 """S0-03 to S0-16, C-08: how many workers there should be."""
 
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -8,12 +10,13 @@ import pytest
 from herdsman.core.actions import DrainWorker, EndInstance, Note, SpawnWorker
 from herdsman.core.decide import decide
 from herdsman.core.fleet import Snapshot, Unseen
+from herdsman.core.instances import InstanceState
 from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import Load
+from herdsman.core.scaling.observation import Load, Wanted, bounded
 from herdsman.core.scaling.threshold import calculate_workers_needed, should_scale_up
 from herdsman.core.scaling.workload import workload
 from herdsman.core.states import WorkerState
-from tests.fleet import NOW, a_job, a_snapshot, a_worker, minutes, seconds
+from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 USUAL = FleetPolicy()
 
@@ -181,3 +184,90 @@ def test_a_new_worker_has_its_time_and_one_started_by_hand_is_left_alone() -> No
     nothing = FleetPolicy(min_workers=0)
     actions = decide(a_snapshot(old, new, mine, policy=nothing)).actions
     assert [each.worker_id for each in actions if isinstance(each, DrainWorker)] == ["old"]
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, 2), (1.5, 4), (0.5, 0), (9.0, 8)])
+def test_what_is_wanted_is_multiplied_when_the_pool_grows(factor: float, expected: int) -> None:
+    """Twelve jobs want four workers, and two are there; the ceiling and the floor hold whatever the factor."""
+    assert spawns(fleet(2, queued=12, policy=FleetPolicy(grow_by=factor))) == expected
+
+
+def test_the_floor_is_filled_whatever_the_multiplier() -> None:
+    assert spawns(fleet(0, policy=FleetPolicy(grow_by=0.1))) == 2
+
+
+@pytest.mark.parametrize(
+    ("factor", "drained"),
+    [
+        (1.0, 16),
+        (1.5, 14),  # one and a half times the four that the queue wants
+        (0.5, 16),  # two would be asked for again at once
+    ],
+)
+def test_what_is_wanted_is_multiplied_when_the_pool_shrinks(factor: float, drained: int) -> None:
+    policy = FleetPolicy(min_workers=0, max_workers=40, shrink_by=factor)
+    idle = [a_worker(f"w{index}", idle_since=NOW - minutes(6)) for index in range(20)]
+    actions = decide(a_snapshot(*idle, queued=12, policy=policy)).actions
+    assert sum(1 for each in actions if isinstance(each, DrainWorker)) == drained
+    assert not any(isinstance(each, SpawnWorker) for each in actions)
+
+
+def keeps_twice(load: Load, policy: FleetPolicy) -> Wanted:
+    return Wanted(grow_to=load.queued, keep=bounded(2 * load.queued, policy))
+
+
+def test_a_policy_that_keeps_more_than_it_would_ask_for_shrinks_further() -> None:
+    policy = FleetPolicy(min_workers=0, max_workers=40, scaling="twice", shrink_by=0.7)
+    idle = [a_worker(f"w{index}", idle_since=NOW - minutes(6)) for index in range(20)]
+    seen = replace(a_snapshot(*idle, queued=5, policy=policy), policies={"twice": keeps_twice})
+    assert sum(1 for each in decide(seen).actions if isinstance(each, DrainWorker)) == 13
+
+
+@pytest.mark.parametrize(
+    ("state", "age", "expected"),
+    [
+        (InstanceState.STARTING, minutes(2), 0),
+        (InstanceState.STARTING, minutes(4), 1),
+        (InstanceState.RUNNING, minutes(4), 0),
+    ],
+)
+def test_a_machine_that_does_not_run_in_time_is_waited_for_no_longer(
+    state: InstanceState, age: timedelta, expected: int
+) -> None:
+    """SPAWNING_GRACE_PERIOD_SEC"""
+    worker = a_worker(state=WorkerState.SPAWNING, age=age, beat_age=None, idle_since=None)
+    policy = FleetPolicy(min_workers=0)
+    seen = a_snapshot(worker, queued=3, policy=policy, instances=(an_instance(worker, state),))
+    assert spawns(seen) == expected
+
+
+def test_a_creation_in_doubt_is_waited_for() -> None:
+    """P2: it may be there, and is looked for by its name; nobody is asked for in its place meanwhile."""
+    lost = a_worker(
+        state=WorkerState.SPAWNING, age=minutes(4), beat_age=None, instance_ref=None, idle_since=None
+    )
+    assert spawns(a_snapshot(lost, queued=3, policy=FleetPolicy(min_workers=0), instances=())) == 0
+
+
+def ends(seen: Snapshot) -> bool:
+    return any(isinstance(each, EndInstance) for each in decide(seen).actions)
+
+
+def test_the_machine_of_a_failed_worker_is_kept_for_a_look_while_nobody_needs_its_place() -> None:
+    """ERROR_CLEANUP_GRACE_PERIOD_SEC"""
+    kept = FleetPolicy(min_workers=0, max_workers=1, error_grace=minutes(10))
+    failed = a_worker(state=WorkerState.ERROR, age=minutes(9), error_code="STUCK_TASK")
+    assert not ends(a_snapshot(failed, policy=kept))
+    assert ends(a_snapshot(failed, policy=FleetPolicy(min_workers=0)))
+    assert ends(a_snapshot(failed, queued=1, policy=kept))
+    assert not ends(a_snapshot(failed, queued=1, policy=replace(kept, max_workers=2)))
+    assert ends(a_snapshot(failed, policy=replace(kept, min_workers=1)))
+    assert ends(
+        a_snapshot(a_worker(state=WorkerState.ERROR, age=minutes(10), error_code="STUCK_TASK"), policy=kept)
+    )
+
+
+@pytest.mark.parametrize("code", [None, "BY_HAND", "POOL_CLOSED"])
+def test_one_that_did_not_fail_is_not_kept(code: str | None) -> None:
+    kept = FleetPolicy(min_workers=0, error_grace=minutes(10))
+    assert ends(a_snapshot(a_worker(state=WorkerState.ERROR, age=minutes(1), error_code=code), policy=kept))

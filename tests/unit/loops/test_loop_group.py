@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from herdsman.worker.loops import CrashRecord, LoopGroup, MainLoopRequest, Notifier, Runnable
+from herdsman.core.errors import InvalidSettings
+from herdsman.settings import load_settings
+from herdsman.worker.loops import CrashRecord, LoopGroup, MainLoopRequest, Notifier, Runnable, run_loops
 from herdsman.worker.loops.crash import write_crash
 from tests.unit.loops.doubles import Plain, Requests, Works, ask, eventually, loops_of, running
 
@@ -21,6 +23,35 @@ def test_its_defaults_are_those_of_the_contract() -> None:
     parameters = inspect.signature(LoopGroup).parameters
     names = ("shutdown_timeout", "health_port", "watchdog_threshold", "watchdog_interval")
     assert [parameters[name].default for name in names] == [30.0, None, 720.0, 60.0]
+
+
+class Tells(Plain):
+    """Ends at once, and remembers how it was to run."""
+
+    told: tuple[object, ...] = ()
+
+    def run(
+        self,
+        max_iterations: int | None = None,
+        visibility_timeout: float = 1800,
+        wait_time_seconds: float = 30,
+    ) -> None:
+        self.told = (max_iterations, visibility_timeout, wait_time_seconds)
+
+
+def test_a_group_may_live_by_the_timeouts_of_the_settings(tmp_path: Path) -> None:
+    """WAIT_TIME_SEC, VISIBILITY_TIMEOUT_SEC and MAX_PROCESSING_SEC reach the loops, and are checked before."""
+    loop = Tells("a")
+    env = {"WAIT_TIME_SEC": "7", "VISIBILITY_TIMEOUT_SEC": "2000", "MAX_PROCESSING_SEC": "500"}
+    run_loops([loop], load_settings(env, tmp_path))
+    assert loop.told == (None, 2000, 7)
+    with pytest.raises(InvalidSettings, match="WATCHDOG_THRESHOLD_SEC"):
+        load_settings({"MAX_PROCESSING_SEC": "800"}, tmp_path)
+
+
+def test_what_a_caller_says_wins_over_the_settings(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    run_loops([Tells("a")], load_settings({}, tmp_path), watchdog_threshold=100, watchdog_interval=10)
+    assert "100 > 30 + 600" in caplog.text
 
 
 def test_its_probes_answer_while_it_runs_and_are_gone_afterwards() -> None:

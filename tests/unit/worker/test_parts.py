@@ -18,7 +18,7 @@ from herdsman.settings.surroundings import this_machine
 from herdsman.worker.child import Exit
 from herdsman.worker.context import Alone, Cancelled, JobContext, UserError
 from herdsman.worker.failures import kind
-from herdsman.worker.fitness import Free, Needs, judge
+from herdsman.worker.fitness import Free, Needs, disk_of, judge, lack
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
 from herdsman.worker.kin import descendants, own_processes
 from herdsman.worker.logs import LONGEST_LINE, LogBook, split_lines
@@ -224,8 +224,8 @@ ENOUGH = Free(disk_mb=10, memory_mb=10)
     [
         (SEEN, Needs(), None, True, True, None),
         (SEEN, Needs(), None, False, False, None),
-        (SEEN, Needs(disk_mb=11), None, True, False, "only 10 MB of disk are free"),
-        (SEEN, Needs(memory_mb=11), None, True, False, "only 10 MB of memory are free"),
+        (SEEN, Needs(disk_mb=11), None, True, False, None),  # no fault: there may be room again
+        (SEEN, Needs(memory_mb=11), None, True, False, None),
         (SEEN, Needs(), "cannot be imported", True, False, "cannot be imported"),
         (GpuReport(ready=False, seen=True, fault="NVML: lost"), Needs(), None, True, False, "NVML: lost"),
     ],
@@ -237,6 +237,20 @@ def test_only_a_fit_machine_is_ready(
     report = judge(seen, ENOUGH, needs, fault=fault, loaded=loaded)
     assert report.ready is ready
     assert (report.fault is None) if words is None else words in (report.fault or "")
+
+
+def test_what_a_machine_lacks_is_said_with_its_numbers() -> None:
+    assert lack(ENOUGH, Needs(disk_mb=10, memory_mb=10)) is None
+    assert lack(ENOUGH, Needs(disk_mb=11)) == "only 10 MB of disk are free, and jobs need 11: make room"
+    assert lack(ENOUGH, Needs(memory_mb=11)) == "only 10 MB of memory are free, and jobs need 11: make room"
+    assert lack(Free(disk_mb=None, memory_mb=None), Needs(disk_mb=11, memory_mb=11)) is None
+
+
+def test_the_disk_that_a_worker_was_started_on_is_measured(tmp_path: Path) -> None:
+    measured = disk_of(tmp_path)
+    assert measured is not None
+    assert 0 < measured.free_mb <= measured.total_mb
+    assert disk_of(tmp_path / "gone") is None
 
 
 def test_fake_gpus_have_names_of_their_own() -> None:

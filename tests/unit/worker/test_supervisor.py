@@ -527,3 +527,22 @@ def test_the_lines_of_a_lost_claim_are_not_sent_for_ever() -> None:
     bench.work()
     assert bench.queue.words.count("beat") == 1
     assert "was taken away before its end could be told" in bench.said[-1]
+
+
+def test_a_worker_without_room_takes_no_jobs_and_goes_on_when_there_is_some() -> None:
+    """A full disk may be emptied: nothing fails, and no job is tried in vain."""
+    bench = Bench()
+    full = "only 3 MB of disk are free, and jobs need 100: make room"
+
+    def fill(child: FakeChild, order: Mapping[str, Any]) -> None:
+        bench.supervisor.short = lambda: full
+        done(child, order)
+
+    bench.play = fill
+    first, second = bench.submit(), bench.submit()
+    bench.work()
+    assert [bench.job(each).state for each in (first, second)] == [JobState.DONE, JobState.PENDING]
+    assert not bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]
+    assert bench.said[-1] == f"no job is taken: {full}"
+    bench.supervisor.short = lambda: None
+    assert bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]

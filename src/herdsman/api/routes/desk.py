@@ -105,7 +105,7 @@ def _decision(answer: Submitted | Exception) -> tuple[str, str] | None:
             return None
 
 
-def _open(context: ApiContext) -> Desk:
+def open_desk(context: ApiContext) -> Desk:
     services, metrics = context.services, Metrics()
     metrics.add(Look(services, context.control))
     if context.bus is not None:
@@ -129,7 +129,7 @@ def desk_of(request: Request) -> Desk:
     """To be called on the event loop, where no two calls meet."""
     state: Any = request.app.state
     if not hasattr(state, "desk"):
-        state.desk = _open(state.context)
+        state.desk = open_desk(state.context)
     return state.desk
 
 

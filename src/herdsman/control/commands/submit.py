@@ -8,7 +8,7 @@ from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, HerdsmanError, InvalidRequest, StoreUnavailable
 from herdsman.core.model import JobId, NewJob, Submitted
 from herdsman.core.request import body_hash, check
-from herdsman.store import pools, submissions
+from herdsman.store import models, pools, submissions
 from herdsman.store.database import Tx
 from herdsman.store.faults import Duplicate
 from herdsman.store.submissions import LARGEST_BATCH, Draft
@@ -106,6 +106,8 @@ def _store(tx: Tx, services: Services, drafts: Sequence[Draft]) -> None:
     """What is known already shows itself first: it is not refused although its pool is closed by now (J2)."""
     submissions.add(tx, drafts, services.policy)
     pools.require_open(tx, [draft.new.pool for draft in drafts])
+    if services.policy.known_models_only:
+        models.require_known(tx, {draft.new.model for draft in drafts if draft.new.model is not None})
 
 
 def _known(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:

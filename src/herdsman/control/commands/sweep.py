@@ -11,7 +11,7 @@ from herdsman.control.services import Services
 from herdsman.core.ending import end_of, overdue_failure
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.states import JOB, JobState
-from herdsman.store import claims, upkeep
+from herdsman.store import claims, logs, upkeep
 from herdsman.store.database import Tx
 
 log = structlog.get_logger()
@@ -43,11 +43,13 @@ def end_overdue_leases(services: Services) -> int:
 
 
 def prune(services: Services) -> int:
-    """Remove what is older than its retention: ended jobs and leases with their records, audit, cycles and tokens."""
+    """Remove what is older than its retention: ended jobs and leases with their records, audit, cycles, tokens and
+    what replicas said."""
     policy, database = services.policy, services.database
     removed = _drain(lambda: prune_tokens(services)) + _drain(
         lambda: database.transact(lambda tx: upkeep.prune_cycles(tx, tx.now() - upkeep.CYCLES_KEPT))
     )
+    removed += _drain(lambda: database.transact(lambda tx: logs.prune_lines(tx, tx.now() - logs.LINES_KEPT)))
     if (keep := policy.job_retention) is not None:
         removed += _drain(lambda: _prune_jobs(services, keep))
         removed += _drain(lambda: prune_leases(services, keep))

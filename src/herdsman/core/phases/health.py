@@ -40,6 +40,7 @@ def _suspects(pool: SeenPool, seen: Snapshot) -> list[SeenWorker]:
         if (each.last_heartbeat or each.entered_state_at) < heard
         or (each.job is not None and each.job.since < moved)
         or each.gpu_fault is not None
+        or _preparing(each)
         or each.failed_in_a_row >= pool.policy.max_failed_in_a_row
     ]
 
@@ -56,6 +57,9 @@ def _spawning(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | N
         if worker.instance_ref is None:
             missing = timedelta(0) if worker.absent_since is None else seen.now - worker.absent_since
             return _late(missing, policy.absence_window, Code.NO_INSTANCE, "No Runpod ID")
+        if seen.runs(worker) and policy.script_timeout is not None:
+            text = "Its start-up script takes too long: no heartbeat yet"
+            return _late(age, policy.script_timeout, Code.SCRIPT_RUNNING_TIMEOUT, text)
         if seen.runs(worker):
             return _late(age, policy.boot_timeout, Code.BOOT_TIMEOUT, "No heartbeat since its machine runs")
         return _late(age, policy.spawning_timeout, Code.SPAWNING_TIMEOUT, "Spawning timeout")
@@ -81,6 +85,7 @@ def _active(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Iterator[Acti
         or _silent(worker, pool, seen)
         or _stuck(worker, pool, seen)
         or _failing(worker, pool, seen)
+        or _never_ready(worker, pool, seen)
     )
     if failure is not None:
         yield FailWorker(worker.id, failure)
@@ -136,6 +141,18 @@ def _failing(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | No
         return None
     text = f"{worker.failed_in_a_row} jobs in a row failed here, and not on other workers"
     return Finding(Code.FAILING_TASKS, text, {"failed": worker.failed_in_a_row, "limit": limit})
+
+
+def _preparing(worker: SeenWorker) -> bool:
+    """It says so: it became active without being ready, as PROMOTION_POLICY may allow, and has had no job since."""
+    return worker.ready is False and worker.job is None and worker.jobs_done == 0
+
+
+def _never_ready(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+    if not _preparing(worker):
+        return None
+    age, limit = seen.now - worker.entered_state_at, pool.policy.preparing_timeout
+    return _late(age, limit, Code.STARTUP_NEVER_READY, "Active, and still not ready for jobs")
 
 
 def _left(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:

@@ -10,6 +10,9 @@ from herdsman.core.phases.sizing import wanted_workers
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 
+_NO_FAILURE = frozenset({None, Code.BY_HAND.value, Code.POOL_CLOSED.value})
+"""Why a worker that was ended before it could leave by itself is not worth a look."""
+
 
 def scale_down(seen: Snapshot) -> Iterable[Action]:
     if isinstance(seen.instances, Unseen):
@@ -27,7 +30,7 @@ def end_workers(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
         for worker in seen.of(pool.id, WorkerState.TERMINATING, WorkerState.ERROR):
             why = may_end(worker, pool.policy, seen.now)
-            if why is not None:
+            if why is not None and not _kept_for_a_look(worker, pool, seen):
                 yield from _end(worker, why, pool.policy, seen.now)
 
 
@@ -79,6 +82,20 @@ def may_end(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> Finding |
         return None
     numbers = {"draining_s": since.total_seconds(), "grace_s": policy.shutdown_grace.total_seconds()}
     return Finding(Code.GRACE_EXPIRED, "its job did not end within the grace period", numbers)
+
+
+def _kept_for_a_look(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool:
+    """The machine of a failed worker, while it is there, its grace lasts and nobody needs its place."""
+    policy = pool.policy
+    failed = worker.state is WorkerState.ERROR and worker.error_code not in _NO_FAILURE
+    over = seen.now - worker.entered_state_at >= policy.error_grace
+    if not failed or over or worker.instance_ref is None or worker.absent_since or worker.end_asked_at:
+        return False
+    usable = seen.alive(pool.id) - sum(
+        1 for _ in seen.of(pool.id, WorkerState.ERROR, WorkerState.TERMINATING)
+    )
+    full = seen.alive(pool.id) >= policy.max_workers
+    return not (full and (pool.queued > 0 or usable < policy.min_workers))
 
 
 def _end(worker: SeenWorker, why: Finding, policy: FleetPolicy, now: datetime) -> Iterator[Action]:

@@ -1,17 +1,19 @@
 """How a pool's load looks to its scaling policy."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
+from math import ceil
 
-from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot
-from herdsman.core.scaling.observation import Load, Wanted
+from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.core.scaling.observation import Load, Wanted, bounded
 from herdsman.core.scaling.registry import FORECASTING, chosen
 from herdsman.core.states import WorkerState
 
 
 def load_of(pool: SeenPool, seen: Snapshot) -> Load:
     active = list(seen.of(pool.id, WorkerState.ACTIVE))
-    starting = list(seen.of(pool.id, WorkerState.SPAWNING))
+    starting = [each for each in seen.of(pool.id, WorkerState.SPAWNING) if _to_come(each, pool, seen)]
     load = Load(
         queued=pool.queued,
         active=len(active),
@@ -25,7 +27,32 @@ def load_of(pool: SeenPool, seen: Snapshot) -> Load:
 
 
 def wanted_workers(pool: SeenPool, seen: Snapshot) -> Wanted:
-    return chosen(pool.policy.scaling, seen.policies)(load_of(pool, seen), pool.policy)
+    """As many as the scaling policy wants, times what the settings multiply it by."""
+    policy, load = pool.policy, load_of(pool, seen)
+    ask = chosen(policy.scaling, seen.policies)
+    wanted = ask(load, policy)
+    if wanted.grow_to > load.capacity:
+        if policy.grow_by == 1:
+            return wanted
+        return replace(wanted, grow_to=bounded(_times(wanted.grow_to, policy.grow_by), policy))
+    if policy.shrink_by == 1:
+        return wanted
+    keep = bounded(max(load.busy, _times(wanted.keep, policy.shrink_by)), policy)
+    if keep < wanted.keep and ask(replace(load, active=keep, spawning=0), policy).grow_to > keep:
+        return wanted  # who goes would be asked for again at once
+    return replace(wanted, keep=keep)
+
+
+def _times(workers: int, factor: float) -> int:
+    """Rounded up, but not for what is lost in the arithmetic."""
+    return ceil(round(workers * factor, 6))
+
+
+def _to_come(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool:
+    """A machine that does not run in time is waited for no longer, unless its creation is still in doubt (P2)."""
+    late = seen.now - worker.created_at > pool.policy.spawning_grace
+    listed = worker.instance_ref is not None and not isinstance(seen.instances, Unseen)
+    return not (late and listed and worker.last_heartbeat is None and not seen.runs(worker))
 
 
 def _with_demand(

@@ -61,6 +61,11 @@ class RunpodApi:
     def list_volumes(self) -> tuple[Volume, ...]:
         return _understood(self._wire.ask("GET", "/network-volumes"), read_volumes)
 
+    def resize_volume(self, volume_id: str, size_gb: int) -> None:
+        if not _ID.fullmatch(volume_id):
+            raise ProviderRejected(f"{volume_id[:100]!r} is not the id of a volume")
+        self._wire.ask("PATCH", f"/network-volumes/{volume_id}", body={"size": size_gb})
+
     def tail_logs(self, pod_id: str, lines: int) -> list[str]:
         """The last lines. The stream stays open for more, so it is left once they are here, or it is silent."""
         wanted = min(lines, MOST_LOG_LINES)

@@ -25,6 +25,12 @@ log = structlog.get_logger()
 # An account is allowed so many calls a minute; one spawn must leave some for the others.
 MOST_TRIES = 20
 
+LARGEST_VOLUME_GB = 4096
+SEEN_WITHIN = 1.1
+"""A volume that is so many times as large as its pods see it was grown, and they do not see that yet."""
+SHARED_BEYOND = 2.0
+"""Pods that see so many times the volume see the disks of others too."""
+
 _STATES: Mapping[str, InstanceState] = MappingProxyType(
     {
         "PROVISIONING": InstanceState.STARTING,
@@ -93,6 +99,25 @@ class RunpodProvider:
     def list_instances(self) -> Sequence[Instance]:
         ours = [pod for pod in self._api.list_pods() if self._naming.owns(pod.name)]
         return [self._instance(pod) for pod in ours if not pod.gone]
+
+    def grow_volume(self, ref: InstanceRef, *, seen_gb: float, by_gb: int) -> str:
+        """By its size at Runpod, so that asking twice grows it once: it is left alone until its pods see that size."""
+        pod = self._api.get_pod(ref)
+        volume_id = None if pod is None else pod.volume_id
+        volume = next((each for each in self._api.list_volumes() if each.id == volume_id), None)
+        if volume is None:
+            raise ProviderRejected(f"pod {ref} has no network volume of this Runpod account to grow")
+        if volume.size_gb > SEEN_WITHIN * seen_gb:
+            return f"volume {volume.name} has {volume.size_gb} GB already, its pods see {seen_gb:.0f}"
+        if seen_gb > volume.size_gb * SHARED_BEYOND:
+            return f"pods see {seen_gb:.0f} GB where volume {volume.name} has {volume.size_gb}: it is not judged by that"
+        size = min(volume.size_gb + by_gb, LARGEST_VOLUME_GB)
+        if size == volume.size_gb:
+            raise ProviderRejected(
+                f"volume {volume.name} has {size} GB, the most that Runpod gives: make room on it"
+            )
+        self._api.resize_volume(volume.id, size)
+        return f"volume {volume.name} has {size} GB now"
 
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
         return self._api.tail_logs(ref, lines)

@@ -23,6 +23,8 @@ class Pod:
     created_at: datetime | None
     ssh_ready: bool
     """Whether port 22 can be reached from outside."""
+    volume_id: str | None = None
+    """The network volume that it has."""
 
     @property
     def gone(self) -> bool:
@@ -34,6 +36,7 @@ class Volume:
     id: str
     name: str
     data_center: str | None
+    size_gb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ def read_pod(value: object) -> Pod:
         cost_per_hour=_cost(fields.get("cost")),
         created_at=_instant(fields.get("createdAt")),
         ssh_ready=_ssh_ready(fields),
+        volume_id=_volume_id(fields),
     )
 
 
@@ -77,6 +81,7 @@ def _volume(fields: Mapping[str, object]) -> Volume:
         id=_text(fields, "id"),
         name=_text(fields, "name"),
         data_center=place if isinstance(place, str) else None,
+        size_gb=_count(fields.get("size")),
     )
 
 
@@ -102,6 +107,14 @@ def _ssh_ready(fields: Mapping[str, object]) -> bool:
         [as_object(each) or {} for each in cast("list[object]", ports)] if isinstance(ports, list) else []
     )
     return any(each.get("private") == SSH_PRIVATE_PORT and bool(each.get("public")) for each in mapped)
+
+
+def _volume_id(fields: Mapping[str, object]) -> str | None:
+    mounts = as_object(fields.get("mounts")) or {}
+    network = mounts.get("network")
+    first = as_object(cast("list[object]", network)[0]) if isinstance(network, list) and network else None
+    found = (first or {}).get("volumeId")
+    return found if isinstance(found, str) and found else None
 
 
 def _object(value: object, what: str) -> Mapping[str, object]:

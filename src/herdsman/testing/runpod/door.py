@@ -99,6 +99,8 @@ class Door:
                 return routes.billing(self._cloud, request)
             case "volumes":
                 return routes.volumes(self._cloud)
+            case "resize":
+                return routes.resize(self._cloud, request)
             case "unknown":
                 raise Refused(404, "resource not found")
             case _:
@@ -168,6 +170,8 @@ def _route(method: str, path: str) -> tuple[str, str | None]:
     match path.split("/"):
         case ["", "pods", pod_id]:
             return ON_ONE_POD.get((method, ""), "unknown"), pod_id
+        case ["", "network-volumes", _] if method == "PATCH":
+            return "resize", None
         case ["", "pods", pod_id, part] if part:
             return ON_ONE_POD.get((method, part), "unknown"), pod_id
         case _:

@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import cast
@@ -16,6 +16,7 @@ from herdsman.testing.runpod.replies import Refused, Reply, nothing, ok, problem
 from herdsman.testing.runpod.views import amounts, gpu_view, pod_view, volume_view
 
 LARGEST_PAGE = 1000
+MOST_GB = 4096
 BUCKETS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 
 
@@ -111,6 +112,19 @@ def billing(cloud: Cloud, request: Request) -> Reply:
 
 def volumes(cloud: Cloud) -> Reply:
     return ok({"networkVolumes": [volume_view(volume) for volume in cloud.volumes.values()]})
+
+
+def resize(cloud: Cloud, request: Request) -> Reply:
+    """A volume only grows."""
+    volume = cloud.volumes.get(request.path.rpartition("/")[2])
+    if volume is None:
+        raise Refused(404, "network volume not found")
+    body = cast("dict[str, object]", request.body) if isinstance(request.body, dict) else {}
+    size = body.get("size")
+    if not isinstance(size, int) or not volume.size_gb <= size <= MOST_GB or set(body) != {"size"}:
+        raise Refused(400, f"$.size: a whole number from {volume.size_gb} to {MOST_GB}")
+    cloud.volumes[volume.id] = replace(volume, size_gb=size)
+    return ok(volume_view(cloud.volumes[volume.id]))
 
 
 def _stock(cloud: Cloud, gpu: Gpu) -> str:

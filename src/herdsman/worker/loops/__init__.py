@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from herdsman.worker.loops.health_server import HealthServer
     from herdsman.worker.loops.heartbeat import Heartbeat
     from herdsman.worker.loops.lease_extender import LeaseExtender
-    from herdsman.worker.loops.loop_group import LoopGroup
+    from herdsman.worker.loops.loop_group import LoopGroup, run_loops
     from herdsman.worker.loops.mailbox import Mailbox, Message
     from herdsman.worker.loops.main_loop import MainLoop
     from herdsman.worker.loops.memory_mailbox import InMemoryMailbox
@@ -43,6 +43,7 @@ __all__ = [
     "WorkQueueMailbox",
     "read_crashes",
     "replay",
+    "run_loops",
 ]
 
 # Each name is loaded when it is asked for: who wants a heartbeat does not pay for a server.
@@ -68,6 +69,7 @@ _HOMES = {
     "WorkQueueMailbox": "work_queue_mailbox",
     "read_crashes": "crash",
     "replay": "dead_letters",
+    "run_loops": "loop_group",
 }
 
 

@@ -5,6 +5,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from herdsman.worker.loops.adaptive import Half, Threshold, seconds_of
 from herdsman.worker.loops.board import Board, Seat
@@ -16,6 +17,9 @@ from herdsman.worker.loops.shutdown import ShutdownCoordinator
 from herdsman.worker.loops.systemd import Notifier
 from herdsman.worker.loops.timeouts import Timeouts, misfits
 from herdsman.worker.loops.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from herdsman.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +171,24 @@ class LoopGroup:
 
     def _look_up(self) -> None:
         self._endings.put(None)
+
+
+def run_loops(loops: Sequence[Runnable], settings: "Settings | None" = None, **options: Any) -> None:
+    """Run a group with the timeouts of the settings, those in force here unless told otherwise, until it ends.
+
+    `options` are those of `LoopGroup`, and win. Raises `InvalidSettings` where the timeouts do not fit together.
+    """
+    from herdsman.settings import load_settings  # noqa: PLC0415  (needs more than the standard library)
+
+    given = (load_settings() if settings is None else settings).watchdog
+    usual: dict[str, Any] = {
+        "watchdog_threshold": given.watchdog_threshold_sec,
+        "watchdog_interval": given.watchdog_interval_sec,
+        "readiness_threshold": given.readiness_threshold_sec,
+        "max_processing_time": given.max_processing_sec,
+    }
+    group = LoopGroup(loops, **{**usual, **options})
+    group.run(visibility_timeout=given.visibility_timeout_sec, wait_time_seconds=given.wait_time_sec)
 
 
 def _late_after(given: float | None, threshold: float | Threshold | None) -> float | Threshold | None:

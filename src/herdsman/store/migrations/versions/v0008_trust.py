@@ -3,19 +3,40 @@
 from typing import Any
 
 from alembic import op
-from sqlalchemy import Column, inspect
+from sqlalchemy import BigInteger, Column, Index, Integer, inspect
 
-from herdsman.store.columns import name
+from herdsman.store.columns import Instant, JsonObject, name
 
 revision = "0008"
 down_revision = "0007"
 branch_labels = None
 depends_on = None
 
-ADDED: tuple[tuple[str, Column[Any]], ...] = (("orchestrator_jobs", Column("begun_by", name(64))),)
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+
+ADDED: tuple[tuple[str, Column[Any]], ...] = (
+    ("orchestrator_jobs", Column("begun_by", name(64))),
+    ("workers", Column("disk_total_mb", BigInteger())),
+    ("workers", Column("disk_free_mb", BigInteger())),
+)
 
 
 def upgrade() -> None:
+    op.create_table(
+        "system_logs",
+        Column("id", SERIAL, primary_key=True, autoincrement=True),
+        Column("ts", Instant(), nullable=False),
+        Column("stored_at", Instant(), nullable=False, index=True),
+        Column("instance", name(255), nullable=False),
+        Column("level", name(16), nullable=False),
+        Column("event", name(255), nullable=False),
+        Column("details", JsonObject(), nullable=False),
+        Index("ix_system_logs_level", "level", "ts"),
+        mysql_engine="InnoDB",
+        mysql_default_charset="utf8mb4",
+        sqlite_autoincrement=True,
+        if_not_exists=True,
+    )
     for table, column in ADDED:
         known = {each["name"] for each in inspect(op.get_bind()).get_columns(table)}
         if column.name not in known:
