@@ -20,7 +20,7 @@ from herdsman.settings import Settings, advice
 from herdsman.worker.gpu import Nvml
 
 if TYPE_CHECKING:
-    from herdsman.store.database import Database
+    from herdsman.store.database import Database, Tx
 
 SILENCE = timedelta(seconds=3)
 
@@ -72,10 +72,20 @@ def _see_server(settings: Settings) -> Iterator[Finding]:
         yield findings.ok("database", f"{server} at {shown_database(settings)}")
         for warning in server.warnings:
             yield findings.warn("database", warning, "docs/databases.md says what is checked, and why")
-        yield findings.schema(schema_fault(database), latest())
+        fault = schema_fault(database)
+        yield findings.schema(fault, latest())
+        if fault is None:
+            yield findings.adopted(*database.read(_doubt))
         yield findings.clock(_skew(database), database.backend)
     finally:
         database.close()
+
+
+def _doubt(tx: "Tx") -> tuple[str, str]:
+    from herdsman.store import installation  # noqa: PLC0415
+
+    known = installation.find(tx)
+    return ("", "") if known is None else (known.doubt(installation.place_of(tx), ()), known.hint)
 
 
 def _skew(database: "Database") -> timedelta | None:

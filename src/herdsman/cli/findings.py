@@ -78,6 +78,17 @@ def schema(fault: str | None, latest: str) -> Finding:
     return fail("schema", said, fix)
 
 
+def adopted(doubt: str, hint: str) -> Finding:
+    """`doubt` says why the database may be a copy, or out of date; `hint` what a worker said of it."""
+    if doubt:
+        return fail("database", *doubt.rsplit("; ", 1))
+    if hint:
+        return warn(
+            "database", f"it may have gone back in time: {hint}", "herdsman db adopt raises its numbers"
+        )
+    return ok("database", "it is where it was used last")
+
+
 def clock(skew: timedelta | None, whose: str) -> Finding:
     """`skew` is how far the clock of the database is ahead of ours; None where it has none of its own."""
     if skew is None:

@@ -60,6 +60,7 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         failsafe=_span(health.failsafe_stale_threshold_sec),
         shutdown_grace=_span(health.graceful_shutdown_timeout_sec),
         absence_window=_span(providers.absence_window_sec),
+        orphan_grace=_span(providers.orphan_grace_sec),
         max_failure_rate=breaker.max_worker_failure_rate,
         min_starts_to_judge=breaker.min_workers_for_rate_check,
         failure_window=timedelta(minutes=breaker.failure_window_minutes),
