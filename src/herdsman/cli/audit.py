@@ -28,7 +28,7 @@ def audit(
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
 ) -> None:
     """Compare the provider with the database, both ways; exit 1 while they differ."""
-    reconciler = open_control(settings_here(), services_here()).reconciler
+    reconciler = open_control(settings_here(), services_here(), spawns=False).reconciler
     audited = compare(reconciler)
     if fix and audited.found and not audited.doubts:
         audited = mend(reconciler, _agreed(audited, foreign=foreign, yes=yes))

@@ -24,7 +24,7 @@ def cycle(
 ) -> None:
     """Look at the fleet once, do what it needs, and exit: 0 when all of it could be done."""
     services = services_here()
-    control = open_control(settings_here(), services)
+    control = open_control(settings_here(), services, spawns=not dry_run)
     if dry_run:
         _show(control.reconciler.plan(), json=as_json or output is Output.JSON, explain=True)
         return

@@ -46,7 +46,7 @@ def adopt_command(yes: Yes = False) -> None:
     """Say that this database, and no other, is in use here: after it was moved, copied or restored from a backup."""
     settings = settings_here()
     services = services_here(settings)
-    reconciler = open_control(settings, services).reconciler
+    reconciler = open_control(settings, services, spawns=False).reconciler
     known = services.database.read(installation.find)
     doubt = reconciler.observer.glance().doubt or ("" if known is None else known.hint)
     if not doubt:

@@ -16,6 +16,8 @@ from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.control.worker_access import WorkerAccess
 from herdsman.core.errors import HerdsmanError
 from herdsman.settings import Origin, Settings
+from herdsman.settings.local import LOCAL
+from herdsman.store import sight
 from herdsman.wiring import Control, open_control, open_keyring, open_service
 
 LOOK_OFTEN = timedelta(seconds=1)
@@ -45,7 +47,7 @@ def run(settings: Settings, services: Services, schema: str, command: str) -> st
         _send_home(control, stopping)
         where.withdraw()
         api.stop()
-        kept = _kept(services)
+        kept = _kept(services) + _rented(control, services)
         services.database.close()
     return kept
 
@@ -56,6 +58,22 @@ def _kept(services: Services) -> str:
     except HerdsmanError:
         return ""
     return f": {', '.join(f'{count} {state}' for state, count in counts.items())}" if counts else ""
+
+
+def _rented(control: Control, services: Services) -> str:
+    """What goes on costing money when nobody is there to end it."""
+    if control.provider.name == LOCAL:
+        return ""
+    try:
+        left = sum(
+            each.alive and bool(each.instance_name) for each in services.database.read(sight.see_workers)
+        )
+    except HerdsmanError:
+        return ""
+    if not left:
+        return ""
+    machines = "1 machine" if left == 1 else f"{left} machines"
+    return f"; {machines} of {control.provider.name} run on and are billed until a control plane ends them"
 
 
 def _serve(settings: Settings, services: Services, control: Control, api: Api, stopping: Event) -> None:
