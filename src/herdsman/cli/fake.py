@@ -58,7 +58,7 @@ def _announce(fake: FakeRunpod) -> None:
         "RUNPOD_API_URL": fake.url,
         "RUNPOD_API_KEY": fake.key,
         "RUNPOD_GPU_TYPE": "NVIDIA L4",
-        "RUNPOD_WORKER_IMAGE": "herdsman/worker",
+        "RUNPOD_WORKER_IMAGE": "herdsman/worker:try",
         "DEPLOYMENT_ID": "try",
         # As long as anybody likes to wait who only tries it: no pod without a job, and none kept for long after it.
         "MIN_ACTIVE_GPUS": "0",
