@@ -198,4 +198,4 @@ def test_what_a_pod_found_is_told(said: str | None, gone: bool, state: str) -> N
     [("", "", "ok"), ("it may be a copy; adopt it", "", "fail"), ("", "w1", "warn")],
 )
 def test_a_database_that_is_to_be_adopted_is_named(doubt: str, hint: str, state: str) -> None:
-    assert findings.adopted(doubt, hint).state == state
+    assert findings.adopted(doubt, "", hint).state == state

@@ -6,6 +6,7 @@ from herdsman.cli.confirming import Yes, ask_first
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.control.by_hand import adopt
+from herdsman.core.installation import moved
 from herdsman.store import installation
 from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import inspect_server
@@ -48,13 +49,14 @@ def adopt_command(yes: Yes = False) -> None:
     services = services_here(settings)
     reconciler = open_control(settings, services, spawns=False).reconciler
     known = services.database.read(installation.find)
+    here = services.database.read(installation.place_of)
     doubt = reconciler.observer.glance().doubt or ("" if known is None else known.hint)
-    if not doubt:
+    if known is None or not doubt:
         typer.echo(
             "nothing to adopt: the database is where it was used last, and nobody knows more than it does"
         )
         return
-    typer.echo(doubt)
+    typer.echo("\n".join(line for line in (doubt, moved(known.place, here)) if line))
     ask_first(
         "Is it the only one in use? Instances that it once started and that none of its workers owns are ended"
         f" after {settings.providers.orphan_grace_sec:g} s.",

@@ -18,6 +18,7 @@ from herdsman.cli.findings import Finding
 from herdsman.cli.room import free_bytes, places, sqlite_file, write_fault
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError
+from herdsman.core.installation import moved
 from herdsman.core.instances import InstanceRef, SpawnRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.ports import SystemClock
@@ -100,11 +101,14 @@ def _see_server(settings: Settings) -> Iterator[Finding]:
         database.close()
 
 
-def _doubt(tx: "Tx") -> tuple[str, str]:
+def _doubt(tx: "Tx") -> tuple[str, str, str]:
     from herdsman.store import installation  # noqa: PLC0415
 
     known = installation.find(tx)
-    return ("", "") if known is None else (known.doubt(installation.place_of(tx), ()), known.hint)
+    if known is None:
+        return "", "", ""
+    here = installation.place_of(tx)
+    return known.doubt(here, ()), moved(known.place, here), known.hint
 
 
 def _skew(database: "Database") -> timedelta | None:

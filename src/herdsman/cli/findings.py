@@ -92,10 +92,11 @@ def schema(fault: str | None, latest: str) -> Finding:
     return fail("schema", said, fix)
 
 
-def adopted(doubt: str, hint: str) -> Finding:
+def adopted(doubt: str, moved: str, hint: str) -> Finding:
     """`doubt` says why the database may be a copy, or out of date; `hint` what a worker said of it."""
     if doubt:
-        return fail("database", *doubt.rsplit("; ", 1))
+        said, fix = doubt.rsplit("; ", 1)
+        return fail("database", f"{said} ({moved})" if moved else said, fix)
     if hint:
         return warn(
             "database", f"it may have gone back in time: {hint}", "herdsman db adopt raises its numbers"

@@ -72,8 +72,11 @@ def _rented(control: Control, services: Services) -> str:
         return ""
     if not left:
         return ""
-    machines = "1 machine" if left == 1 else f"{left} machines"
-    return f"; {machines} of {control.provider.name} run on and are billed until a control plane ends them"
+    name = control.provider.name
+    goes_on = (
+        f"1 machine of {name} runs on and is" if left == 1 else f"{left} machines of {name} run on and are"
+    )
+    return f"; {goes_on} billed until a control plane ends them"
 
 
 def _serve(settings: Settings, services: Services, control: Control, api: Api, stopping: Event) -> None:

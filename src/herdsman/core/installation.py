@@ -61,8 +61,8 @@ class Installation:
         """Why it must not start or end anything, given the names of the instances; empty when it may."""
         if self.place is not None and not same_place(self.place, here):
             return (
-                f"this database was last used at {told(self.place)} and is now at {told(here)}, so it may be a copy"
-                f" of one that is still in use: nothing is started or ended; {ADOPT}"
+                "this database is not where it was used last, so it may be a copy of one that is still in use:"
+                f" nothing is started or ended; {ADOPT}"
             )
         went_back = self.held or self.ahead(names)
         if went_back:
@@ -93,5 +93,11 @@ def same_place(before: Place, now: Place) -> bool:
     return before == now
 
 
-def told(place: Place) -> str:
-    return ", ".join(f"{name} {value}" for name, value in place.items())
+def moved(before: Place | None, now: Place) -> str:
+    """From where to where, in a few words for whoever may see such things; empty where it stayed."""
+    if before is None or same_place(before, now):
+        return ""
+    others = [name for name in now if before.get(name) != now[name]]
+    shown = ["path"] if "path" in others else others
+    was, is_now = (", ".join(f"{name} {place.get(name)}" for name in shown) for place in (before, now))
+    return f"it was at {was}, and is at {is_now}"
