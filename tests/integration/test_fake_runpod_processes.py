@@ -188,7 +188,8 @@ def test_no_process_outlives_a_fake_that_is_killed(tmp_path: Path) -> None:
         "    httpx.post(f'{fake.url}/pods', json=body, headers={'Authorization': f'Bearer {fake.key}'})\n"
         "serve(ready=ready)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program]) as running:
+    ours = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", program], env=ours) as running:
         pid = pid_in(tmp_path / "pid")
         os.kill(running.pid, signal.SIGKILL)
     until(lambda: look(pid) is None)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from random import Random
 
@@ -52,7 +53,11 @@ class Cloud:
         self.most_alive = 0
         self._seed = seed
         self._run_commands = run_commands
-        self._folder = Path(tempfile.mkdtemp(prefix="fake-runpod-"))
+
+    @cached_property
+    def _folder(self) -> Path:
+        """Where the containers are, once there is one."""
+        return Path(tempfile.mkdtemp(prefix="fake-runpod-"))
 
     def create(self, body: object) -> FakePod:
         """The pod that the answer speaks of; a fault may have made a twin of it."""
@@ -94,7 +99,7 @@ class Cloud:
         with self.lock:
             if pod.status is not Status.TERMINATED:
                 stop(pod, self.timeline.now(), Status.TERMINATED)
-                shutil.rmtree(self._folder / pod.id, ignore_errors=True)
+                self._remove(pod.id)
 
     def act(self, pod: FakePod, action: str) -> None:
         with self.lock:
@@ -129,7 +134,11 @@ class Cloud:
         with self.lock:
             for pod in self._existing():
                 self.end(pod)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove("")
+
+    def _remove(self, part: str) -> None:
+        if "_folder" in self.__dict__:
+            shutil.rmtree(self._folder / part, ignore_errors=True)
 
     def _add(self, body: dict[str, object], fate: Fate, *, foreign: bool = False) -> FakePod:
         with self.lock:
