@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from herdsman.core.fleet import HeldJob, PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.core.installation import Stamp
 from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy, Promotion
@@ -13,6 +14,11 @@ from herdsman.core.states import PoolState, WorkerState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POOL = PoolId("default")
+INSTALLATION = "abcdef012345"
+
+
+def a_name(worker: str, installation: str = INSTALLATION, number: int = 1) -> str:
+    return f"gpu--test--{Stamp(installation, number).own_part(worker)}"
 
 
 def seconds(count: float) -> timedelta:
@@ -41,7 +47,7 @@ def a_worker(
         "state": state,
         "created_at": NOW - age,
         "entered_state_at": NOW - age,
-        "instance_name": f"herd-{name}",
+        "instance_name": a_name(name),
         "instance_ref": InstanceRef(f"pod-{name}"),
         "last_heartbeat": None if beat_age is None else NOW - beat_age,
         "ready": True,
@@ -61,13 +67,19 @@ def a_snapshot(
     queued: int = 0,
     policy: FleetPolicy | None = None,
     instances: tuple[Instance, ...] | Unseen | None = None,
+    orphans: tuple[str, ...] = (),
     **pool: Any,
 ) -> Snapshot:
-    """Every living worker has its running instance, unless the test says otherwise."""
+    """Every living worker has its running instance, unless the test says otherwise; `orphans` are known as such."""
     running = tuple(an_instance(worker) for worker in workers if worker.alive and worker.absent_since is None)
     seen_pool = SeenPool(id=POOL, policy=policy or FleetPolicy(min_workers=0), queued=queued, **pool)
     return Snapshot(
-        now=NOW, pools=(seen_pool,), workers=workers, instances=running if instances is None else instances
+        now=NOW,
+        pools=(seen_pool,),
+        workers=workers,
+        instances=running if instances is None else instances,
+        installation=INSTALLATION,
+        orphans=dict.fromkeys(orphans, NOW - minutes(1)),
     )
 
 
@@ -133,7 +145,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         an_instance(each, draw(states)) for each in fleet if each.absent_since is None and draw(st.booleans())
     )
     strays = tuple(
-        Instance(ref=InstanceRef(f"stray-{number}"), name=f"herd-stray-{number}", state=draw(states))
+        Instance(ref=InstanceRef(f"stray-{number}"), name=a_name(f"stray-{number}"), state=draw(states))
         for number in range(draw(st.integers(0, 2)))
     )
     unseen = draw(st.booleans()) and draw(st.booleans())
@@ -154,4 +166,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         workers=fleet,
         instances=Unseen("it is away") if unseen else (*there, *strays),
         most_together=draw(st.none() | st.integers(0, 8)),
+        installation=INSTALLATION,
+        orphans={each.ref: NOW - minutes(1) for each in strays},
+        doubt=draw(st.sampled_from(("", "", "", "it may be a copy"))),
     )

@@ -25,7 +25,7 @@ from herdsman.control.services import Services
 from herdsman.control.snapshot import FleetRules
 from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
-from herdsman.control.whereabouts import whereabouts
+from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.control.worker_access import WorkerAccess, by_name_only
 from herdsman.core.errors import HerdsmanError, InvalidSettings, StoreUnavailable
 from herdsman.core.model import JobPolicy, PoolId
@@ -42,7 +42,7 @@ from herdsman.settings import Settings
 from herdsman.settings.fleet import fleet_policies, pool_limits
 from herdsman.settings.local import LOCAL, local_deployment, local_options, within_this_machine
 from herdsman.settings.results import result_options
-from herdsman.settings.runpod import runpod_options
+from herdsman.settings.runpod import address_fault, runpod_options
 from herdsman.settings.surroundings import instance_name
 from herdsman.store.database import Database
 from herdsman.store.logs import store_lines
@@ -197,16 +197,40 @@ def open_keyring(settings: Settings, services: Services) -> Keyring:
 
 
 def open_access(settings: Settings, services: Services) -> WorkerAccess | None:
-    """How new workers reach the API that API_URL names; None when they do not."""
+    """How workers that this process starts reach the API; None for processes of this machine, which need none.
+
+    `InvalidSettings` where they would not reach it: a rented machine that calls nobody costs money for nothing.
+    """
+    require_address(settings)
     url = settings.api.api_url
+    if url is None and settings.providers.provider != LOCAL:
+        there = whereabouts(settings).running()
+        if there is None or there.database != shown_database(settings):
+            raise InvalidSettings(
+                "no API of this database runs here, so a pod would not know whom to call:"
+                " start herdsman up in another terminal, or set API_URL"
+            )
+        url = there.url
     if url is None:
         return None
     return WorkerAccess(services=services, keyring=open_keyring(settings, services), url=lambda: url)
 
 
-def open_control(settings: Settings, services: Services, access: WorkerAccess | None = None) -> Control:
-    """Raises `InvalidSettings` when the provider or the scaling policy is not there, or lacks something."""
-    access = access or open_access(settings, services)
+def require_address(settings: Settings) -> None:
+    """Before the first cent."""
+    if (fault := address_fault(settings)) is not None:
+        raise InvalidSettings(fault)
+
+
+def open_control(
+    settings: Settings, services: Services, access: WorkerAccess | None = None, *, spawns: bool = True
+) -> Control:
+    """Raises `InvalidSettings` when the provider or the scaling policy is not there, or lacks something.
+
+    Without `spawns` nothing but what starts workers can be asked of it, and no address of the API is needed.
+    """
+    if access is None and spawns:
+        access = open_access(settings, services)
     database, provider = services.database, open_provider(settings, direct=access is None)
     leadership = open_leadership(settings, database)
     pools = pools_kept(settings)

@@ -50,8 +50,9 @@ def test_a_stray_is_seen_left_alone_and_then_ended_when_asked(herd: Herd) -> Non
     audited = compare(replica)
     assert [each.kind for each in audited.left] == [Kind.TWIN]
     assert audited.left[0].cost_per_hour > 0
+    assert mend(replica, ()).left == audited.left, "nobody has agreed to it"
     assert len(alive(herd)) == 3
-    mended = mend(replica)
+    mended = mend(replica, [each.instance for each in audited.left if each.instance])
     assert [each.kind for each in mended.found] == [Kind.TWIN]
     assert mended.left == ()
     assert len(alive(herd)) == 2
@@ -64,12 +65,12 @@ def test_a_worker_without_an_instance_is_left_to_the_rules_of_the_loop(herd: Her
     herd.cycle(replica)
     herd.cycle(replica)
     herd.fake.vanish(herd.fake.ledger.alive[0].id)
-    assert [each.kind for each in mend(replica).left] == [Kind.MISSING]
+    assert [each.kind for each in mend(replica, ()).left] == [Kind.MISSING]
     herd.with_policy(heartbeat_timeout=timedelta(seconds=5))
     for _ in range(4):
         herd.moving.advance(timedelta(minutes=1))
         herd.hands_of_time.advance(timedelta(minutes=1))
-        mend(herd.replica())
+        mend(herd.replica(), ())
     assert compare(herd.replica()).left == ()
     assert len(alive(herd)) == 1, "an audit spawns nothing"
 
@@ -79,7 +80,7 @@ def test_an_audit_mends_nothing_while_another_leads(herd: Herd) -> None:
     herd.fake.faults.turn_on(Fault.CREATED_TWICE, times=1)
     herd.cycle(one, later=timedelta(seconds=1))
     with pytest.raises(Conflict, match="another replica leads"):
-        mend(two)
+        mend(two, ())
     assert len(alive(herd)) == 3
 
 
@@ -87,14 +88,14 @@ def test_a_listing_that_is_cut_concludes_nothing(herd: Herd) -> None:
     replica = herd.replica()
     herd.cycle(replica)
     herd.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
-    assert "could not be looked at" in mend(replica).doubts
+    assert "could not be looked at" in mend(replica, ()).doubts
     assert len(alive(herd)) == 2
 
 
 def test_an_empty_table_is_doubted_and_nothing_is_ended(herd: Herd) -> None:
     herd.cycle(herd.replica())
     forget(herd)
-    audited = mend(herd.replica())
+    audited = mend(herd.replica(), ())
     assert "the table of workers is empty" in audited.doubts
     assert audited.done is None
     assert len(alive(herd)) == 2

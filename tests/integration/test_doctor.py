@@ -2,12 +2,14 @@
 
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
 
+from herdsman.testing.runpod import FakeRunpod, Fault
 from tests.contract.test_sqlite_faults import damage
 from tests.shell import CANARY, Shell
 from tests.upped import up
@@ -135,3 +137,63 @@ def test_a_file_that_is_no_database_is_named(shell: Shell) -> None:
     (shell.directory / "herd.db").write_text("these are not the pages you are looking for")
     status, found = examined(shell)
     assert (status, "file is not a database" in found["database"]["said"]) == (1, True)
+
+
+@pytest.fixture
+def rented(shell: Shell) -> Iterator[FakeRunpod]:
+    """Everything that pods are rented with, at a Runpod of one's own."""
+    with FakeRunpod() as fake:
+        shell.environment |= {
+            "PROVIDER": "runpod",
+            "RUNPOD_API_URL": fake.url,
+            "RUNPOD_API_KEY": fake.key,
+            "RUNPOD_GPU_TYPE": "NVIDIA L4",
+            "RUNPOD_WORKER_IMAGE": "herdsman/worker:try",
+            "DEPLOYMENT_ID": "doc",
+        }
+        yield fake
+
+
+def provider_checks(shell: Shell, *words: str, **environment: str) -> dict[str, str]:
+    """What was said of the provider, with how bad it is."""
+    run = shell("doctor", *(words or ("--provider",)), "-o", "json", **environment)
+    checks: list[dict[str, str]] = json.loads(run.stdout)["checks"]
+    return {each["said"]: each["state"] for each in checks if each["about"] == "provider"}
+
+
+def test_what_pods_are_rented_with_is_looked_at_without_renting_one(shell: Shell, rented: FakeRunpod) -> None:
+    found = provider_checks(shell)
+    assert set(found.values()) == {"ok", "warn"}
+    assert found["whether pods reach the API is not known"] == "warn"
+    wrong = provider_checks(
+        shell,
+        RUNPOD_GPU_TYPE="L4",
+        RUNPOD_WORKER_IMAGE="https://ghcr.io/me",
+        RUNPOD_STORAGE_NAME="nowhere",
+        API_URL="http://127.0.0.1:1",
+    )
+    failed = " | ".join(said for said, state in wrong.items() if state == "fail")
+    assert "Runpod has no GPU type 'L4'" in failed
+    assert "no name of an image" in failed
+    assert "there is no network volume 'nowhere'" in failed
+    assert "http://127.0.0.1:1 does not answer" in failed
+    rented.faults.turn_on(Fault.UNAUTHORIZED)
+    assert any("401" in said and state == "fail" for said, state in provider_checks(shell).items())
+    assert not rented.ledger.pods
+
+
+def test_a_rented_fleet_without_an_address_is_named(shell: Shell, rented: FakeRunpod) -> None:
+    del rented
+    found = provider_checks(shell, "--provider", RUNPOD_API_URL="http://runpod.invalid/v2")
+    assert found["API_URL is not set, so machines of runpod would not know whom to call"] == "fail"
+
+
+def test_a_pod_that_is_rented_for_it_says_whether_it_reaches_the_api(
+    shell: Shell, rented: FakeRunpod
+) -> None:
+    with up(shell):
+        found = provider_checks(shell, "--spend")
+    assert any(said.startswith("a pod was rented, reached http://127.0.0.1:") for said in found)
+    assert set(found.values()) == {"ok"}
+    assert len(rented.ledger.pods) == 1
+    assert not rented.ledger.alive

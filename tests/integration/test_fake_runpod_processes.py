@@ -69,16 +69,25 @@ def test_nothing_of_our_own_environment_is_in_a_pod(
     until(lambda: "--" in provider.logs(instance.ref, 10))
 
 
-def test_the_script_starts_in_the_volume(fake: FakeRunpod, tmp_path: Path) -> None:
-    (tmp_path / "activate").write_text("export READY=activated\n")
+@pytest.mark.parametrize("volume", [{"local_volume_gb": 10}, {"volumes": ("models",)}])
+def test_the_script_starts_in_the_volume_which_is_a_folder_of_the_fake(
+    fake: FakeRunpod, volume: dict[str, Any]
+) -> None:
+    """There is no /workspace on this machine; a pod that names it works all the same."""
     provider, instance = spawned(
         fake,
-        ("sh", "-c", "echo $READY in $PWD; sleep 60"),
-        activation=(". ./activate",),
-        volumes=("models",),
-        mount_path=str(tmp_path),
+        "echo $CACHE $READY /workspaces > /workspace/note; pwd > here; cat note here; sleep 60",
+        environment={"CACHE": SecretStr("/workspace/cache")},
+        activation=("export READY=activated",),
+        **volume,
     )
-    until(lambda: f"activated in {tmp_path}" in provider.logs(instance.ref, 10))
+    until(lambda: len(provider.logs(instance.ref, 10)) >= 2)
+    said = [line for line in provider.logs(instance.ref, 10) if "fake-runpod-" in line]
+    (note, here), folder = said, Path(said[1])
+    assert note == f"{here}/cache activated /workspaces"
+    assert folder.is_dir()
+    provider.terminate(instance.ref)
+    until(lambda: folder.exists() is ("volumes" in volume))
 
 
 def test_the_end_of_a_pod_ends_everything_in_it(fake: FakeRunpod, tmp_path: Path) -> None:
@@ -179,7 +188,8 @@ def test_no_process_outlives_a_fake_that_is_killed(tmp_path: Path) -> None:
         "    httpx.post(f'{fake.url}/pods', json=body, headers={'Authorization': f'Bearer {fake.key}'})\n"
         "serve(ready=ready)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program]) as running:
+    ours = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", program], env=ours) as running:
         pid = pid_in(tmp_path / "pid")
         os.kill(running.pid, signal.SIGKILL)
     until(lambda: look(pid) is None)

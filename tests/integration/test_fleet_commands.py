@@ -7,11 +7,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from tests.shell import CANARY, Shell
+from tests.upped import until, up
+
+NOBODY = "http://127.0.0.1:1"
+"""Where the pods would find the API, if anything ran in them."""
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +30,18 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     ) as process:
         assert process.stdout is not None
         assert "fake Runpod at http://127.0.0.1:" in process.stdout.readline()
-        lines = [process.stdout.readline().removeprefix("export ").partition("=") for _ in range(6)]
-        yield {name: shlex.split(value)[0] for name, _, value in lines}
+        yield _exports(process.stdout)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+
+
+def _exports(printed: IO[str]) -> dict[str, str]:
+    """Every line that it prints at its start; the last one is no variable."""
+    found: dict[str, str] = {}
+    while (line := printed.readline()).startswith("export "):
+        name, _, value = line.removeprefix("export ").partition("=")
+        found[name] = shlex.split(value)[0]
+    return found
 
 
 @pytest.fixture
@@ -41,8 +55,8 @@ def shell(tmp_path: Path, exported: dict[str, str]) -> Shell:
 def test_a_worker_from_its_start_to_its_end(shell: Shell) -> None:
     shell.environment |= {"MIN_ACTIVE_GPUS": "0", "MAX_ACTIVE_GPUS": "1", "PROMOTION_POLICY": "pod"}
     assert shell.said("cost", "--days", "1").startswith("no instance cost anything since ")
-    worker = shell.said("spawn_gpu").split(" ")[0]
-    full = shell("spawn-gpu")
+    worker = shell("spawn_gpu", API_URL=NOBODY).stdout.split(" ")[0]
+    full = shell("spawn-gpu", API_URL=NOBODY)
     assert full.returncode == 5
     assert "herdsman: pool default has 1 workers alive already\n" in full.stderr
     shell.said("submit", "demo", "--job-id", "j1")
@@ -56,7 +70,7 @@ def test_a_worker_from_its_start_to_its_end(shell: Shell) -> None:
 
 
 def test_a_worker_row_without_its_instance_is_reported_with_status_1(shell: Shell) -> None:
-    worker = shell.said("spawn-gpu").split(" ")[0]
+    worker = shell("spawn-gpu", API_URL=NOBODY).stdout.split(" ")[0]
     shell.said("terminate-gpu", worker)
     audited = shell("audit")
     assert audited.returncode == 1
@@ -86,3 +100,46 @@ def test_what_is_missing_or_made_up_is_named(tmp_path: Path) -> None:
     assert (refused.returncode, "there is no pool 'nowhere'" in refused.stderr) == (2, True)
     refused = shell("fake-runpod", "--fault", "plague")
     assert (refused.returncode, "there is no fault 'plague'; there are: " in refused.stderr) == (2, True)
+
+
+def test_a_rented_provider_without_an_address_for_its_machines_is_refused_before_the_first_cent(
+    shell: Shell,
+) -> None:
+    real = {"RUNPOD_API_URL": "https://runpod.invalid/v2"}
+    for command in (("up", "--port", "0"), ("serve",), ("cycle",), ("spawn-gpu",)):
+        said = shell.refused(*command, **real)
+        assert "API_URL is not set, so machines of runpod would not know whom to call: set API_URL" in said
+        said = shell.refused(*command, **real, API_URL="http://localhost:8000")
+        assert "API_URL is http://localhost:8000, where machines of runpod would call themselves" in said
+    assert "no API of this database runs here" in shell.refused("cycle"), "a fake's pods call this machine"
+    assert "no API of this database runs here" in shell.refused("spawn-gpu")
+
+
+def test_what_fake_runpod_prints_is_enough_for_a_fleet_from_the_first_pod_to_none(tmp_path: Path) -> None:
+    """No variable more than it prints: the real worker in a pod does a job, and the pod is ended."""
+    shell = Shell(tmp_path)
+    shell.environment = {"PATH": shell.environment["PATH"], "HOME": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "herdsman", "fake-runpod"],
+        cwd=tmp_path,
+        env=shell.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as fake:
+        assert fake.stdout is not None
+        origin = fake.stdout.readline().split(";")[0].rpartition(" ")[2]
+        shell.environment |= _exports(fake.stdout)
+        with up(shell):
+            assert json.loads(shell.said("run", "demo", "--payload", '{"seconds": 0}')) == {"slept": 0}
+            (pod,) = ledger(origin)["pods"]
+            assert pod["alive"]
+            until(lambda: ledger(origin)["alive"] == 0)
+            until(lambda: shell.json("workers")["workers"][0]["state"] == "terminated")  # type: ignore[index]
+            assert "provider and database agree" in shell.said("audit")
+        assert len(ledger(origin)["pods"]) == 1, "the container ran without a restart, and no second pod"
+        fake.send_signal(signal.SIGINT)
+        assert fake.wait(30) == 0
+
+
+def ledger(origin: str) -> dict[str, Any]:
+    return httpx.get(f"{origin}/_ledger").json()

@@ -125,8 +125,8 @@ BUGS = (
         "strays_left",
         "P3: machines that belong to nobody live on",
         "core/phases/sweep.py",
-        "        if why is not None:\n            yield EndStray",
-        "        if False:\n            yield EndStray",
+        "        if why is not None and since is not None and",
+        "        if False and why is not None and since is not None and",
     ),
     Bug(
         "ended_once",

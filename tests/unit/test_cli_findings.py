@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from herdsman.cli.findings import Finding, State, ok
 from herdsman.cli.room import LEAST, LITTLE, Place, write_fault
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.gpu import GpuDevice
+from herdsman.providers.runpod.resources import GpuType
 from herdsman.settings import Settings
 
 STATE_DIR = Place(setting="LOCAL_STATE_DIR", directory=Path("/var/herd"))
@@ -137,3 +139,63 @@ def test_whatever_fails_the_others_are_told() -> None:
         ("fine", State.OK),
     ]
     assert all(each.fix for each in found if each.state is State.FAIL)
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("ghcr.io/me/worker:1.2", "ok"),
+        ("localhost:5000/worker:try", "ok"),
+        (f"me/worker@sha256:{'a' * 64}", "ok"),
+        ("me/worker", "warn"),
+        ("localhost:5000/worker", "warn"),
+        ("https://ghcr.io/me/worker:1", "fail"),
+        ("Me/Worker:1", "fail"),
+        ("me/worker :1", "fail"),
+    ],
+)
+def test_the_name_of_an_image_is_looked_at(name: str, state: str) -> None:
+    assert findings.image(name, None).state == state
+
+
+def test_gpu_types_are_those_of_the_catalog() -> None:
+    offered = (
+        GpuType(id="NVIDIA L4", price=Decimal("0.49"), in_stock=True),
+        GpuType(id="NVIDIA A40", price=None, in_stock=False),
+    )
+    found = list(findings.gpu_types(("NVIDIA L4", "NVIDIA A40", "L4"), offered, "SECURE"))
+    assert [each.state for each in found] == ["ok", "warn", "fail"]
+    assert "0.49 USD an hour" in found[0].said
+    assert "NVIDIA L4" in found[2].fix
+
+
+@pytest.mark.parametrize(
+    ("answer", "addresses", "here", "state"),
+    [
+        (200, {"93.184.216.34"}, False, "ok"),
+        (200, {"10.0.0.7"}, False, "warn"),
+        (200, {"fe80::1%eth0"}, False, "warn"),
+        (200, {"127.0.0.1"}, True, "ok"),
+        (502, {"93.184.216.34"}, False, "fail"),
+    ],
+)
+def test_an_address_that_pods_may_not_reach_is_named(
+    answer: int, addresses: set[str], here: bool, state: str
+) -> None:
+    assert findings.address("https://api.example.com", answer, addresses, here=here).state == state
+
+
+@pytest.mark.parametrize(
+    ("said", "gone", "state"),
+    [("reached", True, "ok"), ("timed out", True, "fail"), (None, True, "fail"), ("reached", False, "fail")],
+)
+def test_what_a_pod_found_is_told(said: str | None, gone: bool, state: str) -> None:
+    assert findings.from_a_pod("https://api.example.com", "pod1", said, gone=gone).state == state
+
+
+@pytest.mark.parametrize(
+    ("doubt", "hint", "state"),
+    [("", "", "ok"), ("it may be a copy; adopt it", "", "fail"), ("", "w1", "warn")],
+)
+def test_a_database_that_is_to_be_adopted_is_named(doubt: str, hint: str, state: str) -> None:
+    assert findings.adopted(doubt, "", hint).state == state

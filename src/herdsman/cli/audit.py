@@ -5,29 +5,51 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.confirming import Yes, ask_first
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.shown import Output, print_json
 from herdsman.control.by_hand import Audited, compare, mend
-from herdsman.core.differences import Difference, Kind
+from herdsman.core.differences import UNOWNED, Difference, Kind
+from herdsman.core.instances import InstanceRef
 from herdsman.wiring import open_control
 
 HOURS_A_DAY, DAYS_A_MONTH = 24, 30
 
 
 def audit(
-    fix: Annotated[bool, typer.Option("--fix", help="End strays, and let the loop's rules act.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Ask, end instances without a worker, and let the loop's rules act.")
+    ] = False,
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="With --fix: also end what another database may have started.")
+    ] = False,
+    yes: Yes = False,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
 ) -> None:
     """Compare the provider with the database, both ways; exit 1 while they differ."""
-    reconciler = open_control(settings_here(), services_here()).reconciler
-    audited = mend(reconciler) if fix else compare(reconciler)
+    reconciler = open_control(settings_here(), services_here(), spawns=False).reconciler
+    audited = compare(reconciler)
+    if fix and audited.found and not audited.doubts:
+        audited = mend(reconciler, _agreed(audited, foreign=foreign, yes=yes))
     if output is Output.JSON:
         print_json(_document(audited))
     else:
         _print(audited)
     if audited.doubts or audited.left:
         raise typer.Exit(1)
+
+
+def _agreed(audited: Audited, *, foreign: bool, yes: bool) -> set[InstanceRef]:
+    """Those that a person has seen and wants to be ended."""
+    kinds = UNOWNED if foreign else tuple(kind for kind in UNOWNED if kind is not Kind.FOREIGN)
+    ended = [each for each in audited.found if each.kind in kinds and each.instance is not None]
+    if ended and not yes:
+        for each in ended:
+            typer.echo(f"{each.kind:<11} {each.instance}  {each.text}{_price(each)}", err=True)
+    if ended:
+        ask_first(f"End {'this instance' if len(ended) == 1 else f'these {len(ended)} instances'}?", yes=yes)
+    return {each.instance for each in ended if each.instance is not None}
 
 
 def _document(audited: Audited) -> dict[str, object]:
@@ -56,6 +78,10 @@ def _print(audited: Audited) -> None:
     for step in audited.done.steps() if audited.done else ():
         result = "done" if step["done"] else f"not done: {step['said']}"
         typer.echo(f"{step['action']}  {step['code']}: {step['why']} [{result}]")
+    if any(each.kind is Kind.FOREIGN for each in audited.left):
+        typer.echo(
+            "what another database started is left to it; audit --fix --foreign ends it after a question"
+        )
     typer.echo(f"{len(audited.left)} differences left" if audited.left else "provider and database agree")
 
 

@@ -33,7 +33,7 @@ def cycle(
 
 
 def _cycle(settings: Settings, services: Services, *, json: bool, dry_run: bool, explain: bool) -> None:
-    control = open_control(settings, services)
+    control = open_control(settings, services, spawns=not dry_run)
     if dry_run:
         _show(control.reconciler.plan(), json=json, explain=True)
         return

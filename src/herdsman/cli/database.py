@@ -2,11 +2,16 @@
 
 import typer
 
+from herdsman.cli.confirming import Yes, ask_first
 from herdsman.cli.opening import settings_here
+from herdsman.cli.services import services_here
+from herdsman.control.by_hand import adopt
+from herdsman.core.installation import moved
+from herdsman.store import installation
 from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import inspect_server, require_undamaged
 from herdsman.store.upgrade import upgrade
-from herdsman.wiring import open_database
+from herdsman.wiring import open_control, open_database
 
 database = typer.Typer(
     add_completion=False, help="Make, upgrade or check the database.", no_args_is_help=True
@@ -36,6 +41,30 @@ def check() -> None:
     require_undamaged(here)
     require_current(here)
     typer.echo(f"schema   {latest()}, guards in place")
+
+
+@database.command("adopt")
+def adopt_command(yes: Yes = False) -> None:
+    """Say that this database, and no other, is in use here: after it was moved, copied or restored from a backup."""
+    settings = settings_here()
+    services = services_here(settings)
+    reconciler = open_control(settings, services, spawns=False).reconciler
+    known = services.database.read(installation.find)
+    here = services.database.read(installation.place_of)
+    doubt = reconciler.observer.glance().doubt or ("" if known is None else known.hint)
+    if known is None or not doubt:
+        typer.echo(
+            "nothing to adopt: the database is where it was used last, and nobody knows more than it does"
+        )
+        return
+    typer.echo("\n".join(line for line in (doubt, moved(known.place, here)) if line))
+    ask_first(
+        "Is it the only one in use? Instances that it once started and that none of its workers owns are ended"
+        f" after {settings.providers.orphan_grace_sec:g} s.",
+        yes=yes,
+    )
+    adopt(reconciler)
+    typer.echo("adopted: the next cycle starts and ends instances again")
 
 
 def _upgrade() -> None:

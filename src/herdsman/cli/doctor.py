@@ -6,12 +6,13 @@ from contextlib import suppress
 from dataclasses import asdict
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from herdsman.cli.doctor_looks import LOOKS, Look
+from herdsman.cli.doctor_looks import LOOKS, Look, see_from_a_pod, see_rented
 from herdsman.cli.findings import Finding, State, fail
 from herdsman.cli.jobs import OutputOption
 from herdsman.cli.progress import step
@@ -23,10 +24,28 @@ LONGEST_S = 15.0
 _STYLES = {State.OK: "green", State.WARN: "yellow", State.FAIL: "bold red"}
 
 
-def doctor(output: OutputOption = Output.TABLE) -> None:
-    """Check settings, disk, database, clock, Redis, provider, GPUs, port, certificate and server, and say how to mend them."""
+def doctor(
+    provider: Annotated[
+        bool,
+        typer.Option(
+            "--provider", help="Also check what pods are rented with: account, image, GPUs, volumes."
+        ),
+    ] = False,
+    spend: Annotated[
+        bool,
+        typer.Option(
+            "--spend", help="The same, and rent one pod for some minutes that tries to call the API."
+        ),
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check settings, disk, database, clock, Redis, provider, GPUs, port, certificate and server, and say how to mend
+    them."""
     with step("looking"):
-        found = examine()
+        found = examine((*LOOKS, see_rented) if provider or spend else LOOKS)
+    if spend and not any(each.state is State.FAIL and each.about == "provider" for each in found):
+        with step("a pod tries to call the API"):
+            found += _here(see_from_a_pod)
     if output is Output.JSON:
         bad = any(each.state is State.FAIL for each in found)
         print_json({"ok": not bad, "checks": [asdict(each) for each in found]})
@@ -43,6 +62,13 @@ def examine(looks: Sequence[Look] = LOOKS, longest_s: float = LONGEST_S) -> list
     except HerdsmanError as error:
         return [fail("settings", str(error), "herdsman config shows what is set where")]
     return [finding for look in looks for finding in _limited(look, settings, longest_s)]
+
+
+def _here(look: Look) -> list[Finding]:
+    """In this thread, for what it has to undo whatever happens, Ctrl-C included."""
+    told = SimpleQueue[Finding | None]()
+    _look(look, load_settings(), "provider", told)
+    return list(iter(told.get, None))
 
 
 def _limited(look: Look, settings: Settings, longest_s: float) -> list[Finding]:
@@ -77,6 +103,7 @@ _USUAL = {
     "database": "check DATABASE_URL, and that the server runs and lets you in",
     "redis": "check REDIS_URL, and that the server runs; without REDIS_URL, workers ask the database",
     "provider": "check PROVIDER and the key of your account",
+    "rented": "check PROVIDER and the key of your account",
     "server": "check API_URL and API_TOKEN",
 }
 

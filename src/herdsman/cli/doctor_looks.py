@@ -5,8 +5,10 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,13 +19,31 @@ from herdsman.cli.findings import Finding
 from herdsman.cli.room import free_bytes, places, sqlite_file, write_fault
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError
+from herdsman.core.installation import moved
+from herdsman.core.instances import InstanceRef, SpawnRequest
+from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.ports import SystemClock
 from herdsman.settings import Settings, advice
+from herdsman.settings.runpod import address_fault, on_this_machine
 from herdsman.worker.gpu import Nvml
 
 if TYPE_CHECKING:
-    from herdsman.store.database import Database
+    from herdsman.providers.runpod import RunpodProvider
+    from herdsman.store.database import Database, Tx
 
 SILENCE = timedelta(seconds=3)
+POD_PATIENCE = timedelta(minutes=15)
+"""So long a pod may take to pull its image and call us."""
+PROBED = "herdsman-probe:"
+# With what an image has: curl, or Python. It stays afterwards, for a container that exits is started again.
+PROBE = f"""\
+for wait in 1 5 10 30; do
+  said=$(curl -fsS -m 10 "$PROBE_URL/health/live" 2>&1 ||
+    python3 -c 'import os, urllib.request as u; u.urlopen(os.environ["PROBE_URL"] + "/health/live", timeout=10)' 2>&1)
+  if [ $? -eq 0 ]; then echo '{PROBED} reached'; sleep 900; exit; fi
+  sleep $wait
+done
+echo "{PROBED} $(echo "$said" | tail -n 1)"; sleep 900"""
 
 Look = Callable[[Settings], Iterator[Finding]]
 
@@ -77,10 +97,23 @@ def _see_server(settings: Settings) -> Iterator[Finding]:
         for warning in (*server.warnings, *server.notes):
             yield findings.warn("database", warning, "docs/databases.md says what is checked, and why")
         require_undamaged(database)
-        yield findings.schema(schema_fault(database), latest())
+        fault = schema_fault(database)
+        yield findings.schema(fault, latest())
+        if fault is None:
+            yield findings.adopted(*database.read(_doubt))
         yield findings.clock(_skew(database), database.backend)
     finally:
         database.close()
+
+
+def _doubt(tx: "Tx") -> tuple[str, str, str]:
+    from herdsman.store import installation  # noqa: PLC0415
+
+    known = installation.find(tx)
+    if known is None:
+        return "", "", ""
+    here = installation.place_of(tx)
+    return known.doubt(here, ()), moved(known.place, here), known.hint
 
 
 def _skew(database: "Database") -> timedelta | None:
@@ -118,10 +151,93 @@ def see_provider(settings: Settings) -> Iterator[Finding]:
     if name == "local":
         yield findings.ok("provider", "local: workers are processes of this machine")
         return
+    if (fault := address_fault(settings)) is not None:
+        yield findings.fail("provider", *fault.rsplit(": ", 1))
     from herdsman.wiring import open_provider  # noqa: PLC0415
 
     listed = open_provider(settings).list_instances()
     yield findings.ok("provider", f"{name} answers, and lists {len(listed)} instances of ours")
+
+
+def see_rented(settings: Settings) -> Iterator[Finding]:
+    """What a pod is asked for with, as far as it can be known without renting one."""
+    if settings.providers.provider != "runpod":
+        yield findings.ok("provider", f"{settings.providers.provider} has nothing more to look at")
+        return
+    provider = _runpod(settings)
+    api, options = provider.api, provider.options
+    yield findings.spent(api.spent_lately())
+    yield findings.image(options.image, options.template_id)
+    yield from findings.gpu_types(options.gpu_types, api.list_gpu_types(options.cloud), options.cloud)
+    yield from findings.volumes(options.volumes, api.list_volumes())
+    yield _see_address(settings)
+
+
+def _runpod(settings: Settings) -> "RunpodProvider":
+    from herdsman.providers.runpod import RunpodProvider  # noqa: PLC0415  (the library is an extra)
+    from herdsman.wiring import open_provider  # noqa: PLC0415
+
+    provider = open_provider(settings)
+    assert isinstance(provider, RunpodProvider)
+    return provider
+
+
+def _called(settings: Settings) -> str | None:
+    """What a pod would be told to call; None where nobody knows yet."""
+    there = whereabouts(settings).running()
+    return settings.api.api_url or (there.url if there is not None and on_this_machine(settings) else None)
+
+
+def _see_address(settings: Settings) -> Finding:
+    import httpx  # noqa: PLC0415
+
+    url = _called(settings)
+    if url is None or address_fault(settings) is not None:
+        return findings.warn(
+            "provider", "whether pods reach the API is not known", "set API_URL, or start herdsman up"
+        )
+    try:
+        answer = httpx.get(f"{url}/health/live", timeout=SILENCE.total_seconds()).status_code
+        addresses = {str(each[4][0]) for each in socket.getaddrinfo(urlsplit(url).hostname, None)}
+    except (httpx.HTTPError, OSError) as error:
+        return findings.fail(
+            "provider", f"{url} does not answer: {error}", "check API_URL, the proxy and the firewall"
+        )
+    return findings.address(url, answer, addresses, here=on_this_machine(settings))
+
+
+def see_from_a_pod(settings: Settings) -> Iterator[Finding]:
+    """Rents one pod, which says in its log whether it reached the API, and is ended whatever happens."""
+    from herdsman.providers.runpod import RunpodProvider  # noqa: PLC0415
+
+    url, base = _called(settings), _runpod(settings).options
+    if url is None:
+        yield findings.fail("provider", "there is no API to call", "set API_URL, or start herdsman up")
+        return
+    bare = replace(base, start_command=PROBE, activation=(), volumes=(), local_volume_gb=None, ports=())
+    provider, name = RunpodProvider(bare, SystemClock()), base.naming.name(f"probe-{token_hex(4)}")
+    request = SpawnRequest(
+        name=name, worker_id=WorkerId("probe"), pool=DEFAULT_POOL, environment={"PROBE_URL": url}
+    )
+    pod = provider.spawn(request)
+    try:
+        said = _answer_of(provider, pod.ref)
+    finally:
+        provider.terminate(pod.ref)
+    gone = provider.find(pod.ref) is None
+    yield findings.from_a_pod(url, pod.ref, said, gone=gone)
+
+
+def _answer_of(provider: "RunpodProvider", ref: InstanceRef) -> str | None:
+    """What the pod found; None where it said nothing in time."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + POD_PATIENCE.total_seconds()
+    while clock.monotonic() < deadline:
+        for line in provider.logs(ref, 100):
+            if line.startswith(PROBED):
+                return line.removeprefix(PROBED).strip()
+        clock.sleep(timedelta(seconds=1))
+    return None
 
 
 def see_gpus(settings: Settings) -> Iterator[Finding]:

@@ -58,9 +58,18 @@ def _announce(fake: FakeRunpod) -> None:
         "RUNPOD_API_URL": fake.url,
         "RUNPOD_API_KEY": fake.key,
         "RUNPOD_GPU_TYPE": "NVIDIA L4",
-        "RUNPOD_WORKER_IMAGE": "herdsman/worker",
+        "RUNPOD_WORKER_IMAGE": "herdsman/worker:try",
         "DEPLOYMENT_ID": "try",
+        # As long as anybody likes to wait who only tries it: no pod without a job, and none kept for long after it.
+        "MIN_ACTIVE_GPUS": "0",
+        "ORCHESTRATOR_POLL_SEC": "2",
+        "MIN_SCALING_INTERVAL_SEC": "2",
+        "SCALE_DOWN_GRACE_PERIOD_SEC": "5",
+        "GPU_IDLE_TIMEOUT_SEC": "10",
+        "GPU_OVERCAPACITY_IDLE_TIMEOUT_SEC": "5",
+        "HEARTBEAT_TIMEOUT_SEC": "60",
     }
     typer.echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
     for name, value in lines.items():
         typer.echo(f"export {name}={shlex.quote(value)}")
+    typer.echo("then, where these are set: herdsman up; and in a third terminal: herdsman run demo")

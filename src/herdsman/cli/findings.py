@@ -2,18 +2,32 @@
 
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from herdsman.cli.meant import did_you_mean
 from herdsman.cli.room import LEAST, LITTLE, MB, Place, space_fault
+from herdsman.core.errors import ProviderRejected
 from herdsman.core.gpu import GpuDevice
+
+if TYPE_CHECKING:
+    from herdsman.providers.runpod.resources import GpuType, Volume
 
 SMALL_SKEW, LARGE_SKEW = timedelta(seconds=2), timedelta(seconds=30)
 OLDEST_PYTHON = (3, 11)
 RENEWED_BEFORE = timedelta(days=14)
+OK_STATUS = 200
+_IMAGE = re.compile(
+    r"[a-z0-9]+([._-][a-z0-9]+)*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
+    r"(@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
 _KEY = re.compile(r"[A-Za-z0-9_-]{20,128}", re.ASCII)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -79,6 +93,18 @@ def schema(fault: str | None, latest: str) -> Finding:
     return fail("schema", said, fix)
 
 
+def adopted(doubt: str, moved: str, hint: str) -> Finding:
+    """`doubt` says why the database may be a copy, or out of date; `hint` what a worker said of it."""
+    if doubt:
+        said, fix = doubt.rsplit("; ", 1)
+        return fail("database", f"{said} ({moved})" if moved else said, fix)
+    if hint:
+        return warn(
+            "database", f"it may have gone back in time: {hint}", "herdsman db adopt raises its numbers"
+        )
+    return ok("database", "it is where it was used last")
+
+
 def clock(skew: timedelta | None, whose: str) -> Finding:
     """`skew` is how far the clock of the database is ahead of ours; None where it has none of its own."""
     if skew is None:
@@ -100,6 +126,86 @@ def runpod_key(key: str) -> Finding:
         fix = "copy it again from the settings of your Runpod account"
         return warn(about, f"RUNPOD_API_KEY has {len(key)} characters and does not look like a key", fix)
     return ok(about, "RUNPOD_API_KEY looks like a key")
+
+
+def spent(amount: Decimal) -> Finding:
+    """Runpod's API has no call that tells the balance: only a pod that is asked for is refused for want of it."""
+    return ok(
+        "provider",
+        f"the key is accepted; the account's pods cost {amount:.2f} USD in the last 24 hours."
+        " Its balance can only be tried: doctor --spend",
+    )
+
+
+def image(name: str | None, template: str | None) -> Finding:
+    """Its name only: whether the registry has it is seen when a pod pulls it."""
+    if name is None:
+        return ok("provider", f"pods are made from template {template}")
+    if not _IMAGE.fullmatch(name):
+        fix = "write it as REGISTRY/NAME:TAG or NAME@sha256:DIGEST, in small letters and without https://"
+        return fail("provider", f"RUNPOD_WORKER_IMAGE is {name!r}, which is no name of an image", fix)
+    if "@" not in name and ":" not in name.rpartition("/")[2]:
+        fix = "name a tag or a digest, so that all pods run the same"
+        return warn("provider", f"RUNPOD_WORKER_IMAGE {name} has no tag: each pod pulls the latest", fix)
+    return ok("provider", f"pods run {name}")
+
+
+def gpu_types(wanted: Sequence[str], offered: "Sequence[GpuType]", cloud: str) -> Iterator[Finding]:
+    known = {each.id: each for each in offered}
+    for name in wanted:
+        found = known.get(name)
+        if found is None:
+            fix = f"write it as Runpod does{did_you_mean(name, known) or ': ' + ', '.join(sorted(known))}"
+            yield fail("provider", f"Runpod has no GPU type {name!r} (RUNPOD_GPU_TYPES)", fix)
+            continue
+        price = "" if found.price is None else f" at {found.price:.2f} USD an hour"
+        said = f"{name} in the {cloud.lower()} cloud{price}"
+        if found.in_stock:
+            yield ok("provider", f"{said}, in stock now")
+        else:
+            yield warn("provider", f"{said}, none left now", "name more kinds in RUNPOD_GPU_TYPES")
+
+
+def volumes(wanted: Sequence[str], there: "Sequence[Volume]") -> Iterator[Finding]:
+    from herdsman.providers.runpod.volumes import chosen  # noqa: PLC0415  (the library is an extra)
+
+    for name in wanted:
+        try:
+            (found,) = chosen((name,), there)
+        except ProviderRejected as error:
+            yield fail("provider", str(error), "check RUNPOD_STORAGE_NAME and RUNPOD_STORAGE_VOLUMES")
+        else:
+            place = found.data_center or "an unknown place"
+            yield ok("provider", f"network volume {name} is in {place}: pods with it are rented only there")
+
+
+def address(url: str, answer: int, addresses: Collection[str], *, here: bool) -> Finding:
+    """`addresses` are those of its host, as they are known here; `here` says that pods run on this machine."""
+    if answer != OK_STATUS:
+        return fail(
+            "provider", f"{url}/health/live answers {answer}", "check API_URL: it must lead to this API"
+        )
+    private = [each for each in addresses if not ip_address(each.partition("%")[0]).is_global]
+    if private and not here:
+        fix = "set API_URL to a public address, unless pods reach this network; doctor --spend tries it from a pod"
+        return warn("provider", f"{url} is at {private[0]}, which is no public address", fix)
+    return ok("provider", f"{url} answers, seen from here; doctor --spend looks from a pod")
+
+
+def from_a_pod(url: str, ref: str, said: str | None, *, gone: bool) -> Finding:
+    """`said` is None where the pod said nothing in time."""
+    if not gone:
+        return fail(
+            "provider", f"the pod {ref} is not gone after its end was asked for", "end it in Runpod's console"
+        )
+    if said is None:
+        fix = "look whether RUNPOD_WORKER_IMAGE can be pulled, and has curl or python3"
+        return fail("provider", f"the pod {ref} said nothing in 15 minutes; it is ended", fix)
+    if said != "reached":
+        return fail(
+            "provider", f"a pod could not reach {url}: {said}", "check API_URL, the proxy and the firewall"
+        )
+    return ok("provider", f"a pod was rented, reached {url}, and is ended")
 
 
 def gpus(*, local: bool, fake: int, devices: Sequence[GpuDevice], driver: str | None) -> Finding:

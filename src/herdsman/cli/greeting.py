@@ -16,6 +16,8 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 from herdsman.providers.local.gpus import count_gpus
 from herdsman.settings import Origin, Settings
+from herdsman.store import installation
+from herdsman.store.database import Tx
 from herdsman.store.herd import living
 from herdsman.store.server import inspect_server
 from herdsman.wiring import pools_kept
@@ -31,6 +33,13 @@ def tell_database(services: Services, schema: str) -> None:
     line("", services.database.engine.url.render_as_string(hide_password=True))
     for warning in server.warnings:
         line("warning", warning)
+    if doubt := services.database.read(_doubt):
+        line("warning", doubt)
+
+
+def _doubt(tx: Tx) -> str:
+    known = installation.find(tx)
+    return "" if known is None else known.doubt(installation.place_of(tx), ())
 
 
 def tell_api(url: str, token: str | None, token_file: Path) -> None:

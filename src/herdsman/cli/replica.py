@@ -16,6 +16,8 @@ from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.control.worker_access import WorkerAccess
 from herdsman.core.errors import HerdsmanError
 from herdsman.settings import Origin, Settings
+from herdsman.settings.local import LOCAL
+from herdsman.store import sight
 from herdsman.wiring import Control, open_control, open_keyring, open_service, stored_logs
 
 LOOK_OFTEN = timedelta(seconds=1)
@@ -53,7 +55,7 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> s
         _send_home(control, stopping)
         where.withdraw()
         api.stop()
-        kept = _kept(services)
+        kept = _kept(services) + _rented(control, services)
     return kept
 
 
@@ -63,6 +65,25 @@ def _kept(services: Services) -> str:
     except HerdsmanError:
         return ""
     return f": {', '.join(f'{count} {state}' for state, count in counts.items())}" if counts else ""
+
+
+def _rented(control: Control, services: Services) -> str:
+    """What goes on costing money when nobody is there to end it."""
+    if control.provider.name == LOCAL:
+        return ""
+    try:
+        left = sum(
+            each.alive and bool(each.instance_name) for each in services.database.read(sight.see_workers)
+        )
+    except HerdsmanError:
+        return ""
+    if not left:
+        return ""
+    name = control.provider.name
+    goes_on = (
+        f"1 machine of {name} runs on and is" if left == 1 else f"{left} machines of {name} run on and are"
+    )
+    return f"; {goes_on} billed until a control plane ends them"
 
 
 def _serve(settings: Settings, services: Services, control: Control, api: Api, stopping: Event) -> None:

@@ -22,7 +22,7 @@ def terminate_gpu(
     force: Annotated[bool, typer.Option("--force", help="Even if it holds a job, which goes back.")] = False,
 ) -> None:
     """Let one worker go and ask for the end of its instance; the control loop sees to it that it is gone."""
-    reconciler = open_control(settings_here(), services_here()).reconciler
+    reconciler = open_control(settings_here(), services_here(), spawns=False).reconciler
     worker_id = resolve_worker(door_here(), worker_id)
     ran = terminate_worker(reconciler, WorkerId(worker_id), with_job=force)
     if reason := ran.summary()["skipped"]:

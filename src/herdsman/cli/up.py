@@ -16,7 +16,7 @@ from herdsman.settings import Settings
 from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import require_undamaged
 from herdsman.store.upgrade import upgrade
-from herdsman.wiring import open_services
+from herdsman.wiring import open_services, require_address
 
 
 def up(
@@ -36,6 +36,7 @@ def up(
     if (there := whereabouts(settings).running()) is not None:
         _already(there, settings)
         return
+    require_address(settings)
     require_room(settings)
     with step("preparing the database"):
         services = open_services(settings)
@@ -50,11 +51,12 @@ def serve() -> None:
     with needed(SERVER.format("serve")):
         from herdsman.cli import replica  # noqa: PLC0415
     settings = settings_here()
+    require_address(settings)
     services = open_services(settings)
     require_undamaged(services.database)
     require_current(services.database)
-    replica.run(settings, services, latest(), "serve")
-    typer.echo("stopped; rented machines are left to the next leader")
+    kept = replica.run(settings, services, latest(), "serve")
+    typer.echo(f"stopped; every job is kept in the database{kept}")
 
 
 def _already(there: Announced, settings: Settings) -> None:

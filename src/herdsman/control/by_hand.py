@@ -1,19 +1,26 @@
 """What a person does to the fleet by hand: the same steps as the loop's, under the same fence."""
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import structlog
+
 from herdsman.control.cycle import Cycle
+from herdsman.control.observe import raise_all
 from herdsman.control.reconciler import Reconciler
 from herdsman.core.actions import DrainWorker, FailWorker, SpawnWorker
 from herdsman.core.decide import Planned
-from herdsman.core.differences import Difference, differences, doubts, mends
-from herdsman.core.errors import Conflict, NotFound, StaleWrite
+from herdsman.core.differences import UNOWNED, Difference, differences, doubts, mends
+from herdsman.core.errors import Conflict, NotFound, ProviderUnavailable, StaleWrite
 from herdsman.core.findings import Code, Finding
-from herdsman.core.fleet import SeenWorker, Snapshot
+from herdsman.core.fleet import SeenWorker, Snapshot, Unseen
+from herdsman.core.instances import InstanceRef
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import WorkerState
+from herdsman.store import installation
+
+log = structlog.get_logger()
 
 BY_HAND = Finding(Code.BY_HAND, "a person asked for it")
 
@@ -42,7 +49,8 @@ def leading(reconciler: Reconciler) -> Generator[int]:
 def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
     """One more worker, within every limit that the loop keeps; what is to be known about it."""
     with leading(reconciler) as epoch:
-        seen = reconciler.observer.glance()
+        seen = reconciler.observer.look(epoch)
+        _require_adopted(seen)
         here = next((each for each in seen.pools if each.id == pool), None)
         if here is None or (here.life is not None and (here.life.by_hand or not here.life.open)):
             raise NotFound(f"the control loop keeps no pool {pool!r}")
@@ -53,12 +61,32 @@ def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: b
     """Let a worker go and ask for the end of its instance. `with_job`: even one that holds a job, which goes back."""
     with leading(reconciler) as epoch:
         seen = reconciler.observer.look(epoch)
+        _require_adopted(seen)
         worker = next((each for each in seen.workers if each.id == worker_id and each.alive), None)
         if worker is None:
             raise NotFound(f"there is no living worker {worker_id!r}")
         _let_go(reconciler, worker, seen, epoch, with_job=with_job)
         reconciler.leadership.campaign()  # looking may have taken long
         return reconciler.tick(lambda step: _about(step, worker_id))
+
+
+def adopt(reconciler: Reconciler) -> None:
+    """A person says that this database goes on, and no other: from here on it ends what it once started."""
+    seen = reconciler.observer.glance()
+    if isinstance(seen.instances, Unseen):
+        raise ProviderUnavailable(f"the provider has to be looked at first: {seen.instances.why}")
+    database = reconciler.database
+    known = database.read(installation.find)
+    if known is None:
+        raise NotFound("this database has not been used by a control plane yet: there is nothing to adopt")
+    raise_all(database, known.highest(each.name for each in seen.instances)[0])
+    database.transact(lambda tx: installation.adopt(tx, installation.place_of(tx)))
+    log.warning("database.adopted", installation=known.id, doubt=seen.doubt)
+
+
+def _require_adopted(seen: Snapshot) -> None:
+    if seen.doubt:
+        raise Conflict(seen.doubt)
 
 
 def compare(reconciler: Reconciler) -> Audited:
@@ -68,14 +96,18 @@ def compare(reconciler: Reconciler) -> Audited:
     return Audited(doubts=doubts(seen), found=found, left=found)
 
 
-def mend(reconciler: Reconciler) -> Audited:
-    """Do of a cycle only what is about differences. In doubt, nothing."""
+def mend(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
+    """Do of a cycle only what is about differences; instances without an owner are ended where a person agreed to it.
+
+    In doubt, nothing.
+    """
     with leading(reconciler):
         before = compare(reconciler)
         if before.doubts or not before.found:
             return before
         reconciler.leadership.campaign()  # looking may have taken long
-        done = reconciler.tick(lambda step: mends(step.action, before.found))
+        about = [each for each in before.found if each.kind not in UNOWNED or each.instance in agreed]
+        done = reconciler.tick(lambda step: mends(step.action, about), agreed)
         after = compare(reconciler)
         return Audited(doubts=after.doubts, found=before.found, left=after.left, done=done)
 

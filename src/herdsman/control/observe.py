@@ -1,21 +1,28 @@
 """Looks at the fleet: first at the provider, then at the database, which knows of everything the provider shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+
+import structlog
 
 from herdsman.control.leadership import Leadership
 from herdsman.control.snapshot import FleetRules, look
 from herdsman.core.errors import ProviderRejected, ProviderUnavailable
 from herdsman.core.fleet import Snapshot, Unseen
+from herdsman.core.installation import LEAP
 from herdsman.core.instances import Instance
 from herdsman.core.model import PoolId, WorkerId
+from herdsman.core.phases.sweep import orphans
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.pools import PoolNews
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.ports import Provider
-from herdsman.store import fleet, pools, sight
+from herdsman.store import fleet, installation, pools, sight
 from herdsman.store.database import Database, Tx
+from herdsman.wire.ids import new_installation_id
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +33,23 @@ class Observer:
     pools: Mapping[PoolId, FleetPolicy]
     """Those of the settings; those that people ask for by name are read each time."""
     scaling: Mapping[str, ScalingPolicy]
+    new_id: Callable[[], str] = new_installation_id
 
     def look(self, epoch: int) -> Snapshot:
         """Instances come first: one that is listed has had its row since before it was asked for."""
         seen, news = self._look()
-        lost, back = _absent(seen)
-        if not lost and not back and not news:
+        if seen.installation is None:
+            self.database.transact(lambda tx: self._begin(tx, epoch))
+            seen, news = self._look()
+        if seen.doubt:
+            self._hold(seen, epoch)
             return seen
-        self.database.transact(lambda tx: self._mark(tx, epoch, lost, back, news))
-        return _marked(seen, {**dict.fromkeys(lost, seen.now), **dict.fromkeys(back)})
+        lost, back = _absent(seen)
+        unowned = _remembered(seen)
+        if not lost and not back and not news and unowned == seen.orphans:
+            return seen
+        self.database.transact(lambda tx: self._mark(tx, epoch, lost, back, news, unowned))
+        return _marked(seen, {**dict.fromkeys(lost, seen.now), **dict.fromkeys(back)}, unowned)
 
     def glance(self) -> Snapshot:
         """The same without writing anything down."""
@@ -52,11 +67,67 @@ class Observer:
             return Unseen(str(error))
 
     def _mark(
-        self, tx: Tx, epoch: int, lost: list[WorkerId], back: list[WorkerId], news: Sequence[PoolNews]
+        self,
+        tx: Tx,
+        epoch: int,
+        lost: list[WorkerId],
+        back: list[WorkerId],
+        news: Sequence[PoolNews],
+        unowned: Mapping[str, datetime],
     ) -> None:
         self.leadership.fence(tx, epoch)
         fleet.mark_absent(tx, lost, back)
         pools.note(tx, news)
+        installation.note_orphans(tx, unowned)
+
+    def _begin(self, tx: Tx, epoch: int) -> None:
+        self.leadership.fence(tx, epoch)
+        if installation.find(tx) is None:
+            installation.make(tx, self.new_id(), installation.place_of(tx))
+
+    def _hold(self, seen: Snapshot, epoch: int) -> None:
+        """What was given out by a later state of this database is never given out again."""
+        known = self.database.read(installation.find)
+        assert known is not None
+        names = [] if isinstance(seen.instances, Unseen) else [each.name for each in seen.instances]
+        ahead = known.ahead(names)
+        if known.raised and not ahead:
+            return
+        if not known.held and not ahead:
+            return  # it is at another place, and may be right about everything else
+
+        def hold(tx: Tx) -> None:
+            self.leadership.fence(tx, epoch)
+            installation.hold(tx, ahead)
+
+        if not known.held:
+            self.database.transact(hold)
+        raise_all(self.database, known.highest(names)[0], lambda tx: self.leadership.fence(tx, epoch))
+        log.error("database.went_back", reason=known.held or ahead)
+
+
+def raise_all(database: Database, highest: int, fence: Callable[[Tx], None] = lambda _: None) -> None:
+    """Claim tokens first: the mark that all is raised comes last."""
+    least = database.read(installation.highest_token) + LEAP
+
+    def some(tx: Tx) -> int:
+        fence(tx)
+        return installation.raise_tokens(tx, least)
+
+    def rest(tx: Tx) -> None:
+        fence(tx)
+        installation.raise_numbers(tx, highest)
+
+    while database.transact(some):
+        pass
+    database.transact(rest)
+
+
+def _remembered(seen: Snapshot) -> Mapping[str, datetime]:
+    """Since when; one that a complete listing lacks, or that has an owner now, is forgotten."""
+    if isinstance(seen.instances, Unseen):
+        return seen.orphans
+    return {ref: seen.orphans.get(ref, seen.now) for ref in orphans(seen)}
 
 
 def _absent(seen: Snapshot) -> tuple[list[WorkerId], list[WorkerId]]:
@@ -65,9 +136,11 @@ def _absent(seen: Snapshot) -> tuple[list[WorkerId], list[WorkerId]]:
     return sight.absent_now(seen.workers, {instance.name for instance in seen.instances})
 
 
-def _marked(seen: Snapshot, absent: Mapping[WorkerId, datetime | None]) -> Snapshot:
+def _marked(
+    seen: Snapshot, absent: Mapping[WorkerId, datetime | None], unowned: Mapping[str, datetime]
+) -> Snapshot:
     """As if it were read again."""
     workers = tuple(
         replace(each, absent_since=absent[each.id]) if each.id in absent else each for each in seen.workers
     )
-    return replace(seen, workers=workers)
+    return replace(seen, workers=workers, orphans=unowned)

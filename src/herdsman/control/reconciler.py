@@ -1,9 +1,9 @@
 """The control loop: observe, decide, act, record."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any
 
@@ -25,6 +25,7 @@ from herdsman.core.errors import (
     StoreUnavailable,
 )
 from herdsman.core.fleet import Snapshot
+from herdsman.core.instances import InstanceRef
 from herdsman.core.recording import Recording
 from herdsman.core.recording import write as write_recording
 from herdsman.core.shadow import Compared, compare
@@ -34,6 +35,8 @@ from herdsman.store.database import Database, Tx
 from herdsman.wire.problems import told_of
 
 log = structlog.get_logger()
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 Wanted = Callable[[Planned], bool]
 
@@ -58,17 +61,20 @@ class Reconciler:
     """How long it is kept what a cycle saw, so that it can be asked again; None writes none of it down."""
     shadows: dict[str, int] = field(default_factory=dict[str, int])
     """Cycles since the start in which a shadow agreed, differed or failed."""
+    doubted: set[str] = field(default_factory=set[str])
+    """What was said of a database that is not adopted: once is enough."""
     one_at_a_time: AbstractContextManager[Any] = field(default_factory=Lock)
 
-    def tick(self, wanted: Wanted = everything) -> Cycle:
+    def tick(self, wanted: Wanted = everything, agreed: Collection[InstanceRef] = ()) -> Cycle:
         """One cycle, or the wanted part of it. Who does not lead, or cannot see, does nothing and says why.
 
-        One at a time: two plans from the same look would both act on it.
+        One at a time: two plans from the same look would both act on it. Instances without an owner that a person
+        has agreed to end are ended at once.
         """
         with self.one_at_a_time:
-            return self._tick(wanted)
+            return self._tick(wanted, agreed)
 
-    def _tick(self, wanted: Wanted) -> Cycle:
+    def _tick(self, wanted: Wanted, agreed: Collection[InstanceRef]) -> Cycle:
         term = self.leadership.term
         if term is None:
             return Cycle(started_at=None, epoch=None, seen=None, skipped="another replica leads")
@@ -78,6 +84,11 @@ class Reconciler:
             seen = self.observer.look(term.epoch)
         except (StoreUnavailable, StaleWrite) as error:
             return self._blind(term.epoch, error)
+        if agreed:
+            seen = replace(seen, orphans={**seen.orphans, **dict.fromkeys(agreed, LONG_AGO)})
+        if seen.doubt and seen.doubt not in self.doubted:
+            self.doubted.add(seen.doubt)
+            log.error("database.not_adopted", reason=seen.doubt)
         plan = decide(seen)
         taken = [at for at, step in enumerate(plan.steps) if wanted(step)]
         outcomes = self._carry_out([plan.steps[at] for at in taken], seen, term.epoch)

@@ -12,7 +12,7 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.pools import Pool, PoolNews, last_used, news_of, with_life
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS
-from herdsman.store import ledger, pools, sight, waiting
+from herdsman.store import installation, ledger, pools, sight, waiting
 from herdsman.store.database import Tx
 
 BLIND = "the provider could not be looked at: "
@@ -41,6 +41,8 @@ def look(
     named = {each.pool_id: each for each in pools.observed(tx) if each.pool_id not in rules.pools}
     by_pool = _by_pool(workers, named)
     news = [news_of(pool, by_pool[name], tx.now()) for name, pool in named.items()]
+    known = installation.find(tx)
+    listed = () if isinstance(instances, Unseen) else instances
     snapshot = Snapshot(
         now=tx.now(),
         pools=_pools(tx, rules, named, by_pool),
@@ -49,6 +51,9 @@ def look(
         spent=ledger.spent(tx),
         policies=rules.scaling,
         most_together=rules.base.max_workers,
+        installation=None if known is None else known.id,
+        orphans={} if known is None else known.orphans,
+        doubt="" if known is None else known.doubt(installation.place_of(tx), (each.name for each in listed)),
     )
     return snapshot, [each for each in news if each is not None]
 

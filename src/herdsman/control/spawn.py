@@ -12,7 +12,7 @@ from herdsman.core.loading import to_variables
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.ports import Provider
-from herdsman.store import fleet, ledger, models
+from herdsman.store import fleet, installation, ledger, models
 from herdsman.store.database import Database, Tx
 from herdsman.store.fleet import Intent
 
@@ -25,39 +25,40 @@ class Spawner:
     provider: Provider
     leadership: Leadership
     new_worker_id: Callable[[], WorkerId]
-    name_of: Callable[[WorkerId], str]
+    name_of: Callable[[str], str]
+    """The whole name of an instance, from the part that says who started it and for which worker."""
     environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]]
 
     def spawn(self, pool: PoolId, policy: FleetPolicy, epoch: int, most_together: int | None = None) -> str:
         """Intent, effect, record; each is safe to repeat, and a lost answer is found again by the name."""
         worker_id = self.new_worker_id()
         load = self.database.read(lambda tx: models.served_by(tx, pool))
-        intent = Intent(
-            worker_id=worker_id,
-            instance_name=self.name_of(worker_id),
-            pool=pool,
-            provider=self.provider.name,
-            revision=0 if load is None else load.revision,
-        )
-        blocked = self.database.transact(lambda tx: self._intend(tx, intent, policy, epoch, most_together))
-        if blocked:
-            raise CapacityUnavailable(blocked)
+
+        def intend(tx: Tx) -> Intent:
+            self.leadership.fence(tx, epoch)
+            intent = Intent(
+                worker_id=worker_id,
+                instance_name=self.name_of(installation.next_stamp(tx).own_part(worker_id)),
+                pool=pool,
+                provider=self.provider.name,
+                revision=0 if load is None else load.revision,
+            )
+            self._take_place(tx, intent, policy, most_together)
+            return intent
+
+        intent = self.database.transact(intend)
         return self._create(intent, policy, epoch, {} if load is None else to_variables(load))
 
-    def _intend(
-        self, tx: Tx, intent: Intent, policy: FleetPolicy, epoch: int, most_together: int | None
-    ) -> str:
-        """P1, P9: every limit is checked while the pool is locked; empty when the place is ours."""
-        self.leadership.fence(tx, epoch)
+    def _take_place(self, tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | None) -> None:
+        """P1, P9: every limit is checked while the pool is locked."""
         blocked = fleet.intend(tx, intent, policy, most_together)
         if blocked:
-            return blocked
+            raise CapacityUnavailable(blocked)
         limit = policy.max_creates_per_hour
         if limit is not None and fleet.created_since(tx, intent.pool, HOUR) > limit:
             raise CapacityUnavailable(f"{limit} workers were created within the last hour already")
         if policy.max_cost_per_hour is not None and ledger.rate(tx) >= policy.max_cost_per_hour:
             raise CapacityUnavailable(f"the fleet costs {ledger.rate(tx)} USD an hour already")
-        return ""
 
     def _create(self, intent: Intent, policy: FleetPolicy, epoch: int, loads: Mapping[str, str]) -> str:
         request = SpawnRequest(

@@ -61,7 +61,7 @@ def _unblocked(seen: Snapshot, pool: PoolId) -> Snapshot:
     """The same fleet where only its size and its ceiling count."""
     open_pool = _with(seen, pool, wait_until=None, stopped_by=None, failures=0, starts=0, last_scaled_at=None)
     listed = _as_if_listed(seen) if isinstance(seen.instances, Unseen) else seen.instances
-    return replace(open_pool, spent={}, instances=listed)
+    return replace(open_pool, spent={}, instances=listed, doubt="")
 
 
 def _as_if_listed(seen: Snapshot) -> tuple[Instance, ...]:

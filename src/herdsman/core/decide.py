@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from herdsman.core.actions import Action
+from herdsman.core.actions import Action, Note
 from herdsman.core.expected import after
+from herdsman.core.findings import Code, Finding
 from herdsman.core.fleet import Snapshot
 from herdsman.core.phases.health import check_health, warn
 from herdsman.core.phases.pools import close_pools, keep_pools, offer_revisions, retire
@@ -57,6 +58,10 @@ class Plan:
 
 
 def decide(seen: Snapshot) -> Plan:
+    """Of a database that may be a copy, or out of date, nothing follows: what it knows may be another's by now."""
+    if seen.doubt:
+        why = Finding(Code.DATABASE_NOT_ADOPTED, seen.doubt)
+        return Plan(tuple(Planned("recognise", Note(pool.id, why)) for pool in seen.pools), seen)
     plan = Plan((), seen)
     for name, phase in PHASES:
         actions = tuple(phase(plan.expected))

@@ -16,9 +16,10 @@ from herdsman.core.actions import (
     ReturnJob,
 )
 from herdsman.core.fleet import SeenWorker, Snapshot, Unseen
+from herdsman.core.installation import Stamp
 from herdsman.core.instances import Instance, InstanceRef
 from herdsman.core.model import WorkerId
-from herdsman.core.phases.sweep import recognise, sweep
+from herdsman.core.phases.sweep import orphans, recognise
 
 
 class Kind(StrEnum):
@@ -26,10 +27,16 @@ class Kind(StrEnum):
     """An instance that no living worker owns: money for nothing."""
     TWIN = "twin"
     """A second instance of one worker."""
+    FOREIGN = "foreign"
+    """An instance with our name that another database started, or that does not say which one did."""
     UNATTACHED = "unattached"
     """An instance that carries the name of a worker which does not know of it yet."""
     MISSING = "missing"
     """A worker whose instance the provider does not list."""
+
+
+UNOWNED = (Kind.STRAY, Kind.TWIN, Kind.FOREIGN)
+"""Instances that no worker of this database runs on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +59,8 @@ def doubts(seen: Snapshot) -> str:
     """Why nothing may be concluded from what was seen; empty when something may."""
     if isinstance(seen.instances, Unseen):
         return f"the provider could not be looked at: {seen.instances.why}"
+    if seen.doubt:
+        return seen.doubt
     if seen.instances and not seen.workers:
         return (
             f"the provider has {len(seen.instances)} instances of ours and the table of workers is empty:"
@@ -63,7 +72,9 @@ def doubts(seen: Snapshot) -> str:
 def mends(action: Action, found: Iterable[Difference]) -> bool:
     """Whether an action of a cycle is about one of the differences."""
     match action:
-        case EndStray() | AttachInstance():
+        case EndStray():
+            return action.ref in {each.instance for each in found if each.kind in UNOWNED}
+        case AttachInstance():
             return True
         case FailWorker() | DrainWorker() | ReturnJob() | EndInstance() | BuryWorker():
             return action.worker_id in {each.worker_id for each in found if each.kind is Kind.MISSING}
@@ -73,20 +84,33 @@ def mends(action: Action, found: Iterable[Difference]) -> bool:
 
 def _beyond_the_table(seen: Snapshot) -> Iterator[Difference]:
     listed = () if isinstance(seen.instances, Unseen) else seen.instances
-    by_ref: dict[InstanceRef, Instance] = {each.ref: each for each in listed}
     owners = {worker.instance_name: worker for worker in seen.workers if worker.alive}
-    for action in (*recognise(seen), *sweep(seen)):
-        assert isinstance(action, EndStray | AttachInstance)
-        instance = by_ref[action.ref]
+    lost = {action.ref: action.why for action in recognise(seen) if isinstance(action, AttachInstance)}
+    unowned = orphans(seen)
+    for instance in listed:
         owner = owners.get(instance.name)
-        kind = Kind.STRAY if owner is None else Kind.TWIN
+        if instance.ref in lost:
+            kind, text = Kind.UNATTACHED, lost[instance.ref].text
+        elif instance.ref in unowned:
+            kind, text = Kind.STRAY if owner is None else Kind.TWIN, unowned[instance.ref].text
+        elif owner is None and seen.workers:
+            kind, text = Kind.FOREIGN, _foreign(instance)
+        else:
+            continue
         yield Difference(
-            kind=Kind.UNATTACHED if isinstance(action, AttachInstance) else kind,
-            text=action.why.text,
+            kind=kind,
+            text=text,
             worker_id=owner.id if owner else None,
-            instance=action.ref,
+            instance=instance.ref,
             cost_per_hour=instance.cost_per_hour,
         )
+
+
+def _foreign(instance: Instance) -> str:
+    stamp = Stamp.of(instance.name)
+    if stamp is None:
+        return f"{instance.name} does not say which database started it: an older version, or a person"
+    return f"{instance.name} was started by another database, {stamp.installation}"
 
 
 def _beyond_the_provider(seen: Snapshot, listed: Iterable[Instance]) -> Iterator[Difference]:

@@ -139,6 +139,12 @@ class Snapshot:
     """Most workers of ours in all pools that share a ceiling."""
     policies: Mapping[str, ScalingPolicy] = field(default_factory=lambda: OURS)
     """The scaling policies that are installed."""
+    installation: str | None = None
+    """The identity of the database; None before its first use."""
+    orphans: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    """By their refs: since when every look has found an instance that is ours and that no worker owns."""
+    doubt: str = ""
+    """Why the database may not be the one that the fleet belongs to; nothing is done then."""
 
     @cached_property
     def instance_states(self) -> Mapping[InstanceRef, InstanceState]:

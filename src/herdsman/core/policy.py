@@ -65,6 +65,8 @@ class FleetPolicy:
     """How long the machine of a failed worker is kept for a look at it, while nobody needs its place."""
     absence_window: timedelta = timedelta(minutes=10)
     end_again_after: timedelta = timedelta(minutes=1)
+    orphan_grace: timedelta = timedelta(minutes=1)
+    """So long an instance that belongs to no worker must have been listed before it is ended."""
     confirm_window: timedelta = timedelta(seconds=10)
     """How long listings must lack an instance that we ended before it counts as gone."""
 

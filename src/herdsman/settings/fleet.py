@@ -69,6 +69,7 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         volume_min_free_gb=settings.runpod.storage_min_free_gb if _has_volumes(settings) else None,
         volume_max_used=settings.runpod.storage_max_percent_used,
         volume_grow_gb=settings.runpod.storage_expansion_increment_gb,
+        orphan_grace=_span(providers.orphan_grace_sec),
         max_failure_rate=breaker.max_worker_failure_rate,
         min_starts_to_judge=breaker.min_workers_for_rate_check,
         failure_window=timedelta(minutes=breaker.failure_window_minutes),

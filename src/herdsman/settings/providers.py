@@ -42,6 +42,10 @@ class ProviderSettings(Group):
         default=600,
         description="Seconds that a machine must be missing from listings before it counts as gone.",
     )
+    orphan_grace_sec: Seconds = Field(
+        default=60,
+        description="Seconds that a machine of ours must be listed without a worker that owns it before it is ended.",
+    )
 
 
 class LocalSettings(Group):

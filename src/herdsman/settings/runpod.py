@@ -3,13 +3,36 @@
 from datetime import timedelta
 
 from herdsman.core.errors import InvalidSettings
+from herdsman.settings.local import LOCAL
 from herdsman.settings.model import Settings
+from herdsman.settings.urls import only_from_here
+
+RUNPOD = "runpod"
 
 
 def runpod_options(settings: Settings) -> dict[str, object]:
     """What the provider is opened with, for every pool; a missing variable is named, never its value."""
     pools = {name: _options(pool) for name, pool in settings.by_pool.items()}
     return {**_options(settings), "pools": pools}
+
+
+def on_this_machine(settings: Settings) -> bool:
+    """Whether workers run beside us, and so reach what listens on loopback: as processes, or as pods of a fake Runpod."""
+    provider = settings.providers.provider
+    return provider == LOCAL or (provider == RUNPOD and only_from_here(settings.runpod.runpod_api_url or ""))
+
+
+def address_fault(settings: Settings) -> str | None:
+    """Why rented machines could not call the API, and would cost money for nothing; None where they can."""
+    provider, url = settings.providers.provider, settings.api.api_url
+    if on_this_machine(settings):
+        return None
+    cure = "set API_URL to the address at which they reach this API, such as https://herdsman.example.com"
+    if url is None:
+        return f"API_URL is not set, so machines of {provider} would not know whom to call: {cure}"
+    if only_from_here(url):
+        return f"API_URL is {url}, where machines of {provider} would call themselves: {cure}"
+    return None
 
 
 def _options(settings: Settings) -> dict[str, object]:

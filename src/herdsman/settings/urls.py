@@ -1,7 +1,8 @@
 """URLs that may hold a password: the forms we accept for a database, and how any of them is shown."""
 
 import re
-from urllib.parse import unquote
+from ipaddress import ip_address
+from urllib.parse import unquote, urlsplit
 
 from platformdirs import user_data_path
 
@@ -34,6 +35,16 @@ def database_url(text: str) -> str:
     if driver == "sqlite" and not rest.lstrip("/"):
         raise ValueError("no file")
     return f"{driver}://{rest}"
+
+
+def only_from_here(url: str) -> bool:
+    """Whether another machine that calls it reaches itself, or nobody."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
 
 
 def hide_password(url: str) -> str:

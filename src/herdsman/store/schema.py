@@ -322,6 +322,28 @@ leader = Table(
     mysql_default_charset="utf8mb4",
 )
 
+installation = Table(
+    "orchestrator_installation",
+    metadata,
+    Column("name", name(64), primary_key=True),
+    # In the name of every instance that this database has started: it ends no others.
+    Column("id", name(32), nullable=False),
+    # The number of the last one, in its name as well: a higher one shows that this database went back in time.
+    Column("spawned", BigInteger(), nullable=False),
+    # Where it was when it was used last: elsewhere, it may be a copy.
+    Column("place", JsonObject(), nullable=False),
+    # Since when each instance that belongs to no worker has been listed.
+    Column("orphans", JsonObject(), nullable=False),
+    # What showed that it went back in time; until a person adopts it, it starts and ends nothing.
+    Column("held", long_text()),
+    # The same, by the word of a worker: that stops nothing.
+    Column("hint", long_text()),
+    Column("raised_at", Instant()),
+    Column("created_at", Instant(), nullable=False),
+    mysql_engine="InnoDB",
+    mysql_default_charset="utf8mb4",
+)
+
 fleets = Table(
     "orchestrator_fleets",
     metadata,

@@ -30,5 +30,10 @@ def service_id(key: ClaimKey) -> str:
     return str(uuid5(_SERVICES, f"{key.job_id}:{key.token}"))
 
 
+def new_installation_id() -> str:
+    """In the name of every instance that a database starts."""
+    return secrets.token_hex(6)
+
+
 def new_worker_id() -> WorkerId:
     return WorkerId(f"gpu-{time.time_ns() // 1_000_000_000}-{uuid4()}")

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from decimal import Decimal
 
+import pytest
+
 from herdsman.core.actions import EndStray, FailWorker, SpawnWorker
 from herdsman.core.differences import Kind, differences, doubts, mends
 from herdsman.core.findings import Code, Finding
@@ -10,11 +12,11 @@ from herdsman.core.fleet import Unseen
 from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import WorkerState
-from tests.fleet import a_snapshot, a_worker, an_instance
+from tests.fleet import a_name, a_snapshot, a_worker, an_instance
 
 WHY = Finding(Code.UNKNOWN_INSTANCE, "why")
 STRAY = Instance(
-    ref=InstanceRef("pod-x"), name="herd-x", state=InstanceState.RUNNING, cost_per_hour=Decimal("0.5")
+    ref=InstanceRef("pod-x"), name=a_name("x"), state=InstanceState.RUNNING, cost_per_hour=Decimal("0.5")
 )
 
 
@@ -29,6 +31,21 @@ def test_an_instance_without_a_living_worker_is_a_stray_with_its_price() -> None
     )
     assert {(each.kind, each.instance) for each in found} == {(Kind.STRAY, "pod-x"), (Kind.STRAY, "pod-gone")}
     assert sum(each.cost_per_hour for each in found) == Decimal("0.5")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(a_name("x", "012345abcdef"), "another database, 012345abcdef"), ("gpu--a--x", "older version")],
+)
+def test_what_another_database_started_is_told_from_a_stray(name: str, said: str) -> None:
+    theirs = replace(STRAY, name=name)
+    (found,) = differences(a_snapshot(a_worker(), instances=(an_instance(a_worker()), theirs)))
+    assert (found.kind, found.instance) == (Kind.FOREIGN, "pod-x")
+    assert said in found.text
+
+
+def test_in_doubt_about_the_database_nothing_is_concluded() -> None:
+    assert doubts(replace(a_snapshot(a_worker()), doubt="it may be a copy")) == "it may be a copy"
 
 
 def test_a_second_instance_of_a_worker_is_a_twin() -> None:
@@ -63,8 +80,9 @@ def test_an_empty_table_is_doubted_not_believed() -> None:
 
 
 def test_only_what_is_about_a_difference_is_mended() -> None:
-    found = differences(a_snapshot(a_worker("lost"), instances=()))
+    found = differences(a_snapshot(a_worker("lost"), instances=(STRAY,)))
     assert mends(EndStray(STRAY.ref, STRAY.name, WHY), found)
+    assert not mends(EndStray(InstanceRef("pod-new"), STRAY.name, WHY), found), "nobody was asked about it"
     assert mends(FailWorker(WorkerId("lost"), WHY), found)
     assert not mends(FailWorker(WorkerId("other"), WHY), found)
     assert not mends(SpawnWorker(PoolId("default"), WHY), found)

@@ -1,14 +1,34 @@
 """P2, P3, P5: instances and workers are matched by name, and nothing is left over."""
 
-from herdsman.core.actions import AttachInstance, BuryWorker, EndInstance, EndStray, ReturnJob, SpawnWorker
+from dataclasses import replace
+
+import pytest
+
+from herdsman.core.actions import (
+    AttachInstance,
+    BuryWorker,
+    EndInstance,
+    EndStray,
+    Note,
+    ReturnJob,
+    SpawnWorker,
+)
 from herdsman.core.decide import decide
+from herdsman.core.findings import Code, Finding
+from herdsman.core.fleet import SeenWorker
 from herdsman.core.instances import Instance, InstanceRef, InstanceState
+from herdsman.core.phases.sweep import orphans
+from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
-from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
+from tests.fleet import NOW, a_job, a_name, a_snapshot, a_worker, an_instance, minutes, seconds
 
 
-def stray(name: str = "herd-nobody", ref: str = "pod-x") -> Instance:
+def stray(name: str = a_name("nobody"), ref: str = "pod-x") -> Instance:
     return Instance(ref=InstanceRef(ref), name=name, state=InstanceState.RUNNING)
+
+
+def unowned(*workers: SeenWorker, instances: tuple[Instance, ...]) -> list[InstanceRef]:
+    return list(orphans(a_snapshot(*workers, instances=instances)))
 
 
 def test_a_lost_answer_is_found_again_by_name() -> None:
@@ -18,30 +38,63 @@ def test_a_lost_answer_is_found_again_by_name() -> None:
     assert action.ref == an_instance(worker).ref
 
 
-def test_an_instance_of_nobody_is_ended() -> None:
+def test_an_orphan_is_ended_once_it_was_seen_for_a_while() -> None:
     worker = a_worker()
-    (action,) = decide(a_snapshot(worker, instances=(an_instance(worker), stray()))).actions
-    assert action == EndStray(InstanceRef("pod-x"), "herd-nobody", action.why)
+    seen = a_snapshot(worker, instances=(an_instance(worker), stray()), orphans=("pod-x",))
+    (action,) = decide(seen).actions
+    assert action == EndStray(InstanceRef("pod-x"), a_name("nobody"), action.why)
+    for since in (NOW, NOW - seconds(59)):
+        assert decide(replace(seen, orphans={"pod-x": since})).actions == ()
+    eager = a_snapshot(
+        worker, instances=(stray(),), policy=FleetPolicy(min_workers=0, orphan_grace=seconds(0))
+    )
+    assert not [each for each in decide(eager).actions if isinstance(each, EndStray)], (
+        "never at the first look"
+    )
 
 
-def test_the_second_instance_of_a_worker_is_ended() -> None:
+def test_what_is_not_known_as_an_orphan_before_the_cycle_is_not_ended_in_it() -> None:
+    """A spawn of the same cycle fills the table, which was empty when it was looked at."""
+    seen = a_snapshot(queued=5, instances=(stray(),))
+    actions = decide(seen).actions
+    assert [each for each in actions if isinstance(each, SpawnWorker)]
+    assert not [each for each in actions if isinstance(each, EndStray)]
+
+
+def test_an_instance_of_nobody_is_an_orphan() -> None:
     worker = a_worker()
-    twin = stray("herd-w1", "pod-twin")
-    (action,) = decide(a_snapshot(worker, instances=(an_instance(worker), twin))).actions
-    assert isinstance(action, EndStray)
-    assert action.ref == twin.ref
+    assert unowned(worker, instances=(an_instance(worker), stray())) == ["pod-x"]
 
 
-def test_an_instance_that_outlived_its_worker_is_ended() -> None:
+@pytest.mark.parametrize(
+    "name", [a_name("nobody", "012345abcdef"), "gpu--test--gpu-17-old", "gpu--test--x--y"]
+)
+def test_what_another_database_started_is_no_orphan_of_ours(name: str) -> None:
+    assert unowned(a_worker(), instances=(an_instance(a_worker()), stray(name))) == []
+
+
+def test_the_second_instance_of_a_worker_is_an_orphan() -> None:
+    worker = a_worker()
+    assert unowned(worker, instances=(an_instance(worker), stray(a_name("w1"), "pod-twin"))) == ["pod-twin"]
+
+
+def test_an_instance_that_outlived_its_worker_is_an_orphan() -> None:
     """X1-03"""
     buried = a_worker(state=WorkerState.TERMINATED)
-    (action,) = decide(a_snapshot(buried, instances=(an_instance(buried),))).actions
-    assert isinstance(action, EndStray)
+    assert unowned(buried, instances=(an_instance(buried),)) == [an_instance(buried).ref]
 
 
-def test_an_empty_table_sweeps_nothing() -> None:
+def test_an_empty_table_has_no_orphans() -> None:
     """P3: it looks the same as a table that is not ours."""
-    assert decide(a_snapshot(instances=(stray(),))).actions == ()
+    assert unowned(instances=(stray(),)) == []
+
+
+def test_in_doubt_about_the_database_only_words_follow() -> None:
+    silent = a_worker(beat_age=minutes(60))
+    seen = replace(a_snapshot(silent, queued=9, orphans=("pod-x",)), doubt="it may be a copy")
+    (action,) = decide(seen).actions
+    assert isinstance(action, Note)
+    assert action.why == Finding(Code.DATABASE_NOT_ADOPTED, "it may be a copy")
 
 
 def test_a_worker_is_buried_only_when_its_instance_is_seen_to_be_gone() -> None:

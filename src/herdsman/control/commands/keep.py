@@ -3,17 +3,22 @@
 import math
 from collections.abc import Mapping, Sequence
 
+import structlog
+
 from herdsman.control.commands.refusal import refusal
 from herdsman.control.services import Services
 from herdsman.core.body import clean
 from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.core.gpu import GpuReport
+from herdsman.core.installation import LEAP
 from herdsman.core.leasing import LeaseMode
 from herdsman.core.model import Beat, ClaimKey, WorkerId
 from herdsman.core.states import WorkerState
 from herdsman.core.work import MOST_AT_ONCE, Orders, Progress, Pulse
-from herdsman.store import claims, gpus, leases, logs, models, worker_types, workers
+from herdsman.store import claims, gpus, installation, leases, logs, models, worker_types, workers
 from herdsman.store.database import Tx
+
+log = structlog.get_logger()
 
 LONGEST_NOTE = 255
 
@@ -142,7 +147,25 @@ def _renew(
     if claims.renew(tx, keys, worker_id, expires_at) == len(keys):
         return {}
     gone = [key for key in keys if not claims.renew(tx, [key], worker_id, expires_at)]
+    for key in gone:
+        _notice_lost_time(tx, worker_id, key)
     return {key: str(refusal(tx, key, "keep")) for key in gone}
+
+
+def _notice_lost_time(tx: Tx, worker_id: WorkerId, key: ClaimKey) -> None:
+    """Tokens are given out here: a worker that knows a higher one got it from a later state of this database.
+
+    Its word alone stops nothing, for it may lie; but that token is not given out again.
+    """
+    standing = claims.standing(tx, key.job_id)
+    if standing is None or not standing.token < key.token <= standing.token + LEAP:
+        return
+    said = (
+        f"worker {worker_id} holds claim {key.token} of job {key.job_id}, and it remembers {standing.token}"
+    )
+    log.warning("database.may_have_gone_back", reason=said)
+    installation.raise_token(tx, key)
+    installation.hint(tx, said)
 
 
 def _progress(tx: Tx, services: Services, key: ClaimKey, progress: Progress, worker: WorkerId | None) -> None:

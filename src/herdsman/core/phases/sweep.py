@@ -1,11 +1,13 @@
 """Instances and workers are matched by name: a lost answer is found again, and what belongs to nobody is ended."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 from herdsman.core.actions import Action, AttachInstance, EndStray
 from herdsman.core.findings import Code, Finding
 from herdsman.core.fleet import SeenWorker, Snapshot, Unseen
-from herdsman.core.instances import Instance
+from herdsman.core.installation import Stamp
+from herdsman.core.instances import Instance, InstanceRef
 
 
 def recognise(seen: Snapshot) -> Iterable[Action]:
@@ -21,20 +23,40 @@ def recognise(seen: Snapshot) -> Iterable[Action]:
             yield AttachInstance(worker.id, named.ref, why)
 
 
-def sweep(seen: Snapshot) -> Iterable[Action]:
-    """Nothing is swept while the table is empty: that looks the same as a table that is not ours."""
+def orphans(seen: Snapshot) -> Mapping[InstanceRef, Finding]:
+    """Instances that this database started and no worker owns, judged by what was there before the cycle.
+
+    None while the table of workers is empty: somebody may have emptied it.
+    """
     if isinstance(seen.instances, Unseen) or not seen.workers:
+        return {}
+    owners = {worker.instance_name: worker for worker in seen.workers}
+    ours = [each for each in seen.instances if each.name in owners or _started(seen, each)]
+    found = {each.ref: _orphaned(each, owners.get(each.name)) for each in ours}
+    return {ref: why for ref, why in found.items() if why is not None}
+
+
+def _started(seen: Snapshot, instance: Instance) -> bool:
+    stamp = Stamp.of(instance.name)
+    return stamp is not None and stamp.installation == seen.installation
+
+
+def sweep(seen: Snapshot) -> Iterable[Action]:
+    """P11: only what was an orphan at an earlier look too, and has been one for long enough."""
+    if isinstance(seen.instances, Unseen):
         return
     owners = {worker.instance_name: worker for worker in seen.workers}
+    grace = max((pool.policy.orphan_grace for pool in seen.pools), default=timedelta(0))
     for instance in seen.instances:
-        why = _stray(instance, owners.get(instance.name))
-        if why is not None:
+        since = seen.orphans.get(instance.ref)
+        why = None if since is None else _orphaned(instance, owners.get(instance.name))
+        if why is not None and since is not None and since < seen.now and seen.now - since >= grace:
             yield EndStray(instance.ref, instance.name, why)
 
 
-def _stray(instance: Instance, owner: SeenWorker | None) -> Finding | None:
+def _orphaned(instance: Instance, owner: SeenWorker | None) -> Finding | None:
     if owner is None or not owner.alive:
-        return Finding(Code.UNKNOWN_INSTANCE, "it carries our name and belongs to no living worker")
+        return Finding(Code.UNKNOWN_INSTANCE, "it belongs to no living worker of this database")
     if owner.instance_ref is not None and instance.ref != owner.instance_ref:
         return Finding(Code.TWIN_INSTANCE, f"a second instance of worker {owner.id}")
     return None

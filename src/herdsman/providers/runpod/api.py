@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -12,7 +13,16 @@ from herdsman.core.errors import ProviderRejected, ProviderUnavailable, SpawnUnk
 from herdsman.providers.runpod.answers import Answer, Unreadable
 from herdsman.providers.runpod.errors import NotThere
 from herdsman.providers.runpod.events import log_lines
-from herdsman.providers.runpod.resources import Pod, Volume, read_page, read_pod, read_volumes
+from herdsman.providers.runpod.resources import (
+    GpuType,
+    Pod,
+    Volume,
+    read_gpu_types,
+    read_page,
+    read_pod,
+    read_spent,
+    read_volumes,
+)
 from herdsman.providers.runpod.wire import Wire
 
 PAGE = 1000
@@ -65,6 +75,17 @@ class RunpodApi:
         if not _ID.fullmatch(volume_id):
             raise ProviderRejected(f"{volume_id[:100]!r} is not the id of a volume")
         self._wire.ask("PATCH", f"/network-volumes/{volume_id}", body={"size": size_gb})
+
+    def list_gpu_types(self, cloud: str) -> tuple[GpuType, ...]:
+        """What there is to rent, and whether some are left now: a hint, and no promise."""
+        params = {"include": "AVAILABILITY", "product": "POD", "count": "1", "cloud": cloud}
+        answer = self._wire.ask("GET", "/catalog/gpus", params=params)
+        return _understood(answer, partial(read_gpu_types, cloud=cloud))
+
+    def spent_lately(self) -> Decimal:
+        """USD of the last day; it lags behind by about an hour."""
+        params = {"bucketSize": "hour", "lastN": "24"}
+        return _understood(self._wire.ask("GET", "/billing/pods", params=params), read_spent)
 
     def tail_logs(self, pod_id: str, lines: int) -> list[str]:
         """The last lines. The stream stays open for more, so it is left once they are here, or it is silent."""

@@ -52,7 +52,7 @@ class RunpodProvider:
         log_silence: timedelta = LOG_SILENCE,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
         self._pools = pools or {}
         self._naming = options.naming
         self._stock = Stock(clock)
@@ -64,20 +64,20 @@ class RunpodProvider:
             clock=clock,
             transport=transport,
         )
-        self._api = RunpodApi(wire, log_silence=log_silence)
+        self.api = RunpodApi(wire, log_silence=log_silence)
 
     @property
     def name(self) -> str:
         return "runpod"
 
     def close(self) -> None:
-        self._api.close()
+        self.api.close()
 
     def spawn(self, request: SpawnRequest) -> Instance:
         """Candidates are tried in turn; only a refusal of one, which started nothing, leads to the next."""
         if not self._naming.owns(request.name):
             raise ProviderRejected(f"{request.name!r} is not a name that this deployment would know again")
-        options = self._pools.get(request.pool, self._options)
+        options = self._pools.get(request.pool, self.options)
         environment = pod_environment(request.environment, options.environment, options.api_key)
         ladder = self._stock.in_order(candidates(options, self._known_volumes(options)))[:MOST_TRIES]
         refusals: list[CapacityUnavailable | NotAllowed] = []
@@ -90,14 +90,14 @@ class RunpodProvider:
         raise _nothing_left(ladder, refusals)
 
     def find(self, ref: InstanceRef) -> Instance | None:
-        pod = self._api.get_pod(ref)
+        pod = self.api.get_pod(ref)
         return None if pod is None or pod.gone else self._instance(pod)
 
     def terminate(self, ref: InstanceRef) -> None:
-        self._api.delete_pod(ref)
+        self.api.delete_pod(ref)
 
     def list_instances(self) -> Sequence[Instance]:
-        ours = [pod for pod in self._api.list_pods() if self._naming.owns(pod.name)]
+        ours = [pod for pod in self.api.list_pods() if self._naming.owns(pod.name)]
         return [self._instance(pod) for pod in ours if not pod.gone]
 
     def grow_volume(self, ref: InstanceRef, *, seen_gb: float, by_gb: int) -> str:
@@ -120,13 +120,13 @@ class RunpodProvider:
         return f"volume {volume.name} has {size} GB now"
 
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
-        return self._api.tail_logs(ref, lines)
+        return self.api.tail_logs(ref, lines)
 
     def _known_volumes(self, options: RunpodOptions) -> tuple[Volume, ...]:
         """Asked for once: the id and the place of a volume never change."""
         if not options.volumes:
             return ()
-        there = self._volumes if self._volumes is not None else self._api.list_volumes()
+        there = self._volumes if self._volumes is not None else self.api.list_volumes()
         found = chosen(options.volumes, there)
         self._volumes = there  # kept only when it had all: what is missing may be made meanwhile
         return found
@@ -135,7 +135,7 @@ class RunpodProvider:
         self, options: RunpodOptions, name: str, candidate: Candidate, environment: Mapping[str, str]
     ) -> Instance:
         body = create_body(options, candidate, name=name, environment=environment)
-        pod = self._api.create_pod(body, secrets=tuple(environment.values()))
+        pod = self.api.create_pod(body, secrets=tuple(environment.values()))
         if pod.name != name:
             raise SpawnUnknown(f"runpod was asked for {name} and started pod {pod.id} under another name")
         return self._instance(pod)
@@ -158,7 +158,7 @@ class RunpodProvider:
 
     def _state(self, pod: Pod) -> InstanceState:
         state = _STATES.get(pod.status, InstanceState.UNKNOWN)
-        if state is InstanceState.RUNNING and SSH_PORT in self._options.ports and not pod.ssh_ready:
+        if state is InstanceState.RUNNING and SSH_PORT in self.options.ports and not pod.ssh_ready:
             return InstanceState.STARTING
         return state
 

@@ -39,6 +39,14 @@ class Volume:
     size_gb: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuType:
+    id: str
+    price: Decimal | None
+    """USD an hour in the cloud that was asked for; None where it is not told."""
+    in_stock: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     pods: tuple[Pod, ...]
@@ -73,6 +81,26 @@ def read_page(value: object, *, limit: int) -> Page:
 def read_volumes(value: object) -> tuple[Volume, ...]:
     fields = _object(value, "a list of volumes")
     return tuple(_volume(_object(each, "a volume")) for each in _list(fields, "networkVolumes"))
+
+
+def read_gpu_types(value: object, *, cloud: str) -> tuple[GpuType, ...]:
+    fields = _object(value, "a catalog of GPUs")
+    return tuple(_gpu_type(_object(each, "a GPU"), cloud.lower()) for each in _list(fields, "gpus"))
+
+
+def read_spent(value: object) -> Decimal:
+    """What the pods of the account cost in the time that was asked for."""
+    metadata = as_object(_object(value, "a bill").get("metadata")) or {}
+    return _cost((as_object(metadata.get("totals")) or {}).get("totalAmount"))
+
+
+def _gpu_type(fields: Mapping[str, object], cloud: str) -> GpuType:
+    price = (as_object(fields.get("price")) or {}).get(cloud)
+    return GpuType(
+        id=_text(fields, "id"),
+        price=None if price is None else _cost(price),
+        in_stock=fields.get("availability") != "NONE",
+    )
 
 
 def _volume(fields: Mapping[str, object]) -> Volume:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
+from herdsman.core.installation import Stamp
 from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.sim.checks.history import Pod
@@ -21,8 +22,12 @@ LATEST_S = 50.0
 LAG_S = 20.0
 
 
-def name_of(worker_id: WorkerId) -> str:
-    return f"herd-{worker_id}"
+INSTALLATION = "0" * 12
+"""The identity of the database of every world."""
+
+
+def name_of(own_part: str) -> str:
+    return f"herd--sim--{own_part}"
 
 
 @dataclass
@@ -69,7 +74,12 @@ class Cloud:
             return
         lost = WorkerId("lost")
         machine = self.create(
-            SpawnRequest(name=name_of(lost), worker_id=lost, pool=DEFAULT_POOL, environment={})
+            SpawnRequest(
+                name=name_of(Stamp(INSTALLATION, 0).own_part(lost)),
+                worker_id=lost,
+                pool=DEFAULT_POOL,
+                environment={},
+            )
         )
         machine.stray = True
 

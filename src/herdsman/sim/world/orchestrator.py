@@ -15,7 +15,7 @@ from herdsman.control.worker_access import by_name_only
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.scaling.registry import OURS
 from herdsman.sim.checks.history import LeaderWrite
-from herdsman.sim.world.cloud import WorldProvider, name_of
+from herdsman.sim.world.cloud import INSTALLATION, WorldProvider, name_of
 from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.threads import WorldThreads
 from herdsman.sim.world.timing import Timing
@@ -46,7 +46,12 @@ def a_service(
     leadership.world = world
     pools = {DEFAULT_POOL: timing.fleet}
     observer = Observer(
-        database=database, provider=provider, leadership=leadership, pools=pools, scaling=OURS
+        database=database,
+        provider=provider,
+        leadership=leadership,
+        pools=pools,
+        scaling=OURS,
+        new_id=lambda: INSTALLATION,
     )
     spawner = Spawner(
         database=database,

@@ -1,11 +1,15 @@
 """The pods of the fake and all that may happen to them. It knows nothing of HTTP."""
 
 import shlex
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
 from random import Random
 
 from herdsman.testing.runpod.bodies import check_create, network_mount, objects, texts
@@ -50,6 +54,11 @@ class Cloud:
         self._seed = seed
         self._run_commands = run_commands
 
+    @cached_property
+    def _folder(self) -> Path:
+        """Where the containers are, once there is one."""
+        return Path(tempfile.mkdtemp(prefix="fake-runpod-"))
+
     def create(self, body: object) -> FakePod:
         """The pod that the answer speaks of; a fault may have made a twin of it."""
         fields = check_create(body, self.volumes)
@@ -90,6 +99,7 @@ class Cloud:
         with self.lock:
             if pod.status is not Status.TERMINATED:
                 stop(pod, self.timeline.now(), Status.TERMINATED)
+                self._remove(pod.id)
 
     def act(self, pod: FakePod, action: str) -> None:
         with self.lock:
@@ -124,6 +134,11 @@ class Cloud:
         with self.lock:
             for pod in self._existing():
                 self.end(pod)
+            self._remove("")
+
+    def _remove(self, part: str) -> None:
+        if "_folder" in self.__dict__:
+            shutil.rmtree(self._folder / part, ignore_errors=True)
 
     def _add(self, body: dict[str, object], fate: Fate, *, foreign: bool = False) -> FakePod:
         with self.lock:
@@ -184,7 +199,18 @@ class Cloud:
             command,
             container_environment(pod, ssh_port=ssh_port),
             lambda line: pod.say("container", line, self.timeline.now()),
+            folder=self._folder / pod.id,
+            mounts=self._mounts(pod),
         )
+
+    def _mounts(self, pod: FakePod) -> dict[str, Path]:
+        """A network volume outlives its pods, and several may have it."""
+        network, persistent = network_mount(pod.body), objects(objects(pod.body, "mounts"), "persistent")
+        if network is not None:
+            return {network["path"].rstrip("/"): self._folder / "volumes" / network["volumeId"]}
+        if persistent:
+            return {str(persistent["path"]).rstrip("/"): self._folder / pod.id / "volume"}
+        return {}
 
     def _shows(self, pod: FakePod, now: float) -> bool:
         if pod.status is Status.TERMINATED:

@@ -1,6 +1,11 @@
-"""The container of a fake pod: a process on this machine, started with the pod's command and environment."""
+"""The container of a fake pod: a process on this machine, in a folder that stands for the container.
+
+It has the pod's command and environment. Where these name the mount of a volume, such as `/workspace`, the folder's own
+path is put in its place: there is no such directory on this machine, and none is made.
+"""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -21,15 +26,31 @@ class Container:
     """One run of a pod's command, in a process group of its own."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        say: Callable[[str], None],
+        *,
+        folder: Path,
+        mounts: Mapping[str, Path],
     ) -> None:
+        """`mounts` are the folders that stand for volumes, by the path under which the pod knows them."""
+        for each in (folder, *mounts.values()):
+            each.mkdir(parents=True, exist_ok=True)
+        given = {name: _placed(value, mounts) for name, value in environment.items()}
         self._popen = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(pod_init.__file__), *command],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                str(pod_init.__file__),
+                *(_placed(word, mounts) for word in command),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            cwd="/",
-            env={"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/tmp", **environment},
+            cwd=folder,
+            env={"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": str(folder), **given},
             start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, args=(say,), daemon=True)
@@ -63,3 +84,9 @@ class Container:
         with self._popen.stdout as output:
             while line := output.readline(LONGEST_LINE):
                 say(line.decode(errors="replace").rstrip("\n"))
+
+
+def _placed(text: str, mounts: Mapping[str, Path]) -> str:
+    for path, folder in mounts.items():
+        text = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w.-])", lambda _, here=folder: str(here), text)
+    return text

@@ -19,7 +19,7 @@ from herdsman.testing.runpod.pods import Pace
 from herdsman.testing.runpod.routes import LARGEST_PAGE
 
 HOST = "127.0.0.1"
-KEY = "fake-runpod-key"
+KEY = "fake-runpod-key-for-trying"
 SETTLING_S = 0.02
 
 

@@ -44,9 +44,10 @@ def pod_view(pod: FakePod, timeline: Timeline) -> dict[str, object]:
 
 
 def container_environment(pod: FakePod, *, ssh_port: str | None) -> dict[str, str]:
-    """What Runpod adds to the environment of a container."""
+    """What Runpod adds to the environment of a container; the GPUs of a fake pod are pretended."""
     mount = network_mount(pod.body)
     return {
+        "FAKE_GPUS": str(pod.gpu_count),
         **{name: str(value) for name, value in objects(pod.body, "env").items()},
         "RUNPOD_POD_ID": pod.id,
         "RUNPOD_POD_HOSTNAME": f"{pod.id}-fake",

@@ -1,0 +1,171 @@
+"""P11: a database ends only what it started itself, and one that may be a copy or out of date ends nothing."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from herdsman.control.by_hand import adopt, compare, spawn_worker
+from herdsman.control.commands.keep import take_pulse
+from herdsman.control.services import Services
+from herdsman.core.errors import Conflict
+from herdsman.core.installation import LEAP
+from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobPolicy
+from herdsman.core.work import Pulse
+from herdsman.store import installation
+from herdsman.store.database import Database
+from herdsman.store.schema import metadata
+from herdsman.store.upgrade import upgrade
+from herdsman.testing.runpod import Fault
+from herdsman.wire.ids import new_job_id
+from tests.builders import a_job, a_worker, claimed, scalar, sql
+from tests.databases import Backend, MovingClock, opened
+from tests.herd import Herd, a_herd
+
+HOUR_OF_CYCLES = 30
+EVERY = timedelta(minutes=2)
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_herd(services, clock) as herd:
+        herd.with_policy(heartbeat_timeout=timedelta(minutes=5))
+        yield herd
+
+
+@pytest.fixture
+def other(backend: Backend, clock: MovingClock) -> Iterator[Database]:
+    """A database without tables."""
+    url = backend.empty()
+    with opened(url, clock) as database:
+        yield database
+    backend.drop(url)
+
+
+def beside(herd: Herd, database: Database) -> Herd:
+    """Another control plane on the same account of Runpod, with the same DEPLOYMENT_ID."""
+    services = Services(database, JobPolicy(), new_job_id)
+    return Herd(services, herd.fake, herd.moving, herd.hands_of_time, herd.policy)
+
+
+def alive(herd: Herd) -> set[str]:
+    return {pod.id for pod in herd.fake.ledger.alive}
+
+
+def copy(source: Database, target: Database) -> None:
+    """Row by row, as a dump that is restored elsewhere would."""
+    metadata.create_all(target.engine)
+    with source.engine.connect() as read, target.engine.begin() as write:
+        version = read.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+        write.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
+        write.execute(text(f"INSERT INTO alembic_version VALUES ('{version}')"))
+        for table in metadata.sorted_tables:
+            rows = [dict(row) for row in read.execute(table.select()).mappings()]
+            if rows:
+                write.execute(table.insert(), rows)
+            if table.autoincrement_column is not None and write.dialect.name == "postgresql":
+                key = f"'{table.name}', '{table.autoincrement_column.name}'"
+                write.execute(text(f"SELECT setval(pg_get_serial_sequence({key}), {len(rows) + 1000})"))
+    upgrade(target)
+
+
+def test_a_fresh_database_with_a_known_deployment_id_ends_no_pod_of_the_other(
+    herd: Herd, other: Database
+) -> None:
+    herd.cycle(herd.replica())
+    theirs = alive(herd)
+    upgrade(other)
+    stranger = beside(herd, other)
+    replica = stranger.replica("stranger")
+    for _ in range(HOUR_OF_CYCLES):
+        stranger.cycle(replica, later=EVERY)
+    assert len(theirs) == 2
+    assert theirs <= alive(herd)
+
+
+def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(herd: Herd, other: Database) -> None:
+    herd.cycle(herd.replica())
+    copy(herd.services.database, other)
+    before = alive(herd)
+    stranger = beside(herd, other)
+    a_job(stranger.services)
+    replica = stranger.replica("stranger")
+    for _ in range(HOUR_OF_CYCLES):
+        ran = stranger.cycle(replica, later=EVERY)
+    assert len(before) == 2
+    assert alive(herd) == before
+    (step,) = ran.steps()
+    assert step["code"] == "DATABASE_NOT_ADOPTED"
+    assert "may be a copy" in str(step["why"])
+    with pytest.raises(Conflict, match="herdsman db adopt"):
+        spawn_worker(replica, DEFAULT_POOL)
+    adopt(replica)
+    assert stranger.cycle(replica).steps()[0]["code"] != "DATABASE_NOT_ADOPTED", (
+        "a person has said that it goes on"
+    )
+
+
+def test_a_database_that_went_back_in_time_says_so_and_gives_out_no_number_again(herd: Herd) -> None:
+    database = herd.services.database
+    waiting = a_job(herd.services)
+    herd.cycle(herd.replica())
+    before = alive(herd)
+    restore_before_any_worker(database)
+    replica = herd.replica()
+    for _ in range(HOUR_OF_CYCLES):
+        ran = herd.cycle(replica, later=EVERY)
+    assert alive(herd) == before, "what it does not remember may be in use"
+    (step,) = ran.steps()
+    assert "it remembers 0" in str(step["why"])
+    assert scalar(database, "SELECT spawned FROM orchestrator_installation") > len(before)
+    assert scalar(database, "SELECT epoch FROM orchestrator_leader") > LEAP
+    assert scalar(database, f"SELECT claim_token FROM orchestrator_jobs WHERE job_id = '{waiting}'") >= LEAP
+    assert "went back in time" in compare(replica).doubts
+    adopt(replica)
+    for _ in range(5):
+        herd.cycle(replica)
+    assert not before & alive(herd), "a person has said that nobody else uses them"
+    assert len(alive(herd)) == 2
+
+
+def restore_before_any_worker(database: Database) -> None:
+    for table in ("workers", "orchestrator_instances"):
+        sql(database, f"DELETE FROM {table}")
+    sql(database, "UPDATE orchestrator_installation SET spawned = 0")
+
+
+def test_a_worker_that_knows_a_later_claim_is_noted_and_its_token_is_not_given_out_again(
+    services: Services, herd: Herd
+) -> None:
+    herd.cycle(herd.replica())
+    worker, job = a_worker(services, "by-hand"), a_job(services)
+    orders = take_pulse(services, worker, Pulse(keys=(ClaimKey(job, 4),)))
+    assert orders.lost
+    known = services.database.read(installation.find)
+    assert known is not None
+    assert "holds claim 4" in known.hint
+    codes = [step["code"] for step in herd.cycle(herd.replica()).steps()]
+    assert "DATABASE_NOT_ADOPTED" not in codes, "the word of a worker stops nothing"
+    assert claimed(services, worker).key.token == 5
+
+
+def test_a_made_up_claim_cannot_use_up_the_tokens_of_a_job(services: Services, herd: Herd) -> None:
+    herd.cycle(herd.replica())
+    worker, job = a_worker(services, "by-hand"), a_job(services)
+    take_pulse(services, worker, Pulse(keys=(ClaimKey(job, 10**12),)))
+    assert scalar(services.database, f"SELECT claim_token FROM orchestrator_jobs WHERE job_id = '{job}'") == 0
+
+
+def test_an_orphan_is_ended_only_after_it_was_seen_for_a_while(herd: Herd) -> None:
+    replica = herd.replica()
+    herd.cycle(replica)
+    herd.fake.faults.turn_on(Fault.CREATED_TWICE, times=1)
+    herd.with_policy(min_workers=3)
+    replica = herd.replica()
+    herd.cycle(replica)
+    seen = [len(alive(herd))]
+    for _ in range(4):
+        herd.cycle(replica, later=timedelta(seconds=25))
+        seen.append(len(alive(herd)))
+    assert seen == [4, 4, 4, 4, 3]
