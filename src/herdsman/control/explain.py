@@ -82,7 +82,7 @@ def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
 
 def _pool(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
     here = next((each for each in seen.pools if each.id == pool), None)
-    if here is None:
+    if here is None or (here.life is not None and not here.life.declared):
         return _unkept(tx, seen, pool)
     states = {state.value: sum(1 for _ in seen.of(pool, state)) for state in WorkerState}
     following = next_worker(seen, pool)
@@ -104,6 +104,7 @@ def _unkept(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
     if row is None and not queued and not alive:
         raise NotFound(f"the control loop keeps no pool {pool!r}")
     why = "nobody has asked for it" if row is None else f"it is {row.state} ({row.reason})"
+    served = f"; {alive} started by hand serve it" if alive else ""
     ends = f"herdsman pool create {pool}, or start a worker by hand: herdsman worker --pool {pool}"
     states = {state.value: sum(1 for _ in seen.of(pool, state)) for state in WorkerState}
     return Answer(
@@ -111,7 +112,7 @@ def _unkept(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
         id=pool,
         state=f"{queued} queued, {alive} workers alive, and the control loop does not keep it",
         since=None if row is None else row.updated_at,
-        because=(f"the control loop adds no worker to it: {why}", f"have it kept with: {ends}"),
+        because=(f"the control loop adds no worker to it: {why}{served}", f"have it kept with: {ends}"),
         decided=told_of(tx, pool),
         numbers={"queued": queued, **states},
     )

@@ -21,7 +21,7 @@ def no_worker(here: Around) -> tuple[Blocker, NextWorker | None]:
     """Why none is free, with what the pool would do next where the control loop keeps it."""
     workers = _workers(here)
     pool = here.pool
-    if pool is None:
+    if pool is None or (pool.life is not None and not pool.life.declared):
         return _nobody_keeps(here, workers), None
     following = next_worker(here.seen, pool.id)
     by_hand = pool.life is not None and pool.life.by_hand

@@ -9,7 +9,7 @@ from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
 from herdsman.core.instances import Instance, InstanceState
 from herdsman.core.model import DEFAULT_POOL, PoolId
 from herdsman.core.policy import FleetPolicy
-from herdsman.core.pools import Pool, PoolNews, last_used, news_of, with_life
+from herdsman.core.pools import Pool, PoolNews, last_used, news_of, undeclared, with_life
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS
 from herdsman.store import ledger, pools, sight, waiting
@@ -43,7 +43,7 @@ def look(
     news = [news_of(pool, by_pool[name], tx.now()) for name, pool in named.items()]
     snapshot = Snapshot(
         now=tx.now(),
-        pools=_pools(tx, rules, named, by_pool),
+        pools=_pools(tx, rules, workers, named, by_pool),
         workers=workers,
         instances=instances,
         spent=ledger.spent(tx),
@@ -74,14 +74,19 @@ def _as_if_listed(workers: Sequence[SeenWorker]) -> tuple[Instance, ...]:
 def _pools(
     tx: Tx,
     rules: FleetRules,
+    workers: Sequence[SeenWorker],
     named: Mapping[PoolId, Pool],
     by_pool: Mapping[PoolId, Sequence[SeenWorker]],
 ) -> tuple[SeenPool, ...]:
-    seen = sight.see_pools(tx, {**rules.pools, **dict.fromkeys(named, rules.base)})
+    kept = {**rules.pools, **dict.fromkeys(named, rules.base)}
+    strange = {each.pool for each in workers if each.alive}.difference(kept)
+    seen = sight.see_pools(tx, {**kept, **dict.fromkeys(sorted(strange), rules.base)})
     awaited = pools.awaited(tx) if named else frozenset[PoolId]()
     local = local_times((zone for each in named.values() for zone in each.rules.schedule.zones), tx.now())
 
     def one(pool: SeenPool) -> SeenPool:
+        if pool.id in strange:
+            return undeclared(pool)
         row = named.get(pool.id)
         if row is None:
             return replace(pool, shares=pool.id == DEFAULT_POOL)

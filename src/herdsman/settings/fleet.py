@@ -41,6 +41,7 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         scaling=scaling.scaling_policy,
         shadow=scaling.shadow_scaling_policy,
         promotion=Promotion(health.promotion_policy),
+        require_gpu=providers.provider != "local" if health.require_gpu is None else health.require_gpu,
         idle_workers=scaling.machines_to_keep_idle,
         min_scaling_interval=_span(scaling.min_scaling_interval_sec),
         target_wait=_span(scaling.target_wait_sec),
