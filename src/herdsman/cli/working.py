@@ -66,7 +66,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
     sampler = Sampler(on_node(_node(settings), look), clock, interval)
     sampler.start()
     environment = harmless_environment() | outside.to_environment()
-    sources = _sources(settings, choices)
+    sources = sources_of(settings, choices)
     if choices.dev:
         environment = unwritten(environment)
 
@@ -148,7 +148,7 @@ def _standing(outside: Outside, interval: timedelta) -> ServiceStanding:
     return standing
 
 
-def _sources(settings: Settings, choices: Choices) -> Sources:
+def sources_of(settings: Settings, choices: Choices) -> Sources:
     chosen = settings.worker
     written = tuple(line.strip() for line in (chosen.worker_exec or "").splitlines() if line.strip())
     return Sources(

@@ -11,7 +11,7 @@ from herdsman.control.growth import blocked
 from herdsman.control.obstacles import NOT_YET, obstacles
 from herdsman.control.recorded import Told, told_about, told_of
 from herdsman.control.services import Services
-from herdsman.control.snapshot import look_without_provider
+from herdsman.control.snapshot import look_without_provider, why_not_active
 from herdsman.control.standing import held, let_in, not_yet
 from herdsman.core.blockers import Block, Blocker
 from herdsman.core.counterfactual import NextWorker, next_worker
@@ -45,7 +45,7 @@ class Answer:
 
 
 def why_worker(services: Services, worker_id: WorkerId) -> Answer:
-    return services.database.read(lambda tx: _worker(tx, worker_id))
+    return services.database.read(lambda tx: _worker(tx, services, worker_id))
 
 
 def why_pool(services: Services, seen: Snapshot | None, pool: PoolId) -> Answer:
@@ -60,9 +60,11 @@ def why_job(services: Services, job_id: JobId) -> Answer:
     return services.database.read(lambda tx: _job(tx, services, job_id))
 
 
-def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
+def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> Answer:
     found = workers.get(tx, worker_id)
     because = [f"it is {found.state} because of {found.reason}"]
+    if found.state is WorkerState.SPAWNING:
+        because.insert(0, f"it gets no jobs yet: {why_not_active(tx, services.fleet(), worker_id)}")
     if found.error:
         because.insert(0, found.error)
     if found.state in WORKER.live:

@@ -179,6 +179,10 @@ class Supervisor:
             self._sleep(self.pause)
             return (), asked_at
         self._unsure = self._troubled = False
+        if claims:
+            self.keeper.note_standing(
+                None
+            )  # the next beat will say so, and the jobs should not be told of first
         if not claims and self.clock.monotonic() - asked_at <= self._wait.total_seconds() / 2:
             self._sleep(self.pause)
         return (self._resumed(claims, asked_at) if ask.resume else claims), asked_at

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.core.actions import PromoteWorker
+from herdsman.core.actions import Note, PromoteWorker
 from herdsman.core.decide import decide
 from herdsman.core.fleet import SeenWorker
 from herdsman.core.instances import InstanceState
@@ -66,7 +66,11 @@ def test_a_pool_that_requires_a_gpu_gets_no_worker_without_one(
 ) -> None:
     policy = FleetPolicy(min_workers=0, promotion=rule, require_gpu=True)
     worker = a_worker(state=WorkerState.SPAWNING, age=minutes(1), gpu_seen=gpu_seen)
-    assert decide(a_snapshot(worker, policy=policy)).actions == ()
+    actions = decide(a_snapshot(worker, policy=policy)).actions
+    assert not any(isinstance(action, PromoteWorker) for action in actions)
+    said = [action.why.text for action in actions if isinstance(action, Note)]
+    lack = "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
+    assert said == ([lack] if gpu_seen is False else [])
 
 
 def test_what_a_starting_worker_lacks_is_said_in_words() -> None:

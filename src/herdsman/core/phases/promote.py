@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from herdsman.core.actions import Action, PromoteWorker
+from herdsman.core.actions import Action, Note, PromoteWorker
 from herdsman.core.findings import Code, Finding
 from herdsman.core.fleet import SeenWorker, Snapshot
 from herdsman.core.policy import FleetPolicy, Promotion
 from herdsman.core.states import WorkerState
+
+LOADS_HANDLERS = "it is not ready for jobs yet: it loads its handlers"
 
 
 def promote(seen: Snapshot) -> Iterable[Action]:
@@ -16,6 +18,8 @@ def promote(seen: Snapshot) -> Iterable[Action]:
             why = _proof(worker, seen, pool.policy)
             if why is not None:
                 yield PromoteWorker(worker.id, why)
+            elif worker.gpu_seen is False and (lack := _gpu_lack(worker, pool.policy)) is not None:
+                yield Note(worker.id, Finding(Code.GPU_NOT_DETECTED, lack))
 
 
 def lack_of(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> str | None:
@@ -35,7 +39,7 @@ def lack_of(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> str | Non
         return f"its last heartbeat is {(now - worker.last_heartbeat).total_seconds():.0f} s old"
     if rule is Promotion.HEARTBEAT:
         return None
-    return gpu if worker.ready else "it is not ready for jobs yet: it loads its handlers"
+    return gpu if worker.ready else LOADS_HANDLERS
 
 
 def _gpu_lack(worker: SeenWorker, policy: FleetPolicy) -> str | None:
