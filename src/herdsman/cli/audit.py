@@ -7,7 +7,7 @@ import typer
 
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.control.by_hand import Audited, compare, mend
 from herdsman.core.differences import Difference, Kind
 from herdsman.wiring import open_control
@@ -42,21 +42,19 @@ def _document(audited: Audited) -> dict[str, object]:
 
 def _print(audited: Audited) -> None:
     if audited.doubts:
-        typer.echo(f"nothing was concluded and nothing done: {audited.doubts}")
+        echo(f"nothing was concluded and nothing done: {audited.doubts}")
         return
     for each in audited.found:
-        typer.echo(
-            f"{each.kind:<11} {each.worker_id or '-'}  {each.instance or '-'}  {each.text}{_price(each)}"
-        )
+        echo(f"{each.kind:<11} {each.worker_id or '-'}  {each.instance or '-'}  {each.text}{_price(each)}")
     if any(each.cost_per_hour for each in audited.found):
         amounts = ", ".join(f"{amount:.2f} USD a {span}" for span, amount in _waste(audited.found).items())
-        typer.echo(f"wasted: {amounts}")
+        echo(f"wasted: {amounts}")
     if audited.done is not None and audited.done.skipped:
-        typer.echo(f"nothing was done: {audited.done.skipped}")
+        echo(f"nothing was done: {audited.done.skipped}")
     for step in audited.done.steps() if audited.done else ():
         result = "done" if step["done"] else f"not done: {step['said']}"
-        typer.echo(f"{step['action']}  {step['code']}: {step['why']} [{result}]")
-    typer.echo(f"{len(audited.left)} differences left" if audited.left else "provider and database agree")
+        echo(f"{step['action']}  {step['code']}: {step['why']} [{result}]")
+    echo(f"{len(audited.left)} differences left" if audited.left else "provider and database agree")
 
 
 def _waste(found: tuple[Difference, ...]) -> dict[str, Decimal]:

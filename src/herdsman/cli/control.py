@@ -7,7 +7,7 @@ import typer
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.shadow import lines
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.shown import Output, age, echo, print_json
 from herdsman.control.cycle import Cycle
 from herdsman.control.shadows import documents
 from herdsman.store import leader as leader_row
@@ -44,10 +44,10 @@ def leader(output: OutputOption = Output.TABLE) -> None:
     if output is Output.JSON:
         print_json({"leader": term, "leads": leads})
     elif term is None:
-        typer.echo("nobody has led yet; start one with: herdsman cycle")
+        echo("nobody has led yet; start one with: herdsman cycle")
     else:
         verb = "leads" if leads else "led last"
-        typer.echo(f"{term.holder} {verb}, epoch {term.epoch}, since {age(term.acquired_at)} ago")
+        echo(f"{term.holder} {verb}, epoch {term.epoch}, since {age(term.acquired_at)} ago")
 
 
 def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
@@ -55,13 +55,13 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
         print_json({**ran.summary(), "steps": ran.steps()} if explain else ran.summary())
         return
     if ran.skipped:
-        typer.echo(f"nothing was done: {ran.skipped}")
+        echo(f"nothing was done: {ran.skipped}")
     for step in ran.steps():
         if explain or step["action"] != "Note":
             result = "" if step["done"] else f" [not done: {step['said']}]"
-            typer.echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
+            echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
     summary = ran.summary()
     if explain:
         for line in lines(documents(ran.shadow)):
-            typer.echo(line)
-    typer.echo(f"{summary['status']}")
+            echo(line)
+    echo(f"{summary['status']}")

@@ -3,6 +3,7 @@
 import typer
 
 from herdsman.cli.opening import settings_here
+from herdsman.cli.shown import echo
 from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import inspect_server
 from herdsman.store.upgrade import upgrade
@@ -30,14 +31,14 @@ def check() -> None:
     """Look at the server's version and settings, the schema and the guards; change nothing."""
     here = open_database(settings_here())
     server = inspect_server(here)
-    typer.echo(f"server   {server}")
+    echo(f"server   {server}")
     for warning in server.warnings:
-        typer.echo(f"warning  {warning}")
+        echo(f"warning  {warning}")
     require_current(here)
-    typer.echo(f"schema   {latest()}, guards in place")
+    echo(f"schema   {latest()}, guards in place")
 
 
 def _upgrade() -> None:
     here = open_database(settings_here())
     revision = upgrade(here)
-    typer.echo(f"{inspect_server(here)} is at schema {revision}, guards in place")
+    echo(f"{inspect_server(here)} is at schema {revision}, guards in place")

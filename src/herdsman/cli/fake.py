@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.shown import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
 from herdsman.testing.runpod import FakeRunpod, Fault, serve
@@ -61,6 +62,6 @@ def _announce(fake: FakeRunpod) -> None:
         "RUNPOD_WORKER_IMAGE": "herdsman/worker",
         "DEPLOYMENT_ID": "try",
     }
-    typer.echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
+    echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
     for name, value in lines.items():
-        typer.echo(f"export {name}={shlex.quote(value)}")
+        echo(f"export {name}={shlex.quote(value)}")

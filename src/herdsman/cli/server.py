@@ -5,9 +5,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import typer
-
 from herdsman import __version__
+from herdsman.cli.shown import echo
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, Unauthenticated, Unreachable
 
 NO_SUCH_PATH = "there is nothing at this path"
@@ -30,7 +29,7 @@ class Server:
         """A difference is worth a word, once, before anything goes wrong."""
         news, self.version = self.version is None, version
         if news and (said := difference(version, __version__)) is not None:
-            typer.echo(f"warning: {said}", err=True)
+            echo(f"warning: {said}", err=True)
 
     @contextmanager
     def explained(self) -> Generator[None]:

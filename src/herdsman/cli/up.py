@@ -12,6 +12,7 @@ from herdsman.cli.own_machine import for_this_machine
 from herdsman.cli.packages import SERVER, needed
 from herdsman.cli.progress import step
 from herdsman.cli.room import require_room
+from herdsman.cli.shown import echo
 from herdsman.cli.worker import Commands, Modules, Names
 from herdsman.cli.working import Choices, sources_of
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
@@ -54,7 +55,7 @@ def up(
         services = open_services(settings)
         schema = upgrade(services.database)
     kept = replica.run(settings, services, schema, "up")
-    typer.echo(f"stopped; every job is kept in the database{kept}")
+    echo(f"stopped; every job is kept in the database{kept}")
 
 
 def _own_handlers(functions: list[str], modules: list[str], commands: list[str]) -> dict[str, str]:
@@ -91,7 +92,7 @@ def serve() -> None:
     services = open_services(settings)
     require_current(services.database)
     replica.run(settings, services, latest(), "serve")
-    typer.echo("stopped; rented machines are left to the next leader")
+    echo("stopped; rented machines are left to the next leader")
 
 
 def _already(there: Announced, settings: Settings) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.opening import database_packages, settings_here
+from herdsman.cli.shown import echo
 from herdsman.cli.working import Choices, a_supervisor, watched
 from herdsman.client.queue import register
 from herdsman.control.whereabouts import whereabouts
@@ -74,9 +75,9 @@ def worker(
     with watched(settings, supervisor):
         parted = supervisor.run()
     if parted.how is Parting.DRAINED:
-        typer.echo(f"Worker {named} shutting down gracefully")
+        echo(f"Worker {named} shutting down gracefully")
         return
-    typer.echo(f"Worker {named} ends: {parted.why}", err=True)
+    echo(f"Worker {named} ends: {parted.why}", err=True)
     raise typer.Exit(parted.how.value)
 
 
@@ -92,7 +93,7 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
         )
     named = None if worker_id is None else WorkerId(worker_id)
     queue, registered = register(url, secret, named, incarnation=token_hex(16), pool=pool)
-    typer.echo(f"Worker {registered.worker_id} reports for duty at {url}")
+    echo(f"Worker {registered.worker_id} reports for duty at {url}")
     return queue, registered.worker_id
 
 
@@ -107,5 +108,5 @@ def _direct(settings: Settings, worker_id: WorkerId, pool: str) -> tuple[WorkQue
         poll=timedelta(seconds=settings.database.sql_poll_sec),
     )
     new = queue.enlist(PoolId(pool))
-    typer.echo(f"Worker {worker_id} {'registered' if new else 'reports for duty'}")
+    echo(f"Worker {worker_id} {'registered' if new else 'reports for duty'}")
     return queue, worker_id
