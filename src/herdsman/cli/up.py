@@ -8,7 +8,7 @@ import typer
 
 from herdsman.cli.greeting import tell_already
 from herdsman.cli.opening import settings_here
-from herdsman.cli.own_machine import for_this_machine
+from herdsman.cli.own_machine import for_this_machine, on_a_free_port
 from herdsman.cli.packages import SERVER, needed
 from herdsman.cli.progress import step
 from herdsman.cli.room import require_room
@@ -48,6 +48,7 @@ def up(
     if (there := whereabouts(settings).running()) is not None:
         _already(there, settings)
         return
+    settings = on_a_free_port(settings)
     require_room(settings)
     if own:
         _require_handlers(settings)
