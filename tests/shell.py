@@ -3,12 +3,14 @@
 import atexit
 import json
 import os
+import pty
 import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import tty
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -41,6 +43,10 @@ class Shell:
     def json(self, *words: str) -> dict[str, object]:
         return json.loads(self(*words, "-o", "json").stdout)
 
+    def on_terminal(self, *words: str) -> str:
+        """What reaches the terminal of whoever types this, byte for byte."""
+        return _shown(words, self.directory, {**self.environment, "TERM": "xterm-256color", "COLUMNS": "300"})
+
     def refused(self, *words: str, **environment: str) -> str:
         """The one sentence with which the command gives up."""
         run = self(*words, **environment)
@@ -66,6 +72,26 @@ def _typed(
         os.close(tell)
         code = _ended(answers, int(answers.readline()))
         return subprocess.CompletedProcess(["herdsman", *words], code, _text(out), _text(err))
+
+
+def _shown(words: Sequence[str], directory: Path, environment: Mapping[str, str]) -> str:
+    asked = json.dumps([list(words), str(directory), dict(environment)]).encode()
+    told, tell = os.pipe()
+    screen, inside = pty.openpty()
+    tty.setraw(inside)
+    with os.fdopen(told, "rb", buffering=0) as answers:
+        socket.send_fds(_zygote(), [asked], [inside, inside, tell])
+        os.close(tell)
+        os.close(inside)
+        answers.readline()
+        drawn = bytearray()
+        while select.select([screen], [], [], _PATIENCE_S)[0]:
+            try:
+                drawn += os.read(screen, 1 << 16)
+            except OSError:  # nobody is left who could write
+                break
+        os.close(screen)
+        return drawn.decode(errors="surrogateescape")
 
 
 def _ended(answers: IO[bytes], pid: int) -> int:

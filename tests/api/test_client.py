@@ -146,7 +146,7 @@ def test_a_stale_claim_is_told_per_job_and_a_dead_worker_is_sent_home(
     with pytest.raises(StaleWrite, match="is terminated"):
         queue.beat(Pulse())
     hands.advance(timedelta(seconds=5))  # by then its token is dead as well
-    with pytest.raises(NotFound, match="no longer known"):
+    with pytest.raises(NotFound, match="the server takes it no longer"):
         queue.beat(Pulse())
 
 

@@ -55,8 +55,6 @@ QUICK = {
     "MAX_ATTEMPTS": "50",
     "MAX_WORKER_LOSSES": "50",
     "MAX_INTERRUPTIONS": "50",
-    "ENABLE_NVML": "false",
-    "FAKE_GPUS": "1",
 }
 LIMITS = Limits(most_attempts=50, most_worker_losses=50, most_interruptions=50)
 

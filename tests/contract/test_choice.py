@@ -14,10 +14,11 @@ from sqlalchemy import insert
 
 from herdsman.connectors.manager import ConnectorManager
 from herdsman.connectors.registry import Around
-from herdsman.control.commands import claim_for, complete_job, find_job, list_jobs, submit_jobs
+from herdsman.control.commands import beat, claim_for, complete_job, find_job, list_jobs, submit_jobs
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services
 from herdsman.core.control_policy import AgentLimits, ControlPolicy
+from herdsman.core.gpu import GpuReport
 from herdsman.core.model import DEFAULT_POOL, Claim, JobId, NewJob, PoolId, WorkerId
 from herdsman.core.order import HIGHEST, LOWEST
 from herdsman.core.placement import JobSelector, Loaded
@@ -400,6 +401,7 @@ def crowd(services: Services, chance: Random, count: int) -> list[NewJob]:
             model=chance.choice([None, None, *MODELS]),
             concurrency_key=chance.choice([None, None, *KEYS]),
             gpu_memory_mb=chance.choice([None, 1000, 4000]),
+            allow_cpu=chance.random() < 0.3,
         )
         for number in range(count)
     ]
@@ -424,6 +426,7 @@ def test_j13_the_rule_in_sql_is_the_rule(services: Services, clock: MovingClock)
             not_agents=some_of(chance, AGENTS),
             not_keys=some_of(chance, KEYS),
             room_mb=chance.choice([None, 500, 2000]),
+            no_gpu=chance.random() < 0.3,
             loaded=Loaded(here=some_of(chance, MODELS), elsewhere=some_of(chance, MODELS)),
             overdue_before=chance.choice([NOON, NOON - timedelta(minutes=1)]),
         )
@@ -458,6 +461,9 @@ def test_j13_while_a_worker_is_free_and_a_job_that_it_may_take_waits_one_is_give
     for worker, ask in asks.items():
         for model in ask.models:
             loads(here, worker, model)
+    bare = {worker for worker in asks if chance.random() < 0.4}
+    for worker in bare:
+        beat(here, worker, report=GpuReport(ready=True, seen=False))
     paused = some_of(chance, TYPES[:2])
     for kind in paused:
         hold(here, f"type:{kind}")
@@ -477,6 +483,7 @@ def test_j13_while_a_worker_is_free_and_a_job_that_it_may_take_waits_one_is_give
             not_types=paused,
             not_agents=rules.full_agents(by_agent),
             not_keys={key for key, count in by_key.items() if count >= rules.most_of(key)},
+            no_gpu=worker in bare,
             loaded=Loaded(here=ask.models, elsewhere=elsewhere),
         )
         assert [job.job_id for job in waiting if wanted.accepts(job)] == [], (seed, worker, ask)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands import claim_for, complete_job
+from herdsman.control.commands import beat, claim_for, complete_job
 from herdsman.control.commands.leases import list_leases, release_lease
 from herdsman.control.services import Services
+from herdsman.core.gpu import GpuReport
 from herdsman.core.lease import Lease
 from herdsman.core.leasing import LeaseMode, LeasePolicy
 from herdsman.core.model import Claim, JobId, WorkerId
@@ -66,6 +67,30 @@ def test_a_job_for_which_there_is_no_room_waits_and_a_smaller_one_goes(services:
     a_job(services, job_id=JobId("large"), gpu_memory_mb=8000)
     a_job(services, job_id=JobId("small"), gpu_memory_mb=2000)
     assert [claim.key.job_id for claim in asked(services, worker)] == ["small"]
+
+
+def test_a_job_that_needs_gpu_memory_waits_for_a_worker_that_has_a_gpu(services: Services) -> None:
+    bare = a_worker(services, "bare")
+    beat(services, bare, report=GpuReport(ready=True, seen=False))
+    a_job(services, job_id=JobId("gpu"), gpu_memory_mb=2000)
+    a_job(services, job_id=JobId("cpu-will-do"), gpu_memory_mb=2000, allow_cpu=True)
+    a_job(services, job_id=JobId("any"))
+    given = [asked(services, bare), asked(services, bare, types=("demo",))]
+    for claim in (claim for claims in given for claim in claims):
+        complete_job(services, claim.key)
+    given += [asked(services, bare), asked(services, bare)]
+    assert [claim.key.job_id for claims in given for claim in claims] == ["cpu-will-do", "any"]
+    assert [claim.key.job_id for claim in asked(services, a_gpu_worker(services))] == ["gpu"]
+
+
+def test_a_batch_without_a_gpu_leaves_out_what_needs_one(services: Services) -> None:
+    bare = a_worker(services, "bare")
+    beat(services, bare, report=GpuReport(ready=True, seen=False))
+    a_job(services, job_id=JobId("one"))
+    a_job(services, job_id=JobId("gpu"), gpu_memory_mb=2000)
+    a_job(services, job_id=JobId("two"))
+    claims = asked(services, bare, types=("demo",), most={"demo": 3})
+    assert sorted(claim.key.job_id for claim in claims) == ["one", "two"]
 
 
 def test_s2_48_a_worker_whose_gpu_somebody_holds_gets_nothing_until_it_is_given_back(

@@ -268,7 +268,9 @@ def test_a_token_dies_with_its_worker(services: Services, end: WorkerState) -> N
         assert refused(services, other)
     else:
         move_worker(services, W1, WorkerState.TERMINATED, Reason.STOPPED)
-        assert refused(services, issued)
+        said = r"worker 'w1' is terminated \(stopped\), and its token with it: start a new worker"
+        with pytest.raises(Unauthenticated, match=said):
+            verified(services, issued)
 
 
 def test_old_tokens_are_forgotten_and_others_kept(services: Services, clock: MovingClock) -> None:

@@ -6,15 +6,19 @@ from decimal import Decimal
 
 import pytest
 
-from herdsman.control.commands import complete_job
+from herdsman.control.commands import beat, complete_job, find_job, register_worker, take_pulse
 from herdsman.control.commands.holds import resume
-from herdsman.control.explain import why_pool
+from herdsman.control.explain import why_pool, why_worker
 from herdsman.control.services import Services
 from herdsman.core.blockers import Block
 from herdsman.core.findings import Code
+from herdsman.core.gpu import GpuReport
 from herdsman.core.holds import scope_of
-from herdsman.core.model import DEFAULT_POOL, JobId
+from herdsman.core.model import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.core.policy import Promotion
 from herdsman.core.pools import ServedBy
+from herdsman.core.states import JobState
+from herdsman.core.work import Pulse
 from herdsman.testing.runpod import Fault
 from tests.databases import MovingClock
 from tests.pools import LLM, a_pool
@@ -126,6 +130,16 @@ def worker_starting(site: Site) -> Generator[JobId]:
     site.cycles(2)
 
 
+def worker_without_the_gpu_that_its_pool_requires(site: Site) -> Generator[JobId]:
+    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    register_worker(site.services, WorkerId("bare"))
+    beat(site.services, WorkerId("bare"), report=GpuReport(ready=True, seen=False))
+    site.cycles(1, later=timedelta(seconds=1))
+    yield site.job()
+    site.herd.with_policy(require_gpu=False)
+    site.cycles(1, later=timedelta(seconds=1))
+
+
 def nobody_keeps_the_pool(site: Site) -> Generator[JobId]:
     yield site.job(pool="other")
     site.worker(pool="other")
@@ -191,6 +205,10 @@ SITUATIONS: dict[Situation, Expected] = {
         Block.STARTING,
         rf"default holds a job, and a worker is starting, since {UTC}; it starts when one is ready; half of the last 1",
     ),
+    worker_without_the_gpu_that_its_pool_requires: (
+        Block.NO_GPU,
+        rf"and bare is none yet: pool default requires a GPU \(REQUIRE_GPU\), and this worker has none, since {UTC}; start",
+    ),
     nobody_keeps_the_pool: (
         Block.NOBODY_KEEPS,
         r"pool other has no active worker, and nobody keeps such a pool",
@@ -227,3 +245,63 @@ def test_a_pool_can_be_asked_without_a_way_to_the_provider(site: Site) -> None:
     site.herd.fake.faults.turn_on(Fault.STORM_500)
     assert why_pool(site.services, None, DEFAULT_POOL).because == glance.because
     assert glance.because == ("would spawn at 7 queued; now 0",)
+
+
+def test_s2_61_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
+    """`why` advises to start one: it becomes active and takes the job, with or without a GPU."""
+    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    job = site.job(pool="strange")
+    worker = WorkerId("by-hand")
+    register_worker(site.services, worker, pool=PoolId("strange"))
+    beat(site.services, worker, report=GpuReport(ready=True, seen=False))
+    site.cycles(1, later=timedelta(seconds=1))
+    assert site.active() == [worker]
+    assert (
+        "nobody has asked for it; 1 started by hand serve it"
+        in why_pool(site.services, None, PoolId("strange")).because[0]
+    )
+    assert site.given_out() == {job}
+    assert find_job(site.services, job).state is JobState.CLAIMED
+    site.cycles(3, later=timedelta(seconds=1))
+    assert site.active() == [worker]
+
+
+def test_a_starting_worker_is_told_what_it_waits_for(site: Site) -> None:
+    worker = WorkerId("new")
+    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    register_worker(site.services, worker)
+    without, with_gpu = (GpuReport(ready=True, seen=seen) for seen in (False, True))
+    wanted = "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
+    assert take_pulse(site.services, worker, Pulse(report=without)).not_active == wanted
+    assert why_worker(site.services, worker).because[0] == f"it gets no jobs yet: {wanted}"
+    leaderless = take_pulse(site.services, worker, Pulse(report=with_gpu)).not_active
+    assert leaderless is not None
+    assert leaderless.startswith("no control plane leads")
+    site.lead()
+    soon = take_pulse(site.services, worker, Pulse(report=with_gpu)).not_active
+    assert soon == "the next control cycle makes it active"
+    site.cycles(1, later=timedelta(seconds=1))
+    assert take_pulse(site.services, worker, Pulse(report=with_gpu)).not_active is None
+
+
+def test_a_worker_beside_the_database_hears_what_the_leader_requires(site: Site) -> None:
+    """Its own settings need not be those of the control plane."""
+    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    worker, without = WorkerId("new"), Pulse(report=GpuReport(ready=True, seen=False))
+    register_worker(site.services, worker)
+    take_pulse(site.herd.services, worker, without)
+    site.cycles(1, later=timedelta(seconds=1))
+    told = take_pulse(site.herd.services, worker, without).not_active
+    assert told == "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
+
+
+def test_a_pool_that_is_served_by_hand_requires_no_gpu(site: Site) -> None:
+    site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
+    a_pool(site.services, served_by=ServedBy.HAND)
+    worker = WorkerId("bare")
+    register_worker(site.services, worker, pool=LLM)
+    site.lead()
+    told = take_pulse(site.services, worker, Pulse(report=GpuReport(ready=True, seen=False)))
+    assert told.not_active == "the next control cycle makes it active"
+    site.cycles(1, later=timedelta(seconds=1))
+    assert site.active() == [worker]

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from herdsman.control.commands import (
+    beat,
     complete_job,
     fail_job,
     register_worker,
@@ -19,6 +20,7 @@ from herdsman.control.commands.pools import drain_pool, start_pool
 from herdsman.control.explain import why_worker
 from herdsman.control.services import Services
 from herdsman.core.blockers import Block
+from herdsman.core.gpu import GpuReport
 from herdsman.core.model import JobId, PoolId, WorkerId
 from herdsman.core.pools import NewPool
 from herdsman.core.work import Pulse
@@ -141,6 +143,13 @@ def gpu_memory_taken(site: Site) -> Generator[JobId]:
     told(site.services, worker)
 
 
+def only_workers_without_a_gpu(site: Site) -> Generator[JobId]:
+    bare = site.worker()
+    beat(site.services, bare, report=GpuReport(ready=True, seen=False))
+    yield site.job(gpu_memory_mb=8000)
+    a_gpu_worker(site.services, "w2")
+
+
 def whole_gpu_wanted(site: Site) -> Generator[JobId]:
     worker = a_gpu_worker(site.services)
     lease = a_lease(site.services, 1000)
@@ -221,6 +230,10 @@ SITUATIONS: dict[Situation, Expected] = {
     gpu_memory_taken: (
         Block.GPU_MEMORY,
         r"no free worker has 8000 MB of GPU memory: the most is 4000 MB on w1 \(leased\)",
+    ),
+    only_workers_without_a_gpu: (
+        Block.NO_GPU,
+        rf"it needs 8000 MB of GPU memory, and no worker of pool default that takes demo has a GPU, since {UTC}; start a",
     ),
     whole_gpu_wanted: (
         Block.GPU_MEMORY,

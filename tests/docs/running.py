@@ -43,10 +43,6 @@ class Reader:
             "PATH": f"{self._programs}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(directory),
             "LANG": "C.UTF-8",
-            "DATABASE_URL": f"sqlite:///{self._directory / 'herdsman.db'}",
-            # A reader has the usual port and a machine with GPUs; whoever runs the tests may have neither.
-            "API_PORT": "0",
-            "FAKE_GPUS": "2",
         }
 
     def follow(self, page: Page) -> None:

@@ -33,11 +33,11 @@ class Terminal:
             start_new_session=True,
         )
         os.close(inside)
-        self._drawn = ""
+        self.raw = ""
 
     @property
     def drawn(self) -> str:
-        return _ESCAPES.sub("", self._drawn)
+        return _ESCAPES.sub("", self.raw)
 
     def wait_for(self, words: str, patience_s: float) -> bool:
         """Whether it draws them in time."""
@@ -67,4 +67,4 @@ class Terminal:
     def _read(self) -> None:
         if select.select([self._screen], [], [], 0.1)[0]:
             with suppress(OSError):  # it has ended
-                self._drawn += os.read(self._screen, 1 << 16).decode(errors="replace")
+                self.raw += os.read(self._screen, 1 << 16).decode(errors="replace")

@@ -98,6 +98,15 @@ def test_a_port_that_is_taken(shell: Shell) -> None:
     assert not (shell.directory / ".local/state/herdsman/api").exists()
 
 
+def test_handlers_that_cannot_be_loaded_are_told_before_anything_is_started(shell: Shell) -> None:
+    (shell.directory / "slip.py").write_text("import nowhere\n")
+    run = shell("up", "--port", "0", "--module", "slip")
+    assert run.returncode == 2
+    assert run.stderr.startswith("herdsman: the handlers cannot be loaded:\n")
+    assert run.stderr.endswith("import nowhere\nModuleNotFoundError: No module named 'nowhere'\n")
+    assert not (shell.directory / ".local/state/herdsman/api").exists()
+
+
 @pytest.mark.parametrize("setting", ["DATABASE_URL", "LOCAL_STATE_DIR"])
 def test_a_directory_that_cannot_be_written_to(shell: Shell, setting: str) -> None:
     place = "/proc/herd" if setting == "LOCAL_STATE_DIR" else "sqlite:////proc/herd/herd.db"

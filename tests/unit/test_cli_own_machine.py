@@ -1,10 +1,11 @@
 """What `herdsman up` chooses for workers of this machine, and that whoever chose is heard."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from herdsman.cli.own_machine import for_this_machine
+from herdsman.cli.own_machine import for_this_machine, on_a_free_port
 from herdsman.settings import Settings, load_settings
 
 
@@ -49,3 +50,14 @@ def test_rented_machines_are_another_matter(tmp_path: Path) -> None:
     env = {"PROVIDER": "runpod", "DEPLOYMENT_ID": "try", "API_URL": "http://127.0.0.1:1", **keys}
     settings = load_settings(env, tmp_path)
     assert for_this_machine(settings, gpus=lambda: 0) is settings
+
+
+def test_any_free_port_will_do_where_the_usual_one_is_taken_and_nobody_chose(tmp_path: Path) -> None:
+    usual = load_settings({}, tmp_path)
+    with socket.create_server((usual.api.api_host, 0)) as taken:
+        port = taken.getsockname()[1]
+        crowded = usual.model_copy(update={"api": usual.api.model_copy(update={"api_port": port})})
+        assert on_a_free_port(crowded).api.api_port == 0
+        chosen = load_settings({"API_PORT": str(port)}, tmp_path)
+        assert on_a_free_port(chosen).api.api_port == port
+    assert on_a_free_port(crowded).api.api_port == port

@@ -110,6 +110,7 @@ class Job:
     model: str | None = None
     concurrency_key: str | None = None
     gpu_memory_mb: int | None = None
+    allow_cpu: bool = False
     run_at: datetime = NOON
 
 
@@ -124,6 +125,7 @@ waiting_jobs = st.lists(
         model=st.none() | st.sampled_from(MODELS),
         concurrency_key=st.none() | names,
         gpu_memory_mb=st.none() | st.integers(1, 3),
+        allow_cpu=st.booleans(),
         run_at=st.sampled_from([NOON, NOON - timedelta(hours=1)]),
     ),
     max_size=8,
@@ -136,6 +138,7 @@ selectors = st.builds(
     not_agents=some,
     not_keys=some,
     room_mb=st.none() | st.integers(1, 3),
+    no_gpu=st.booleans(),
     loaded=loads,
     overdue_before=st.just(NOON - timedelta(minutes=1)),
 )
@@ -168,3 +171,10 @@ def test_what_a_worker_may_not_take_is_never_better_than_nothing(
 def test_a_job_that_wants_all_of_a_gpu_does_not_fit_where_others_are_on_it() -> None:
     assert not JobSelector(room_mb=100_000).accepts(Job(1))
     assert JobSelector(room_mb=100).accepts(Job(1, gpu_memory_mb=100))
+
+
+def test_a_job_that_needs_a_gpu_fits_no_worker_without_one_unless_it_allows_a_cpu() -> None:
+    bare = JobSelector(no_gpu=True)
+    assert bare.accepts(Job(1))
+    assert not bare.accepts(Job(1, gpu_memory_mb=1))
+    assert bare.accepts(Job(1, gpu_memory_mb=1, allow_cpu=True))

@@ -28,6 +28,7 @@ SCALING = {
     "SHADOW_SCALING_POLICY": "",
     "TARGET_WAIT_SEC": 120,
     "PROMOTION_POLICY": "ready",  # C-05
+    "REQUIRE_GPU": None,
     "HEARTBEAT_TIMEOUT_SEC": 300,  # C-01
     "MAX_ATTEMPTS": 3,  # C-17
 }

@@ -8,7 +8,7 @@ import typer
 from herdsman.cli.confirming import Yes, ask_first
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.control.by_hand import Audited, compare, mend
 from herdsman.core.differences import UNOWNED, Difference, Kind
 from herdsman.core.instances import InstanceRef
@@ -46,7 +46,7 @@ def _agreed(audited: Audited, *, foreign: bool, yes: bool) -> set[InstanceRef]:
     ended = [each for each in audited.found if each.kind in kinds and each.instance is not None]
     if ended and not yes:
         for each in ended:
-            typer.echo(f"{each.kind:<11} {each.instance}  {each.text}{_price(each)}", err=True)
+            echo(f"{each.kind:<11} {each.instance}  {each.text}{_price(each)}", err=True)
     if ended:
         ask_first(f"End {'this instance' if len(ended) == 1 else f'these {len(ended)} instances'}?", yes=yes)
     return {each.instance for each in ended if each.instance is not None}
@@ -64,25 +64,21 @@ def _document(audited: Audited) -> dict[str, object]:
 
 def _print(audited: Audited) -> None:
     if audited.doubts:
-        typer.echo(f"nothing was concluded and nothing done: {audited.doubts}")
+        echo(f"nothing was concluded and nothing done: {audited.doubts}")
         return
     for each in audited.found:
-        typer.echo(
-            f"{each.kind:<11} {each.worker_id or '-'}  {each.instance or '-'}  {each.text}{_price(each)}"
-        )
+        echo(f"{each.kind:<11} {each.worker_id or '-'}  {each.instance or '-'}  {each.text}{_price(each)}")
     if any(each.cost_per_hour for each in audited.found):
         amounts = ", ".join(f"{amount:.2f} USD a {span}" for span, amount in _waste(audited.found).items())
-        typer.echo(f"wasted: {amounts}")
+        echo(f"wasted: {amounts}")
     if audited.done is not None and audited.done.skipped:
-        typer.echo(f"nothing was done: {audited.done.skipped}")
+        echo(f"nothing was done: {audited.done.skipped}")
     for step in audited.done.steps() if audited.done else ():
         result = "done" if step["done"] else f"not done: {step['said']}"
-        typer.echo(f"{step['action']}  {step['code']}: {step['why']} [{result}]")
+        echo(f"{step['action']}  {step['code']}: {step['why']} [{result}]")
     if any(each.kind is Kind.FOREIGN for each in audited.left):
-        typer.echo(
-            "what another database started is left to it; audit --fix --foreign ends it after a question"
-        )
-    typer.echo(f"{len(audited.left)} differences left" if audited.left else "provider and database agree")
+        echo("what another database started is left to it; audit --fix --foreign ends it after a question")
+    echo(f"{len(audited.left)} differences left" if audited.left else "provider and database agree")
 
 
 def _waste(found: tuple[Difference, ...]) -> dict[str, Decimal]:

@@ -15,6 +15,7 @@ from herdsman.cli.door import Door
 from herdsman.cli.opening import door_here, settings_here
 from herdsman.cli.own_machine import for_this_machine
 from herdsman.cli.short_ids import pick
+from herdsman.cli.shown import echo
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.states import WorkerState
 from herdsman.ports import SystemClock
@@ -59,7 +60,7 @@ def kill_worker(
         ask_first(f"Kill {len(victims)} workers of this machine?", yes=yes)
     for each in victims:
         kill_family(each.process)
-        typer.echo(f"killed {each}")
+        echo(f"killed {each}")
     _watch_it_heal(victims)
 
 
@@ -83,14 +84,14 @@ def pause_worker(
     try:
         for each in victims:
             _send(each.process, signal.SIGSTOP)
-            typer.echo(f"paused {each} for {seconds:g} s")
+            echo(f"paused {each} for {seconds:g} s")
         _watch_it_heal(victims)
         with suppress(KeyboardInterrupt):
             SystemClock().sleep(timedelta(seconds=seconds))
     finally:
         for each in victims:
             _send(each.process, signal.SIGCONT)
-    typer.echo("they go on" if len(victims) > 1 else f"{victims[0].worker_id} goes on")
+    echo("they go on" if len(victims) > 1 else f"{victims[0].worker_id} goes on")
 
 
 def _chosen(named: str | None, count: int) -> Sequence[Victim]:
@@ -165,13 +166,13 @@ def when(settings: Settings, *, jobs: bool) -> str:
 
 def _would(what: str, victims: Sequence[Victim]) -> None:
     for each in victims:
-        typer.echo(f"would {what} {each}")
-    typer.echo("nothing was done")
+        echo(f"would {what} {each}")
+    echo("nothing was done")
 
 
 def _watch_it_heal(victims: Sequence[Victim]) -> None:
     jobs = [job for each in victims for job in each.jobs]
-    typer.echo(f"watch it heal; {when(for_this_machine(load_settings()), jobs=bool(jobs))}:")
-    typer.echo(f"  herdsman why worker {victims[0].worker_id}")
-    typer.echo(f"  herdsman why {jobs[0]}" if jobs else "  herdsman events --kind worker")
-    typer.echo("  herdsman workers --watch")
+    echo(f"watch it heal; {when(for_this_machine(load_settings()), jobs=bool(jobs))}:")
+    echo(f"  herdsman why worker {victims[0].worker_id}")
+    echo(f"  herdsman why {jobs[0]}" if jobs else "  herdsman events --kind worker")
+    echo("  herdsman workers --watch")

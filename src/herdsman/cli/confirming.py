@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from herdsman.core.printable import printable_lines
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 
@@ -11,4 +13,4 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 def ask_first(question: str, *, yes: bool) -> None:
     """Ends the command unless somebody agrees; where nobody can answer, nobody does."""
     if not yes:
-        typer.confirm(question, abort=True, err=True)
+        typer.confirm(printable_lines(question), abort=True, err=True)

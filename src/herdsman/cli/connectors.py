@@ -9,7 +9,7 @@ import typer
 from herdsman.cli.connector_check import Checked, checked
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import settings_here
-from herdsman.cli.shown import Layout, Output, print_json
+from herdsman.cli.shown import Layout, Output, echo, print_json
 from herdsman.connectors.registry import GROUP, find, installed
 from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.settings.services import COMFYUI, services_of
@@ -52,7 +52,7 @@ def check(
     else:
         _print_rows(found)
     if found.fault is not None:
-        typer.echo(f"herdsman: {found.fault}", err=True)
+        echo(f"herdsman: {found.fault}", err=True)
         raise typer.Exit(1)
 
 
@@ -133,4 +133,4 @@ def _where(options: Mapping[str, Any]) -> str | None:
 
 def _print_rows(found: Checked) -> None:
     for label, said in found.rows():
-        typer.echo(f"{label:<11} {said}")
+        echo(f"{label:<11} {said}")

@@ -8,7 +8,7 @@ from herdsman.api.opening import push_cycle
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.shadow import lines
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.shown import Output, age, echo, print_json
 from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services
 from herdsman.control.shadows import documents
@@ -43,7 +43,7 @@ def _cycle(settings: Settings, services: Services, *, json: bool, dry_run: bool,
     control.leadership.resign()
     _show(ran, json=json, explain=explain)
     if ran.epoch is not None and not ran.complete:
-        typer.echo(f"herdsman: the cycle is not complete: {ran.fault}", err=True)
+        echo(f"herdsman: the cycle is not complete: {ran.fault}", err=True)
         raise typer.Exit(1)
 
 
@@ -55,10 +55,10 @@ def leader(output: OutputOption = Output.TABLE) -> None:
     if output is Output.JSON:
         print_json({"leader": term, "leads": leads})
     elif term is None:
-        typer.echo("nobody has led yet; start one with: herdsman cycle")
+        echo("nobody has led yet; start one with: herdsman cycle")
     else:
         verb = "leads" if leads else "led last"
-        typer.echo(f"{term.holder} {verb}, epoch {term.epoch}, since {age(term.acquired_at)} ago")
+        echo(f"{term.holder} {verb}, epoch {term.epoch}, since {age(term.acquired_at)} ago")
 
 
 def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
@@ -66,13 +66,13 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
         print_json({**ran.summary(), "steps": ran.steps()} if explain else ran.summary())
         return
     if ran.epoch is None and ran.skipped:
-        typer.echo(f"nothing was done: {ran.skipped}")
+        echo(f"nothing was done: {ran.skipped}")
     for step in ran.steps():
         if explain or step["action"] != "Note":
             result = "" if step["done"] else f" [not done: {step['said']}]"
-            typer.echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
+            echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
     summary = ran.summary()
     if explain:
         for line in lines(documents(ran.shadow)):
-            typer.echo(line)
-    typer.echo(f"{summary['status']}")
+            echo(line)
+    echo(f"{summary['status']}")

@@ -5,6 +5,7 @@ import typer
 from herdsman.cli.confirming import Yes, ask_first
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
+from herdsman.cli.shown import echo
 from herdsman.control.by_hand import adopt
 from herdsman.core.installation import moved
 from herdsman.store import installation
@@ -35,12 +36,12 @@ def check() -> None:
     """Look at the server's version and settings, the schema and the guards; change nothing."""
     here = open_database(settings_here())
     server = inspect_server(here)
-    typer.echo(f"server   {server}")
+    echo(f"server   {server}")
     for warning in server.warnings:
-        typer.echo(f"warning  {warning}")
+        echo(f"warning  {warning}")
     require_undamaged(here)
     require_current(here)
-    typer.echo(f"schema   {latest()}, guards in place")
+    echo(f"schema   {latest()}, guards in place")
 
 
 @database.command("adopt")
@@ -53,21 +54,19 @@ def adopt_command(yes: Yes = False) -> None:
     here = services.database.read(installation.place_of)
     doubt = reconciler.observer.glance().doubt or ("" if known is None else known.hint)
     if known is None or not doubt:
-        typer.echo(
-            "nothing to adopt: the database is where it was used last, and nobody knows more than it does"
-        )
+        echo("nothing to adopt: the database is where it was used last, and nobody knows more than it does")
         return
-    typer.echo("\n".join(line for line in (doubt, moved(known.place, here)) if line))
+    echo("\n".join(line for line in (doubt, moved(known.place, here)) if line))
     ask_first(
         "Is it the only one in use? Instances that it once started and that none of its workers owns are ended"
         f" after {settings.providers.orphan_grace_sec:g} s.",
         yes=yes,
     )
     adopt(reconciler)
-    typer.echo("adopted: the next cycle starts and ends instances again")
+    echo("adopted: the next cycle starts and ends instances again")
 
 
 def _upgrade() -> None:
     here = open_database(settings_here())
     revision = upgrade(here)
-    typer.echo(f"{inspect_server(here)} is at schema {revision}, guards in place")
+    echo(f"{inspect_server(here)} is at schema {revision}, guards in place")

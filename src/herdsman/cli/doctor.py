@@ -18,6 +18,7 @@ from herdsman.cli.jobs import OutputOption
 from herdsman.cli.progress import step
 from herdsman.cli.shown import Output, print_json
 from herdsman.core.errors import HerdsmanError
+from herdsman.core.printable import printable_lines
 from herdsman.settings import Settings, load_settings
 
 LONGEST_S = 15.0
@@ -112,9 +113,13 @@ def _print(found: Sequence[Finding]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for each in found:
         console.print(
-            Text(f"{each.state:<5}", style=_STYLES[each.state]), f"{each.about:<11}", Text(each.said)
+            Text(f"{each.state:<5}", style=_STYLES[each.state]),
+            f"{each.about:<11}",
+            Text(printable_lines(each.said)),
         )
         if each.fix:
-            console.print(Text(f"{'':<17} {each.fix}", style="" if each.state is State.FAIL else "dim"))
+            console.print(
+                Text(printable_lines(f"{'':<17} {each.fix}"), style="" if each.state is State.FAIL else "dim")
+            )
     counts = Counter(each.state for each in found)
     console.print(f"{counts[State.OK]} ok, {counts[State.WARN]} to look at, {counts[State.FAIL]} to mend")

@@ -16,6 +16,7 @@ from herdsman import __version__
 from herdsman.cli import findings
 from herdsman.cli.door import Door
 from herdsman.cli.findings import Finding
+from herdsman.cli.own_machine import port_fault
 from herdsman.cli.room import free_bytes, places, sqlite_file, write_fault
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError
@@ -270,23 +271,12 @@ def _driver() -> str | None:
 def see_port(settings: Settings) -> Iterator[Finding]:
     api, there = settings.api, whereabouts(settings).running()
     ours = there.process.pid if there is not None and there.process and _port(there) == api.api_port else None
-    taken = None if ours is not None or api.api_port == 0 else _taken(api.api_host, api.api_port)
+    taken = None if ours is not None or api.api_port == 0 else port_fault(api.api_host, api.api_port)
     yield findings.port(api.api_host, api.api_port, ours=ours, taken=taken)
 
 
 def _port(there: Announced) -> int | None:
     return urlsplit(there.url).port
-
-
-def _taken(host: str, port: int) -> str | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error.strerror
-    return None
 
 
 def see_certificate(settings: Settings) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from herdsman.cli.confirming import DryRun, Yes, ask_first
 from herdsman.cli.opening import door_here, settings_here
 from herdsman.cli.progress import step
 from herdsman.cli.services import services_here
+from herdsman.cli.shown import echo
 from herdsman.control.commands import find_job
 from herdsman.control.services import Services
 from herdsman.control.whereabouts import Announced, whereabouts
@@ -38,17 +39,17 @@ def down(
     where = whereabouts(settings)
     there = where.running()
     if there is None:
-        typer.echo(f"nothing runs here: no herdsman up has its files in {where.directory}")
+        echo(f"nothing runs here: no herdsman up has its files in {where.directory}")
         return
     _require_up(there)
     held = _held()
     if dry_run:
-        typer.echo(f"would end process {_pid(there)} at {there.url}; workers hold {_jobs(len(held))}")
+        echo(f"would end process {_pid(there)} at {there.url}; workers hold {_jobs(len(held))}")
         return
     if held:
         ask_first(f"Workers hold {_jobs(len(held))}. End them all?", yes=yes)
     _end(there, now=now)
-    typer.echo(f"process {_pid(there)} at {there.url} has ended")
+    echo(f"process {_pid(there)} at {there.url} has ended")
     _tell(settings, held)
 
 
@@ -94,8 +95,8 @@ def _held() -> list[str]:
 def _tell(settings: Settings, held: list[str]) -> None:
     services = services_here(settings)
     for job_id in held:
-        typer.echo(f"{job_id} {_became(services, job_id)}")
-    typer.echo("every job is kept; herdsman up goes on with them")
+        echo(f"{job_id} {_became(services, job_id)}")
+    echo("every job is kept; herdsman up goes on with them")
 
 
 def _became(services: Services, job_id: str) -> str:

@@ -12,7 +12,7 @@ from herdsman.cli.jobs import OutputOption, parse
 from herdsman.cli.listing import footer
 from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import PAGE, resolve_job, resolve_jobs
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import JobFilter, PoolId
 from herdsman.core.states import JOB, JobState
@@ -93,12 +93,12 @@ def _cancel_one(door: Door, job_id: str, output: Output) -> None:
     if output is Output.JSON:
         print_json({"job_id": job_id, "status": state})
     elif state == JobState.CANCELLED:
-        typer.echo(f"{job_id} is cancelled")
+        echo(f"{job_id} is cancelled")
         footer(f"herdsman retry {job_id}")
     elif state in JOB.terminal:
-        typer.echo(f"{job_id} had ended before: {state}")
+        echo(f"{job_id} had ended before: {state}")
     else:
-        typer.echo(f"{job_id} is {state}; its worker is told to stop")
+        echo(f"{job_id} is {state}; its worker is told to stop")
 
 
 def _retry_one(door: Door, job_id: str, payload: str | None, output: Output) -> None:
@@ -106,7 +106,7 @@ def _retry_one(door: Door, job_id: str, payload: str | None, output: Output) -> 
     if output is Output.JSON:
         print_json({"job_id": job_id, "status": JobState.PENDING})
     else:
-        typer.echo(f"{job_id} is pending again")
+        echo(f"{job_id} is pending again")
         footer(f"herdsman logs -f {job_id}")
 
 
@@ -145,8 +145,8 @@ def _go_on(verb: Verb, many: Sequence[str], output: Output, *, dry_run: bool, ye
         print_json({"jobs": list(many), "dry_run": True})
     elif dry_run or not many:
         for job_id in many:
-            typer.echo(job_id)
-        typer.echo(f"would {verb.word} {_jobs(len(many))}; nothing was done" if many else "no such jobs")
+            echo(job_id)
+        echo(f"would {verb.word} {_jobs(len(many))}; nothing was done" if many else "no such jobs")
     else:
         ask_first(f"{verb.word.capitalize()} {_jobs(len(many))}?", yes=yes)
         return True
@@ -159,8 +159,8 @@ def _tell(verb: Verb, done: BulkOut, output: Output) -> None:
         print_json(done.model_dump(mode="json"))
     else:
         for each in done.jobs:
-            typer.echo(each.refused or f"{each.job_id} is {each.status}")
-        typer.echo(f"{done.changed} of {_jobs(len(done.jobs))} changed by {verb.word}")
+            echo(each.refused or f"{each.job_id} is {each.status}")
+        echo(f"{done.changed} of {_jobs(len(done.jobs))} changed by {verb.word}")
     if any(each.refused for each in done.jobs):
         raise typer.Exit(1)
 

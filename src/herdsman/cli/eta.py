@@ -6,7 +6,7 @@ import typer
 
 from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import resolve_job
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.core.spoken import spoken
 from herdsman.wire.dashboard import EtaOut, SpanOut
 
@@ -26,11 +26,11 @@ def eta(
 
 def _show(found: EtaOut) -> None:
     place = "" if found.position is None else f", number {found.position} in the line of its pool"
-    typer.echo(f"job {found.job_id}: {found.status}{place}")
+    echo(f"job {found.job_id}: {found.status}{place}")
     for what, span in (("starts", found.start), ("ends", found.finish)):
         if span is not None:
-            typer.echo(f"  {what:<6} in {_told(span)}")
-    typer.echo(f"  from {found.basis}" if found.start or found.finish else f"  {found.basis}")
+            echo(f"  {what:<6} in {_told(span)}")
+    echo(f"  from {found.basis}" if found.start or found.finish else f"  {found.basis}")
 
 
 def _told(span: SpanOut) -> str:

@@ -10,7 +10,7 @@ import typer
 from herdsman.cli.jobs import OutputOption
 from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import resolve_job
-from herdsman.cli.shown import Output
+from herdsman.cli.shown import Output, echo
 from herdsman.wire.jobs import EventOut
 
 Kind = Literal["job", "worker", "pool", "lease", "stream", "policy", "hold"]
@@ -40,7 +40,7 @@ def events(
     with suppress(KeyboardInterrupt):
         goes_on = sys.stdout.isatty() if follow is None else follow
         for event in islice(door.events(since, kind, meant, follow=goes_on), limit):
-            typer.echo(event.model_dump_json() if output is Output.JSON else line(event))
+            echo(event.model_dump_json() if output is Output.JSON else line(event))
 
 
 def line(event: EventOut) -> str:

@@ -1,11 +1,9 @@
 """What ending all workers of a pool would end, before it does."""
 
-import typer
-
 from herdsman.cli.confirming import ask_first
 from herdsman.cli.door import Door
 from herdsman.cli.pools import named_well
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.core.errors import NotFound
 
 
@@ -25,10 +23,8 @@ def evicting(door: Door, pool: str, output: Output, *, dry_run: bool, yes: bool)
         return False
     for each in living:
         held = ", ".join(job.job_id for job in each.jobs) or "no job"
-        typer.echo(f"{each.worker_id} ({held})")
-    typer.echo(
-        f"would end {_workers(len(living))} of {pool}; {len(jobs)} jobs would go back; nothing was done"
-    )
+        echo(f"{each.worker_id} ({held})")
+    echo(f"would end {_workers(len(living))} of {pool}; {len(jobs)} jobs would go back; nothing was done")
     return False
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.shown import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
 from herdsman.testing.runpod import FakeRunpod, Fault, serve
@@ -69,7 +70,7 @@ def _announce(fake: FakeRunpod) -> None:
         "GPU_OVERCAPACITY_IDLE_TIMEOUT_SEC": "5",
         "HEARTBEAT_TIMEOUT_SEC": "60",
     }
-    typer.echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
+    echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
     for name, value in lines.items():
-        typer.echo(f"export {name}={shlex.quote(value)}")
-    typer.echo("then, where these are set: herdsman up; and in a third terminal: herdsman run demo")
+        echo(f"export {name}={shlex.quote(value)}")
+    echo("then, where these are set: herdsman up; and in a third terminal: herdsman run demo")

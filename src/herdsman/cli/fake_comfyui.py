@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.shown import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
 from herdsman.testing.comfyui import FakeComfyUI, Fault, serve
@@ -54,5 +55,5 @@ def _fault(written: str) -> tuple[Fault, int | None, str | None]:
 
 def _announce(fake: FakeComfyUI) -> None:
     """What a shell needs to use it."""
-    typer.echo(f"fake ComfyUI at {fake.url}; stop with Ctrl-C")
-    typer.echo(f"export COMFYUI_URL={shlex.quote(fake.url)}")
+    echo(f"fake ComfyUI at {fake.url}; stop with Ctrl-C")
+    echo(f"export COMFYUI_URL={shlex.quote(fake.url)}")

@@ -68,7 +68,10 @@ def gpus_in_words(fake: int, devices: tuple[GpuDevice, ...], *, asked: bool) -> 
     if fake:
         return f"{fake} pretended (FAKE_GPUS): jobs run, on no real GPU"
     if not devices:
-        return "none on this machine: no worker can start; herdsman up --fake-gpus 2 pretends that it has two"
+        return (
+            "none on this machine, so no worker is started: herdsman worker starts one without a GPU,"
+            " and herdsman up --fake-gpus 2 pretends that there are two"
+        )
     return ", ".join(f"{each.name} ({each.total_mb // 1024} GB)" for each in devices)
 
 

@@ -10,7 +10,7 @@ from herdsman.cli.door import Door
 from herdsman.cli.evicting import evicting
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Layout, Output, age, print_json
+from herdsman.cli.shown import Layout, Output, age, echo, print_json
 from herdsman.client.call import built
 from herdsman.core.holds import ALL
 from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
@@ -38,7 +38,7 @@ def pause(
     if output is Output.JSON:
         print_json(hold.model_dump(mode="json"))
     else:
-        typer.echo(f"{_said(hold)}; it goes on {_end(hold)}")
+        echo(f"{_said(hold)}; it goes on {_end(hold)}")
 
 
 def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOption = Output.TABLE) -> None:  # noqa: A002
@@ -49,9 +49,9 @@ def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOptio
     if output is Output.JSON:
         print_json({**done.model_dump(), "still_held": [each.scope for each in left]})
         return
-    typer.echo(f"{_named(done.scope)} {'goes on' if done.resumed else 'was not held'}")
+    echo(f"{_named(done.scope)} {'goes on' if done.resumed else 'was not held'}")
     for each in left:
-        typer.echo(f"still held: {_said(each)}")
+        echo(f"still held: {_said(each)}")
 
 
 def holds(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
@@ -94,8 +94,8 @@ def drain(
     if output is Output.JSON:
         print_json({**hold.model_dump(mode="json"), **found.model_dump(mode="json", exclude={"holds"})})
     else:
-        typer.echo(f"{_said(hold)}; it goes on {_end(hold)}")
-        typer.echo(_going(found))
+        echo(f"{_said(hold)}; it goes on {_end(hold)}")
+        echo(_going(found))
 
 
 def evict(
@@ -112,7 +112,7 @@ def evict(
     if output is Output.JSON:
         print_json(ended.model_dump(mode="json"))
     else:
-        typer.echo(f"pool {ended.pool_id} is {ended.status}; {ended.queued} jobs wait for it")
+        echo(f"pool {ended.pool_id} is {ended.status}; {ended.queued} jobs wait for it")
 
 
 def reconcile(output: OutputOption = Output.TABLE) -> None:
@@ -130,7 +130,7 @@ def _would_drain(found: HoldsOut, output: Output) -> None:
     if output is Output.JSON:
         print_json({**found.model_dump(mode="json", exclude={"holds"}), "dry_run": True})
     else:
-        typer.echo(f"would let all workers leave; {_going(found)}; nothing was done")
+        echo(f"would let all workers leave; {_going(found)}; nothing was done")
 
 
 def _wait(door: Door, *, quiet: bool) -> HoldsOut:
@@ -141,19 +141,19 @@ def _wait(door: Door, *, quiet: bool) -> HoldsOut:
         if found.jobs_held == 0 and not found.workers:
             return found
         if not quiet and (going := _going(found)) != said:
-            typer.echo(going, err=True)
+            echo(going, err=True)
             said = going
         door.pause(LOOK)
 
 
 def _print_cycle(done: CycleOut) -> None:
     if done.skipped:
-        typer.echo(f"nothing was done: {done.skipped}")
+        echo(f"nothing was done: {done.skipped}")
     for step in done.steps:
         if step["action"] != "Note":
             result = "" if step["done"] else f" [not done: {step['said']}]"
-            typer.echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
-    typer.echo(f"{done.status}")
+            echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
+    echo(f"{done.status}")
 
 
 def _said(hold: HoldOut) -> str:

@@ -3,10 +3,8 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-import typer
-
 from herdsman.cli.listing import Listing
-from herdsman.cli.shown import age
+from herdsman.cli.shown import age, echo, indented
 from herdsman.core.states import JobState
 from herdsman.wire.jobs import AttemptOut, EventOut, JobOut, JobsOut
 
@@ -61,14 +59,15 @@ def print_job(
     shown = {key: value for key, value in document.items() if value not in (None, [], (), False)}
     width = max(len(key) for key in shown)
     for key, value in shown.items():
-        typer.echo(f"{key:{width}}  {_plain(value)}")
+        echo(indented(f"{key:{width}}  {_plain(value)}", width + 2))
     if (saved := document.get("saved_gpu_seconds")) is not None:
-        typer.echo(f"result recovered from the service that had made it: {saved:.1f} GPU seconds saved")
+        echo(f"result recovered from the service that had made it: {saved:.1f} GPU seconds saved")
     for each in attempts:
         error = f": {each.error}" if each.error else ""
-        typer.echo(f"attempt {each.attempt} on {each.worker_id}, {each.outcome or 'not ended yet'}{error}")
+        ended = each.outcome or "not ended yet"
+        echo(indented(f"attempt {each.attempt} on {each.worker_id}, {ended}{error}", 4))
     for step in steps:
-        typer.echo(
+        echo(
             f"{step.seq:>4}  {step.ts:%Y-%m-%d %H:%M:%S}  {step.to_status:<12} {step.reason:<18} {step.actor}"
         )
 

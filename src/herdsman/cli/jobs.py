@@ -14,7 +14,7 @@ from herdsman.cli.listing import LayoutOption, Watch, footer, show
 from herdsman.cli.meant import did_you_mean
 from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import PAGE, resolve_job
-from herdsman.cli.shown import Layout, Output, print_json
+from herdsman.cli.shown import Layout, Output, echo, print_json
 from herdsman.core.body import decode
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, JobFilter, PoolId
@@ -95,7 +95,7 @@ def submit(
         print_json({"jobs": [each.model_dump(mode="json", exclude_none=True) for each in done]})
         return
     for submitted in done:
-        typer.echo(f"{submitted.job_id}{_how(submitted)}")
+        echo(f"{submitted.job_id}{_how(submitted)}")
     _hint(door, new, done)
     footer(f"herdsman logs -f {done[0].job_id}" if len(done) == 1 else "herdsman jobs --watch")
 
@@ -112,7 +112,7 @@ def _hint(door: Door, new: JobIn, done: Sequence[SubmittedOut]) -> None:
     }
     for what, typed in (("type", new.type), ("pool", new.pool)):
         if typed not in seen[what] and (meant := did_you_mean(typed, seen[what])):
-            typer.echo(f"note: this is the first job of the {what} {typed!r}{meant}", err=True)
+            echo(f"note: this is the first job of the {what} {typed!r}{meant}", err=True)
 
 
 def numbered(payload: str, count: int) -> list[object]:

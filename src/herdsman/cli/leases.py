@@ -8,7 +8,7 @@ import typer
 
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Layout, age, ago
+from herdsman.cli.shown import Layout, age, ago, echo
 from herdsman.core.errors import InvalidRequest, StoreUnavailable, Unreachable
 from herdsman.wire.leases import GpuOut, GpusIn, GpusOut, LeaseOut, LeasesOut
 from herdsman.worker.gpu import Look, Nvml, fake_gpus
@@ -88,11 +88,11 @@ def report(
         told = _measured(look)
         try:
             taken = door.leases.report(name, told).taken
-            typer.echo(f"{name}: {len(taken)} of {len(told.gpus)} GPUs reported")
+            echo(f"{name}: {len(taken)} of {len(told.gpus)} GPUs reported")
         except (Unreachable, StoreUnavailable) as error:
             if every is None:
                 raise
-            typer.echo(f"not reported: {error}", err=True)
+            echo(f"not reported: {error}", err=True)
         if every is None:
             return
         door.pause(timedelta(seconds=every))
@@ -102,7 +102,7 @@ def report(
 def clear(uuid: Annotated[str, typer.Argument(metavar="UUID", help="The GPU.")]) -> None:
     """Lift a quarantine: what is in use on the GPU now counts as outsiders'."""
     done = door_here().leases.clear(uuid)
-    typer.echo(f"{done.uuid} may be leased again; {done.outside_mb} MB on it count as outsiders'")
+    echo(f"{done.uuid} may be leased again; {done.outside_mb} MB on it count as outsiders'")
 
 
 def _measured(look: Look) -> GpusIn:
@@ -113,7 +113,7 @@ def _measured(look: Look) -> GpusIn:
 
 
 def _ended(lease: LeaseOut) -> None:
-    typer.echo(f"{lease.token or lease.lease_id} is {lease.status} ({lease.reason})")
+    echo(f"{lease.token or lease.lease_id} is {lease.status} ({lease.reason})")
 
 
 def _list_of_leases(page: LeasesOut) -> Listing:

@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from herdsman.cli.shown import Layout, print_json
+from herdsman.cli.shown import Layout, echo, print_json
 from herdsman.core.errors import StoreUnavailable, Unreachable
+from herdsman.core.printable import printable, printable_lines
 from herdsman.ports import SystemClock
 
 EVERY = timedelta(seconds=2)
@@ -86,7 +87,7 @@ def _append(look: Callable[[], Listing], layout: Layout) -> None:
         try:
             _print(look(), layout)
         except (Unreachable, StoreUnavailable) as error:
-            typer.echo(f"{error}; looking again", err=True)
+            echo(f"{error}; looking again", err=True)
         sys.stdout.flush()
         SystemClock().sleep(EVERY)
 
@@ -96,16 +97,16 @@ def _seen(look: Callable[[], Listing], layout: Layout) -> RenderableType:
     try:
         return _drawn(look(), layout, footed=True)
     except (Unreachable, StoreUnavailable) as error:
-        return Text(f"{error}; looking again", style="red")
+        return Text(f"{printable_lines(str(error))}; looking again", style="red")
 
 
 def _drawn(found: Listing, layout: Layout, *, footed: bool) -> RenderableType:
     parts: list[RenderableType] = [_table(found, wide=layout is Layout.WIDE)] if found.rows else []
     if not found.rows and found.empty:
-        parts.append(Text(found.empty))
-    parts += [Text(line) for line in found.below]
+        parts.append(Text(printable_lines(found.empty)))
+    parts += [Text(printable_lines(line)) for line in found.below]
     if found.next is not None:
-        parts.append(Text(f"more: the same command with --after {found.next}"))
+        parts.append(Text(f"more: the same command with --after {printable(found.next)}"))
     if footed and found.then:
         parts.append(_next(found.then))
     return Group(*parts)
@@ -123,11 +124,11 @@ def _table(found: Listing, *, wide: bool) -> Table:
 
 
 def _cell(heading: str, value: str) -> Text:
-    return Text(value, style=_STYLES.get(value, "") if heading == "STATE" else "")
+    return Text(printable(value), style=_STYLES.get(value, "") if heading == "STATE" else "")
 
 
 def _next(command: str) -> Text:
-    return Text(f"next: {command}", style="dim")
+    return Text(f"next: {printable(command)}", style="dim")
 
 
 def _screen() -> Console:

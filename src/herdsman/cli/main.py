@@ -11,7 +11,9 @@ import typer
 from herdsman import __version__
 from herdsman.cli.exits import exit_code
 from herdsman.cli.lazy import Entry, group
+from herdsman.cli.shown import echo
 from herdsman.core.errors import HerdsmanError
+from herdsman.core.printable import printable_lines
 
 _NEW_OBJECTS = 10_000
 """Nearly all that a command makes while it loads stays, and searching it for garbage took a tenth of its time."""
@@ -81,7 +83,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"herdsman {__version__}")
+        echo(f"herdsman {__version__}")
         raise typer.Exit
 
 
@@ -103,7 +105,7 @@ def main() -> None:
         app()
     except HerdsmanError as error:
         with suppress(BrokenPipeError):
-            print(f"herdsman: {error}", file=sys.stderr)
+            print(f"herdsman: {printable_lines(str(error))}", file=sys.stderr)
         sys.exit(exit_code(error))
     except BrokenPipeError:
         sys.exit(1)

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 
-import typer
-
 from herdsman.cli.door import Door
 from herdsman.cli.packages import needed
+from herdsman.cli.shown import echo
 from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.core.errors import Unreachable
 from herdsman.ports import SystemClock
@@ -23,7 +22,7 @@ def settings_here(given: Mapping[str, str] | None = None) -> Settings:
     """The settings in force; `given` stands above all others, as the command line does."""
     settings = load_settings(given=given)
     for warning in advice(settings):
-        typer.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     logs = settings.logs
     configure_logs(logs.log_level, logs.log_format, file=logs.log_file, instance=instance_name(settings))
     return settings

@@ -1,5 +1,6 @@
 """What `herdsman up` chooses for workers of this machine, where nobody has chosen."""
 
+import socket
 from collections.abc import Callable
 from types import MappingProxyType
 
@@ -23,6 +24,26 @@ def for_this_machine(settings: Settings, gpus: Callable[[], int] = count_gpus) -
         return changed
     local = settings.local.model_copy(update={"fake_gpus": PRETENDED_GPUS})
     return changed.model_copy(update={"local": local})
+
+
+def on_a_free_port(settings: Settings) -> Settings:
+    """Where nobody has chosen a port and the usual one is taken, any that is free will do: the greeting names it."""
+    api = settings.api
+    if settings.origin("API_PORT") is not Origin.DEFAULT or port_fault(api.api_host, api.api_port) is None:
+        return settings
+    return settings.model_copy(update={"api": api.model_copy(update={"api_port": 0})})
+
+
+def port_fault(host: str, port: int) -> str | None:
+    """Why nobody can listen there now; found out by listening."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror
+    return None
 
 
 def _impatient(settings: Settings) -> Settings:

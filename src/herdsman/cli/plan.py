@@ -9,7 +9,7 @@ import typer
 from herdsman.cli.installed import policies_here
 from herdsman.cli.opening import settings_here
 from herdsman.cli.shadow import lines
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.control.cycle import step_document
 from herdsman.control.shadows import documents
 from herdsman.core.actions import SpawnWorker
@@ -50,7 +50,7 @@ def plan(
         return
     _print(decided, policy, wanted)
     for line in lines(noted):
-        typer.echo(line)
+        echo(line)
 
 
 def pretend(policy: FleetPolicy, *, queued: int, active: int, spawning: int, busy: int) -> Snapshot:
@@ -99,8 +99,8 @@ def _print(decided: Plan, policy: FleetPolicy, wanted: Wanted) -> None:
     if not decided.steps:
         terms = ", ".join(f"{name} {value}" for name, value in wanted.terms.items())
         limits = f"{policy.min_workers} to {policy.max_workers} workers"
-        typer.echo(f"nothing to do: policy {policy.scaling} wants {wanted.grow_to} of {limits} ({terms})")
+        echo(f"nothing to do: policy {policy.scaling} wants {wanted.grow_to} of {limits} ({terms})")
     for step in decided.steps:
         why = step.action.why
         numbers = ", ".join(f"{name} {value}" for name, value in why.numbers.items())
-        typer.echo(f"{step.phase:<12} {type(step.action).__name__:<14} {why.code}: {why.text} ({numbers})")
+        echo(f"{step.phase:<12} {type(step.action).__name__:<14} {why.code}: {why.text} ({numbers})")

@@ -11,7 +11,7 @@ from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
 from herdsman.cli.opening import door_here
 from herdsman.cli.shadow import shadow
-from herdsman.cli.shown import Layout, Output, age, print_json
+from herdsman.cli.shown import Layout, Output, age, echo, print_json
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.policy_changes import changes, with_value
@@ -156,20 +156,20 @@ def _say(made: Sequence[ChangeOut], told: str, output: Output) -> None:
         print_json({"said": told, "changes": [each.model_dump(mode="json") for each in made]})
         return
     _print_changes(made)
-    typer.echo(told)
+    echo(told)
 
 
 def _print_head(found: PolicyOut | EditionOut) -> None:
     if found.created_at is None:
-        typer.echo("version 0: nobody has set a policy yet")
+        echo("version 0: nobody has set a policy yet")
         return
     note = f": {found.note}" if found.note else ""
-    typer.echo(f"version {found.version}, {age(found.created_at)} ago by {found.by}{note}")
+    echo(f"version {found.version}, {age(found.created_at)} ago by {found.by}{note}")
 
 
 def _print_changes(made: Sequence[ChangeOut]) -> None:
     for each in made:
-        typer.echo(f"  {_change(each)}")
+        echo(f"  {_change(each)}")
 
 
 def _change(made: ChangeOut) -> str:

@@ -11,7 +11,7 @@ from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
 from herdsman.cli.opening import door_here
 from herdsman.cli.pools import COLUMNS, named_well, row
-from herdsman.cli.shown import Layout, Output, print_json
+from herdsman.cli.shown import Layout, Output, echo, print_json
 from herdsman.client.call import built
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.pools import ServedBy
@@ -140,7 +140,7 @@ def drain(
     door = door_here()
     if dry_run:
         _show(door.pools.look(pool_id), output)
-        typer.echo("nothing was done: without --dry-run, it would be let go", err=True)
+        echo("nothing was done: without --dry-run, it would be let go", err=True)
         return
     found = door.pools.drain(pool_id)
     while wait and found.status == PoolState.DRAINING:
@@ -178,13 +178,13 @@ def _show(found: PoolOut, output: Output) -> None:
         print_json(found.model_dump(mode="json", by_alias=True))
         return
     workers = ", ".join(f"{count} {state}" for state, count in found.workers.items() if count) or "none"
-    typer.echo(f"pool {found.pool_id} is {found.status} ({found.reason}), for {found.agent_name}")
-    typer.echo(f"workers: {workers}; {found.desired_workers} are wanted, {found.queued} jobs wait")
+    echo(f"pool {found.pool_id} is {found.status} ({found.reason}), for {found.agent_name}")
+    echo(f"workers: {workers}; {found.desired_workers} are wanted, {found.queued} jobs wait")
     served = " ".join(each for each in (found.model_id, found.adapter, found.variant) if each) or "no model"
     how_far = f"; {found.at_revision} workers serve it so far" if found.swapping else ""
-    typer.echo(f"serves {served}, revision {found.revision}{how_far}")
+    echo(f"serves {served}, revision {found.revision}{how_far}")
     for trouble in found.troubles:
-        typer.echo(f"trouble: {trouble}")
+        echo(f"trouble: {trouble}")
 
 
 def _list(page: PoolsOut) -> Listing:

@@ -3,8 +3,9 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import typer
 from rich.console import Console
+
+from herdsman.cli.shown import echo
 
 
 @contextmanager
@@ -19,4 +20,4 @@ def step(doing: str) -> Generator[None]:
 
 
 def line(what: str, text: object) -> None:
-    typer.echo(f"{what:<8}  {text}")
+    echo(f"{what:<8}  {text}")

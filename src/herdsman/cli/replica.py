@@ -3,11 +3,10 @@
 from datetime import timedelta
 from threading import Event
 
-import typer
-
 from herdsman.api.opening import Api, open_api
 from herdsman.cli.greeting import tell_api, tell_database, tell_fleet, tell_next, tell_when_ready
 from herdsman.cli.progress import step
+from herdsman.cli.shown import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.control.commands import count_jobs
 from herdsman.control.first_token import first_admin_token
@@ -109,7 +108,7 @@ def _send_home(control: Control, stopping: Stopping) -> None:
             for worker in workers:
                 provider.terminate(worker.ref)
             what = "finish their jobs and leave" if told == 1 else "give their jobs back and leave"
-            typer.echo(f"{len(workers)} workers of this machine {what}; Ctrl-C again does not wait for them")
+            echo(f"{len(workers)} workers of this machine {what}; Ctrl-C again does not wait for them")
         if told > 2:
             return
         Event().wait(_GLANCE_S)

@@ -35,8 +35,9 @@ from herdsman.cli.jobs import (
 from herdsman.cli.opening import door_here
 from herdsman.cli.run_comfyui import Asked, payload_of, print_saved, save_result, shown
 from herdsman.cli.short_ids import resolve_job
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.core.model import DEFAULT_POOL
+from herdsman.core.printable import printable
 from herdsman.core.states import JOB, JobState
 from herdsman.wire.jobs import JobDetail, LogsOut, ResultOut
 
@@ -104,7 +105,7 @@ def run(
     try:
         result = _follow(door, submitted.job_id, quiet=output is Output.JSON)
     except KeyboardInterrupt:
-        typer.echo(
+        echo(
             f"{submitted.job_id} goes on; see herdsman job {submitted.job_id}, or herdsman cancel it",
             err=True,
         )
@@ -129,9 +130,9 @@ def logs(
     for page in _pages(door, resolve_job(door, job_id), follow=follow):
         for piece in page.pieces:
             if output is Output.JSON:
-                typer.echo(piece.model_dump_json())
+                echo(piece.model_dump_json())
             else:
-                typer.echo("\n".join(piece.lines))
+                echo("\n".join(piece.lines))
 
 
 def _pages(door: Door, job_id: str, *, follow: bool) -> Iterator[LogsOut]:
@@ -149,7 +150,7 @@ def _pages(door: Door, job_id: str, *, follow: bool) -> Iterator[LogsOut]:
 def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
     console = Console(stderr=True, quiet=quiet)
     with _bar(console) as bar:
-        task = bar.add_task(job_id, total=1.0, note="")
+        task = bar.add_task(printable(job_id), total=1.0, note="")
         since: str | None = None
         hints = _hints(console, job_id)
         next(hints)
@@ -159,7 +160,7 @@ def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
             page = door.logs(job_id, since)
             since = page.next
             for line in (line for piece in page.pieces for line in piece.lines):
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+                console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
             _show(bar, task, job)
             if job.status in JOB.terminal and not page.pieces:
                 break
@@ -178,7 +179,9 @@ def _hints(console: Console, job_id: str) -> Generator[None, JobDetail]:
         waits = waits + 1 if job.claimed_at is None else 0
         job = yield
     console.print(
-        f"{job_id} is {job.status} and waits; what for says: herdsman why job {job_id}", soft_wrap=True
+        printable(f"{job_id} is {job.status} and waits; what for says: herdsman why job {job_id}"),
+        markup=False,
+        soft_wrap=True,
     )
     while True:
         yield
@@ -186,26 +189,27 @@ def _hints(console: Console, job_id: str) -> Generator[None, JobDetail]:
 
 def _bar(console: Console) -> Progress:
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _show(bar: Progress, task: TaskID, job: JobDetail) -> None:
     note = job.progress_note or (f"on {job.worker_id}" if job.worker_id else f"{job.status}: {job.reason}")
-    bar.update(task, completed=1.0 if job.status == JobState.DONE else job.progress or 0.0, note=note)
+    done = 1.0 if job.status == JobState.DONE else job.progress or 0.0
+    bar.update(task, completed=done, note=printable(note))
 
 
 def _print_end(result: ResultOut) -> None:
     if result.status == JobState.DONE:
-        typer.echo(json.dumps(result.result, indent=2, ensure_ascii=False))
+        echo(json.dumps(result.result, indent=2, ensure_ascii=False))
         return
     why = f" ({result.failure_class}): {result.last_error}" if result.last_error else ""
-    typer.echo(f"{result.job_id} is {result.status}{why}", err=True)
+    echo(f"{result.job_id} is {result.status}{why}", err=True)
     sys.stdout.flush()
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import typer
-
 from herdsman.cli.job_files import REFERENCES, kept, way_to_files
 from herdsman.cli.packages import needed
 from herdsman.cli.saving import check_directory, outputs_of, save
+from herdsman.cli.shown import echo
 from herdsman.core.errors import HerdsmanError, InvalidRequest
 from herdsman.core.states import JobState
 from herdsman.wire.jobs import ResultOut
@@ -62,7 +61,7 @@ def save_result(result: ResultOut, asked: Asked) -> dict[str, Path]:
     try:
         paths = save(outputs, result.job_id, asked.save_to or Path(), way_to_files(result.job_id))
     except HerdsmanError:
-        typer.echo(
+        echo(
             f"{result.job_id} is done; to save its files again, type the same command with"
             f" --job-id {result.job_id}",
             err=True,
@@ -82,10 +81,10 @@ def shown(result: ResultOut, saved: Mapping[str, Path]) -> dict[str, Any]:
 
 def print_saved(result: ResultOut, saved: Mapping[str, Path]) -> None:
     for path in saved.values():
-        typer.echo(path)
+        echo(str(path))
     values: Any = cast("dict[str, Any]", result.result).get("values")
     if values:
-        typer.echo(json.dumps(values, indent=2, ensure_ascii=False))
+        echo(json.dumps(values, indent=2, ensure_ascii=False))
 
 
 def _document(given: object, workflow: str | None) -> dict[str, object]:

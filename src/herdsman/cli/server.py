@@ -4,9 +4,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import typer
-
 from herdsman import __version__
+from herdsman.cli.shown import echo
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, Unauthenticated, Unreachable
 from herdsman.core.releases import release
 
@@ -29,7 +28,7 @@ class Server:
         """A difference is worth a word, once, before anything goes wrong."""
         news, self.version = self.version is None, version
         if news and (said := difference(version, __version__)) is not None:
-            typer.echo(f"warning: {said}", err=True)
+            echo(f"warning: {said}", err=True)
 
     @contextmanager
     def explained(self) -> Generator[None]:

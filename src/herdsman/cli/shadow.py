@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.shown import Output, age, echo, print_json
 from herdsman.wire.dashboard import MOST_HOURS
 from herdsman.wire.shadow import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
 
@@ -29,27 +29,27 @@ def lines(noted: list[dict[str, Any]]) -> list[str]:
 
 def _show(found: ShadowReportOut) -> None:
     if found.since is None:
-        typer.echo(
+        echo(
             f"no cycle of the last {found.hours} hours asked a shadow;"
             " set SHADOW_SCALING_POLICY, for example to adaptive, and start herdsman again"
         )
         return
     failed = f", and in {found.failed} it raised" if found.failed else ""
-    typer.echo(
+    echo(
         f"since {age(found.since)} ago: {found.cycles} cycles looked at, in {found.differed} of them a shadow"
         f" would have done something else{failed}"
     )
     if found.truncated:
-        typer.echo("there were more cycles: only the newest were looked at")
+        echo("there were more cycles: only the newest were looked at")
     for pool in found.pools:
-        typer.echo(f"  {_pool(pool)}")
+        echo(f"  {_pool(pool)}")
     if found.last:
-        typer.echo("where it differed, newest first:")
+        echo("where it differed, newest first:")
     for each in found.last:
         first, *rest = _lines(each)
-        typer.echo(f"  cycle {each.cycle}, {age(each.at)} ago: {first}")
+        echo(f"  cycle {each.cycle}, {age(each.at)} ago: {first}")
         for line in rest:
-            typer.echo(f"  {line}")
+            echo(f"  {line}")
 
 
 def _pool(pool: ShadowPoolOut) -> str:

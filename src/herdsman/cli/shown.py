@@ -5,7 +5,7 @@ from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-import typer
+from herdsman.core.printable import printable_lines
 
 
 class Output(StrEnum):
@@ -22,8 +22,18 @@ class Layout(StrEnum):
     JSON = "json"
 
 
+def echo(text: str = "", *, err: bool = False) -> None:
+    """The one way to print: what jobs, people and services wrote may be in it, and is shown, never obeyed."""
+    echo(printable_lines(text), err=err)
+
+
 def print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2, default=_plain))
+    echo(json.dumps(value, indent=2, default=_plain))
+
+
+def indented(text: str, by: int) -> str:
+    """Its further lines begin further in, so that nobody takes them for lines of ours."""
+    return text.replace("\n", "\n" + " " * by)
 
 
 def _plain(value: object) -> object:

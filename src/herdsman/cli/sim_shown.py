@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 from textwrap import indent
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
-from herdsman.cli.shown import print_json
+from herdsman.cli.shown import echo, print_json
 from herdsman.cli.sim_tally import Asked, Tally
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.run import Ran
@@ -43,12 +42,12 @@ def print_report(asked: Asked, tally: Tally) -> None:
     for ran in tally.failing[:MOST_TOLD]:
         _print_failing(ran, asked)
     for ran in tally.failing[MOST_TOLD : MOST_TOLD + MOST_NAMED]:
-        typer.echo(short(ran))
+        echo(short(ran))
     if (more := tally.failed - MOST_TOLD - MOST_NAMED) > 0:
-        typer.echo(f"and {more:,} more seeds failed; --output json names up to 1,000")
+        echo(f"and {more:,} more seeds failed; --output json names up to 1,000")
     if len(asked.seeds) == 1 and tally.last is not None and not tally.failed:
         _print_good(tally.last, asked)
-    typer.echo(summary(asked, tally))
+    echo(summary(asked, tally))
 
 
 def short(ran: Ran) -> str:
@@ -82,34 +81,30 @@ def _virtual(seconds: float) -> str:
 
 
 def _print_failing(ran: Ran, asked: Asked) -> None:
-    typer.echo(
-        f"seed {ran.seed} failed, after {ran.lasted_s:.0f} s of its time with {_many(ran.jobs, 'job')}:"
-    )
+    echo(f"seed {ran.seed} failed, after {ran.lasted_s:.0f} s of its time with {_many(ran.jobs, 'job')}:")
     for said in ran.violations:
-        typer.echo(indent(said, "  "))
-    typer.echo(f"replay it: {asked.replay(ran.seed)}")
+        echo(indent(said, "  "))
+    echo(f"replay it: {asked.replay(ran.seed)}")
     _print_story(ran.story)
 
 
 def _print_good(ran: Ran, asked: Asked) -> None:
     if asked.told_always:
         _print_story(ran.story)
-    typer.echo(
-        f"seed {ran.seed}: {ran.lasted_s:.0f} s of its time, {ran.turns:,} turns; what occurred in it:"
-    )
+    echo(f"seed {ran.seed}: {ran.lasted_s:.0f} s of its time, {ran.turns:,} turns; what occurred in it:")
     for note, times in sorted(ran.notes.items()):
-        typer.echo(f"  {times:>5} x {note.removeprefix(FAULT):<24} {_said(note)}".rstrip())
+        echo(f"  {times:>5} x {note.removeprefix(FAULT):<24} {_said(note)}".rstrip())
 
 
 def _print_story(story: Sequence[str]) -> None:
     """Faults stand out: by their mark, and by their colour where there are colours."""
     if not story:
         return
-    typer.echo(f"its last {len(story)} steps:")
+    echo(f"its last {len(story)} steps:")
     screen = Console(highlight=False, soft_wrap=True)
     for line in _marked(story):
         screen.print(line)
-    typer.echo("")
+    echo("")
 
 
 def _marked(story: Sequence[str]) -> Iterator[Text]:

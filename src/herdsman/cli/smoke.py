@@ -7,6 +7,7 @@ import typer
 from herdsman.cli.opening import door_here, settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.short_ids import resolve_worker
+from herdsman.cli.shown import echo
 from herdsman.control.by_hand import spawn_worker, terminate_worker
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.wiring import open_control
@@ -14,7 +15,7 @@ from herdsman.wiring import open_control
 
 def spawn_gpu(pool: Annotated[str, typer.Option(help="The pool that gets it.")] = DEFAULT_POOL) -> None:
     """Start one worker now, within all limits, and print its id and its instance."""
-    typer.echo(spawn_worker(open_control(settings_here(), services_here()).reconciler, PoolId(pool)))
+    echo(spawn_worker(open_control(settings_here(), services_here()).reconciler, PoolId(pool)))
 
 
 def terminate_gpu(
@@ -26,10 +27,10 @@ def terminate_gpu(
     worker_id = resolve_worker(door_here(), worker_id)
     ran = terminate_worker(reconciler, WorkerId(worker_id), with_job=force)
     if reason := ran.summary()["skipped"]:
-        typer.echo(f"its instance was not looked at: {reason}")
+        echo(f"its instance was not looked at: {reason}")
     for step in ran.steps():
         result = "" if step["done"] else f" [not done: {step['said']}]"
-        typer.echo(f"{step['action']}: {step['why']}{result}")
-    typer.echo(f"{worker_id} is let go; cycles end its instance, and confirm that it is gone")
+        echo(f"{step['action']}: {step['why']}{result}")
+    echo(f"{worker_id} is let go; cycles end its instance, and confirm that it is gone")
     if not ran.complete:
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ import typer
 from pydantic import SecretStr
 
 from herdsman.cli.opening import settings_here
+from herdsman.cli.shown import echo
 from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.providers.runpod import RunpodOptions, render_startup
@@ -24,9 +25,9 @@ def render_startup_command(
     """Print the script that a pod at Runpod would run, with secrets hidden."""
     options = _options(cast("dict[str, Any]", runpod_options(_of_pool(settings_here(), pool))))
     for name in (*GIVEN, *options.environment):
-        typer.echo(f"# {name}={HIDDEN}")
+        echo(f"# {name}={HIDDEN}")
     script = hide(render_startup(options), options.environment)
-    typer.echo(script or "# the image runs its own command (AUTO_START_WORKER_PROCESS is false)")
+    echo(script or "# the image runs its own command (AUTO_START_WORKER_PROCESS is false)")
 
 
 def _of_pool(settings: Settings, pool: str) -> Settings:

@@ -8,7 +8,7 @@ import typer
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
-from herdsman.cli.shown import Layout, Output, age, ago, print_json
+from herdsman.cli.shown import Layout, Output, age, ago, echo, print_json
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.core.errors import InvalidRequest
@@ -44,7 +44,7 @@ def create(
     if output is Output.JSON:
         print_json({"token": issued.secret, **_document(issued.token)})
     else:
-        typer.echo(issued.secret)
+        echo(issued.secret)
 
 
 @token.command("list")
@@ -67,7 +67,7 @@ def list_tokens(
 def revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")]) -> None:
     """End a token; every replica refuses it within 5 seconds."""
     revoked = commands.revoke_token(services_here(), token_id)
-    typer.echo(f"{revoked.id} ({revoked.role} {revoked.name}) is revoked")
+    echo(f"{revoked.id} ({revoked.role} {revoked.name}) is revoked")
 
 
 def _document(token: Token) -> dict[str, object]:

@@ -1,22 +1,31 @@
 """`herdsman up`: everything on this machine, until Ctrl-C. `herdsman serve`: one replica of the control plane."""
 
+import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from herdsman.cli.greeting import tell_already
 from herdsman.cli.opening import settings_here
-from herdsman.cli.own_machine import for_this_machine
+from herdsman.cli.own_machine import for_this_machine, on_a_free_port
 from herdsman.cli.packages import SERVER, needed
 from herdsman.cli.progress import step
 from herdsman.cli.room import require_room
+from herdsman.cli.shown import echo
+from herdsman.cli.worker import Commands, Modules, Names
+from herdsman.cli.working import Choices, sources_of
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
-from herdsman.core.errors import Conflict
-from herdsman.settings import Settings
+from herdsman.core.errors import Conflict, InvalidSettings
+from herdsman.settings import Settings, load_settings
+from herdsman.settings.surroundings import harmless_environment
 from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import require_undamaged
 from herdsman.store.upgrade import upgrade
 from herdsman.wiring import open_services, require_address
+from herdsman.worker.reload import SourceCheck
+
+_LOOK_S = 0.05
 
 
 def up(
@@ -26,24 +35,57 @@ def up(
     port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Port of the API; 0 takes any that is free.")
     ] = None,
+    handler: Names = None,
+    module: Modules = None,
+    exec_: Commands = None,
 ) -> None:
     """Prepare the database and run everything on this machine, until Ctrl-C: API, control loop, workers."""
     with needed(SERVER.format("up")):
         from herdsman.cli import replica  # noqa: PLC0415  (imports the server, which takes a while)
     given = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
     told = {name: str(value) for name, value in given.items() if value is not None}
-    settings = for_this_machine(settings_here(told))
+    own = _own_handlers(handler or [], module or [], exec_ or [])
+    settings = for_this_machine(settings_here(told | own))
     if (there := whereabouts(settings).running()) is not None:
         _already(there, settings)
         return
+    settings = on_a_free_port(settings)
     require_address(settings)
     require_room(settings)
+    if own:
+        _require_handlers(settings)
     with step("preparing the database"):
         services = open_services(settings)
         require_undamaged(services.database)
         schema = upgrade(services.database)
     kept = replica.run(settings, services, schema, "up")
-    typer.echo(f"stopped; every job is kept in the database{kept}")
+    echo(f"stopped; every job is kept in the database{kept}")
+
+
+def _own_handlers(functions: list[str], modules: list[str], commands: list[str]) -> dict[str, str]:
+    """What the workers of this machine are to run, beside what the settings say already."""
+    if not (functions or modules or commands):
+        return {}
+    known = load_settings().worker
+    return {
+        "WORKER_HANDLERS": ",".join([*known.worker_handlers, *functions]),
+        "WORKER_MODULES": ",".join([*known.worker_modules, *modules]),
+        "WORKER_EXEC": "\n".join([*([known.worker_exec] if known.worker_exec else []), *commands]),
+    }
+
+
+def _require_handlers(settings: Settings) -> None:
+    """A slip in them is told here, in one sentence, and not by workers that end one after the other."""
+    sources = sources_of(settings, Choices(directory=Path.cwd()))
+    check = SourceCheck(sources, harmless_environment())
+    try:
+        with step("loading the handlers"):
+            while (found := check.verdict()) is None:
+                time.sleep(_LOOK_S)
+    finally:
+        check.close()
+    if found.error is not None:
+        raise InvalidSettings(f"the handlers cannot be loaded:\n{found.error}")
 
 
 def serve() -> None:
@@ -56,7 +98,7 @@ def serve() -> None:
     require_undamaged(services.database)
     require_current(services.database)
     kept = replica.run(settings, services, latest(), "serve")
-    typer.echo(f"stopped; every job is kept in the database{kept}")
+    echo(f"stopped; every job is kept in the database{kept}")
 
 
 def _already(there: Announced, settings: Settings) -> None:

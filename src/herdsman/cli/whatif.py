@@ -5,11 +5,9 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-import typer
-
 from herdsman.cli.opening import database_packages, settings_here
 from herdsman.cli.progress import step
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.cli.whatif_cycles import check_cycles
 from herdsman.cli.whatif_options import (
     BootSpread,
@@ -112,7 +110,7 @@ def _require_alone(
 def _demand(trace: Path | None, pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
     demand, fitted = (read_trace(trace), None) if trace else _history(pool, span)
     for said in demand.said:
-        typer.echo(f"note: {said}", err=True)
+        echo(f"note: {said}", err=True)
     return demand, fitted
 
 

@@ -10,7 +10,7 @@ import typer
 
 from herdsman.cli.opening import database_packages, settings_here
 from herdsman.cli.progress import step
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.shown import Output, echo, print_json
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId
 from herdsman.core.policy import FleetPolicy
@@ -62,19 +62,19 @@ def _nothing(span: timedelta) -> str:
 
 def _print(told: Any, policy: FleetPolicy | None) -> None:
     for each in told.first:
-        typer.echo(f"cycle {each.cycle} at {each.at:%Y-%m-%d %H:%M:%S} UTC:")
+        echo(f"cycle {each.cycle} at {each.at:%Y-%m-%d %H:%M:%S} UTC:")
         pairs = Counter((_words(was), _words(would)) for was, would in each.pairs)
         for (was, would), times in pairs.most_common(PAIRS):
             often = f" ({times} times)" if times > 1 else ""
-            typer.echo(f"  recorded: {was}{often}")
-            typer.echo(f"  {'now' if policy is None else policy.scaling}: {would}{often}")
+            echo(f"  recorded: {was}{often}")
+            echo(f"  {'now' if policy is None else policy.scaling}: {would}{often}")
         if len(pairs) > PAIRS:
-            typer.echo(f"  and {len(pairs) - PAIRS} more")
+            echo(f"  and {len(pairs) - PAIRS} more")
     if told.otherwise > len(told.first):
-        typer.echo(f"and {told.otherwise - len(told.first):,} more cycles")
+        echo(f"and {told.otherwise - len(told.first):,} more cycles")
     if told.left_out:
-        typer.echo(f"{told.left_out:,} cycles were left out; the first: {told.why_left_out}")
-    typer.echo(_same(told) if policy is None else _beside(told, policy))
+        echo(f"{told.left_out:,} cycles were left out; the first: {told.why_left_out}")
+    echo(_same(told) if policy is None else _beside(told, policy))
 
 
 def _same(told: Any) -> str:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from herdsman.cli.shown import echo
 from herdsman.sim.whatif.outcome import Outcome, Waits
 from herdsman.sim.whatif.sweep import Advice, worthwhile
 from herdsman.sim.whatif.trace import Trace
@@ -21,9 +21,7 @@ MOST_BESIDE = 4
 def print_table(demand: Trace, found: Sequence[Outcome], advised: Advice) -> None:
     """A star marks those of which no other is both cheaper and quicker."""
     span = demand.arrival_s[-1] / 3600
-    typer.echo(
-        f"{demand.name}: {len(demand):,} jobs in {span:.1f} h, {demand.work_s / 3600:.1f} GPU-hours of work"
-    )
+    echo(f"{demand.name}: {len(demand):,} jobs in {span:.1f} h, {demand.work_s / 3600:.1f} GPU-hours of work")
     table = Table(box=None, pad_edge=False)
     table.add_column("POLICY", no_wrap=True)
     for heading in COLUMNS:
@@ -34,10 +32,10 @@ def print_table(demand: Trace, found: Sequence[Outcome], advised: Advice) -> Non
     Console(width=max(110, Console().width)).print(table)
     for each in found:
         if each.unfinished:
-            typer.echo(f"{each.name}: {each.unfinished:,} jobs had not ended when the replay was given up")
+            echo(f"{each.name}: {each.unfinished:,} jobs had not ended when the replay was given up")
     _print_classes(found)
     if len(found) > 1:
-        typer.echo(advised.said)
+        echo(advised.said)
 
 
 def _print_classes(found: Sequence[Outcome]) -> None:
@@ -45,7 +43,7 @@ def _print_classes(found: Sequence[Outcome]) -> None:
     if not any(each.by_class for each in found):
         return
     if len(found) > MOST_BESIDE:
-        typer.echo("waits of each class of jobs are left out among so many replays; -o json has them")
+        echo("waits of each class of jobs are left out among so many replays; -o json has them")
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("CLASS", "POLICY"):
@@ -56,10 +54,10 @@ def _print_classes(found: Sequence[Outcome]) -> None:
         name = found[0].by_class[place][0]
         for each in found:
             table.add_row(escape(name) or "(none)", each.name, *_waits(dict(each.by_class)[name]))
-    typer.echo()
+    echo()
     Console(width=max(110, Console().width)).print(table)
     if (left := len(found[0].by_class) - MOST_CLASSES) > 0:
-        typer.echo(f"and {left:,} classes with fewer jobs; -o json has them all")
+        echo(f"and {left:,} classes with fewer jobs; -o json has them all")
 
 
 def _waits(waits: Waits) -> tuple[str, ...]:

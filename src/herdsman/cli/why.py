@@ -10,7 +10,7 @@ import typer
 from herdsman.cli.door import Door
 from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import resolve_job, resolve_worker
-from herdsman.cli.shown import Output, age, print_json
+from herdsman.cli.shown import Output, age, echo, indented, print_json
 from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.wire.dashboard import ToldOut, WhyOut
 
@@ -63,17 +63,17 @@ def find(door: Door, named: str) -> WhyOut:
 
 def _show(answer: WhyOut) -> None:
     since = f", since {age(answer.since)} ago" if answer.since else ""
-    typer.echo(f"{answer.kind} {answer.id}: {answer.state}{since}")
+    echo(f"{answer.kind} {answer.id}: {answer.state}{since}")
     for sentence in answer.because:
-        typer.echo(f"  {sentence}")
+        echo(indented(f"  {sentence}", 4))
     if answer.decided:
-        typer.echo("decided, newest first:")
+        echo("decided, newest first:")
     for told in answer.decided:
-        typer.echo(f"  {_line(told)}")
+        echo(indented(f"  {_line(told)}", 4))
     if answer.history:
-        typer.echo("steps:")
+        echo("steps:")
     for step in answer.history:
-        typer.echo(f"  {_instant(step.ts)}  {step.to_status:<12} {step.reason:<18} {step.actor}")
+        echo(f"  {_instant(step.ts)}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
 def _line(told: ToldOut) -> str:

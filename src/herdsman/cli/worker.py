@@ -10,6 +10,7 @@ import typer
 
 from herdsman.cli.opening import database_packages, settings_here
 from herdsman.cli.server import WorkersServer
+from herdsman.cli.shown import echo
 from herdsman.cli.working import Choices, a_supervisor, watched
 from herdsman.client.queue import register
 from herdsman.control.whereabouts import whereabouts
@@ -75,9 +76,9 @@ def worker(
     with watched(settings, supervisor):
         parted = supervisor.run()
     if parted.how is Parting.DRAINED:
-        typer.echo(f"Worker {named} shutting down gracefully")
+        echo(f"Worker {named} shutting down gracefully")
         return
-    typer.echo(f"Worker {named} ends: {parted.why}", err=True)
+    echo(f"Worker {named} ends: {parted.why}", err=True)
     raise typer.Exit(parted.how.value)
 
 
@@ -92,11 +93,11 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
             "API_URL is set but neither BOOTSTRAP_TOKEN nor API_TOKEN: give the worker a token to register with"
         )
     named = None if worker_id is None else WorkerId(worker_id)
-    server = WorkersServer(say=typer.echo)
+    server = WorkersServer(say=echo)
     queue, registered = register(
         url, secret, named, incarnation=token_hex(16), pool=pool, on_version=server.met
     )
-    typer.echo(f"Worker {registered.worker_id} reports for duty at {url}")
+    echo(f"Worker {registered.worker_id} reports for duty at {url}")
     return queue, registered.worker_id
 
 
@@ -111,5 +112,5 @@ def _direct(settings: Settings, worker_id: WorkerId, pool: str) -> tuple[WorkQue
         poll=timedelta(seconds=settings.database.sql_poll_sec),
     )
     new = queue.enlist(PoolId(pool))
-    typer.echo(f"Worker {worker_id} {'registered' if new else 'reports for duty'}")
+    echo(f"Worker {worker_id} {'registered' if new else 'reports for duty'}")
     return queue, worker_id

@@ -10,7 +10,7 @@ from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.meant import did_you_mean
 from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import PAGE, resolve_worker
-from herdsman.cli.shown import Layout, age, ago
+from herdsman.cli.shown import Layout, age, ago, echo
 from herdsman.core.states import WORKER, WorkerState
 from herdsman.wire.dashboard import HerdWorkerOut
 from herdsman.wire.workers import WorkerOut
@@ -53,9 +53,9 @@ def drain(
     worker_id = resolve_worker(door, worker)
     drained = door.drain_worker(worker_id)
     if drained.already:
-        typer.echo(f"{worker_id} was leaving already: {drained.status}")
+        echo(f"{worker_id} was leaving already: {drained.status}")
     else:
-        typer.echo(f"{worker_id} is {drained.status}: it finishes what it holds, and leaves")
+        echo(f"{worker_id} is {drained.status}: it finishes what it holds, and leaves")
 
 
 def _look(

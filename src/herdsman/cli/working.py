@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
-
+from herdsman.cli.shown import echo
 from herdsman.connectors.manager import ConnectorManager
 from herdsman.connectors.registry import Around
 from herdsman.control.whereabouts import whereabouts
@@ -66,30 +65,28 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
     sampler = Sampler(on_node(_node(settings), look), clock, interval)
     sampler.start()
     environment = harmless_environment() | outside.to_environment()
-    sources = _sources(settings, choices)
+    sources = sources_of(settings, choices)
     if choices.dev:
         environment = unwritten(environment)
 
     def launch(load: Load) -> HandlerChild:
         # While handlers are written there is a second child: the one that tries what was saved.
         alone = not choices.dev
-        return HandlerChild(sources, environment | to_variables(load), say=typer.echo, sole=alone)
+        return HandlerChild(sources, environment | to_variables(load), say=echo, sole=alone)
 
     make = partial(_reloading, choices, sources, environment) if choices.dev else Warm
     warm = make(
         launch=launch,
         load=_load(),
         clock=clock,
-        say=typer.echo,
+        say=echo,
         max_jobs=1 if choices.isolate else chosen.worker_max_jobs or None,
     )
     needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
     fitness = Fitness(gpus=sampler.latest, warm=warm, needs=needs)
     return Supervisor(
         queue=queue,
-        keeper=Keeper(
-            queue, clock, interval, fitness.report, typer.echo, warm.standing, unfit=services.faults
-        ),
+        keeper=Keeper(queue, clock, interval, fitness.report, echo, warm.standing, unfit=services.faults),
         clock=clock,
         limits=Limits(
             self_fence=timedelta(seconds=chosen.self_fence_sec),
@@ -97,7 +94,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
             stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
         ),
         warm=warm,
-        say=typer.echo,
+        say=echo,
         unfit=services.unfit,
         short=fitness.short,
         wait=QUICK if choices.dev else Supervisor.wait,
@@ -117,7 +114,7 @@ def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
         readiness=settings.watchdog.readiness_threshold_sec,
         crash_dir=whereabouts(settings).directory / "crashes",
         address=(chosen.worker_health_host, chosen.worker_health_port) if chosen.worker_health_port else None,
-        say=typer.echo,
+        say=echo,
     )
     supervisor.alive, supervisor.keeper.alive = signs.supervisor.beat, signs.keeper.beat
     with signs.shown(lambda: supervisor.warm.ready):
@@ -143,13 +140,13 @@ def _outside(settings: Settings, choices: Choices) -> Outside:
 def _standing(outside: Outside, interval: timedelta) -> ServiceStanding:
     around = Around(clock=SystemClock(), results=open_store(outside.results))
     manager = ConnectorManager(services=outside.services, around=around)
-    standing = ServiceStanding(manager, interval, stall=outside.watching.stall, say=typer.echo)
+    standing = ServiceStanding(manager, interval, stall=outside.watching.stall, say=echo)
     if outside.services:
         standing.start()
     return standing
 
 
-def _sources(settings: Settings, choices: Choices) -> Sources:
+def sources_of(settings: Settings, choices: Choices) -> Sources:
     chosen = settings.worker
     written = tuple(line.strip() for line in (chosen.worker_exec or "").splitlines() if line.strip())
     return Sources(

@@ -108,7 +108,7 @@ class HttpQueue:
         try:
             yield
         except Unauthenticated as error:
-            raise NotFound(f"worker {self.worker_id} is no longer known to the server: {error}") from error
+            raise NotFound(f"the server takes it no longer: {error}") from error
 
 
 def register(

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role, Token
-from herdsman.core.errors import HerdsmanError, Unauthenticated
+from herdsman.core.errors import HerdsmanError, NotFound, Unauthenticated
 from herdsman.core.states import SERVING, WorkerState
 from herdsman.core.token_text import token_id
 from herdsman.ports import Clock
-from herdsman.store import tokens
+from herdsman.store import tokens, workers
 from herdsman.store.database import Tx
 
 REMEMBERED = timedelta(seconds=3)
@@ -151,7 +151,9 @@ def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bo
     """One query and one comparison whatever is wrong, so that the time it takes tells nothing."""
     found = tokens.find(tx, named)
     same = hmac.compare_digest(hashed, found[1] if found else _NOBODYS)
-    if found is None or not same or found[0].revoked_at is not None or not _serves(found[0], found[2]):
+    if found is not None and same and not _serves(found[0], found[2]):
+        return _ended(tx, found[0])
+    if found is None or not same or found[0].revoked_at is not None:
         return _REFUSED
     token = found[0]
     if not token.live(tx.now()):
@@ -167,6 +169,17 @@ def _long_ago(used_at: datetime | None, now: datetime) -> bool:
 def _serves(token: Token, state: WorkerState | None) -> bool:
     """The token of a worker dies with it."""
     return token.worker_id is None or state in SERVING
+
+
+def _ended(tx: Tx, token: Token) -> str:
+    """Whose end it was, and why: said only to who sends the whole secret."""
+    assert token.worker_id is not None
+    try:
+        worker = workers.get(tx, token.worker_id)
+    except NotFound:
+        return f"worker {token.worker_id!r} is gone, and its token with it: start a new worker"
+    why = worker.error or worker.reason
+    return f"worker {worker.id!r} is {worker.state} ({why}), and its token with it: start a new worker"
 
 
 def _caller(token: Token, tx: Tx) -> Caller:

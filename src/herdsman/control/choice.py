@@ -32,6 +32,8 @@ class Choice:
     not_types: frozenset[str]
     changed: Mapping[WorkerId, datetime | None]
     """When workers last changed their model."""
+    no_gpu: frozenset[WorkerId] = frozenset()
+    """Workers that have said that they have none."""
     _given: dict[str, WorkerId] = field(default_factory=dict[str, WorkerId])
     """GPUs that somebody got in this transaction."""
     _full_keys: set[str] = field(default_factory=set[str])
@@ -49,12 +51,13 @@ class Choice:
             rooms=leases.rooms(tx, names, services.leasing) if leased else {},
             not_types=choosing.held_types(tx) if stopped else frozenset(),
             changed={each.worker_id: each.loaded_at for each in free},
+            no_gpu=frozenset(each.worker_id for each in free if each.gpu_seen == 0),
         )
 
     def first(self, pool: PoolId, types: Sequence[str], takers: Mapping[WorkerId, Models]) -> list[Claim]:
         """One job for each taker, as far as there are any for it."""
         easy = self._apart([worker for worker in takers if self._unhindered(worker)])
-        jobs = self._in_line(pool, len(easy), types) if easy else []
+        jobs = self._in_line(pool, easy, len(easy), types) if easy else []
         if jobs is None:
             easy, jobs = [], []
         given = self._give(pool, [Taking(job, worker, 0) for job, worker in zip(jobs, easy, strict=False)])
@@ -66,7 +69,7 @@ class Choice:
         """The rest of a batch: further jobs of one type for the same worker, each in a slot of its own."""
         if not slots:
             return []
-        jobs = self._in_line(pool, len(slots), [kind]) if self._unhindered(worker) else None
+        jobs = self._in_line(pool, [worker], len(slots), [kind]) if self._unhindered(worker) else None
         if jobs is not None:
             return self._give(
                 pool, [Taking(job, worker, slot) for job, slot in zip(jobs, slots, strict=False)]
@@ -102,11 +105,18 @@ class Choice:
                 taken.update(room.gpus if room else ())
         return apart
 
-    def _in_line(self, pool: PoolId, count: int, types: Sequence[str]) -> list[Waiting] | None:
+    def _in_line(
+        self, pool: PoolId, takers: Sequence[WorkerId], count: int, types: Sequence[str]
+    ) -> list[Waiting] | None:
         """The next ones; None when they must not simply be given to whoever comes."""
         jobs = claiming.next_jobs(self.tx, pool, count, types)
         if jobs and jobs[0].several and self.rules.fair:
-            return self._by_turns(pool, count, types)
+            turns = self._by_turns(pool, count, types)
+            if turns is None:
+                return None
+            jobs = turns
+        if any(job.needs_gpu for job in jobs) and not self.no_gpu.isdisjoint(takers):
+            return None
         return jobs if all(job.plain for job in jobs) else None
 
     def _by_turns(self, pool: PoolId, count: int, types: Sequence[str]) -> list[Waiting] | None:
@@ -136,7 +146,7 @@ class Choice:
         if room_mb == 0:
             return []
         loaded = self._loaded(pool, worker, models)
-        job = self._next(pool, lambda: self._selector(types, room_mb, loaded), loaded)
+        job = self._next(pool, lambda: self._selector(worker, types, room_mb, loaded), loaded)
         if job is None:
             return []
         if job.model is not None and job.model not in models:
@@ -171,10 +181,13 @@ class Choice:
     def _agents(self, pool: PoolId, wanted: Callable[[], JobSelector]) -> Iterator[str]:
         return choosing.agents_behind(self.tx, pool, self.services.turns.last(pool), wanted)
 
-    def _selector(self, types: Sequence[str], room_mb: int | None, loaded: Loaded) -> JobSelector:
+    def _selector(
+        self, worker: WorkerId, types: Sequence[str], room_mb: int | None, loaded: Loaded
+    ) -> JobSelector:
         shut_out = self.rules.default.max_running == 0
         return JobSelector(
             types=types,
+            no_gpu=worker in self.no_gpu,
             not_types=self.not_types,
             only_agents=frozenset(self.rules.agents) if shut_out else None,
             not_agents=frozenset(self._full_agents),

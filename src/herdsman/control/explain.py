@@ -12,7 +12,7 @@ from herdsman.control.growth import blocked
 from herdsman.control.obstacles import NOT_YET, obstacles
 from herdsman.control.recorded import Told, told_about, told_of
 from herdsman.control.services import Services
-from herdsman.control.snapshot import look_without_provider
+from herdsman.control.snapshot import look_without_provider, why_not_active
 from herdsman.control.standing import held, let_in, not_yet
 from herdsman.core.blockers import Block, Blocker
 from herdsman.core.counterfactual import NextWorker, next_worker
@@ -47,7 +47,7 @@ class Answer:
 
 
 def why_worker(services: Services, worker_id: WorkerId) -> Answer:
-    return services.database.read(lambda tx: _worker(tx, worker_id))
+    return services.database.read(lambda tx: _worker(tx, services, worker_id))
 
 
 def why_pool(services: Services, seen: Snapshot | None, pool: PoolId) -> Answer:
@@ -62,9 +62,11 @@ def why_job(services: Services, job_id: JobId) -> Answer:
     return services.database.read(lambda tx: _job(tx, services, job_id))
 
 
-def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
+def _worker(tx: Tx, services: Services, worker_id: WorkerId) -> Answer:
     found = workers.get(tx, worker_id)
     because = [f"it is {found.state} because of {found.reason}"]
+    if found.state is WorkerState.SPAWNING:
+        because.insert(0, f"it gets no jobs yet: {why_not_active(tx, services.fleet(), worker_id)}")
     if found.error:
         because.insert(0, found.error)
     if found.state in WORKER.live:
@@ -86,7 +88,7 @@ def _worker(tx: Tx, worker_id: WorkerId) -> Answer:
 
 def _pool(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
     here = next((each for each in seen.pools if each.id == pool), None)
-    if here is None:
+    if here is None or (here.life is not None and not here.life.declared):
         return _unkept(tx, seen, pool)
     states = {state.value: sum(1 for _ in seen.of(pool, state)) for state in WorkerState}
     following = next_worker(seen, pool)
@@ -108,6 +110,7 @@ def _unkept(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
     if row is None and not queued and not alive:
         raise NotFound(f"the control loop keeps no pool {pool!r}")
     why = "nobody has asked for it" if row is None else f"it is {row.state} ({row.reason})"
+    served = f"; {alive} started by hand serve it" if alive else ""
     ends = f"herdsman pool create {pool}, or start a worker by hand: herdsman worker --pool {pool}"
     states = {state.value: sum(1 for _ in seen.of(pool, state)) for state in WorkerState}
     return Answer(
@@ -115,7 +118,7 @@ def _unkept(tx: Tx, seen: Snapshot, pool: PoolId) -> Answer:
         id=pool,
         state=f"{queued} queued, {alive} workers alive, and the control loop does not keep it",
         since=None if row is None else row.updated_at,
-        because=(f"the control loop adds no worker to it: {why}", f"have it kept with: {ends}"),
+        because=(f"the control loop adds no worker to it: {why}{served}", f"have it kept with: {ends}"),
         decided=told_of(tx, pool),
         numbers={"queued": queued, **states},
     )

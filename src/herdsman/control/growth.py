@@ -9,6 +9,7 @@ from herdsman.core.blockers import Block, Blocker, told
 from herdsman.core.counterfactual import NextWorker, next_worker
 from herdsman.core.findings import Code, Finding
 from herdsman.core.fleet import SeenPool
+from herdsman.core.phases.promote import lack_of
 from herdsman.core.phases.scale_up import FULL_MACHINE
 from herdsman.store import leader, waiting
 
@@ -21,14 +22,14 @@ def no_worker(here: Around) -> tuple[Blocker, NextWorker | None]:
     """Why none is free, with what the pool would do next where the control loop keeps it."""
     workers = _workers(here)
     pool = here.pool
-    if pool is None:
+    if pool is None or (pool.life is not None and not pool.life.declared and not here.starting):
         return _nobody_keeps(here, workers), None
     following = next_worker(here.seen, pool.id)
     by_hand = pool.life is not None and pool.life.by_hand
-    for blocker in () if by_hand else _leaderless(here, workers):
+    for blocker in () if by_hand and not here.starting else _leaderless(here, workers):
         return blocker, following
     if here.starting:
-        return _starting(here, workers), following
+        return _starting(here, pool, workers), following
     if following.blocked_by is not None:
         return _blocked(here, pool, workers, following, following.blocked_by), following
     return _growing(here, workers, following), following
@@ -76,8 +77,16 @@ def _leaderless(here: Around, workers: str) -> Iterator[Blocker]:
         )
 
 
-def _starting(here: Around, workers: str) -> Blocker:
+def _starting(here: Around, pool: SeenPool, workers: str) -> Blocker:
     count, first = len(here.starting), min(each.created_at for each in here.starting)
+    if pool.policy.require_gpu and all(each.gpu_seen is False for each in here.starting):
+        lack = lack_of(here.starting[0], pool.policy, here.seen.now)
+        return Blocker(
+            code=Block.NO_GPU,
+            text=f"{workers}, and {here.starting[0].id} is none yet: {lack}",
+            since=first,
+            ends=f"start a worker on a machine with a GPU, or set REQUIRE_GPU to false for pool {pool.id}",
+        )
     took = waiting.boots(here.tx, here.job.pool)
     usual = "" if took is None else f"; half of the last {took.count} took {_span(took.usual)} or less"
     coming = "a worker is starting" if count == 1 else f"{count} workers are starting"

@@ -24,6 +24,7 @@ def hindrances(here: Around) -> Iterator[Blocker]:
     yield from _full_agent(here)
     yield from _full_key(here)
     yield from _silent(here)
+    yield from _no_gpu(here)
     yield from _no_memory(here)
     yield from _model_elsewhere(here)
 
@@ -129,6 +130,20 @@ def _silent(here: Around) -> Iterator[Blocker]:
             text=f"no free worker of pool {here.job.pool} asks for work: {last.id} was the last that was heard of",
             since=last.last_heartbeat,
             ends=f"see: herdsman why worker {last.id}",
+        )
+
+
+def _no_gpu(here: Around) -> Iterator[Blocker]:
+    job = here.job
+    if job.gpu_memory_mb is None or job.allow_cpu or not here.able:
+        return
+    if all(each.gpu_seen is False for each in here.able):
+        yield Blocker(
+            code=Block.NO_GPU,
+            text=f"it needs {job.gpu_memory_mb} MB of GPU memory, and no worker of pool {job.pool} that takes"
+            f" {job.type} has a GPU",
+            since=job.run_at,
+            ends="start a worker on a machine with a GPU, or submit it with --allow-cpu",
         )
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from herdsman.control.zones import local_times
 from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
 from herdsman.core.instances import Instance, InstanceState
-from herdsman.core.model import DEFAULT_POOL, PoolId
+from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.core.phases.promote import lack_of
 from herdsman.core.policy import FleetPolicy
-from herdsman.core.pools import Pool, PoolNews, last_used, news_of, with_life
+from herdsman.core.pools import Pool, PoolNews, ServedBy, last_used, news_of, undeclared, with_life
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS
-from herdsman.store import installation, ledger, pools, sight, waiting
+from herdsman.store import cycles, installation, leader, ledger, pools, sight, waiting
 from herdsman.store.database import Tx
 
 BLIND = "the provider could not be looked at: "
@@ -45,7 +46,7 @@ def look(
     listed = () if isinstance(instances, Unseen) else instances
     snapshot = Snapshot(
         now=tx.now(),
-        pools=_pools(tx, rules, named, by_pool),
+        pools=_pools(tx, rules, workers, named, by_pool),
         workers=workers,
         instances=instances,
         spent=ledger.spent(tx),
@@ -68,6 +69,26 @@ def look_without_provider(tx: Tx, rules: FleetRules) -> Snapshot:
     return replace(seen, instances=_as_if_listed(seen.workers))
 
 
+def why_not_active(tx: Tx, rules: FleetRules, worker_id: WorkerId) -> str:
+    """What keeps a starting worker from becoming active, in words. Where `rules` are not those of the leader, as those of
+    a worker beside the database may be, the leader's last cycle has the word."""
+    worker = sight.see_worker(tx, worker_id)
+    policy = rules.pools.get(worker.pool)
+    if policy is None:
+        row = pools.find(tx, worker.pool)
+        by_hand = row is None or row.served_by is ServedBy.HAND
+        policy = replace(rules.base, require_gpu=rules.base.require_gpu and not by_hand)
+    lack = lack_of(worker, policy, tx.now())
+    if lack is not None:
+        return lack
+    term = leader.find(tx)
+    if term is None or term.expires_at <= tx.now():
+        return "no control plane leads, and only a leader makes workers active; start one: herdsman up"
+    last, _ = cycles.listed(tx, lambda _: True, before=None, limit=1)
+    noted = (step["why"] for each in last for step in each.steps if step.get("about") == worker_id)
+    return next(noted, "the next control cycle makes it active")
+
+
 def _as_if_listed(workers: Sequence[SeenWorker]) -> tuple[Instance, ...]:
     return tuple(
         Instance(ref=each.instance_ref, name=each.instance_name, state=InstanceState.RUNNING)
@@ -79,14 +100,19 @@ def _as_if_listed(workers: Sequence[SeenWorker]) -> tuple[Instance, ...]:
 def _pools(
     tx: Tx,
     rules: FleetRules,
+    workers: Sequence[SeenWorker],
     named: Mapping[PoolId, Pool],
     by_pool: Mapping[PoolId, Sequence[SeenWorker]],
 ) -> tuple[SeenPool, ...]:
-    seen = sight.see_pools(tx, {**rules.pools, **dict.fromkeys(named, rules.base)})
+    kept = {**rules.pools, **dict.fromkeys(named, rules.base)}
+    strange = {each.pool for each in workers if each.alive}.difference(kept)
+    seen = sight.see_pools(tx, {**kept, **dict.fromkeys(sorted(strange), rules.base)})
     awaited = pools.awaited(tx) if named else frozenset[PoolId]()
     local = local_times((zone for each in named.values() for zone in each.rules.schedule.zones), tx.now())
 
     def one(pool: SeenPool) -> SeenPool:
+        if pool.id in strange:
+            return undeclared(pool)
         row = named.get(pool.id)
         if row is None:
             return replace(pool, shares=pool.id == DEFAULT_POOL)

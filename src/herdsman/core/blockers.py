@@ -20,6 +20,8 @@ class Block(StrEnum):
     """The service that its workers would run it on is away, or cannot take jobs."""
     AGENT_FULL = "AGENT_FULL"
     KEY_FULL = "KEY_FULL"
+    NO_GPU = "NO_GPU"
+    """The job needs one, or its pool requires one, and the workers that are there have none."""
     GPU_MEMORY = "GPU_MEMORY"
     MODEL = "MODEL"
     SILENT_WORKERS = "SILENT_WORKERS"

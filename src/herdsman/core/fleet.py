@@ -90,6 +90,8 @@ class PoolLife:
     max_lifetime: timedelta | None = None
     by_hand: bool = False
     """Its workers are started by somebody else: none are spawned, and their machines are not ours."""
+    declared: bool = True
+    """False for a pool that only its workers name: it is neither in the settings nor asked for."""
 
     @property
     def open(self) -> bool:

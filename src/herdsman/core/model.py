@@ -116,6 +116,7 @@ class Job:
     updated_at: datetime
     model: str | None = None
     gpu_memory_mb: int | None = None
+    allow_cpu: bool = False
     concurrency_key: str | None = None
     admission: str | None = None
     """Why it was put off, or sent to another pool, when it was accepted."""

@@ -27,6 +27,8 @@ class WaitingJob(Protocol):
     @property
     def gpu_memory_mb(self) -> int | None: ...
     @property
+    def allow_cpu(self) -> bool | int: ...
+    @property
     def run_at(self) -> datetime: ...
 
 
@@ -70,6 +72,8 @@ class JobSelector:
     """Of these concurrency keys as many jobs run as may."""
     room_mb: int | None = None
     """The worker has only so much of a GPU; None when nothing narrows it."""
+    no_gpu: bool = False
+    """The worker has none: what names the GPU memory that it needs must allow a CPU."""
     loaded: Loaded | None = None
     """None where models do not matter."""
     overdue_before: datetime | None = None
@@ -82,6 +86,7 @@ class JobSelector:
             and (self.only_agents is None or job.agent in self.only_agents)
             and job.agent not in self.not_agents
             and job.concurrency_key not in self.not_keys
+            and (not self.no_gpu or job.gpu_memory_mb is None or bool(job.allow_cpu))
             and (
                 self.room_mb is None or (job.gpu_memory_mb is not None and job.gpu_memory_mb <= self.room_mb)
             )

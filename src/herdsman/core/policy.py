@@ -27,6 +27,8 @@ class FleetPolicy:
     shadow: str = ""
     """A second scaling policy, which is only asked what it would do; empty where there is none."""
     promotion: Promotion = Promotion.READY
+    require_gpu: bool = False
+    """A worker that shows no GPU gets no job, and is ended."""
     idle_workers: int = 0
     """Warm workers that the policy `workload` keeps beyond those at work."""
     min_scaling_interval: timedelta = timedelta(seconds=45)

@@ -178,7 +178,17 @@ def with_life(
         by_hand=pool.served_by is ServedBy.HAND,
     )
     policy = policy_of(seen.policy, pool, used, local)
+    if life.by_hand:
+        policy = replace(policy, require_gpu=False)
     return replace(seen, policy=policy, life=life, shares=not life.by_hand)
+
+
+def undeclared(seen: SeenPool) -> SeenPool:
+    """A pool that only its workers name. Those that a person started serve like any others; those of ours, whose pool
+    has gone from the settings, are let go when they are idle."""
+    policy = replace(seen.policy, min_workers=0, max_workers=0, require_gpu=False)
+    life = PoolLife(state=PoolState.RUNNING, revision=0, by_hand=True, declared=False)
+    return replace(seen, policy=policy, life=life)
 
 
 def news_of(

@@ -89,6 +89,8 @@ class Orders:
     """Claims that are another's by now, and why: stop, there is nothing to report."""
     load: Load | None = None
     """Serve this from now on: finish the job at hand, then start the handlers anew with it."""
+    not_active: str | None = None
+    """Why the worker is given no jobs yet, in words; None once it is active."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         scaling=scaling.scaling_policy,
         shadow=scaling.shadow_scaling_policy,
         promotion=Promotion(health.promotion_policy),
+        require_gpu=providers.provider != "local" if health.require_gpu is None else health.require_gpu,
         idle_workers=scaling.machines_to_keep_idle,
         grow_by=scaling.scale_up_multiplier,
         shrink_by=scaling.scale_down_multiplier,

@@ -79,8 +79,17 @@ class HealthSettings(Group):
         default=1800,
         description="Seconds that a worker which PROMOTION_POLICY made active may report that it is not ready yet.",
     )
+    require_gpu: Annotated[
+        bool | None,
+        Kind("true or false", plain),
+        DefaultText("true where PROVIDER rents machines, false where workers are local"),
+    ] = Field(
+        default=None,
+        description="Whether a worker without a GPU gets no jobs and is ended; pools that are served by hand require none.",
+    )
     gpu_not_detected_timeout_sec: Seconds = Field(
-        default=300, description="Seconds that a worker may report no GPU."
+        default=300,
+        description="Seconds that a worker may report no GPU before it is ended, where REQUIRE_GPU holds.",
     )
     ready_not_claiming_timeout_sec: Seconds = Field(
         default=600, description="Seconds that a ready worker may leave waiting jobs unclaimed."

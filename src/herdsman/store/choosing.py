@@ -125,6 +125,8 @@ def _fitting(wanted: JobSelector) -> list[ColumnElement[bool]]:
     if wanted.not_keys:
         free = jobs.c.concurrency_key.not_in(list(wanted.not_keys))
         conditions.append(or_(jobs.c.concurrency_key.is_(None), free))
+    if wanted.no_gpu:
+        conditions.append(or_(jobs.c.gpu_memory_mb.is_(None), jobs.c.allow_cpu == 1))
     if wanted.room_mb is not None:
         conditions.append(jobs.c.gpu_memory_mb <= wanted.room_mb)
     if wanted.loaded is not None and (kept := set(wanted.loaded.elsewhere).difference(wanted.loaded.here)):

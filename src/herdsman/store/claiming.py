@@ -24,10 +24,17 @@ _POOL_HELD = exists(
     )
 )
 _TYPES_HELD = exists(select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), _IN_FORCE))
+_FREE = (
+    workers.c.id,
+    workers.c.pool,
+    _TYPES_HELD.label("types_held"),
+    workers.c.loaded_at,
+    workers.c.gpu_seen,
+)
 
 FREE_WORKERS = Hot(
     lambda listed: (
-        select(workers.c.id, workers.c.pool, _TYPES_HELD.label("types_held"), workers.c.loaded_at)
+        select(*_FREE)
         .where(
             workers.c.id.in_(listed),
             workers.c.status == WorkerState.ACTIVE.value,
@@ -42,7 +49,7 @@ FREE_WORKERS = Hot(
 )
 
 ACTIVE_WORKER = Hot(
-    select(workers.c.id, workers.c.pool, _TYPES_HELD.label("types_held"), workers.c.loaded_at)
+    select(*_FREE)
     .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerState.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
 )
@@ -57,6 +64,8 @@ class Free(NamedTuple):
     """Somebody has stopped the jobs of some type."""
     loaded_at: datetime | None
     """When it last changed its model."""
+    gpu_seen: int | None
+    """0 where it has said that it has no GPU; None where it has said nothing."""
 
 
 class Waiting(NamedTuple):
@@ -72,6 +81,7 @@ class Waiting(NamedTuple):
     model: str | None
     agent: str
     gpu_memory_mb: int | None
+    allow_cpu: int
     concurrency_key: str | None
     place: int
     run_at: datetime
@@ -82,6 +92,11 @@ class Waiting(NamedTuple):
     def plain(self) -> bool:
         """Who comes first may have it: it wants no model, and no key stands in its way."""
         return self.model is None and self.concurrency_key is None
+
+    @property
+    def needs_gpu(self) -> bool:
+        """A worker that has none must not have it."""
+        return self.gpu_memory_mb is not None and not self.allow_cpu
 
 
 WAITING = tuple(jobs.c[field] for field in Waiting._fields if field != "several")

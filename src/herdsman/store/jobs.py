@@ -137,6 +137,7 @@ def to_job(row: Record) -> Job:
         retry_cap=seconds(row["retry_cap_s"]),
         timeout=seconds(row["timeout_s"]),
         saved_gpu=seconds(row["saved_gpu_s"]),
+        allow_cpu=bool(row["allow_cpu"]),
         failure_class=_failure_class(row),
     )
 
@@ -152,6 +153,7 @@ _CONVERTED = {
     "timeout",
     "failure_class",
     "saved_gpu",
+    "allow_cpu",
 }
 _SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVERTED)
 

@@ -98,6 +98,8 @@ jobs = Table(
     Column("model", name(255)),
     # Memory of the GPU that it needs; without a number, all of it.
     Column("gpu_memory_mb", Integer()),
+    # It may run on a worker without a GPU, though it names how much memory it would need of one.
+    Column("allow_cpu", Integer(), nullable=False, server_default=text("0")),
     # Only so many jobs of one key run at a time.
     Column("concurrency_key", name(128)),
     # Why it was put off or sent to another pool when it was accepted.

@@ -51,6 +51,7 @@ _SEEN = (
     workers.c.wanted_revision,
     _LAST_END.scalar_subquery().label("last_end"),
 )
+ONE = Hot(select(*_SEEN).where(workers.c.id == bindparam("b_id")))
 LIVING = Hot(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
 # Found by the end of their instances, for which there is an index.
 ENDED = Hot(
@@ -130,6 +131,12 @@ def see_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[SeenWorke
     failed = _failed_in_a_row(tx, list(policies) or [FleetPolicy()])
     found = [*tx.rows(LIVING, {}), *tx.rows(ENDED, {"b_since": tx.now() - REMEMBERED})]
     return tuple(_to_worker(row, held, failed) for row in found)
+
+
+def see_worker(tx: Tx, worker_id: WorkerId) -> SeenWorker:
+    """Without the jobs that it holds."""
+    (row,) = tx.rows(ONE, {"b_id": worker_id})
+    return _to_worker(row, {}, {})
 
 
 def _failed_in_a_row(tx: Tx, policies: Sequence[FleetPolicy]) -> Mapping[str, int]:

@@ -39,7 +39,7 @@ _GIVEN = (
         "place",
     ),
     *("tags", "status", "max_attempts", "retry_base_s", "retry_cap_s", "timeout_s", "run_at", "created_at"),
-    *("updated_at", "model", "gpu_memory_mb", "concurrency_key", "admission"),
+    *("updated_at", "model", "gpu_memory_mb", "allow_cpu", "concurrency_key", "admission"),
 )
 INSERT = Hot(insert(jobs), columns=(*_NEW, *_GIVEN))
 INSERT_TAG = Hot(insert(job_tags))
@@ -139,6 +139,7 @@ def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str
         "updated_at": now,
         "model": new.model,
         "gpu_memory_mb": new.gpu_memory_mb,
+        "allow_cpu": int(new.allow_cpu),
         "concurrency_key": new.concurrency_key,
         "admission": draft.admission,
     }

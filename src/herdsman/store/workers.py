@@ -141,7 +141,9 @@ def beat(tx: Tx, worker_id: WorkerId, report: GpuReport | None = None) -> Worker
         raise NotFound(f"there is no worker {worker_id!r}")
     state = WorkerState(found[0][0])
     if not alive:
-        raise StaleWrite(f"worker {worker_id!r} is {state}: stop its handler and exit")
+        error = get(tx, worker_id).error
+        why = f" ({error})" if error else ""
+        raise StaleWrite(f"worker {worker_id!r} is {state}{why}: stop its handler and exit")
     if report is not None:
         _note_report(tx, worker_id, report)
     return state

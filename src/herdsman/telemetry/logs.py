@@ -10,8 +10,10 @@ from datetime import datetime
 from typing import Any, Literal
 
 import structlog
+from structlog.typing import EventDict
 
 from herdsman.core.errors import HerdsmanError, InvalidSettings
+from herdsman.core.printable import printable, printable_lines
 
 LogFormat = Literal["auto", "json", "text"]
 Event = MutableMapping[str, Any]
@@ -60,7 +62,7 @@ def configure_logs(
     stored = [] if rows is None else [rows, drop]
     filed = [] if file is None else [_to_file(file)]
     shown = (
-        [*([unname] if terminal else []), structlog.dev.ConsoleRenderer(colors=terminal)]
+        [*([unname] if terminal else []), _printable, structlog.dev.ConsoleRenderer(colors=terminal)]
         if text
         else [structlog.processors.JSONRenderer()]
     )
@@ -213,3 +215,15 @@ def _row(event: Event) -> LogRow:
         event=str(event["event"]),
         fields={name: value for name, value in event.items() if name not in known},
     )
+
+
+def _printable(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """What others wrote may be in any field. JSON escapes it by itself."""
+    return {
+        printable(name): _shown(name, value) if isinstance(value, str) else value
+        for name, value in event.items()
+    }
+
+
+def _shown(name: str, value: str) -> str:
+    return printable_lines(value) if name == "exception" else printable(value)

@@ -55,6 +55,7 @@ class MemoryQueue:
         self.trouble: str | None = None
         self.load: Load | None = None
         """What the worker has to serve; it is told until it does."""
+        self.not_active: str | None = None
         self.draining = False
         self.dismissed = False
         self.left = False
@@ -109,6 +110,7 @@ class MemoryQueue:
                 cancel=frozenset(key for key, job in held.items() if job.cancel_requested),
                 lost={key: _stale(key, "keep") for key in pulse.keys if key not in held},
                 load=self._order(),
+                not_active=self.not_active,
             )
         return self._answer("beat", orders)
 

@@ -173,6 +173,9 @@ class OrdersOut(Reply):
     load: LoadOut | None = None
     cancel: tuple[RefusedOut, ...] = ()
     lost: tuple[RefusedOut, ...] = ()
+    not_active: str | None = Field(
+        default=None, description="Why the worker is given no jobs yet; null once it is active."
+    )
     token: str | None = Field(default=None, description="A new token for every later request.")
     token_expires_at: datetime | None = None
 
@@ -184,6 +187,7 @@ class OrdersOut(Reply):
             cancel=tuple(RefusedOut.of(key, "it was cancelled") for key in sorted(orders.cancel, key=str)),
             lost=tuple(RefusedOut.of(key, why) for key, why in orders.lost.items()),
             load=None if orders.load is None else LoadOut.of(orders.load),
+            not_active=orders.not_active,
         )
 
     def orders(self) -> Orders:
@@ -193,6 +197,7 @@ class OrdersOut(Reply):
             cancel=frozenset(ClaimKey(JobId(each.job_id), each.token) for each in self.cancel),
             lost={ClaimKey(JobId(each.job_id), each.token): each.why for each in self.lost},
             load=None if self.load is None else self.load.load(),
+            not_active=self.not_active,
         )
 
 

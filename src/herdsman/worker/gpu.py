@@ -70,11 +70,11 @@ class Nvml:
         try:
             nvml: Any = importlib.import_module("pynvml")
         except ImportError:
-            return GpuReport(ready=False, seen=False)
+            return GpuReport(ready=True, seen=False)
         try:
             nvml.nvmlInit()
         except nvml.NVMLError:  # no driver: no GPU
-            return GpuReport(ready=False, seen=False)
+            return GpuReport(ready=True, seen=False)
         try:
             return self._measure(nvml)
         except nvml.NVMLError as error:
@@ -86,7 +86,7 @@ class Nvml:
         own = self.own()
         devices = tuple(_device(nvml, handle, own) for handle in self._handles(nvml))
         if not devices:
-            return GpuReport(ready=False, seen=False)
+            return GpuReport(ready=True, seen=False)
         return GpuReport(
             ready=True,
             seen=True,

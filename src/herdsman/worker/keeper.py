@@ -9,6 +9,7 @@ from threading import Lock
 from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey
+from herdsman.core.phases.promote import LOADS_HANDLERS
 from herdsman.core.work import LogLines, Orders, Progress, Pulse
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
@@ -16,6 +17,8 @@ from herdsman.worker.models import Standing
 from herdsman.worker.watch import Heard
 
 _MOST_FLUSHES = 100
+_OFTEN_S = 2.0
+"""From one beat to the next until the worker is active: somebody waits for it."""
 
 
 class Keeper:
@@ -52,6 +55,8 @@ class Keeper:
         self._progress: dict[ClaimKey, Progress] = {}
         self._heard = Heard(accepted_at=clock.monotonic())
         self._silent = False
+        self._not_active: str | None = LOADS_HANDLERS
+        """What the last beat said; the worker's own start need not be told to it."""
         self.alive: Callable[[], None] = lambda: None
         """Called after each beat."""
 
@@ -130,7 +135,8 @@ class Keeper:
             while not self._stopping.is_set():
                 self.beat()
                 self.alive()
-                self._news.wait(self._interval.total_seconds())
+                interval = self._interval.total_seconds()
+                self._news.wait(interval if self._not_active is None else min(interval, _OFTEN_S))
                 self._news.clear()
         except BaseException as error:
             # Without beats this worker is no use: let the supervisor stop everything.
@@ -187,6 +193,17 @@ class Keeper:
             )
         if recovered:
             self._say("heartbeats are accepted again")
+        if not orders.drain:
+            self.note_standing(orders.not_active)
+
+    def note_standing(self, not_active: str | None) -> None:
+        """Said once for each change: why no jobs come yet, or that they may come."""
+        with self._lock:
+            known, self._not_active = self._not_active, not_active
+        if not_active is None and known is not None:
+            self._say("active: waiting for jobs")
+        elif not_active not in (known, LOADS_HANDLERS):
+            self._say(f"not active yet: {not_active}")
 
     def _unheard(self, error: HerdsmanError) -> None:
         first, self._silent = not self._silent, True

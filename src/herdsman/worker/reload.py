@@ -83,10 +83,7 @@ class Reloading(Warm):
         if self._spoiled or self._undecided():
             self.clock.sleep(wait)
             return False
-        was_ready = self.ready
-        if super().get_ready(wait) and not was_ready:
-            self.say(f"handlers are loaded: {', '.join(sorted(self.specs))}")
-        return self.ready
+        return super().get_ready(wait)
 
     def close(self) -> None:
         """A try that goes on is made again, should this not be the end."""
@@ -102,6 +99,7 @@ class Reloading(Warm):
     def _replace(self) -> None:
         self.say("the handlers have changed: their process is replaced")
         self.close()
+        self._said = ()
         self._fresh, self._spoiled, self._failed, self._broken = False, False, 0, None
 
     def _has_failed(self, why: str) -> None:

@@ -190,6 +190,9 @@ class Supervisor:
         self._troubled = False
         if claims:
             self._unsure_until = -math.inf
+            self.keeper.note_standing(
+                None
+            )  # the next beat will say so, and the jobs should not be told of first
         elif self.clock.monotonic() - asked_at <= self._wait.total_seconds() / 2:
             self._sleep(self.pause)
         return claims, asked_at

@@ -42,6 +42,8 @@ class Warm:
     _refused: int = 0
     _served: int = 0
     _broken: str | None = None
+    _said: tuple[str, ...] = ()
+    """The types that were said to be loaded."""
 
     @property
     def ready(self) -> bool:
@@ -127,6 +129,7 @@ class Warm:
         elif isinstance(answer.get("ready"), list):
             self.specs = _specs(answer["ready"])
             self._has_started()
+            self._say_types()
         else:
             self.models.hear(answer)
 
@@ -135,6 +138,13 @@ class Warm:
         self.models.serve(self.load)
         if self.load.revision > self._refused:
             self.trouble = None
+
+    def _say_types(self) -> None:
+        """Not with every fresh process: there may be one for each job."""
+        types = tuple(sorted(self.specs))
+        if types != self._said:
+            self._said = types
+            self.say(f"handlers are loaded: {', '.join(types)}")
 
     def _has_failed(self, why: str) -> None:
         """A first start that fails will fail again; a later one may have met a full machine."""

@@ -25,7 +25,7 @@ from tests.databases import opened
 from tests.integration.worker.yard import ENDS, ROOT, eventually
 
 MARK = "HOSTILE_PLACE"
-QUICK = {"HEARTBEAT_INTERVAL_SEC": "0.2", "SQL_POLL_SEC": "0.1", "CANCEL_GRACE_SEC": "0.3", "FAKE_GPUS": "1"}
+QUICK = {"HEARTBEAT_INTERVAL_SEC": "0.2", "SQL_POLL_SEC": "0.1", "CANCEL_GRACE_SEC": "0.3"}
 MODULES = ("tests.integration.worker.handlers", "tests.integration.worker.lingering")
 COMMAND = [sys.executable, "-P", "-m", "herdsman", "worker"]
 AS_PID_1 = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]

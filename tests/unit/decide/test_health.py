@@ -79,7 +79,6 @@ def test_evidence_of_a_broken_gpu_is_a_failure() -> None:
             InstanceState.RUNNING,
             "No heartbeat since its machine runs",
         ),
-        (a_worker(state=SPAWNING, age=minutes(6), gpu_seen=False), InstanceState.RUNNING, "No GPU detected"),
         (
             a_worker(state=SPAWNING, age=minutes(21), ready=False),
             InstanceState.RUNNING,
@@ -99,6 +98,16 @@ def test_each_step_of_a_start_has_its_own_limit(
     seen = a_snapshot(worker, instances=(an_instance(worker, instance),))
     failures = [action.why.text for action in decide(seen).actions if isinstance(action, FailWorker)]
     assert failures == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize(("require_gpu", "expected"), [(True, ["No GPU detected"]), (False, [])])
+def test_only_a_pool_that_requires_a_gpu_ends_a_worker_without_one(
+    require_gpu: bool, expected: list[str]
+) -> None:
+    worker = a_worker(state=SPAWNING, age=minutes(6), ready=False, gpu_seen=False)
+    seen = a_snapshot(worker, policy=FleetPolicy(min_workers=0, require_gpu=require_gpu))
+    failures = [action.why.text for action in decide(seen).actions if isinstance(action, FailWorker)]
+    assert failures == expected
 
 
 def test_a_creation_of_unknown_outcome_fails_only_after_the_absence_window() -> None:

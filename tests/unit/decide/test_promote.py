@@ -1,14 +1,17 @@
 """S0-17, S1-33, C-05: when a starting worker becomes active."""
 
+from dataclasses import replace
+
 import pytest
 
-from herdsman.core.actions import PromoteWorker
+from herdsman.core.actions import Note, PromoteWorker
 from herdsman.core.decide import decide
 from herdsman.core.fleet import SeenWorker
 from herdsman.core.instances import InstanceState
+from herdsman.core.phases.promote import lack_of
 from herdsman.core.policy import FleetPolicy, Promotion
 from herdsman.core.states import WorkerState
-from tests.fleet import a_job, a_snapshot, a_worker, an_instance, minutes, seconds
+from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 STARTING = a_worker(state=WorkerState.SPAWNING, age=minutes(1), beat_age=None, ready=False, gpu_seen=None)
 BEATING = a_worker(state=WorkerState.SPAWNING, age=minutes(1), ready=False, gpu_seen=None)
@@ -46,9 +49,49 @@ def test_a_heartbeat_from_before_its_creation_is_not_its_own() -> None:
     assert decide(a_snapshot(worker)).actions == ()
 
 
-def test_a_ready_worker_without_a_gpu_is_not_promoted() -> None:
-    worker = a_worker(state=WorkerState.SPAWNING, age=minutes(1), gpu_seen=False)
-    assert decide(a_snapshot(worker)).actions == ()
+@pytest.mark.parametrize("gpu_seen", [False, None])
+def test_a_worker_without_a_gpu_is_a_worker(gpu_seen: bool | None) -> None:
+    worker = a_worker(state=WorkerState.SPAWNING, age=minutes(1), gpu_seen=gpu_seen)
+    (action,) = decide(a_snapshot(worker)).actions
+    assert isinstance(action, PromoteWorker)
+    assert action.why.text == "it is ready for jobs"
+
+
+@pytest.mark.parametrize(
+    ("rule", "gpu_seen"),
+    [(Promotion.HEARTBEAT, False), (Promotion.READY, False), (Promotion.READY, None)],
+)
+def test_a_pool_that_requires_a_gpu_gets_no_worker_without_one(
+    rule: Promotion, gpu_seen: bool | None
+) -> None:
+    policy = FleetPolicy(min_workers=0, promotion=rule, require_gpu=True)
+    worker = a_worker(state=WorkerState.SPAWNING, age=minutes(1), gpu_seen=gpu_seen)
+    actions = decide(a_snapshot(worker, policy=policy)).actions
+    assert not any(isinstance(action, PromoteWorker) for action in actions)
+    said = [action.why.text for action in actions if isinstance(action, Note)]
+    lack = "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
+    assert said == ([lack] if gpu_seen is False else [])
+
+
+def test_what_a_starting_worker_lacks_is_said_in_words() -> None:
+    needs = FleetPolicy(require_gpu=True)
+    usual = FleetPolicy()
+    blind = replace(READY, gpu_seen=None)
+    without = replace(READY, gpu_seen=False)
+    assert lack_of(STARTING, usual, NOW) == "it has sent no heartbeat yet"
+    assert lack_of(BEATING, usual, NOW) == "it is not ready for jobs yet: it loads its handlers"
+    assert lack_of(READY, usual, NOW) is None
+    assert lack_of(without, usual, NOW) is None
+    assert lack_of(READY, needs, NOW) is None
+    assert (
+        lack_of(without, needs, NOW) == "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
+    )
+    assert lack_of(blind, needs, NOW) == (
+        "pool default requires a GPU (REQUIRE_GPU), and this worker cannot tell whether it has one (ENABLE_NVML)"
+    )
+    assert lack_of(
+        replace(READY, created_at=NOW - minutes(9), last_heartbeat=NOW - minutes(2)), usual, NOW
+    ) == ("its last heartbeat is 120 s old")
 
 
 def test_a_machine_that_still_starts_proves_nothing() -> None:

@@ -64,8 +64,8 @@ def test_a_service_takes_jobs_while_it_is_well() -> None:
 def test_the_memory_that_a_service_tells_is_told_where_no_driver_can_be_asked() -> None:
     service = standing(WELL)
     service.look()
-    seen = service.seen_by(lambda: GpuReport(ready=True, seen=None))()
-    assert (seen.vram_total_mb, seen.vram_used_mb) == (24_000, 4_000)
+    seen = service.seen_by(lambda: GpuReport(ready=True, seen=False))()
+    assert (seen.seen, seen.vram_total_mb, seen.vram_used_mb) == (True, 24_000, 4_000)
 
 
 def test_what_the_driver_says_goes_before_what_a_service_says() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from herdsman.core.errors import OutcomeUnknown, StaleWrite, StoreUnavailable, TooLarge
 from herdsman.core.model import Claim, ClaimKey, JobId, WorkerId
+from herdsman.core.phases.promote import LOADS_HANDLERS
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask
@@ -64,6 +65,27 @@ def test_a_result_is_delivered_and_progress_goes_out_with_the_beat() -> None:
     assert (job.state, job.result) == (JobState.DONE, "ok")
     assert job.progress is not None
     assert (job.progress.done, job.progress.note) == (0.5, "half")
+
+
+def test_the_terminal_says_what_becomes_of_the_worker() -> None:
+    """Once for each change, and never after the first job."""
+    bench = Bench()
+    for waits_for in ("it loads", "a GPU is required", "a GPU is required", None, None):
+        bench.queue.not_active = LOADS_HANDLERS if waits_for == "it loads" else waits_for
+        bench.keeper.beat()
+    assert bench.said == ["not active yet: a GPU is required", "active: waiting for jobs"]
+
+
+def test_a_job_that_comes_before_the_news_brings_it() -> None:
+    bench = Bench()
+    bench.queue.not_active = "the next control cycle makes it active"
+    bench.keeper.beat()
+    bench.submit()
+    bench.work()
+    said = [line for line in bench.said if "claimed" in line or "active" in line]
+    assert said[0] == "not active yet: the next control cycle makes it active"
+    assert said[1] == "active: waiting for jobs"
+    assert "claimed" in said[2]
 
 
 @pytest.mark.parametrize(

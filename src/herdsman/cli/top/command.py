@@ -8,6 +8,7 @@ import typer
 
 from herdsman.cli.door import Door
 from herdsman.cli.opening import door_here
+from herdsman.cli.shown import echo
 from herdsman.cli.top.frame import frame
 from herdsman.cli.top.seen import Seen, look
 from herdsman.cli.top.words import ASCII
@@ -25,7 +26,7 @@ def top(
     door = door_here()
     place, first = _place(door), look(door)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        typer.echo(_printable(frame(first, place, *get_terminal_size((80, 24)))))
+        echo(_printable(frame(first, place, *get_terminal_size((80, 24)))))
     else:
         _watch(door, place, first)
     door.close()

@@ -6,6 +6,8 @@ from itertools import pairwise
 
 from rich.text import Text
 
+from herdsman.core.printable import printable_lines
+
 ELLIPSIS = "…"
 _FULL, _FREE = "█", "░"
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -57,7 +59,7 @@ def money(usd: float) -> str:
 
 def ink(text: str, style: str = "") -> Text:
     """Of this style to its end and no further, whatever is put behind it."""
-    return Text.assemble((text, style))
+    return Text.assemble((printable_lines(text), style))
 
 
 def state(name: str) -> Text:

@@ -7,6 +7,7 @@ import structlog
 
 from herdsman.control.commands.refusal import refusal
 from herdsman.control.services import Services
+from herdsman.control.snapshot import why_not_active
 from herdsman.core.body import clean
 from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
 from herdsman.core.gpu import GpuReport
@@ -124,8 +125,10 @@ def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Ord
     expires_at = tx.now() + services.policy.claim_ttl
     drain = state is WorkerState.TERMINATING
     load = None if drain else models.load_order(tx, worker_id)
+    starting = state is WorkerState.SPAWNING
+    not_active = why_not_active(tx, services.fleet(), worker_id) if starting else None
     if not pulse.keys:
-        return Orders(expires_at=expires_at, drain=drain, load=load)
+        return Orders(expires_at=expires_at, drain=drain, load=load, not_active=not_active)
     lost = _renew(tx, services, worker_id, pulse.keys)
     if services.leasing.mode is not LeaseMode.OFF:
         leases.renew_of(tx, worker_id, expires_at)
@@ -136,7 +139,9 @@ def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Ord
         if (lines := pulse.logs.get(key)) is not None:
             logs.append(tx, key, lines)
     cancel = claims.cancelled(tx, kept) if kept else frozenset[ClaimKey]()
-    return Orders(expires_at=expires_at, drain=drain, cancel=cancel, lost=lost, load=load)
+    return Orders(
+        expires_at=expires_at, drain=drain, cancel=cancel, lost=lost, load=load, not_active=not_active
+    )
 
 
 def _renew(

@@ -65,7 +65,7 @@ def _spawning(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | N
         return _late(age, policy.spawning_timeout, Code.SPAWNING_TIMEOUT, "Spawning timeout")
     if worker.gpu_fault is not None:
         return Finding(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
-    if worker.gpu_seen is False:
+    if policy.require_gpu and worker.gpu_seen is False:
         return _late(age, policy.gpu_timeout, Code.GPU_NOT_DETECTED, "No GPU detected")
     silence = seen.now - worker.last_heartbeat
     if silence > policy.heartbeat_timeout:

@@ -110,7 +110,10 @@ class LocalProvider:
     def _free_gpu(self, alive: Sequence[Record]) -> int:
         count = self.options.fake_gpus or count_gpus()
         if count == 0:
-            raise CapacityUnavailable("this machine has no GPU; FAKE_GPUS pretends that it has some")
+            raise CapacityUnavailable(
+                "this machine has no GPU, and local workers have one each: start one without by hand (herdsman worker),"
+                " or pretend that there are some (FAKE_GPUS)"
+            )
         last = max(alive, key=lambda record: record.created_at, default=None)
         gpu = next_gpu(count, [record.gpu for record in alive], None if last is None else last.gpu)
         if gpu is None:

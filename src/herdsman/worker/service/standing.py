@@ -100,4 +100,4 @@ class ServiceStanding:
 def _with_memory(seen: GpuReport, told: Fitness) -> GpuReport:
     total = told.vram_total_mb or 0
     used = None if told.vram_free_mb is None else max(0, total - told.vram_free_mb)
-    return replace(seen, vram_total_mb=total, vram_used_mb=used)
+    return replace(seen, seen=True if total else seen.seen, vram_total_mb=total, vram_used_mb=used)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from alembic import op
-from sqlalchemy import BigInteger, Column, Index, Integer, inspect
+from sqlalchemy import BigInteger, Column, Index, Integer, inspect, text
 
 from herdsman.store.columns import Instant, JsonObject, long_text, name
 
@@ -16,6 +16,7 @@ SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
 ADDED: tuple[tuple[str, Column[Any]], ...] = (
     ("orchestrator_jobs", Column("begun_by", name(64))),
+    ("orchestrator_jobs", Column("allow_cpu", Integer(), nullable=False, server_default=text("0"))),
     ("workers", Column("disk_total_mb", BigInteger())),
     ("workers", Column("disk_free_mb", BigInteger())),
 )

@@ -1,0 +1,132 @@
+"""What jobs, workers and services write is shown by each command, on a terminal, and never obeyed by it."""
+
+import json
+import os
+import re
+import sys
+
+import pytest
+import structlog
+
+from herdsman.control.commands import claim_for, complete_job, fail_job, take_pulse
+from herdsman.core.findings import Code, Finding
+from herdsman.core.model import Failure, JobId
+from herdsman.core.retry import FailureClass
+from herdsman.core.work import Ask, LogLines, Progress, Pulse
+from herdsman.settings import load_settings
+from herdsman.store import fleet
+from herdsman.telemetry.logs import configure_logs
+from herdsman.wiring import open_services
+from tests.builders import a_job, a_worker
+from tests.docs.terminal import Terminal
+from tests.shell import Shell
+
+HOSTILE = "\x1b]0;PWNED\x07\x1b[2J\x9b2J\u202eevil\rback"
+OBEYED = re.compile("\x1b\\]|\x07|\x1b\\[2J|\x9b|\u202e|evil\r")
+SHOWN = "\\u001b]0;PWNED\\u0007"
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A database in which everything that may be foreign is hostile."""
+    shell = Shell(tmp_path_factory.mktemp("foreign"))
+    shell.said("db", "upgrade")
+    shell.said("submit", "demo", "--job-id", "ended")
+    services = open_services(load_settings(dict(shell.environment), shell.directory))
+    try:
+        one, two, three = (a_worker(services, name) for name in ("w1", "w2", "w3"))
+        for worker in (one, two, three):
+            if worker is not one:
+                a_job(services, job_id=JobId(f"of-{worker}"), payload={"prompt": HOSTILE})
+            (claim,) = claim_for(services, {worker: Ask(begin=True)})
+            said = LogLines(first=0, lines=(HOSTILE, "the second line"))
+            pulse = Pulse(
+                keys=(claim.key,),
+                logs={claim.key: said},
+                progress={claim.key: Progress(done=0.5, note=HOSTILE)},
+                trouble=HOSTILE,
+            )
+            take_pulse(services, worker, pulse)
+            if worker == one:
+                complete_job(services, claim.key, {"made": HOSTILE})
+            elif worker == two:
+                fail_job(
+                    services, claim.key, Failure(kind=FailureClass.USER_ERROR, error=f"{HOSTILE}\nline 2")
+                )
+        broken = a_worker(services, "w4")
+        why = Finding(Code.GPU_BROKEN, HOSTILE)
+        services.database.transact(lambda tx: fleet.fail(tx, broken, why))
+    finally:
+        services.database.close()
+    return shell
+
+
+COMMANDS = (
+    ("jobs", "-o", "wide"),
+    ("job", "of-w2"),
+    ("logs", "of-w2"),
+    ("why", "of-w2"),
+    ("run", "demo", "--job-id", "ended"),
+    ("workers", "-o", "wide"),
+    ("why", "worker", "w4"),
+    ("job", "of-w2", "-o", "json"),
+    ("logs", "of-w2", "-o", "json"),
+    ("workers", "-o", "json"),
+)
+QUIET = (
+    ("events", "--since", "0", "-n", "9"),
+    ("events", "--since", "0", "-n", "9", "-o", "json"),
+    ("top", "--once"),
+)
+"""Nothing of it is shown there today; none of it may ever be obeyed."""
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, *QUIET], ids=" ".join)
+def test_a_command_shows_foreign_text_and_does_not_obey_it(shell: Shell, words: tuple[str, ...]) -> None:
+    shown = shell.on_terminal(*words)
+    assert OBEYED.search(shown) is None, repr(shown)
+    assert (SHOWN in shown) == (words in COMMANDS), shown
+
+
+def test_lines_stay_lines_and_those_of_others_are_further_in(shell: Shell) -> None:
+    assert shell.said("logs", "of-w2").splitlines()[1] == "the second line"
+    for words in (("why", "of-w2"), ("job", "of-w2")):
+        mine = [line for line in shell.said(*words).splitlines() if line.endswith("line 2")]
+        assert mine
+        assert all(line.startswith("    ") for line in mine)
+
+
+def test_json_keeps_what_was_written(shell: Shell) -> None:
+    (piece,) = (json.loads(line) for line in shell.said("logs", "of-w2", "-o", "json").splitlines())
+    assert piece["lines"] == [HOSTILE, "the second line"]
+    assert json.loads(shell("run", "demo", "--job-id", "ended").stdout) == {"made": HOSTILE}
+
+
+def test_the_refusal_of_a_server_is_foreign_too(shell: Shell) -> None:
+    shown = shell.on_terminal("job", "no\x1b]0;PWNED\x07such")
+    assert OBEYED.search(shown) is None, repr(shown)
+
+
+def test_the_console_of_a_worker_obeys_no_handler(shell: Shell) -> None:
+    (shell.directory / "loud.py").write_text(
+        f"print({HOSTILE.partition(chr(13))[0]!r})\ndef shout(job): ...\n"
+    )
+    environment = {**shell.environment, "PATH": os.environ["PATH"]}
+    command = f"{sys.executable} -m herdsman worker --id loud --handler loud:shout"
+    terminal = Terminal(command, shell.directory, environment)
+    try:
+        assert terminal.wait_for("handlers are loaded", 60), terminal.drawn
+        assert terminal.wait_for("PWNED", 60), terminal.drawn
+        assert OBEYED.search(terminal.raw.replace("\r\n", "\n")) is None, repr(terminal.raw)
+    finally:
+        terminal.close()
+
+
+def test_a_line_of_the_log_is_one_line_and_obeys_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", "text")
+    structlog.get_logger().info("worker.ended", why=HOSTILE, lines="one\ntwo")
+    configure_logs("info", "json")
+    structlog.get_logger().info("worker.ended", why=HOSTILE, lines="one\ntwo")
+    shown = capsys.readouterr().err
+    assert OBEYED.search(shown) is None, repr(shown)
+    assert shown.count("PWNED") == len(shown.splitlines()) == 2
