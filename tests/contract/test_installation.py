@@ -91,6 +91,7 @@ def test_a_copied_database_beside_a_live_fleet_ends_and_starts_nothing(herd: Her
     stranger = beside(herd, other)
     a_job(stranger.services)
     replica = stranger.replica("stranger")
+    ran = stranger.cycle(replica, later=EVERY)
     for _ in range(HOUR_OF_CYCLES):
         ran = stranger.cycle(replica, later=EVERY)
     assert len(before) == 2
@@ -113,6 +114,7 @@ def test_a_database_that_went_back_in_time_says_so_and_gives_out_no_number_again
     before = alive(herd)
     restore_before_any_worker(database)
     replica = herd.replica()
+    ran = herd.cycle(replica, later=EVERY)
     for _ in range(HOUR_OF_CYCLES):
         ran = herd.cycle(replica, later=EVERY)
     assert alive(herd) == before, "what it does not remember may be in use"

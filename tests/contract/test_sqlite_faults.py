@@ -50,7 +50,11 @@ def test_the_file_and_those_beside_it_are_for_their_owner_alone(tmp_path: Path) 
 def test_the_default_folder_is_closed_and_any_other_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "user_data_path", lambda *_name, **_how: tmp_path / "herdsman")
+
+    def folder(*_name: object, **_how: object) -> Path:
+        return tmp_path / "herdsman"
+
+    monkeypatch.setattr(engine, "user_data_path", folder)
     for name, mode in (("herdsman", 0o700), ("shared", 0o755)):
         (tmp_path / name).mkdir(mode=0o755)
         with services_on(f"sqlite:///{tmp_path / name}/herd.db"):

@@ -24,7 +24,7 @@ class Layout(StrEnum):
 
 def echo(text: str = "", *, err: bool = False) -> None:
     """The one way to print: what jobs, people and services wrote may be in it, and is shown, never obeyed."""
-    echo(printable_lines(text), err=err)
+    typer.echo(printable_lines(text), err=err)
 
 
 def print_json(value: object) -> None:
