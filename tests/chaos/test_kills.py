@@ -23,7 +23,7 @@ from tests.databases import Backend, ServerDatabases
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600 + effort("JOBS", 0))]
 
 WORKERS = 3
-BATCH = 500
+BATCH = 200
 
 
 @pytest.fixture
