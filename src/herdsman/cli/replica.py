@@ -50,7 +50,8 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> s
         tell_fleet(services, settings)
         tell_next()
         tell_when_ready(services, settings, stopping)
-        _serve(settings, services, control, api, stopping)
+        with where.occupied(control.leadership.holder):
+            _serve(settings, services, control, api, stopping)
     finally:
         _send_home(control, stopping)
         where.withdraw()

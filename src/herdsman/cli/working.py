@@ -60,6 +60,7 @@ class Choices:
 def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
     clock, chosen = SystemClock(), settings.worker
     interval = timedelta(seconds=chosen.heartbeat_interval_sec)
+    self_fence = timedelta(seconds=chosen.self_fence_sec)
     outside = _outside(settings, choices)
     services = _standing(outside, interval)
     look = services.seen_by(_look(settings, choices))
@@ -88,11 +89,18 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
     return Supervisor(
         queue=queue,
         keeper=Keeper(
-            queue, clock, interval, fitness.report, typer.echo, warm.standing, unfit=services.faults
+            queue,
+            clock,
+            interval,
+            fitness.report,
+            typer.echo,
+            warm.standing,
+            unfit=services.faults,
+            self_fence=self_fence,
         ),
         clock=clock,
         limits=Limits(
-            self_fence=timedelta(seconds=chosen.self_fence_sec),
+            self_fence=self_fence,
             drain_grace=timedelta(seconds=settings.health.graceful_shutdown_timeout_sec),
             stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
         ),

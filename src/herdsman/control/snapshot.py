@@ -12,7 +12,7 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.pools import Pool, PoolNews, last_used, news_of, with_life
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS
-from herdsman.store import installation, ledger, pools, sight, waiting
+from herdsman.store import installation, leader, ledger, pools, sight, waiting
 from herdsman.store.database import Tx
 
 BLIND = "the provider could not be looked at: "
@@ -43,8 +43,10 @@ def look(
     news = [news_of(pool, by_pool[name], tx.now()) for name, pool in named.items()]
     known = installation.find(tx)
     listed = () if isinstance(instances, Unseen) else instances
+    term = leader.find(tx)
     snapshot = Snapshot(
         now=tx.now(),
+        beats_since=None if term is None else term.beats_since,
         pools=_pools(tx, rules, named, by_pool),
         workers=workers,
         instances=instances,

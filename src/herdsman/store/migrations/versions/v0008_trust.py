@@ -18,6 +18,10 @@ ADDED: tuple[tuple[str, Column[Any]], ...] = (
     ("orchestrator_jobs", Column("begun_by", name(64))),
     ("workers", Column("disk_total_mb", BigInteger())),
     ("workers", Column("disk_free_mb", BigInteger())),
+    ("orchestrator_leader", Column("beats_since", Instant())),
+    ("orchestrator_leader", Column("holds_until", Instant())),
+    ("workers", Column("listed_at", Instant())),
+    ("workers", Column("registered_at", Instant())),
 )
 
 
