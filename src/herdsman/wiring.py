@@ -39,7 +39,7 @@ from herdsman.providers.local.gpus import count_gpus
 from herdsman.providers.names import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
-from herdsman.settings import Settings
+from herdsman.settings import Settings, load_settings
 from herdsman.settings.fleet import fleet_policies, pool_limits
 from herdsman.settings.local import LOCAL, local_deployment, local_options, within_this_machine
 from herdsman.settings.results import result_options
@@ -68,7 +68,13 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
         clock=clock or SystemClock(),
         timeout=timedelta(seconds=chosen_one.sql_timeout_sec),
         pool_size=chosen_one.sql_pool_size,
+        read_url=_database_url_now,
     )
+
+
+def _database_url_now() -> str:
+    """A password may be changed in its file while we run."""
+    return load_settings().database.database_url.get_secret_value()
 
 
 def open_services(settings: Settings) -> Services:

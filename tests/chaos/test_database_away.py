@@ -101,6 +101,8 @@ FLEET_OF_THREE = {
     "MAX_ATTEMPTS": "1",
     "MAX_WORKER_LOSSES": "1",
     "MAX_INTERRUPTIONS": "0",
+    # Workers that a failed test leaves behind end themselves.
+    "WORKER_UNOWNED_SEC": "60",
 }
 SCALED = {
     "LEADER_TTL_SEC": "2",

@@ -50,6 +50,7 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> s
         tell_fleet(services, settings)
         tell_next()
         tell_when_ready(services, settings, stopping)
+        services.database.in_service = True
         with where.occupied(control.leadership.holder):
             _serve(settings, services, control, api, stopping)
     finally:
