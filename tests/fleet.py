@@ -104,6 +104,8 @@ def workers(draw: st.DrawFn, number: int) -> SeenWorker:
         idle_since=draw(st.none() | _AGES.map(lambda old: NOW - old)),
         end_asked_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
         absent_since=NOW - draw(_AGES) if absent else None,
+        listed_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
+        registered_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
         vram_at=draw(st.none() | _AGES.map(lambda old: NOW - old)),
         revision=draw(st.integers(0, 2)),
         wanted_revision=draw(st.integers(0, 2)),
@@ -169,4 +171,5 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         installation=INSTALLATION,
         orphans={each.ref: NOW - minutes(1) for each in strays},
         doubt=draw(st.sampled_from(("", "", "", "it may be a copy"))),
+        beats_since=draw(st.none() | st.integers(-600, 600).map(lambda old: NOW - seconds(old))),
     )

@@ -23,6 +23,7 @@ from tests.runpod import KEY, NAMING, a_provider
 
 # A pod that runs is enough of a worker here: nothing runs in it.
 POLICY = FleetPolicy(promotion=Promotion.POD, heartbeat_timeout=timedelta(days=1))
+RENEWED = LeaderPolicy().ttl * 0.9
 
 
 @dataclass
@@ -60,11 +61,15 @@ class Herd:
         )
 
     def cycle(self, replica: Reconciler, *, later: timedelta = timedelta(seconds=30)) -> Cycle:
-        """One cycle, and then time passes."""
+        """One cycle, and then time passes, in which it goes on to lead."""
         replica.leadership.campaign()
         ran = replica.tick()
-        self.moving.advance(later)
-        self.hands_of_time.advance(later)
+        while later > timedelta(0):
+            step = min(later, RENEWED)
+            self.moving.advance(step)
+            self.hands_of_time.advance(step)
+            replica.leadership.campaign()
+            later -= step
         return ran
 
     def with_policy(self, **changed: object) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import entry_points
+from secrets import token_hex
 
 import structlog
 
@@ -38,7 +39,7 @@ from herdsman.providers.local.gpus import count_gpus
 from herdsman.providers.names import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
-from herdsman.settings import Settings
+from herdsman.settings import Settings, load_settings
 from herdsman.settings.fleet import fleet_policies, pool_limits
 from herdsman.settings.local import LOCAL, local_deployment, local_options, within_this_machine
 from herdsman.settings.results import result_options
@@ -67,7 +68,13 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
         clock=clock or SystemClock(),
         timeout=timedelta(seconds=chosen_one.sql_timeout_sec),
         pool_size=chosen_one.sql_pool_size,
+        read_url=_database_url_now,
     )
+
+
+def _database_url_now() -> str:
+    """A password may be changed in its file while we run."""
+    return load_settings().database.database_url.get_secret_value()
 
 
 def open_services(settings: Settings) -> Services:
@@ -122,14 +129,19 @@ def open_sweeper(
     return Sweeper(services, SystemClock(), interval, on_queued)
 
 
-def open_leadership(settings: Settings, database: Database) -> Leadership:
+def open_leadership(settings: Settings, database: Database, *, serves: bool) -> Leadership:
+    """Only one that `serves` the API can tell workers to go on while the database is away."""
     leader = settings.leader
     # A follower may look more often than it is told to, never less: nobody leads until it does.
     follow = min(timedelta(seconds=leader.gpu_orchestrator_leader_loop_s), LeaderPolicy().follow)
     ttl, renew = timedelta(seconds=leader.leader_ttl_sec), timedelta(seconds=leader.leader_renew_sec)
-    policy = LeaderPolicy(ttl=ttl, renew=renew, follow=follow)
+    hold = timedelta(seconds=leader.outage_grace_sec if serves else 0)
+    policy = LeaderPolicy(ttl=ttl, renew=renew, follow=follow, hold=hold)
     lock = open_session_lock(database, leader.gpu_orchestrator_leader_lock, idle=ttl)
-    return Leadership(database, SystemClock(), f"{socket.gethostname()}:{os.getpid()}", policy, lock)
+    # Unique: a container that starts again has the same name and process id as the one before.
+    holder = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
+    departed = whereabouts(settings).departed()
+    return Leadership(database, SystemClock(), holder, policy, lock, departed)
 
 
 def open_provider(settings: Settings, *, direct: bool = True) -> Provider:
@@ -229,10 +241,11 @@ def open_control(
 
     Without `spawns` nothing but what starts workers can be asked of it, and no address of the API is needed.
     """
+    serves = access is not None
     if access is None and spawns:
         access = open_access(settings, services)
     database, provider = services.database, open_provider(settings, direct=access is None)
-    leadership = open_leadership(settings, database)
+    leadership = open_leadership(settings, database, serves=serves)
     pools = pools_kept(settings)
     policies = installed_policies()
     for pool in pools.values():

@@ -317,7 +317,7 @@ def check_jobs(database: Database, expected: Mapping[str, object]) -> None:
     read = read_history(database, zero=datetime.now(UTC))
     history = replace(read, submissions=submissions, limits=LIMITS)
     found = [*violations(only(history, JOB.kind)), *violations(replace(history, quiet=False))]
-    assert found == []
+    assert found == [], found
 
 
 @contextmanager

@@ -1,8 +1,12 @@
 """P7 for the database: who cannot read it spawns nothing, ends nothing, says why, and goes on afterwards."""
 
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +14,13 @@ from herdsman.control.cycle import Cycle
 from herdsman.control.leadership import LeaderPolicy
 from herdsman.control.reconciler import Reconciler
 from herdsman.core.policy import FleetPolicy, Promotion
+from herdsman.core.states import JOB, WorkerState
+from herdsman.store import sight
 from herdsman.testing.runpod import FakeRunpod
+from herdsman.testing.servers.mariadb import MariadbServer
+from tests.chaos.effort import effort
 from tests.chaos.replica import Orders, a_reconciler
+from tests.chaos.site import Site, site
 from tests.databases import ServerDatabases, opened
 from tests.runpod import KEY
 
@@ -82,3 +91,83 @@ def test_nothing_is_done_while_the_database_is_silent(scene: Scene) -> None:
 
 def said_why(ran: Cycle) -> bool:
     return ran.seen is None and not ran.outcomes and bool(ran.summary()["skipped"])
+
+
+FLEET_OF_THREE = {
+    "MIN_ACTIVE_GPUS": "3",
+    "MAX_ACTIVE_GPUS": "3",
+    "FAKE_GPUS": "3",
+    "WORKER_MODULES": "tests.chaos.kill_handlers",
+    "MAX_ATTEMPTS": "1",
+    "MAX_WORKER_LOSSES": "1",
+    "MAX_INTERRUPTIONS": "0",
+    # Workers that a failed test leaves behind end themselves.
+    "WORKER_UNOWNED_SEC": "60",
+}
+SCALED = {
+    "LEADER_TTL_SEC": "2",
+    "LEADER_RENEW_SEC": "0.5",
+    "HEARTBEAT_INTERVAL_SEC": "0.5",
+    "SELF_FENCE_SEC": "8",
+    "CLAIM_TTL_SEC": "9",
+    "HEARTBEAT_TIMEOUT_SEC": "9",
+    "TASK_STUCK_TIMEOUT_SEC": "10",
+    "SQL_TIMEOUT_SEC": "1",
+}
+"""An answer that a silent server owes takes six seconds to be given up, whatever SQL_TIMEOUT_SEC is."""
+SHIPPED = {
+    "LEADER_TTL_SEC": "10",
+    "LEADER_RENEW_SEC": "2",
+    "HEARTBEAT_INTERVAL_SEC": "5",
+    "SELF_FENCE_SEC": "25",
+    "CLAIM_TTL_SEC": "30",
+    "SWEEP_INTERVAL_SEC": "5",
+    "CANCEL_GRACE_SEC": "30",
+    "HEARTBEAT_TIMEOUT_SEC": "30",
+    "SQL_TIMEOUT_SEC": "10",
+}
+"""As installed, with the shorter patience that `herdsman up` has with workers of its own machine."""
+
+
+@pytest.mark.timeout(3600)
+def test_p10_an_outage_under_load_ends_no_worker_and_costs_no_attempt(
+    server: ServerDatabases, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """HERDSMAN_CHAOS_OUTAGE_SEC=360 makes it one of six minutes, with the settings that are shipped."""
+    given = effort("OUTAGE_SEC", 0)
+    outage_s, timings = (given, SHIPPED) if given else (12, SCALED)
+    with site(server.fresh(), tmp_path, **{**FLEET_OF_THREE, **timings}) as here:
+        here.until(lambda: list(workers(here).values()) == [WorkerState.ACTIVE] * 3)
+        fleet = workers(here)
+        long = [here.submit("lane", seconds=outage_s * part) for part in (0.5, 0.9)]
+        long.append(here.submit("lane", seconds=outage_s + 2))
+        here.until(lambda: all(here.did("started", each) for each in long))
+        for _ in range(20):
+            here.submit("lane", seconds=0.1)
+        away(server, outage_s)
+        back_at = time.monotonic()
+        here.until(lambda: all(here.job(each).state in JOB.terminal for each in here.numbers), 120)
+        record_property("seconds until all were done", round(time.monotonic() - back_at, 1))
+        assert workers(here) == fleet, here.story()
+        here.check()
+        for each in map(here.job, here.numbers):
+            assert (each.attempts, each.interruptions, each.worker_losses) == (1, 0, 0), here.story()
+            assert here.did("started", each.job_id) == 1
+        # Its workers are those of this machine: they end with it.
+        os.kill(here.pack.pid("api"), signal.SIGTERM)
+        here.until(lambda: not here.pack.alive("api"))
+
+
+def away(server: ServerDatabases, seconds: float) -> None:
+    """One is down, and the other one does not answer, as when a network swallows packets."""
+    silent = isinstance(server.server, MariadbServer)
+    (server.server.pause if silent else server.server.kill)()
+    try:
+        time.sleep(seconds)
+    finally:
+        (server.server.resume if silent else server.server.start)()
+
+
+def workers(here: Site) -> dict[str, WorkerState]:
+    """All that ever were."""
+    return {str(each.id): each.state for each in here.services.database.read(sight.see_workers)}

@@ -1,25 +1,27 @@
 """Who may use the database, and what we say when we may not; a password is never shown."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 
 from herdsman.control.commands import list_jobs
 from herdsman.control.services import Services
-from herdsman.core.errors import StoreMisconfigured
+from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.model import JobPolicy
+from herdsman.settings import load_settings
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import new_job_id
-from tests.databases import make_schema, opened
+from herdsman.wiring import new_job_id, open_database
+from tests.databases import ServerDatabases, make_schema, opened
 
 PASSWORD = "hunter2"
 
 
 @pytest.fixture(scope="module", params=[PostgresServer, MariadbServer], ids=["postgresql", "mariadb"])
-def login(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The URL of `careful`, who needs the password and may do nothing once in."""
+def guarded(request: pytest.FixtureRequest) -> Iterator[PostgresServer | MariadbServer]:
+    """With `careful`, who needs the password and may do nothing once in."""
     kind: type[PostgresServer | MariadbServer] = request.param
     with kind() as server:
         server.create_database("guarded")
@@ -33,7 +35,13 @@ def login(request: pytest.FixtureRequest) -> Iterator[str]:
         else:
             run(server, f"CREATE USER careful@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'")
             run(server, "GRANT INSERT ON guarded.orchestrator_jobs TO careful@'127.0.0.1'")
-        yield str(make_url(server.url("guarded")).set(username="careful"))
+        yield server
+
+
+@pytest.fixture
+def login(guarded: PostgresServer | MariadbServer) -> str:
+    """The URL of `careful`, without the password."""
+    return str(make_url(guarded.url("guarded")).set(username="careful"))
 
 
 @pytest.mark.parametrize("password", ["wrong", f"{PASSWORD}-wrong", None])
@@ -52,9 +60,60 @@ def test_a_user_without_rights_is_told_so(login: str) -> None:
     assert PASSWORD not in said
 
 
+def test_a_login_that_is_refused_in_service_is_waited_out_and_its_file_read_again(
+    guarded: PostgresServer | MariadbServer, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rotated password ended the replica, and its workers with it."""
+    file = tmp_path / "url"
+    file.write_text(with_password(login, PASSWORD))
+    monkeypatch.setenv("HERDSMAN_DATABASE_URL_FILE", str(file))
+    database = open_database(load_settings(cwd=tmp_path))
+    try:
+        database.read(lambda tx: tx.now())
+        database.in_service = True
+        change_password(guarded, "rotated")
+        database.engine.dispose()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="does not let us in") as caught:
+                database.read(lambda tx: tx.now())
+            assert PASSWORD not in str(caught.value)
+        file.write_text(with_password(login, "rotated"))
+        with pytest.raises(StoreUnavailable):
+            database.read(lambda tx: tx.now())
+        database.read(lambda tx: tx.now())
+    finally:
+        change_password(guarded, PASSWORD)
+        database.close()
+
+
+def test_a_table_that_is_away_in_service_is_waited_out(server: ServerDatabases) -> None:
+    """A restore puts them back one after the other."""
+    url = server.empty()
+    with opened(url) as database:
+        with pytest.raises(StoreMisconfigured):
+            list_jobs(Services(database, JobPolicy(), new_job_id))
+        database.in_service = True
+        with pytest.raises(StoreUnavailable, match="herdsman db init"):
+            list_jobs(Services(database, JobPolicy(), new_job_id))
+    server.drop(url)
+
+
+def change_password(server: PostgresServer | MariadbServer, password: str) -> None:
+    postgres = isinstance(server, PostgresServer)
+    run(
+        server,
+        f"ALTER ROLE careful PASSWORD '{password}'"
+        if postgres
+        else f"ALTER USER careful@'127.0.0.1' IDENTIFIED BY '{password}'",
+    )
+
+
+def with_password(login: str, password: str | None) -> str:
+    return make_url(login).set(password=password).render_as_string(hide_password=False)
+
+
 def refused(login: str, password: str | None) -> str:
-    url = make_url(login).set(password=password).render_as_string(hide_password=False)
-    with opened(url) as database, pytest.raises(StoreMisconfigured) as caught:
+    with opened(with_password(login, password)) as database, pytest.raises(StoreMisconfigured) as caught:
         list_jobs(Services(database, JobPolicy(), new_job_id))
     return str(caught.value)
 

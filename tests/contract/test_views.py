@@ -98,7 +98,9 @@ def test_the_status_knows_failed_workers_the_leader_and_what_an_hour_costs(servi
         a_rented_worker(services, name)
     services.database.transact(lambda tx: fleet.fail(tx, WorkerId("one"), Finding(Code.GPU_BROKEN, "Xid 79")))
     services.database.transact(lambda tx: fleet.bury(tx, WorkerId("one")))
-    services.database.transact(lambda tx: leader.take(tx, "me", timedelta(seconds=60)))
+    services.database.transact(
+        lambda tx: leader.take(tx, leader.Candidate(holder="me", ttl=timedelta(seconds=60)))
+    )
     services.database.transact(lambda tx: fleet.record_cycle(tx, 1, tx.now(), {}, []))
     shown = status(services)
     assert (shown["leader"], shown["last_worker_error"]) == ("me", "Xid 79")

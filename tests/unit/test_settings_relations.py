@@ -40,6 +40,7 @@ ADVISED: dict[str, dict[str, str]] = {
     "spare workers go sooner": {"GPU_OVERCAPACITY_IDLE_TIMEOUT_SEC": "301"},
     "starting ends before booting does": {"SPAWNING_TIMEOUT_SEC": "601"},
     "followers look more often than a term lasts": {"GPU_ORCHESTRATOR_LEADER_LOOP_S": "11"},
+    "an outage is known before workers stop": {"LEADER_TTL_SEC": "20"},
     "a message stays away for a stall after full work": {"VISIBILITY_TIMEOUT_SEC": "1320"},
 }
 

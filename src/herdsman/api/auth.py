@@ -32,6 +32,7 @@ LONGEST_TOKEN = 512
 _STATE = "caller"
 PATIENCE = timedelta(seconds=2)
 """A scrape has a few seconds in all, and the metrics may wait for the database as well."""
+_BEAT = "/heartbeat"
 
 
 class Gate:
@@ -46,6 +47,8 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
+                if _is_beat(scope):
+                    self._context.require_database()
                 await self._check(scope)
             except HerdsmanError as error:
                 await refuse(error, scope, receive, send)
@@ -124,6 +127,12 @@ def own_worker(who: Caller, worker_id: str | None = None) -> WorkerId:
     if who.worker_id is None or worker_id not in (None, who.worker_id):
         raise Forbidden(f"the token is not that of worker {worker_id!r}")
     return who.worker_id
+
+
+def _is_beat(scope: Scope) -> bool:
+    return (
+        scope["method"] == "POST" and scope["path"].startswith("/workers/") and scope["path"].endswith(_BEAT)
+    )
 
 
 def _bearer(headers: Headers) -> str:

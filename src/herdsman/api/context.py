@@ -12,6 +12,7 @@ from herdsman.api.limits import Limits
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
+from herdsman.core.errors import ClaimsHeld
 from herdsman.core.pools import PoolStanding
 from herdsman.ports import ResultFiles
 from herdsman.settings import Settings
@@ -37,6 +38,14 @@ class ApiContext:
     """Only workers change anything."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the process ends: whoever waits for a client answers at once."""
+
+    def require_database(self) -> None:
+        """Raises `ClaimsHeld` in an outage in which this replica can answer for the claims of workers.
+
+        At once, and to anybody: they cannot be looked up, and a worker must hear of it before it stops its jobs.
+        """
+        if self.control is not None and self.control.leadership.holds_claims:
+            raise ClaimsHeld("the database is away: go on with your jobs, and send the next heartbeat")
 
     def announce_pool(self, event: str, standing: PoolStanding) -> PoolStanding:
         """Where there are streams, the leader hears of it at once; else with its next cycle."""

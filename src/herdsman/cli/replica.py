@@ -49,7 +49,9 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> s
         tell_fleet(services, settings)
         tell_next()
         tell_when_ready(services, settings, stopping)
-        _serve(settings, services, control, api, stopping)
+        services.database.in_service = True
+        with where.occupied(control.leadership.holder):
+            _serve(settings, services, control, api, stopping)
     finally:
         _send_home(control, stopping)
         where.withdraw()

@@ -5,6 +5,8 @@ from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+import typer
+
 from herdsman.core.printable import printable_lines
 
 

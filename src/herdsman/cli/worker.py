@@ -22,6 +22,9 @@ from herdsman.wire.ids import new_worker_id
 from herdsman.worker.orphans import adopt_orphans
 from herdsman.worker.supervisor import Parting
 
+LONGEST_OUTAGE = timedelta(days=1)
+"""A machine whose control plane answers is owned, and waits for its database; its token may end before."""
+
 Names = Annotated[
     list[str] | None, typer.Option("--handler", help="A handler as MODULE:FUNCTION; may be repeated.")
 ]
@@ -95,7 +98,14 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
     named = None if worker_id is None else WorkerId(worker_id)
     server = WorkersServer(say=echo)
     queue, registered = register(
-        url, secret, named, incarnation=token_hex(16), pool=pool, on_version=server.met
+        url,
+        secret,
+        named,
+        incarnation=token_hex(16),
+        pool=pool,
+        on_version=server.met,
+        outage=LONGEST_OUTAGE,
+        say=echo,
     )
     echo(f"Worker {registered.worker_id} reports for duty at {url}")
     return queue, registered.worker_id

@@ -59,6 +59,7 @@ class Choices:
 def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
     clock, chosen = SystemClock(), settings.worker
     interval = timedelta(seconds=chosen.heartbeat_interval_sec)
+    self_fence = timedelta(seconds=chosen.self_fence_sec)
     outside = _outside(settings, choices)
     services = _standing(outside, interval)
     look = services.seen_by(_look(settings, choices))
@@ -86,10 +87,19 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
     fitness = Fitness(gpus=sampler.latest, warm=warm, needs=needs)
     return Supervisor(
         queue=queue,
-        keeper=Keeper(queue, clock, interval, fitness.report, echo, warm.standing, unfit=services.faults),
+        keeper=Keeper(
+            queue,
+            clock,
+            interval,
+            fitness.report,
+            echo,
+            warm.standing,
+            unfit=services.faults,
+            self_fence=self_fence,
+        ),
         clock=clock,
         limits=Limits(
-            self_fence=timedelta(seconds=chosen.self_fence_sec),
+            self_fence=self_fence,
             drain_grace=timedelta(seconds=settings.health.graceful_shutdown_timeout_sec),
             stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
         ),

@@ -13,7 +13,7 @@ from herdsman.client.reports import LARGEST_REPORT, split
 from herdsman.client.retries import Patience
 from herdsman.client.transport import Transport
 from herdsman.core.body import encode
-from herdsman.core.errors import NotFound, StaleWrite, Unauthenticated
+from herdsman.core.errors import NotFound, StaleWrite, StoreUnavailable, Unauthenticated
 from herdsman.core.model import DEFAULT_POOL, Claim, ClaimKey, WorkerId
 from herdsman.core.service import ServiceMark
 from herdsman.core.work import Ask, Ending, Exchange, Orders, Pulse
@@ -124,10 +124,13 @@ def register(
     clock: Clock | None = None,
     transport: httpx.BaseTransport | None = None,
     on_version: Callable[[str], None] | None = None,
+    outage: timedelta = timedelta(0),
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[HttpQueue, RegisteredOut]:
     """Exchange the bootstrap token for one of this worker's own. The same incarnation may ask again.
 
-    `on_version` hears with every answer which version the server is of.
+    `on_version` hears with every answer which version the server is of. A control plane that answers, and whose
+    database is away, is asked for as long as `outage`.
     """
     sender = Transport(
         Blocking(clock, transport),
@@ -140,8 +143,16 @@ def register(
     call = work_calls.register(
         worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
     )
+    until = sender.now() + outage.total_seconds()
     try:
-        found = run(sender.send(call))
+        while True:
+            try:
+                found = run(sender.send(call))
+                break
+            except StoreUnavailable as error:
+                if sender.now() >= until:
+                    raise
+                say(f"waiting to register: {error}")
     finally:
         run(sender.close())
     named = WorkerId(found.worker_id)

@@ -29,6 +29,7 @@ from herdsman.core.actions import (
 from herdsman.core.errors import ProviderRejected, ProviderUnavailable, StaleWrite
 from herdsman.core.findings import Code
 from herdsman.core.fleet import Snapshot, Unseen
+from herdsman.core.instances import InstanceState
 from herdsman.core.model import Failure, PoolId
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
@@ -56,8 +57,8 @@ class Hands:
                 return self._fail(action, seen, epoch)
             case ReturnJob():
                 return self._return_job(action, epoch)
-            case DrainWorker(worker_id):
-                return self._write(epoch, lambda tx: _drain_free(tx, worker_id))
+            case DrainWorker():
+                return self._drain(action, seen, epoch)
             case RetireWorker() | CallOffWorker() | MovePool() | OfferRevision():
                 return self._write(epoch, lambda tx: _steer(tx, action))
             case EndInstance(worker_id, ref):
@@ -105,6 +106,8 @@ class Hands:
     def _fail(self, action: FailWorker, seen: Snapshot, epoch: int) -> str:
         """What can still be learnt from the machine is kept before it is ended."""
         worker = next(each for each in seen.workers if each.id == action.worker_id)
+        if action.why.code is Code.INSTANCE_ENDED and worker.instance_ref is not None:
+            self._require_ended(worker.instance_ref)
         lines = self._logs(worker.instance_ref) if worker.instance_ref else []
         diagnostics = {
             "last_heartbeat": str(worker.last_heartbeat),
@@ -118,6 +121,19 @@ class Hands:
             fleet.note(tx, action.worker_id, {"diagnostics": diagnostics})
 
         return self._write(epoch, change)
+
+    def _drain(self, action: DrainWorker, seen: Snapshot, epoch: int) -> str:
+        if action.why.code is Code.INSTANCE_GONE:
+            worker = next(each for each in seen.workers if each.id == action.worker_id)
+            assert worker.instance_ref is not None, "what was never named cannot be gone"
+            self._require_ended(worker.instance_ref)
+        return self._write(epoch, lambda tx: _drain_free(tx, action.worker_id))
+
+    def _require_ended(self, ref: fleet.InstanceRef) -> None:
+        """A listing may lack what is there (P7): it is asked for by itself."""
+        found = self.provider.find(ref)
+        if found is not None and found.state in (InstanceState.STARTING, InstanceState.RUNNING):
+            raise StaleWrite(f"instance {ref} is missing from listings and yet {found.state}")
 
     def _logs(self, ref: fleet.InstanceRef) -> list[str]:
         try:

@@ -6,12 +6,12 @@ from threading import Event, Lock
 
 import structlog
 
-from herdsman.core.errors import StaleWrite, StoreUnavailable
+from herdsman.core.errors import OutcomeUnknown, StaleWrite, StoreUnavailable
 from herdsman.ports import Clock
 from herdsman.store import leader
 from herdsman.store.database import Database, Tx
 from herdsman.store.faults import Duplicate
-from herdsman.store.leader import Term
+from herdsman.store.leader import Candidate, Term
 from herdsman.store.session_lock import SessionLock
 
 log = structlog.get_logger()
@@ -25,6 +25,8 @@ class LeaderPolicy:
     """Between two tries of one that does not lead: it is how long an empty place stays empty."""
     margin: timedelta = timedelta(seconds=1)
     """We stop believing this much before the database would."""
+    hold: timedelta = timedelta(0)
+    """How long the only replica lets workers go on with their jobs while the database is away."""
 
 
 class Leadership:
@@ -37,7 +39,9 @@ class Leadership:
         holder: str,
         policy: LeaderPolicy,
         session_lock: SessionLock | None = None,
+        departed: str | None = None,
     ) -> None:
+        """`departed` is a holder that is known to have ended, such as this replica before its restart."""
         self._database = database
         self._session_lock = session_lock
         self._clock = clock
@@ -45,6 +49,12 @@ class Leadership:
         self._lock = Lock()
         self._term: Term | None = None
         self._sure_until = 0.0
+        self._departed = departed
+        self._written_at: float | None = None
+        """When the database's clock was read for the last renewal that may have been stored: it stands in the row."""
+        self._followed_at: float | None = None
+        self._hold_until = 0.0
+        """Until then we may answer for the claims of workers that cannot be heard, should the database go away."""
         self.holder = holder
 
     @property
@@ -58,21 +68,47 @@ class Leadership:
         # Counted from before the call: the database's own count began no earlier.
         asked = self._clock.monotonic()
         locked = self._lock_session()
-        gone = locked and self._follows()
+        who = self._candidate(holder_gone=locked and self._follows())
+        tried: list[tuple[float, Term | None]] = []
+
+        def take(tx: Tx) -> Term | None:
+            read_at = self._clock.monotonic()
+            term = leader.take(tx, who)
+            tried.append((read_at, term))
+            if term is None and self._due_to_follow():
+                leader.follow(tx, self.holder)
+            return term
+
         try:
-            term = self._database.transact(
-                lambda tx: leader.take(tx, self.holder, self._policy.ttl, holder_gone=gone)
-            )
+            term = self._database.transact(take)
+        except OutcomeUnknown as error:
+            self._maybe_written(*tried[-1])
+            log.warning("leader.unsure", holder=self.holder, reason=str(error))
+            term = self.term
         except (StoreUnavailable, Duplicate) as error:
             log.warning("leader.unsure", holder=self.holder, reason=str(error))
             term = self.term
         else:
-            self._remember(term, asked)
+            self._remember(term, asked, read_at=tried[-1][0])
         if locked and term is None:
             self._let_go()
         elif term is not None and not locked:
             self._lock_session()  # who left us the row let the lock go just before
         return term
+
+    @property
+    def holds_claims(self) -> bool:
+        """Whether we know that no claim is taken back before its worker had the time to be heard again.
+
+        We led last, as the only replica, and have not renewed for a whole term. So nobody judges claims now, and who
+        renews next, we or another, sees the break and begins to count from there (docs/decisions/0021).
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            if self._term is None or self._written_at is None:
+                return False
+            broken = now - self._written_at >= self._policy.ttl.total_seconds()
+            return broken and now < self._hold_until
 
     def fence(self, tx: Tx, epoch: int) -> None:
         """To be called first in every transaction of the leader."""
@@ -86,7 +122,7 @@ class Leadership:
 
     def resign(self) -> None:
         with self._lock:
-            term, self._term, self._sure_until = self._term, None, 0.0
+            term, self._term, self._sure_until, self._hold_until = self._term, None, 0.0, 0.0
         self._let_go()
         if term is None:
             return
@@ -111,15 +147,48 @@ class Leadership:
         with self._lock:
             return self._term is None
 
+    def _candidate(self, *, holder_gone: bool) -> Candidate:
+        policy, now = self._policy, self._clock.monotonic()
+        with self._lock:
+            wrote = self._written_at
+            return Candidate(
+                holder=self.holder,
+                ttl=policy.ttl,
+                epoch=None if self._term is None else self._term.epoch,
+                hold=policy.hold,
+                away=wrote is not None and now - wrote >= policy.ttl.total_seconds(),
+                departed=self._departed,
+                holder_gone=holder_gone,
+            )
+
+    def _due_to_follow(self) -> bool:
+        """The leader is told now and then that it is not alone; every look would be a write too many."""
+        now = self._clock.monotonic()
+        due = self._followed_at is None or now - self._followed_at >= self._policy.renew.total_seconds()
+        if due:
+            self._followed_at = now
+        return due
+
+    def _maybe_written(self, read_at: float, tried: Term | None) -> None:
+        """Either row may be there now, the one before or this one: only what both promise is promised."""
+        with self._lock:
+            self._written_at = read_at
+            if tried is None or tried.holds_until is None:
+                self._hold_until = 0.0
+
     def _let_go(self) -> None:
         if self._session_lock is not None:
             self._session_lock.let_go()
 
-    def _remember(self, term: Term | None, asked: float) -> None:
+    def _remember(self, term: Term | None, asked: float, *, read_at: float) -> None:
         with self._lock:
             before, self._term = self._term, term
             life = self._policy.ttl - self._policy.margin
             self._sure_until = asked + life.total_seconds() if term else 0.0
+            holds = term is not None and term.holds_until is not None
+            self._hold_until = asked + self._policy.hold.total_seconds() if holds else 0.0
+            if term is not None:
+                self._written_at = read_at
         if term is not None and (before is None or before.epoch != term.epoch):
             log.info("leader.elected", holder=term.holder, epoch=term.epoch)
         elif term is None and before is not None:

@@ -20,6 +20,7 @@ from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.ports import Provider
 from herdsman.store import fleet, installation, pools, sight
 from herdsman.store.database import Database, Tx
+from herdsman.store.sight import Listed
 from herdsman.wire.ids import new_installation_id
 
 log = structlog.get_logger()
@@ -44,12 +45,11 @@ class Observer:
         if seen.doubt:
             self._hold(seen, epoch)
             return seen
-        lost, back = _absent(seen)
-        unowned = _remembered(seen)
-        if not lost and not back and not news and unowned == seen.orphans:
+        listed, unowned = _listed(seen), _remembered(seen)
+        if not listed and not news and unowned == seen.orphans:
             return seen
-        self.database.transact(lambda tx: self._mark(tx, epoch, lost, back, news, unowned))
-        return _marked(seen, {**dict.fromkeys(lost, seen.now), **dict.fromkeys(back)}, unowned)
+        self.database.transact(lambda tx: self._mark(tx, epoch, listed, news, unowned))
+        return _marked(seen, listed, unowned)
 
     def glance(self) -> Snapshot:
         """The same without writing anything down."""
@@ -70,13 +70,12 @@ class Observer:
         self,
         tx: Tx,
         epoch: int,
-        lost: list[WorkerId],
-        back: list[WorkerId],
+        listed: Listed,
         news: Sequence[PoolNews],
         unowned: Mapping[str, datetime],
     ) -> None:
         self.leadership.fence(tx, epoch)
-        fleet.mark_absent(tx, lost, back)
+        fleet.note_listed(tx, listed)
         pools.note(tx, news)
         installation.note_orphans(tx, unowned)
 
@@ -130,17 +129,27 @@ def _remembered(seen: Snapshot) -> Mapping[str, datetime]:
     return {ref: seen.orphans.get(ref, seen.now) for ref in orphans(seen)}
 
 
-def _absent(seen: Snapshot) -> tuple[list[WorkerId], list[WorkerId]]:
+def _listed(seen: Snapshot) -> Listed:
     if isinstance(seen.instances, Unseen):
-        return [], []
-    return sight.absent_now(seen.workers, {instance.name for instance in seen.instances})
+        return Listed()
+    return sight.listed_now(seen.workers, {instance.name for instance in seen.instances})
 
 
-def _marked(
-    seen: Snapshot, absent: Mapping[WorkerId, datetime | None], unowned: Mapping[str, datetime]
-) -> Snapshot:
+def _marked(seen: Snapshot, listed: Listed, unowned: Mapping[str, datetime]) -> Snapshot:
     """As if it were read again."""
+    absent: dict[WorkerId, datetime | None] = {
+        **dict.fromkeys(listed.lost, seen.now),
+        **dict.fromkeys(listed.back),
+    }
+    new = frozenset(listed.new)
     workers = tuple(
-        replace(each, absent_since=absent[each.id]) if each.id in absent else each for each in seen.workers
+        replace(
+            each,
+            absent_since=absent.get(each.id, each.absent_since),
+            listed_at=seen.now if each.id in new else each.listed_at,
+        )
+        if each.id in absent or each.id in new
+        else each
+        for each in seen.workers
     )
     return replace(seen, workers=workers, orphans=unowned)

@@ -44,8 +44,10 @@ def look(
     news = [news_of(pool, by_pool[name], tx.now()) for name, pool in named.items()]
     known = installation.find(tx)
     listed = () if isinstance(instances, Unseen) else instances
+    term = leader.find(tx)
     snapshot = Snapshot(
         now=tx.now(),
+        beats_since=None if term is None else term.beats_since,
         pools=_pools(tx, rules, workers, named, by_pool),
         workers=workers,
         instances=instances,

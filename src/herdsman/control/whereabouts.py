@@ -1,16 +1,20 @@
 """Files by which the programs of one machine find each other: where the API is, and what opens it."""
 
+import fcntl
 import json
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from herdsman.control.secret_file import read_secret, write_secret
 from herdsman.providers.local.processes import Identity, identify, is_alive
 from herdsman.settings import Settings
 from herdsman.settings.urls import hide_password
+
+_LONGEST_HOLDER = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +83,49 @@ class Whereabouts:
         said = self.announced()
         return said.url if said is not None and said.database == database else None
 
+    @contextmanager
+    def occupied(self, holder: str) -> Generator[None]:
+        """This process is the replica of this directory, by the name under which it leads, until it ends."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._replica, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:  # then nobody can tell that it has ended
+            yield
+            return
+        with os.fdopen(descriptor, "r+") as file:
+            if _lock(file):
+                file.truncate()
+                file.write(holder)
+                file.flush()
+            yield
+
+    def departed(self) -> str | None:
+        """The name of the last replica of this directory, where it has surely ended."""
+        try:
+            with self._replica.open() as file:
+                return (file.read(_LONGEST_HOLDER) or None) if _lock(file) else None
+        except OSError:
+            return None
+
     def token(self) -> str | None:
         return read_secret(self.admin_token)
 
     @property
     def _api(self) -> Path:
         return self.directory / "api"
+
+    @property
+    def _replica(self) -> Path:
+        return self.directory / "replica"
+
+
+def _lock(file: IO[str]) -> bool:
+    """Whether nobody else has it. It falls with the process, also with one in another container of this machine."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def whereabouts(settings: Settings) -> Whereabouts:

@@ -73,8 +73,14 @@ def own_policy(held: Holding, usual: RetryPolicy) -> RetryPolicy:
     return replace(usual, base=base, cap=held.retry_cap or max(base, usual.cap))
 
 
-def overdue_failure(held: Holding, now: datetime) -> Failure:
-    """Why the sweep ends a claim: a silent worker, or one that beats and does not stop the job."""
+def overdue_failure(held: Holding, now: datetime, *, excused_before: datetime | None = None) -> Failure:
+    """Why the sweep ends a claim: a silent worker, or one that beats and does not stop the job.
+
+    A claim that ran out before `excused_before` ran out while no heartbeat could be written: nobody is to blame.
+    """
+    if excused_before is not None and held.expires_at < excused_before:
+        said = "the worker was not heard again after heartbeats could not be written"
+        return Failure(kind=FailureClass.INTERRUPTED, error=said)
     if held.expires_at < now:
         return Failure(kind=FailureClass.WORKER_LOST, error="the worker fell silent while it held the job")
     return Failure(kind=FailureClass.TIMEOUT, error="the job ran on after it should have ended")

@@ -15,7 +15,8 @@ HerdsmanError
 ├── StaleWrite           the writer: the row has moved on, stop working on it
 ├── StoreUnavailable     the next try: the database did not answer, or could not take the write
 │   ├── StoreUnwritable  a person: its disk is full, or it only lets itself be read
-│   └── OutcomeUnknown   the next try: the connection broke during COMMIT
+│   ├── OutcomeUnknown   the next try: the connection broke during COMMIT
+│   └── ClaimsHeld       the next try: the database is away, and no claim is taken back meanwhile
 ├── StoreMisconfigured   a person: the database is not one that we can run on
 ├── ProviderUnavailable  the next cycle: the provider did not answer, or asked us to wait; nothing was started
 │   ├── CapacityUnavailable  the next cycle: it has no such machine left
@@ -97,6 +98,10 @@ class StoreUnwritable(StoreUnavailable):
 
 class OutcomeUnknown(StoreUnavailable):
     """The connection broke during COMMIT: the write may or may not be there. Every command may be repeated."""
+
+
+class ClaimsHeld(StoreUnavailable):
+    """The database is away for everybody: no claim is taken back before its worker had the time to be heard again."""
 
 
 class StoreMisconfigured(HerdsmanError):

@@ -63,6 +63,10 @@ class SeenWorker:
     """Since when complete listings lack its instance."""
     error_code: str | None = None
     """Why it failed; None for one that did not."""
+    listed_at: datetime | None = None
+    """When a listing first had it."""
+    registered_at: datetime | None = None
+    """When its process last registered; heartbeats are due from then on."""
     cost_per_hour: Decimal = Decimal(0)
     revision: int = 0
     """The edition of its pool's model that it serves."""
@@ -147,6 +151,12 @@ class Snapshot:
     """By their refs: since when every look has found an instance that is ours and that no worker owns."""
     doubt: str = ""
     """Why the database may not be the one that the fleet belongs to; nothing is done then."""
+    beats_since: datetime | None = None
+    """Since when heartbeats could be written without a break, which may lie ahead; None where there was no break."""
+
+    def since(self, instant: datetime) -> datetime:
+        """From when the time since `instant` counts against a worker: not while nobody could be heard (P10)."""
+        return instant if self.beats_since is None else max(instant, self.beats_since)
 
     @cached_property
     def instance_states(self) -> Mapping[InstanceRef, InstanceState]:

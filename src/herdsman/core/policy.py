@@ -77,6 +77,8 @@ class FleetPolicy:
     volume_max_used: float = 85
     """One that is fuller than this, in per cent, is grown too."""
     volume_grow_gb: int = 50
+    exact_listings: bool = False
+    """A machine that was started and is not listed has ended: no listing lags."""
 
     max_creates_per_hour: int | None = None
     max_cost_per_hour: Decimal | None = None

@@ -25,6 +25,10 @@ class LeaderSettings(Group):
     leader_ttl_sec: Seconds = Field(
         default=10, description="Seconds after its last renewal that a leader still leads."
     )
+    outage_grace_sec: SecondsOrZero = Field(
+        default=1800,
+        description="Seconds that workers may go on with their jobs while the database is away, if one replica runs.",
+    )
     gpu_orchestrator_leader_loop_s: Seconds = Field(
         default=2, description="Seconds between two tries of a follower to become the leader."
     )

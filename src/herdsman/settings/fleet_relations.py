@@ -90,6 +90,19 @@ LEADERSHIP: tuple[Relation, ...] = (
         why="otherwise a few lost renewals end the term of a leader that lives.",
     ),
     Relation(
+        name="an outage is known before workers stop",
+        left="LEADER_TTL_SEC + 2 * HEARTBEAT_INTERVAL_SEC",
+        op="<=",
+        right="SELF_FENCE_SEC",
+        unless="OUTAGE_GRACE_SEC is 0",
+        check=lambda s: (
+            s.leader.outage_grace_sec == 0
+            or s.leader.leader_ttl_sec + 2 * s.worker.heartbeat_interval_sec <= s.worker.self_fence_sec
+        ),
+        why="otherwise workers stop their jobs in an outage of the database before they can be told to go on.",
+        required=False,
+    ),
+    Relation(
         name="followers look more often than a term lasts",
         left="GPU_ORCHESTRATOR_LEADER_LOOP_S",
         op="<=",

@@ -45,7 +45,9 @@ def local_options(settings: Settings, *, direct: bool = True) -> dict[str, objec
 def within_this_machine(pools: Mapping[PoolId, FleetPolicy], gpus: int) -> Mapping[PoolId, FleetPolicy]:
     """No pool asks for more workers than there are GPUs to give them. Where none was found, nobody knows better than
     the settings. A process that is not listed has ended: nothing needs to be waited for before its GPU is given on."""
-    known = {name: replace(pool, confirm_window=timedelta(0)) for name, pool in pools.items()}
+    known = {
+        name: replace(pool, confirm_window=timedelta(0), exact_listings=True) for name, pool in pools.items()
+    }
     return {name: _at_most(pool, gpus) for name, pool in known.items()} if gpus else known
 
 

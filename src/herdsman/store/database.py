@@ -12,13 +12,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from herdsman.core.errors import (
     HerdsmanError,
+    InvalidSettings,
     OutcomeUnknown,
     StoreMisconfigured,
     StoreUnavailable,
     StoreUnwritable,
 )
 from herdsman.ports import Clock
-from herdsman.store.engine import open_engines, size_of
+from herdsman.store.engine import open_engines, parse_url, size_of
 from herdsman.store.faults import Contended, Fault, classify, explain, next_step, translate
 from herdsman.store.hot import Hot, Ready, Row, padded, room_for
 from herdsman.store.patience import limited
@@ -100,16 +101,24 @@ class Database:
         pool_size: int = 10,
         clock_of: Callable[[Tx], datetime] | None = None,
         chance: Callable[[], float] = random.random,
+        read_url: Callable[[], str] | None = None,
     ) -> None:
-        engines = open_engines(url, timeout=timeout, pool_size=pool_size)
+        """`read_url` says where the database is now, and how we get in; asked when we no longer do."""
+        login: dict[str, Any] = {}
+        engines = open_engines(url, timeout=timeout, pool_size=pool_size, login=login)
         self.engine = engines.writing
         self._reading = engines.reading
         self._lines = {engine: Turnstile(size_of(engine)) for engine in {engines.writing, engines.reading}}
         self._clock = clock
         self._timeout = timeout
         self._chance = chance
+        self._read_url = read_url
+        self._login = login
+        """What has changed in the URL since the start."""
         self._ready: dict[tuple[Hot, int], Ready] = {}
         self._unwritable_at = -math.inf
+        self.in_service = False
+        """It has been usable, and others depend on us: what is wrong with it from now on is waited out."""
         self.clock_of = clock_of or self.read_clock
         driver = self.engine.dialect.loaded_dbapi
         self._driver_errors: tuple[type[Exception], ...] = (SQLAlchemyError, driver.Error)
@@ -237,7 +246,7 @@ class Database:
                 engine.dispose(close=False)
                 raise Contended(explain(error)) from error
             self._undo(connection)
-            raise translate(error) or error from error
+            raise self._translate(error) or error from error
         except BaseException:
             self._undo(connection)
             raise
@@ -258,16 +267,33 @@ class Database:
                 raise OutcomeUnknown(
                     f"the connection broke during COMMIT, so the change may or may not be stored: {explain(error)}"
                 ) from error
-            raise translate(error) or error from error
+            raise self._translate(error) or error from error
+
+    def _translate(self, error: Exception) -> HerdsmanError | None:
+        found = translate(error)
+        waits = self.in_service and isinstance(found, StoreMisconfigured)
+        return StoreUnavailable(str(found)) if waits else found
+
+    def _read_login(self) -> None:
+        """What cannot be read changes nothing: it may be in the middle of being written."""
+        if self._read_url is None:
+            return
+        try:
+            url = parse_url(self._read_url())
+        except (InvalidSettings, StoreMisconfigured):
+            return
+        if url.get_backend_name() == self.engine.dialect.name:
+            self._login.update(self.engine.dialect.create_connect_args(url)[1])
 
     def cannot_connect(self, error: Exception) -> HerdsmanError:
         where = self.engine.url.render_as_string(hide_password=True)
         said = explain(error)
         refused = any(words in said for words in _NOT_LET_IN)
         if refused or classify(error) is Fault.MISCONFIGURED:
-            return StoreMisconfigured(
-                f"{self.backend} at {where} does not let us in: {said}{next_step(error)}"
-            )
+            if self.in_service:
+                self._read_login()
+            kind = StoreUnavailable if self.in_service else StoreMisconfigured
+            return kind(f"{self.backend} at {where} does not let us in: {said}{next_step(error)}")
         return StoreUnavailable(f"{self.backend} at {where} cannot be reached: {said}")
 
 

@@ -4,9 +4,11 @@ import os
 import sqlite3
 import stat
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +33,17 @@ class Engines:
     reading: Engine
 
 
-def open_engines(url: str, *, timeout: timedelta, pool_size: int) -> Engines:
-    parsed = _parse(url)
+def open_engines(url: str, *, timeout: timedelta, pool_size: int, login: Mapping[str, Any]) -> Engines:
+    """`login` is what every new connection is asked for with, in the place of what the URL says."""
+    parsed = parse_url(url)
     try:
         match parsed.get_backend_name():
             case "sqlite":
                 return _sqlite(parsed, timeout, pool_size)
             case "postgresql":
-                engine = _postgres(parsed, timeout, pool_size)
+                engine = _postgres(parsed, timeout, pool_size, login)
             case _:
-                engine = _mariadb(parsed, timeout, pool_size)
+                engine = _mariadb(parsed, timeout, pool_size, login)
     except ModuleNotFoundError as error:
         extra = {"psycopg": "postgres", "pymysql": "mariadb"}.get(error.name or "", "server")
         raise StoreMisconfigured(
@@ -55,7 +58,7 @@ def size_of(engine: Engine) -> int:
     return engine.pool.size()
 
 
-def _parse(url: str) -> URL:
+def parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
         backend, driver = parsed.get_backend_name(), parsed.drivername.partition("+")[2]
@@ -167,7 +170,7 @@ def _sqlite_read_only(dbapi: Any, _record: object) -> None:
     dbapi.execute("PRAGMA query_only = ON")
 
 
-def _postgres(url: URL, timeout: timedelta, pool_size: int) -> Engine:
+def _postgres(url: URL, timeout: timedelta, pool_size: int, login: Mapping[str, Any]) -> Engine:
     seconds = max(1, round(timeout.total_seconds()))
     engine = create_engine(
         url,
@@ -181,6 +184,7 @@ def _postgres(url: URL, timeout: timedelta, pool_size: int) -> Engine:
             "prepare_threshold": None,
         },
     )
+    event.listen(engine, "do_connect", partial(_log_in, login))  # first: the next one connects
     event.listen(engine, "do_connect", patience.connect)
     event.listen(engine, "connect", _postgres_json_as_text)
     return engine
@@ -193,10 +197,10 @@ def _postgres_json_as_text(dbapi: Any, _record: object) -> None:
         dbapi.adapters.register_loader(name, TextLoader)
 
 
-def _mariadb(url: URL, timeout: timedelta, pool_size: int) -> Engine:
+def _mariadb(url: URL, timeout: timedelta, pool_size: int, login: Mapping[str, Any]) -> Engine:
     seconds = max(1, round(timeout.total_seconds()))
     modes = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
-    return create_engine(
+    engine = create_engine(
         url,
         **_common(pool_size, timeout),
         # The default would turn a row changed since the snapshot into an error or a stale read.
@@ -214,6 +218,14 @@ def _mariadb(url: URL, timeout: timedelta, pool_size: int) -> Engine:
             ),
         },
     )
+    event.listen(engine, "do_connect", partial(_log_in, login))
+    return engine
+
+
+def _log_in(
+    login: Mapping[str, Any], _dialect: object, _record: object, _arguments: object, named: dict[str, Any]
+) -> None:
+    named.update(login)
 
 
 def _common(size: int, timeout: timedelta) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What the control loop writes. Every function here is called under the leader's fence."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,6 +17,7 @@ from herdsman.store import models
 from herdsman.store.database import Tx
 from herdsman.store.reading import Record, record, values
 from herdsman.store.schema import cycles, fleets, instances, pools, workers
+from herdsman.store.sight import Listed
 from herdsman.store.workers import move, register
 
 LEADER = "leader"
@@ -157,11 +157,14 @@ def end_asked(tx: Tx, worker_id: WorkerId) -> None:
     _change(tx, worker_id, {"end_asked_at": tx.now()})
 
 
-def mark_absent(tx: Tx, lost: Sequence[WorkerId], back: Sequence[WorkerId]) -> None:
-    if lost:
-        tx.execute(update(workers).where(workers.c.id.in_(lost)).values(absent_since=tx.now()))
-    if back:
-        tx.execute(update(workers).where(workers.c.id.in_(back)).values(absent_since=None))
+def note_listed(tx: Tx, listed: Listed) -> None:
+    for found, noted in (
+        (listed.lost, {"absent_since": tx.now()}),
+        (listed.back, {"absent_since": None}),
+        (listed.new, {"listed_at": tx.now()}),
+    ):
+        if found:
+            tx.execute(update(workers).where(workers.c.id.in_(found)).values(noted))
 
 
 def wait(tx: Tx, pool: PoolId, first: timedelta, longest: timedelta) -> None:

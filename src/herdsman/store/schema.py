@@ -206,6 +206,10 @@ workers = Table(
     Column("error_reason", long_text()),
     Column("end_asked_at", Instant()),
     Column("absent_since", Instant()),
+    # When a listing first had its instance: from then on it is known to have been there.
+    Column("listed_at", Instant()),
+    # When its process last got a token of its own: from then on heartbeats are due.
+    Column("registered_at", Instant()),
     Column("node_id", name(128)),
     # Which edition of its pool's model it has loaded, which it was told to load, and when it last changed.
     Column("revision", Integer(), nullable=False, server_default=text("0")),
@@ -320,6 +324,10 @@ leader = Table(
     Column("acquired_at", Instant(), nullable=False),
     Column("renewed_at", Instant(), nullable=False),
     Column("expires_at", Instant(), nullable=False),
+    # Since when heartbeats could be written without a break: silence and expired claims count from then.
+    Column("beats_since", Instant()),
+    # Until then a leader that is cut off may let workers go on with their jobs; NULL where it does not.
+    Column("holds_until", Instant()),
     mysql_engine="InnoDB",
     mysql_default_charset="utf8mb4",
 )

@@ -1,6 +1,7 @@
 """What the control loop reads: one look at pools, workers and the jobs they hold."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -46,6 +47,8 @@ _SEEN = (
     workers.c.end_asked_at,
     workers.c.absent_since,
     workers.c.error_code,
+    workers.c.listed_at,
+    workers.c.registered_at,
     workers.c.cost_per_hour,
     workers.c.revision,
     workers.c.wanted_revision,
@@ -229,6 +232,7 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
     (
         worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
         ready, gpu_seen, gpu_fault, vram_at, disk_total_mb, disk_free_mb, promoted_at, end_asked_at, absent_since, error_code,
+        listed_at, registered_at,
         cost_per_hour, revision, wanted_revision, last_end,
     ) = row  # fmt: skip
     mine = sorted(held.get(worker_id, ()), key=_moved)
@@ -255,6 +259,8 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         end_asked_at=end_asked_at,
         absent_since=absent_since,
         error_code=error_code,
+        listed_at=listed_at,
+        registered_at=registered_at,
         cost_per_hour=Decimal(str(cost_per_hour or 0)),
         revision=revision,
         wanted_revision=wanted_revision,
@@ -269,9 +275,26 @@ def _latest(instants: Iterable[datetime | None]) -> datetime | None:
     return max((each for each in instants if each is not None), default=None)
 
 
-def absent_now(seen: Sequence[SeenWorker], names: set[str]) -> tuple[list[WorkerId], list[WorkerId]]:
-    """Workers that a complete listing has newly lost, and those that it has again."""
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a complete listing says that was not known of living workers."""
+
+    lost: tuple[WorkerId, ...] = ()
+    back: tuple[WorkerId, ...] = ()
+    new: tuple[WorkerId, ...] = ()
+    """For the first time."""
+
+    def __bool__(self) -> bool:
+        return bool(self.lost or self.back or self.new)
+
+
+def listed_now(seen: Sequence[SeenWorker], names: set[str]) -> Listed:
     living = [each for each in seen if each.alive and each.instance_name is not None]
-    lost = [each.id for each in living if each.instance_name not in names and each.absent_since is None]
-    back = [each.id for each in living if each.instance_name in names and each.absent_since is not None]
-    return lost, back
+    there = [each for each in living if each.instance_name in names]
+    return Listed(
+        lost=tuple(
+            each.id for each in living if each.instance_name not in names and each.absent_since is None
+        ),
+        back=tuple(each.id for each in there if each.absent_since is not None),
+        new=tuple(each.id for each in there if each.listed_at is None),
+    )

@@ -85,6 +85,11 @@ def note_use(tx: Tx, token_id: str, often: timedelta) -> None:
     tx.execute(noted.values(used_at=tx.now()))
 
 
+def note_registered(tx: Tx, worker_id: WorkerId) -> None:
+    """Its process is there, and its heartbeats are due."""
+    tx.execute(update(workers).where(workers.c.id == worker_id).values(registered_at=tx.now()))
+
+
 def supersede(tx: Tx, worker_id: WorkerId, incarnation: str) -> int:
     """The tokens of every other incarnation of this worker end; how many did."""
     others = (

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from herdsman.core.errors import (
+    ClaimsHeld,
     Conflict,
     Forbidden,
     Gone,
@@ -39,6 +40,7 @@ TABLE: tuple[tuple[type[HerdsmanError], int, str], ...] = (
     (TooMany, 429, "too-many"),
     (Conflict, 409, "conflict"),
     (StaleWrite, 409, "stale"),
+    (ClaimsHeld, 503, "claims-held"),
     (StoreUnavailable, 503, "store-unavailable"),
     (StoreMisconfigured, 503, "store-misconfigured"),
     (ProviderUnavailable, 503, "provider-unavailable"),

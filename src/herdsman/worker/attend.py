@@ -132,7 +132,7 @@ class Attendant:
 
     def _keep_fenced(self, child: Child) -> None:
         """The process ends itself when the claims are not renewed, even if this one stands still by then (W8)."""
-        self._hold_until(child, self.keeper.heard.accepted_at + self.limits.self_fence.total_seconds())
+        self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
 
     def _hold_until(self, child: Child, until: float | None) -> None:
         if until != self._until:

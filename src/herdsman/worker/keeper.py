@@ -1,12 +1,13 @@
 """Keeps a worker and its claims alive: one beat after the other, from a thread that does nothing else."""
 
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from threading import Lock
 
-from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
+from herdsman.core.errors import ClaimsHeld, HerdsmanError, NotFound, StaleWrite, StoreUnavailable
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey
 from herdsman.core.phases.promote import LOADS_HANDLERS
@@ -33,12 +34,17 @@ class Keeper:
         threads: Threads | None = None,
         *,
         unfit: Callable[[], Mapping[str, str]] = dict[str, str],
+        self_fence: timedelta = timedelta(0),
     ) -> None:
-        """`unfit`: types of jobs that are not taken at the moment, and why."""
+        """`unfit`: types of jobs that are not taken at the moment, and why.
+
+        After `self_fence` without a word on the claims they are lost, and no later word brings them back.
+        """
         self._threads = threads or SystemThreads()
         self._queue = queue
         self._clock = clock
         self._interval = interval
+        self._self_fence = self_fence
         self._report = report
         self._say = say
         self._standing = standing
@@ -72,6 +78,8 @@ class Keeper:
                 self._heard,
                 # The oldest of them decides when all are given up.
                 accepted_at=min(claimed_at, self._heard.accepted_at) if self._books else claimed_at,
+                # What was said of the claims at hand was not said of one that is new here.
+                held_at=self._heard.held_at if books.keys() <= self._books.keys() else -math.inf,
             )
             self._books |= books
 
@@ -125,6 +133,7 @@ class Keeper:
                 self.dismiss(str(error))
                 return False
             except HerdsmanError as error:
+                self._answered(sent, error)
                 self._unheard(error)
                 return False
             self._accepted(pulse, sent, orders)
@@ -204,6 +213,16 @@ class Keeper:
             self._say("active: waiting for jobs")
         elif not_active not in (known, LOADS_HANDLERS):
             self._say(f"not active yet: {not_active}")
+
+    def _answered(self, sent: float, error: HerdsmanError) -> None:
+        """An answer that came too late is none: by then the claims may have been given to others."""
+        if not isinstance(error, StoreUnavailable):
+            return
+        with self._lock:
+            heard = self._heard
+            silence = self._clock.monotonic() - heard.kept_at
+            in_time = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
+            self._heard = replace(heard, answered_at=sent, held_at=sent if in_time else heard.held_at)
 
     def _unheard(self, error: HerdsmanError) -> None:
         first, self._silent = not self._silent, True

@@ -135,8 +135,9 @@ class Supervisor:
         return None if self._leaving().since is None else Parted(Parting.DRAINED, "drained")
 
     def _fallen(self) -> str | None:
-        accepted_at = self.keeper.heard.accepted_at
-        return self.deadman.falls(now=self.clock.monotonic(), began=self._began, accepted_at=accepted_at)
+        heard = self.keeper.heard
+        answered_at = max(heard.accepted_at, heard.answered_at)
+        return self.deadman.falls(now=self.clock.monotonic(), began=self._began, answered_at=answered_at)
 
     def _leaving(self) -> Leaving:
         self.alive()

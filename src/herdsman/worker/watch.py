@@ -1,5 +1,6 @@
 """When a job at work must be stopped, and when the worker itself: pure looks at the clock and at what was heard."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,6 +16,10 @@ class Heard:
 
     accepted_at: float
     """When the last beat that was accepted was sent, on the monotonic clock."""
+    held_at: float = -math.inf
+    """When the last beat was sent that was answered with `ClaimsHeld`, in time."""
+    answered_at: float = -math.inf
+    """When the last beat was sent that the control plane answered at all, be it that its database is away."""
     cancel: frozenset[ClaimKey] = frozenset()
     lost: Mapping[ClaimKey, str] = field(default_factory=dict[ClaimKey, str])
     """Claims that are no longer ours, and why."""
@@ -23,6 +28,11 @@ class Heard:
     """What this worker has to serve, as the last beat had it."""
     dismissed: str | None = None
     """Why this worker is no longer wanted at all."""
+
+    @property
+    def kept_at(self) -> float:
+        """From when the claims may be ours for another `self_fence`."""
+        return max(self.accepted_at, self.held_at)
 
 
 class Stop(Enum):
@@ -71,10 +81,10 @@ class DeadMan:
     unowned_after: timedelta | None = None
     max_lifetime: timedelta | None = None
 
-    def falls(self, *, now: float, began: float, accepted_at: float) -> str | None:
+    def falls(self, *, now: float, began: float, answered_at: float) -> str | None:
         """Why the worker must end itself, and its machine; None while it may go on."""
-        if _past(self.unowned_after, now - accepted_at):
-            return f"no heartbeat was accepted for {now - accepted_at:.0f} seconds"
+        if _past(self.unowned_after, now - answered_at):
+            return f"no heartbeat was answered for {now - answered_at:.0f} seconds"
         if _past(self.max_lifetime, now - began):
             return f"the worker has lived for {now - began:.0f} seconds, its longest life"
         return None
@@ -92,7 +102,7 @@ def must_stop(
 ) -> Stop | None:
     if key in heard.lost or heard.dismissed is not None:
         return Stop.LOST
-    if now - heard.accepted_at >= limits.self_fence.total_seconds():
+    if now - heard.kept_at >= limits.self_fence.total_seconds():
         return Stop.FENCED
     if leaving.unowned:
         return Stop.UNOWNED

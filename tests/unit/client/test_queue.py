@@ -238,3 +238,37 @@ def test_registering_exchanges_one_token_for_another_and_may_be_repeated() -> No
     queue.claim(Ask())
     sent = [request.headers["Authorization"] for request in served.requests]
     assert sent == ["Bearer boot-token", "Bearer boot-token", "Bearer worker-token"]
+
+
+def test_a_worker_waits_to_register_while_the_database_of_its_control_plane_is_away() -> None:
+    """It must not end because of an outage: nobody starts it again."""
+    registered = {
+        "worker_id": "gpu-1",
+        "token": "worker-token",
+        "expires_at": SOON.isoformat(),
+        "heartbeat_seconds": 5,
+        "claim_ttl_seconds": 30,
+    }
+    away = [refused(503, "store-unavailable")] * 600
+    served = Served(*away, said(registered, 201))
+    heard: list[str] = []
+    queue, _ = register(
+        URL,
+        "boot-token",
+        incarnation="abcdefgh",
+        clock=served.clock,
+        transport=httpx.MockTransport(served),
+        outage=timedelta(days=1),
+        say=heard.append,
+    )
+    assert queue.worker_id == "gpu-1"
+    assert served.clock.monotonic() > 20 * 60
+    assert heard[0].startswith("waiting to register: ")
+    with pytest.raises(StoreUnavailable):
+        register(
+            URL,
+            "boot-token",
+            incarnation="abcdefgh",
+            clock=served.clock,
+            transport=httpx.MockTransport(Served(*away)),
+        )

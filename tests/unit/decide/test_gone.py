@@ -42,3 +42,17 @@ def test_one_whose_creation_was_never_answered_has_the_whole_window(
 ) -> None:
     worker = a_worker(state=WorkerState.ERROR, instance_ref=None, absent_since=NOW - absent_for)
     assert is_gone(worker, POLICY, NOW) is gone
+
+
+def test_one_that_a_listing_once_had_is_not_overlooked() -> None:
+    """Its start failed, and its place need not wait until it is old."""
+    worker = a_worker(
+        state=WorkerState.ERROR,
+        age=minutes(2),
+        beat_age=None,
+        idle_since=None,
+        listed_at=NOW - minutes(1),
+        absent_since=NOW - seconds(11),
+        end_asked_at=NOW - seconds(30),
+    )
+    assert is_gone(worker, POLICY, NOW)

@@ -1,10 +1,11 @@
 """C-01 to C-05, S0-20 to S0-25: when a worker has failed, and in which words."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from herdsman.core.actions import DrainWorker, FailWorker, Note, ReturnJob
+from herdsman.core.actions import BuryWorker, DrainWorker, FailWorker, Note, ReturnJob
 from herdsman.core.decide import decide
 from herdsman.core.fleet import SeenWorker
 from herdsman.core.instances import InstanceState
@@ -166,3 +167,103 @@ def test_an_active_worker_that_never_becomes_ready_fails_in_the_end() -> None:
     assert failure_of(a_worker(age=minutes(31), ready=True)) is None
     assert failure_of(a_worker(age=minutes(31), ready=None)) is None  # it never said anything about it
     assert failure_of(a_worker(age=minutes(31), ready=False, jobs_done=1)) is None
+
+
+def after_an_outage(*workers: SeenWorker, over_for: timedelta, queued: int = 0) -> list[str]:
+    """The codes of what is done when heartbeats could be written again for so long."""
+    seen = replace(a_snapshot(*workers, queued=queued), beats_since=NOW - over_for)
+    return [each.why.code for each in decide(seen).actions if not isinstance(each, Note)]
+
+
+def test_an_outage_is_not_silence_of_workers() -> None:
+    """P10: whole fleets were ended in the first cycle, and every job was charged a lost worker."""
+    fleet = [
+        a_worker("at-work", beat_age=minutes(7), job=a_job("j1", age=minutes(7))),
+        a_worker("free", beat_age=minutes(7), idle_since=NOW - minutes(7)),
+        a_worker("starts", SPAWNING, age=minutes(31), beat_age=minutes(7), ready=False),
+        a_worker("booting", SPAWNING, age=minutes(31), beat_age=None),
+        a_worker("listed", SPAWNING, age=minutes(31), beat_age=None, registered_at=NOW - minutes(7)),
+    ]
+    assert after_an_outage(*fleet, over_for=seconds(1), queued=5) == []
+    assert after_an_outage(*fleet, over_for=-minutes(5), queued=5) == [], "what was promised lasts longer"
+
+
+def test_silence_counts_from_the_end_of_an_outage() -> None:
+    silent = a_worker(beat_age=minutes(20), job=a_job(age=minutes(20)))
+    assert after_an_outage(silent, over_for=minutes(4)) == []
+    assert after_an_outage(silent, over_for=minutes(6))[0] == "STALE_HEARTBEAT_ACTIVE_TASK"
+
+
+def test_a_worker_that_had_nothing_to_do_in_an_outage_was_not_idle() -> None:
+    idle = a_worker(idle_since=NOW - minutes(20))
+    assert after_an_outage(idle, over_for=minutes(4)) == []
+    assert after_an_outage(idle, over_for=minutes(6))[0] == "IDLE"
+
+
+ABSENT = NOW - seconds(20)
+LISTED = NOW - minutes(1)
+EXACT = FleetPolicy(min_workers=0, confirm_window=timedelta(0), exact_listings=True)
+
+
+@pytest.mark.parametrize(
+    ("worker", "state", "ends"),
+    [
+        (a_worker(state=SPAWNING, age=minutes(1), beat_age=None), InstanceState.STOPPED, True),
+        (a_worker(state=SPAWNING, age=minutes(1), beat_age=None), InstanceState.BROKEN, True),
+        (a_worker(state=SPAWNING, age=minutes(1), beat_age=None), InstanceState.UNKNOWN, False),
+        # A heartbeat knows better, until it is old.
+        (a_worker(state=SPAWNING, age=minutes(1), ready=False), InstanceState.STOPPED, False),
+        (a_worker(state=SPAWNING, age=minutes(3), beat_age=minutes(2)), InstanceState.STOPPED, True),
+        (
+            a_worker(state=SPAWNING, age=minutes(1), beat_age=None, absent_since=ABSENT, listed_at=LISTED),
+            None,
+            True,
+        ),
+        # P2, P7: what was never listed may be missing from a listing that lags.
+        (a_worker(state=SPAWNING, age=minutes(1), beat_age=None, absent_since=ABSENT), None, False),
+        (
+            a_worker(state=SPAWNING, age=minutes(1), beat_age=seconds(30), ready=False, absent_since=ABSENT),
+            None,
+            True,
+        ),
+        (
+            a_worker(state=SPAWNING, age=minutes(1), beat_age=seconds(5), ready=False, absent_since=ABSENT),
+            None,
+            False,
+        ),
+    ],
+)
+def test_a_worker_whose_machine_ends_during_its_start_is_failed_at_once(
+    worker: SeenWorker, state: InstanceState | None, ends: bool
+) -> None:
+    instances = () if state is None else (an_instance(worker, state),)
+    found = [each.why.code for each in decide(a_snapshot(worker, instances=instances)).actions]
+    assert ("INSTANCE_ENDED" in found) is ends
+
+
+def test_a_process_of_this_machine_that_is_not_listed_has_ended() -> None:
+    """Its place was dead for five to ten minutes."""
+    died = a_worker(
+        state=SPAWNING, age=seconds(2), beat_age=None, idle_since=None, absent_since=NOW - seconds(1)
+    )
+    first = decide(a_snapshot(died, policy=EXACT)).actions[0]
+    assert isinstance(first, FailWorker)
+    ended = replace(died, state=WorkerState.ERROR, end_asked_at=NOW - seconds(1))
+    assert [type(each) for each in decide(a_snapshot(ended, policy=EXACT)).actions] == [BuryWorker]
+
+
+def test_an_active_worker_without_a_machine_holds_no_place_once_its_job_is_back() -> None:
+    gone = a_worker(beat_age=seconds(30), absent_since=ABSENT)
+    (first, *_) = decide(a_snapshot(gone, queued=1)).actions
+    assert isinstance(first, DrainWorker)
+    assert first.why.code == "INSTANCE_GONE"
+    assert decide(a_snapshot(replace(gone, job=a_job()))).actions == (), "its claim runs out first"
+    assert decide(a_snapshot(a_worker(beat_age=seconds(5), absent_since=ABSENT))).actions == (), "it beats"
+
+
+def test_a_worker_that_registered_and_never_beats_holds_no_place() -> None:
+    registered = a_worker(state=SPAWNING, age=minutes(5), beat_age=None, registered_at=NOW - seconds(91))
+    assert failure_of(registered) == "Registered, and sent no heartbeat"
+    assert failure_of(replace(registered, registered_at=NOW - seconds(89))) is None
+    by_hand = a_worker(state=SPAWNING, age=seconds(91), beat_age=None, instance_name=None, instance_ref=None)
+    assert failure_of(by_hand) == "Registered, and sent no heartbeat"

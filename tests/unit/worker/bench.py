@@ -114,6 +114,7 @@ class Bench:
             lambda: None,
             self.said.append,
             self.warm.standing,
+            self_fence=LIMITS.self_fence,
         )
         self.supervisor = Supervisor(
             queue=self.queue,

@@ -61,10 +61,10 @@ def test_when_a_job_must_stop(
 def test_the_dead_man_switch_falls_only_when_nobody_owns_the_worker_or_its_life_is_over() -> None:
     """P6"""
     switch = DeadMan(unowned_after=timedelta(seconds=60), max_lifetime=timedelta(seconds=1000))
-    assert switch.falls(now=100, began=0, accepted_at=41) is None
-    assert switch.falls(now=100, began=0, accepted_at=40) == "no heartbeat was accepted for 60 seconds"
-    assert switch.falls(now=1000, began=0, accepted_at=999) is not None
-    assert DeadMan().falls(now=1e9, began=0, accepted_at=0) is None
+    assert switch.falls(now=100, began=0, answered_at=41) is None
+    assert switch.falls(now=100, began=0, answered_at=40) == "no heartbeat was answered for 60 seconds"
+    assert switch.falls(now=1000, began=0, answered_at=999) is not None
+    assert DeadMan().falls(now=1e9, began=0, answered_at=0) is None
 
 
 def test_log_lines_are_numbered_and_kept_until_they_were_taken() -> None:

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.errors import OutcomeUnknown, StaleWrite, StoreUnavailable, TooLarge
-from herdsman.core.model import Claim, ClaimKey, JobId, WorkerId
+from herdsman.core.errors import (
+    ClaimsHeld,
+    HerdsmanError,
+    OutcomeUnknown,
+    StaleWrite,
+    StoreUnavailable,
+    TooLarge,
+    TooMany,
+    Unreachable,
+)
+from herdsman.core.model import Claim, ClaimKey, JobId, JobPolicy, WorkerId
 from herdsman.core.phases.promote import LOADS_HANDLERS
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
@@ -568,3 +577,89 @@ def test_a_worker_without_room_takes_no_jobs_and_goes_on_when_there_is_some() ->
     assert bench.said[-1] == f"no job is taken: {full}"
     bench.supervisor.short = lambda: None
     assert bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]
+
+
+def raising(error: HerdsmanError) -> Callable[[str], None]:
+    def fault(_word: str) -> None:
+        raise error
+
+    return fault
+
+
+def test_w5_a_worker_that_is_told_that_claims_are_held_goes_on() -> None:
+    """An outage of six minutes: the job is done in one attempt."""
+
+    def play(child: FakeChild, order: Mapping[str, Any]) -> None:
+        began = bench.clock.monotonic()
+
+        def outage() -> None:
+            away = bench.clock.monotonic() - began < 360
+            bench.queue.before = raising(ClaimsHeld("the database is away")) if away else lambda _: None
+            bench.beat()
+            if not away:
+                done(child, order)
+
+        bench.each_tick = outage
+
+    bench = Bench(play)
+    # As the database keeps claims that nobody could renew.
+    bench.jobs.policy = JobPolicy(claim_ttl=timedelta(hours=1))
+    job_id = bench.submit()
+    bench.work()
+    assert (bench.job(job_id).state, bench.child.killed_at) == (JobState.DONE, None)
+
+
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("the database is away"), Unreachable("nobody answers"), TooMany("later")]
+)
+def test_w5_any_other_word_lets_a_worker_stop_its_job_in_time(error: HerdsmanError) -> None:
+    """Another replica may have given it away by then."""
+    bench = Bench(silent)
+    bench.submit()
+    began = bench.clock.monotonic()
+
+    def cut_off() -> None:
+        bench.queue.before = raising(error)
+        bench.beat()
+
+    bench.each_tick = cut_off
+    bench.work()
+    assert bench.child.killed_at is not None
+    assert bench.child.killed_at - began <= 26
+
+
+def test_w5_a_word_that_comes_too_late_revives_no_claim() -> None:
+    """Who was stopped for a minute may have lost them before the outage began."""
+    bench = Bench()
+    bench.beat()
+    bench.clock.sleep(timedelta(seconds=26))
+    bench.queue.before = raising(ClaimsHeld("the database is away"))
+    bench.beat()
+    heard = bench.keeper.heard
+    assert bench.clock.monotonic() - heard.kept_at >= 25
+    assert heard.answered_at == bench.clock.monotonic()
+
+
+def test_w5_what_was_said_of_other_claims_keeps_no_new_one() -> None:
+    bench = Bench()
+    bench.beat()
+    asked_at = bench.clock.monotonic() - 30
+    bench.queue.before = raising(ClaimsHeld("the database is away"))
+    bench.beat()
+    bench.keeper.hold({ClaimKey(JobId("late"), 1): LogBook()}, asked_at)
+    assert bench.keeper.heard.kept_at == asked_at
+
+
+@pytest.mark.parametrize(
+    ("error", "how"), [(StoreUnavailable("away"), Parting.DRAINED), (Unreachable("gone"), Parting.UNOWNED)]
+)
+def test_p6_a_control_plane_whose_database_is_away_still_owns_its_workers(
+    error: HerdsmanError, how: Parting
+) -> None:
+    bench = Bench(deadman=DeadMan(unowned_after=timedelta(seconds=900)))
+    bench.queue.before = raising(error)
+    for _ in range(200):
+        bench.clock.sleep(timedelta(seconds=5))
+        bench.beat()
+    bench.supervisor.drain()
+    assert bench.supervisor.run().how is how

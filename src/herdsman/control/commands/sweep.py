@@ -11,7 +11,7 @@ from herdsman.control.services import Services
 from herdsman.core.ending import end_of, overdue_failure
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.states import JOB, JobState
-from herdsman.store import claims, logs, upkeep
+from herdsman.store import claims, leader, logs, upkeep
 from herdsman.store.database import Tx
 
 log = structlog.get_logger()
@@ -22,7 +22,10 @@ _MOST_BATCHES = 1000
 
 
 def expire_claims(services: Services) -> int:
-    """Take jobs back from workers that fell silent (J4), or that let a job run on when it should have ended."""
+    """Take jobs back from workers that fell silent (J4), or that let a job run on when it should have ended.
+
+    None is taken back while heartbeats cannot be written, nor for the time of a claim afterwards (P10).
+    """
     return _drain(lambda: services.database.transact(lambda tx: _expire(tx, services)))
 
 
@@ -85,8 +88,13 @@ def _patience(services: Services) -> timedelta:
 
 
 def _expire(tx: Tx, services: Services) -> int:
+    term, ttl = leader.find(tx), services.policy.claim_ttl
+    if term is not None and not term.judges_claims(tx.now(), ttl):
+        return 0
+    excused_before = None if term is None or term.beats_since is None else term.beats_since + ttl
     found = claims.overdue(tx, _patience(services), upkeep.BATCH)
     for held in found:
-        ending = end_of(held, overdue_failure(held, tx.now()), tx.now(), services.policy)
+        failure = overdue_failure(held, tx.now(), excused_before=excused_before)
+        ending = end_of(held, failure, tx.now(), services.policy)
         claims.end(tx, held.key, SWEEPER, ending)
     return len(found)

@@ -175,6 +175,7 @@ def _issue(tx: Tx, keyring: Keyring, worker_id: WorkerId, incarnation: str) -> I
     if state not in SERVING:
         raise StaleWrite(f"worker {worker_id!r} is {state}: stop its handler and exit")
     tokens.supersede(tx, worker_id, incarnation)
+    tokens.note_registered(tx, worker_id)
     bound = _Bound(worker_id=worker_id, incarnation=incarnation)
     return _add(tx, keyring, Role.WORKER, worker_id, keyring.worker_life, bound)
 

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from herdsman.core.actions import Action, DrainWorker, FailWorker, Note
 from herdsman.core.findings import Code, Finding, Number
 from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.core.instances import InstanceState
+from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 
 
@@ -39,6 +41,7 @@ def _suspects(pool: SeenPool, seen: Snapshot) -> list[SeenWorker]:
         for each in seen.of(pool.id, WorkerState.ACTIVE)
         if (each.last_heartbeat or each.entered_state_at) < heard
         or (each.job is not None and each.job.since < moved)
+        or each.absent_since is not None
         or each.gpu_fault is not None
         or _preparing(each)
         or each.failed_in_a_row >= pool.policy.max_failed_in_a_row
@@ -52,8 +55,14 @@ def _failures(worker: SeenWorker, finding: Finding | None) -> Iterator[Action]:
 
 def _spawning(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
     """Each step of a start has its own limit, and its own words when it takes too long."""
-    policy, age = pool.policy, seen.now - worker.created_at
+    policy, age = pool.policy, seen.now - seen.since(worker.created_at)
+    if (ended := _ended(worker, policy, seen)) is not None:
+        return Finding(Code.INSTANCE_ENDED, f"Its machine ended during its start: {ended}")
     if worker.last_heartbeat is None:
+        registered = worker.created_at if worker.instance_name is None else worker.registered_at
+        if registered is not None:
+            due = seen.now - seen.since(registered)
+            return _late(due, policy.promoting_beat, Code.BOOT_TIMEOUT, "Registered, and sent no heartbeat")
         if worker.instance_ref is None:
             missing = timedelta(0) if worker.absent_since is None else seen.now - worker.absent_since
             return _late(missing, policy.absence_window, Code.NO_INSTANCE, "No Runpod ID")
@@ -67,10 +76,35 @@ def _spawning(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | N
         return Finding(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
     if policy.require_gpu and worker.gpu_seen is False:
         return _late(age, policy.gpu_timeout, Code.GPU_NOT_DETECTED, "No GPU detected")
-    silence = seen.now - worker.last_heartbeat
+    silence = _silence(worker, seen)
     if silence > policy.heartbeat_timeout:
         return _late(silence, policy.heartbeat_timeout, Code.BOOT_TIMEOUT, "Fell silent during its start")
     return _late(age, policy.ready_timeout, Code.STARTUP_NEVER_READY, "Never became ready for jobs")
+
+
+_STOPPED = {
+    InstanceState.STOPPED: "the provider says that it stopped",
+    InstanceState.BROKEN: "the provider says that it broke",
+}
+
+
+def _ended(worker: SeenWorker, policy: FleetPolicy, seen: Snapshot) -> str | None:
+    """How the provider says that its machine is gone; None where it does not, or where a heartbeat says otherwise."""
+    if worker.instance_ref is None:
+        return None
+    beaten, silence = worker.last_heartbeat is not None, _silence(worker, seen)
+    stopped = _STOPPED.get(seen.instance_states.get(worker.instance_ref, InstanceState.UNKNOWN))
+    if stopped is not None and (not beaten or silence > policy.promoting_beat):
+        return stopped
+    absent = worker.absent_since
+    if absent is None or (worker.last_heartbeat is not None and worker.last_heartbeat >= absent):
+        return None
+    # One that was never there may only be missing from a listing that lags.
+    shown = beaten or worker.listed_at is not None or policy.exact_listings
+    window = policy.confirm_window if shown else policy.absence_window
+    # And one that has sent heartbeats could say so itself, if it could be heard.
+    missing = seen.now - (seen.since(absent) if beaten else absent)
+    return "listings lack it" if missing > window else None
 
 
 def _late(age: timedelta, limit: timedelta, code: Code, text: str) -> Finding | None:
@@ -100,7 +134,7 @@ def _broken(worker: SeenWorker) -> Finding | None:
 
 
 def _silence(worker: SeenWorker, seen: Snapshot) -> timedelta:
-    return seen.now - (worker.last_heartbeat or worker.entered_state_at)
+    return seen.now - seen.since(worker.last_heartbeat or worker.entered_state_at)
 
 
 def _silent(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
@@ -127,7 +161,8 @@ def _stuck(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None
     if worker.job is None:
         return None
     limit = max(pool.policy.stuck_timeout, worker.job.timeout or timedelta(0))
-    return _late(seen.now - worker.job.since, limit, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
+    still = seen.now - seen.since(worker.job.since)
+    return _late(still, limit, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
 
 
 def _failing(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
@@ -156,14 +191,12 @@ def _never_ready(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding 
 
 
 def _left(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
-    """A silent worker that nobody needs is no failure, but it must not be paid for ever."""
+    """A worker without a machine holds no place; a silent one that nobody needs must not be paid for ever."""
     if worker.job is not None:
         return None
     silence = _silence(worker, seen)
-    if silence <= pool.policy.heartbeat_timeout:
-        return None
     numbers = {"silence_s": silence.total_seconds()}
-    if worker.absent_since is not None:
+    if _ended(worker, pool.policy, seen) is not None:
         return Finding(Code.INSTANCE_GONE, "its instance is gone, and no job was lost", numbers)
     if silence > pool.policy.failsafe:
         return Finding(Code.FAILSAFE, "silent for too long, though nothing was waiting", numbers)

@@ -46,7 +46,7 @@ def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
     for index, worker in enumerate(idle[:surplus]):
         over = index < len(active) - policy.max_workers
         limit = policy.overcapacity_idle_timeout if over else usual
-        idle_for = seen.now - _idle_since(worker)
+        idle_for = seen.now - seen.since(_idle_since(worker))
         if idle_for > limit:
             numbers = {"idle_s": idle_for.total_seconds(), "limit_s": limit.total_seconds()}
             why = Finding(
@@ -120,7 +120,7 @@ def is_gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
 
 def _may_be_overlooked(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
     """A young instance may be missing wherever we look, and there all the same, until it has shown itself once."""
-    shown = worker.last_heartbeat is not None or worker.idle_since is not None
+    shown = any((worker.last_heartbeat, worker.idle_since, worker.listed_at, policy.exact_listings))
     return not shown and now - worker.created_at <= policy.absence_window
 
 

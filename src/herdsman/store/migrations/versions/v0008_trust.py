@@ -19,6 +19,10 @@ ADDED: tuple[tuple[str, Column[Any]], ...] = (
     ("orchestrator_jobs", Column("allow_cpu", Integer(), nullable=False, server_default=text("0"))),
     ("workers", Column("disk_total_mb", BigInteger())),
     ("workers", Column("disk_free_mb", BigInteger())),
+    ("orchestrator_leader", Column("beats_since", Instant())),
+    ("orchestrator_leader", Column("holds_until", Instant())),
+    ("workers", Column("listed_at", Instant())),
+    ("workers", Column("registered_at", Instant())),
 )
 
 
