@@ -25,6 +25,7 @@ from herdsman.control.keyring import Keyring, require_same_pepper
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.errors import (
+    Conflict,
     Forbidden,
     HerdsmanError,
     InvalidRequest,
@@ -202,6 +203,19 @@ def test_w1_a_newer_incarnation_ends_the_older_one(services: Services) -> None:
     with pytest.raises(Unauthenticated):
         admit_worker(services, RING, remembered, W1, FIRST)
     assert not refused(services, new)
+
+
+def test_an_enroller_adds_workers_and_becomes_none_that_is_there(services: Services) -> None:
+    enroller = Caller(token_id="test", role=Role.ENROLLER)
+    worker = a_worker(services)
+    with pytest.raises(Conflict, match=r"there is a worker .* already, and an enroller adds new ones"):
+        admit_worker(services, RING, enroller, worker, FIRST)
+    first = admit_worker(services, RING, enroller, worker, FIRST, new=True)
+    # The answer was lost: the same incarnation asks again, and any other is a stranger.
+    assert not refused(services, admit_worker(services, RING, enroller, worker, FIRST))
+    with pytest.raises(Conflict):
+        admit_worker(services, RING, enroller, worker, SECOND)
+    assert not refused(services, first)
 
 
 def test_of_two_incarnations_at_once_one_is_left(services: Services) -> None:

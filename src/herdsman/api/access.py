@@ -57,7 +57,7 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("POST", "/failures/requeue"): _OPERATORS,
     ("GET", "/cost"): _VIEWERS,
     ("GET", "/events"): _VIEWERS,
-    ("POST", "/workers/register"): _OPERATORS | {Role.BOOTSTRAP, Role.WORKER},
+    ("POST", "/workers/register"): _OPERATORS | {Role.ENROLLER, Role.BOOTSTRAP, Role.WORKER},
     ("POST", "/workers/{worker_id}/heartbeat"): _WORKERS,
     ("POST", "/workers/{worker_id}/leave"): _WORKERS,
     ("GET", "/workers/{worker_id}/claims"): _WORKERS,

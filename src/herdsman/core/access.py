@@ -15,6 +15,8 @@ class Role(StrEnum):
     """Submits and sees the jobs of one agent."""
     WORKER = "worker"
     """One worker, in one incarnation."""
+    ENROLLER = "enroller"
+    """Registers new workers, and nothing else: for machines that are added by hand."""
     BOOTSTRAP = "bootstrap"
     """Good for one exchange: a machine that starts becomes its worker."""
     VIEWER = "viewer"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from hashlib import sha256
 from typing import NewType
 
 from herdsman.core.model import PoolId, WorkerId
@@ -43,3 +44,8 @@ class SpawnRequest:
     pool: PoolId
     environment: Mapping[str, str]
     """What the worker needs to report for duty. Its bootstrap token is the only secret in it."""
+
+
+def process_name(instance: str) -> str:
+    """What a process of ours calls itself, in the 15 letters that Linux keeps, for whoever started it to find it by."""
+    return f"herdsman:{sha256(instance.encode()).hexdigest()[:6]}"

@@ -1,10 +1,13 @@
-"""What processes that we start may see of our environment: nothing of ours, and nothing that looks like a secret."""
+"""What other processes may see of ours: nothing of our settings, and nothing that looks like a secret."""
 
+import ctypes
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from herdsman.core.instances import process_name
 from herdsman.core.loading import VARIABLES
 from herdsman.settings.model import Settings
 from herdsman.settings.names import ACCEPTED
@@ -15,12 +18,53 @@ _SECRET_NAME = re.compile(
     r"PASSWORD|PASSWD|SECRET|TOKEN|CREDENTIAL|PRIVATE_?KEY|API_?KEY|ACCESS_?KEY|SERVICE_ROLE|DATABASE_URL|DSN$",
     re.IGNORECASE,
 )
+_PR_SET_DUMPABLE, _PR_SET_NAME = 4, 15
+_STAT = Path("/proc/self/stat")
+_ARGUMENTS, _ENVIRONMENT = (48, 49), (50, 51)
+"""Which fields of the file say where the kernel laid them when this process began."""
 _PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
 def harmless_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
     given = os.environ if env is None else env
     return {name: value for name, value in given.items() if not _hidden(name, value)}
+
+
+def keep_secrets(arguments: Sequence[str] = ()) -> None:
+    """No process of the same user reads the secrets of this one from /proc, where it runs what others wrote.
+
+    The kernel refuses others its memory and its environment; what would still be shown, should that be undone, is
+    overwritten, and so are these words of the command line, which everybody may read.
+    """
+    for address, text in _laid_out(_ENVIRONMENT):
+        name, _, value = text.partition("=")
+        if _secret(name, value):
+            _overwrite(address, text, keep=len(os.fsencode(name)) + 1)
+    for address, text in _laid_out(_ARGUMENTS):
+        if any(word and word in text for word in arguments):
+            _overwrite(address, text, keep=0)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def show_name(name: str) -> None:
+    """What /proc still shows of a process that keeps its secrets: whoever started it finds it again by this."""
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, process_name(name).encode(), 0, 0, 0)
+
+
+def _laid_out(fields: tuple[int, int]) -> Iterator[tuple[int, str]]:
+    """The texts between two addresses of this process, each with its own."""
+    numbers = _STAT.read_text().rpartition(")")[2].split()
+    # They are counted from 1, and two of them stand before the parenthesis.
+    start, end = (int(numbers[field - 3]) for field in fields)
+    at = start
+    for piece in ctypes.string_at(start, end - start).split(b"\0"):
+        yield at, os.fsdecode(piece)
+        at += len(piece) + 1
+
+
+def _overwrite(address: int, text: str, *, keep: int) -> None:
+    size = len(os.fsencode(text))
+    ctypes.memset(address + keep, ord("x"), size - keep)
 
 
 def visible_gpus(env: Mapping[str, str] | None = None) -> tuple[str, ...] | None:
@@ -54,4 +98,8 @@ def push_name(settings: Settings) -> str:
 
 def _hidden(name: str, value: str) -> bool:
     ours = name in ACCEPTED or _OURS.search(name) is not None
-    return ours or _SECRET_NAME.search(name) is not None or _PASSWORD_IN_URL.search(value) is not None
+    return ours or _secret(name, value)
+
+
+def _secret(name: str, value: str) -> bool:
+    return _SECRET_NAME.search(name) is not None or _PASSWORD_IN_URL.search(value) is not None

@@ -101,6 +101,13 @@ def supersede(tx: Tx, worker_id: WorkerId, incarnation: str) -> int:
     return tx.execute(update(tokens).where(*others).values(revoked_at=tx.now())).rowcount
 
 
+def is_given_to(tx: Tx, worker_id: WorkerId, incarnation: str) -> bool:
+    """Whether this incarnation of the worker has been given a token that still counts."""
+    mine = (tokens.c.worker_id == worker_id, tokens.c.incarnation == incarnation)
+    live = (tokens.c.role == Role.WORKER.value, tokens.c.revoked_at.is_(None))
+    return bool(values(tx, select(tokens.c.id).where(*mine, *live).limit(1)))
+
+
 def lock_worker(tx: Tx, worker_id: WorkerId) -> WorkerState | None:
     """Two incarnations that come at once are taken one after the other."""
     row = record(tx, select(workers.c.status).where(workers.c.id == worker_id).with_for_update())

@@ -57,9 +57,9 @@ def register(request: Request, wanted: RegisterIn, who: Who, context: Context) -
     """The token of a worker: for the machine that was started as one, or for one that a person adds by hand."""
     named = wanted.worker_id or who.worker_id or new_worker_id()
     worker_id = WorkerId(named)
-    if who.role in (Role.ADMIN, Role.OPERATOR):
-        _enlist(context.services, worker_id, wanted)
-    issued = admit_worker(context.services, context.keyring, who, worker_id, wanted.incarnation)
+    by_hand = who.role in (Role.ADMIN, Role.OPERATOR, Role.ENROLLER)
+    new = by_hand and _enlist(context.services, worker_id, wanted)
+    issued = admit_worker(context.services, context.keyring, who, worker_id, wanted.incarnation, new=new)
     program, _, version = request.headers.get("user-agent", "").partition("/")
     if program == "herdsman":
         context.services.database.transact(lambda tx: workers.note_version(tx, worker_id, version))
@@ -103,13 +103,15 @@ def drain_worker(worker_id: str, who: Who, context: Context) -> DrainedOut:
     return DrainedOut(worker_id=worker_id, status=state, already=not news)
 
 
-def _enlist(services: Services, worker_id: WorkerId, wanted: RegisterIn) -> None:
+def _enlist(services: Services, worker_id: WorkerId, wanted: RegisterIn) -> bool:
+    """Whether there was no such worker before."""
     try:
         commands.register_worker(
             services, worker_id, pool=PoolId(wanted.pool), instance_type=wanted.instance_type
         )
     except Conflict:  # sent again, or a worker that the control loop has made
-        return
+        return False
+    return True
 
 
 def _renewed(orders: OrdersOut, who: Caller, context: ApiContext) -> OrdersOut:

@@ -8,7 +8,7 @@ import structlog
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role, Token
-from herdsman.core.errors import Forbidden, InvalidRequest, NotFound, StaleWrite, Unauthenticated
+from herdsman.core.errors import Conflict, Forbidden, InvalidRequest, NotFound, StaleWrite, Unauthenticated
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.request import check_name
 from herdsman.core.states import SERVING
@@ -18,7 +18,7 @@ from herdsman.store.database import Tx
 log = structlog.get_logger()
 
 LONGEST_LIFE = timedelta(days=3650)
-FOR_PEOPLE = (Role.ADMIN, Role.OPERATOR, Role.SUBMITTER, Role.VIEWER, Role.METRICS)
+FOR_PEOPLE = (Role.ADMIN, Role.OPERATOR, Role.SUBMITTER, Role.ENROLLER, Role.VIEWER, Role.METRICS)
 _PRUNED_AT_ONCE = 500
 
 
@@ -79,9 +79,16 @@ def prune_tokens(services: Services, older_than: timedelta = timedelta(days=7)) 
 
 
 def admit_worker(
-    services: Services, keyring: Keyring, caller: Caller, worker_id: WorkerId, incarnation: str
+    services: Services,
+    keyring: Keyring,
+    caller: Caller,
+    worker_id: WorkerId,
+    incarnation: str,
+    *,
+    new: bool = False,
 ) -> Issued:
-    """The token of a worker whose row is there. Older incarnations of the same worker end (W1)."""
+    """The token of a worker whose row is there, and `new` if this request made it. Older incarnations of the same
+    worker end (W1)."""
     check_name("incarnation", incarnation, 64)
     match caller.role:
         case Role.BOOTSTRAP:
@@ -93,6 +100,8 @@ def admit_worker(
             )
         case Role.ADMIN | Role.OPERATOR:
             return services.database.transact(lambda tx: _issue(tx, keyring, worker_id, incarnation))
+        case Role.ENROLLER:
+            return services.database.transact(lambda tx: _enrol(tx, keyring, worker_id, incarnation, new=new))
         case _:
             raise Forbidden(f"a token with the role {caller.role} cannot register workers")
 
@@ -158,6 +167,15 @@ def _exchange(
         lately = known.used_at is not None and tx.now() - known.used_at <= keyring.repeat_within
         if not (lately and known.live(tx.now()) and known.incarnation == incarnation):
             return None
+    return _issue(tx, keyring, worker_id, incarnation)
+
+
+def _enrol(tx: Tx, keyring: Keyring, worker_id: WorkerId, incarnation: str, *, new: bool) -> Issued:
+    """Whoever may only add workers must not become one that is there; the same request, sent again, is answered."""
+    if not new and not tokens.is_given_to(tx, worker_id, incarnation):
+        raise Conflict(
+            f"there is a worker {worker_id!r} already, and an enroller adds new ones: choose another id, or none"
+        )
     return _issue(tx, keyring, worker_id, incarnation)
 
 

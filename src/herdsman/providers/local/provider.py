@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import structlog
 
 from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable
-from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest, process_name
 from herdsman.ports import Clock
 from herdsman.providers.local import processes
 from herdsman.providers.local.gpus import count_gpus, next_gpu
@@ -98,7 +98,9 @@ class LocalProvider:
         """Whoever started it did not live to write its id down; under the lock nobody is at it just now."""
         if record.process is not None:
             return record
-        found = replace(record, process=processes.find_marked(f"{MARKER}={record.name}"))
+        found = replace(
+            record, process=processes.find_marked(f"{MARKER}={record.name}", process_name(record.name))
+        )
         if found.process is not None:
             self.state.write(found)
         return found

@@ -13,6 +13,7 @@ const ROLES = {
   submitter: "submits, sees and cancels the jobs of one agent",
   operator: "runs the fleet and anybody's jobs",
   admin: "everything, and gives rights to others",
+  enroller: "adds new workers, and nothing else",
   metrics: "reads metrics and health",
 };
 const MACHINES = ["worker", "bootstrap"];
