@@ -27,6 +27,7 @@ NEEDED = (
     ),
     Needed("Redis", programs=("redis-server",), packages=("redis-server",)),
     Needed("Prometheus", programs=("prometheus", "promtool"), packages=("prometheus",)),
+    Needed("bubblewrap", programs=("bwrap",), packages=("bubblewrap",)),
     Needed("Chromium", programs=("chromium",), packages=("chromium",)),
 )
 

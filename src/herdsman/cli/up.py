@@ -18,7 +18,7 @@ from herdsman.cli.working import Choices, sources_of
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import Conflict, InvalidSettings
 from herdsman.settings import Settings, load_settings
-from herdsman.settings.surroundings import harmless_environment
+from herdsman.settings.surroundings import harmless_environment, keep_secrets
 from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import require_undamaged
 from herdsman.store.upgrade import upgrade
@@ -46,6 +46,7 @@ def up(
     told = {name: str(value) for name, value in given.items() if value is not None}
     own = _own_handlers(handler or [], module or [], exec_ or [])
     settings = for_this_machine(settings_here(told | own))
+    keep_secrets(exec_ or ())
     if (there := whereabouts(settings).running()) is not None:
         _already(there, settings)
         return
@@ -93,6 +94,7 @@ def serve() -> None:
     with needed(SERVER.format("serve")):
         from herdsman.cli import replica  # noqa: PLC0415
     settings = settings_here()
+    keep_secrets()
     require_address(settings)
     services = open_services(settings)
     require_undamaged(services.database)

@@ -18,6 +18,7 @@ from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.ports import SystemClock, WorkQueue
 from herdsman.settings import Settings
+from herdsman.settings.surroundings import keep_secrets, show_name
 from herdsman.wire.ids import new_worker_id
 from herdsman.worker.orphans import adopt_orphans
 from herdsman.worker.supervisor import Parting
@@ -50,7 +51,10 @@ def worker(
         str | None,
         typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; else COMFYUI_URL."),
     ] = None,
-    isolate: Annotated[bool, typer.Option(help="A fresh process for each job.")] = False,
+    isolate: Annotated[bool, typer.Option(help="A fresh process for each job, in a sandbox.")] = False,
+    sandbox: Annotated[
+        bool, typer.Option(help="Handlers see neither this program's processes nor its files.")
+    ] = False,
     dev: Annotated[
         bool, typer.Option("--dev", help="Load handlers again when their source files change.")
     ] = False,
@@ -60,6 +64,8 @@ def worker(
 ) -> None:
     """Run jobs on this machine until told to stop."""
     settings = settings_here()
+    keep_secrets(exec_ or ())
+    show_name()
     adopt_orphans()
     queue, named = _queue(settings, worker_id or settings.worker.worker_id, pool)
     choices = Choices(
@@ -68,6 +74,7 @@ def worker(
         commands=tuple(exec_ or ()),
         comfyui=comfyui,
         isolate=isolate,
+        sandbox=sandbox,
         dev=dev,
         fake_gpus=settings.local.fake_gpus if fake is None else fake,
         worker_id=named,

@@ -1,5 +1,7 @@
 """A worker put together as the settings want it."""
 
+import sys
+import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +23,14 @@ from herdsman.results import open_store
 from herdsman.settings import Settings
 from herdsman.settings.results import result_options
 from herdsman.settings.services import COMFYUI, services_of
-from herdsman.settings.surroundings import harmless_environment, this_machine, visible_gpus, wanted_models
-from herdsman.worker.child import HandlerChild
+from herdsman.settings.surroundings import (
+    harmless_environment,
+    secret_files,
+    this_machine,
+    visible_gpus,
+    wanted_models,
+)
+from herdsman.worker.child import HandlerChild, Sandbox, SplitChild, require_sandbox
 from herdsman.worker.fitness import Fitness, Needs
 from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.keeper import Keeper
@@ -47,6 +55,8 @@ class Choices:
     commands: tuple[str, ...] = ()
     comfyui: str | None = None
     isolate: bool = False
+    """A fresh process for each job, in a sandbox."""
+    sandbox: bool = False
     dev: bool = False
     """Handlers are loaded again when their files change."""
     fake_gpus: int = 0
@@ -65,15 +75,26 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
     look = services.seen_by(_look(settings, choices))
     sampler = Sampler(on_node(_node(settings), look), clock, interval)
     sampler.start()
-    environment = harmless_environment() | outside.to_environment()
+    environment = harmless_environment()
     sources = sources_of(settings, choices)
     if choices.dev:
         environment = unwritten(environment)
 
-    def launch(load: Load) -> HandlerChild:
+    spoken_to, sandbox = outside.to_json(), _sandbox(settings, choices)
+
+    def launch(load: Load) -> HandlerChild | SplitChild:
         # While handlers are written there is a second child: the one that tries what was saved.
-        alone = not choices.dev
-        return HandlerChild(sources, environment | to_variables(load), say=echo, sole=alone)
+        alone = not choices.dev and spoken_to is None
+        given = environment | to_variables(load)
+        own = HandlerChild(sources, given, sandbox=sandbox, say=echo, sole=alone)
+        if spoken_to is None:
+            return own
+        try:
+            services = HandlerChild(Sources(installed=False), given, services=spoken_to, say=echo)
+        except BaseException:
+            own.close()
+            raise
+        return SplitChild(own, services)
 
     make = partial(_reloading, choices, sources, environment) if choices.dev else Warm
     warm = make(
@@ -165,6 +186,24 @@ def sources_of(settings: Settings, choices: Choices) -> Sources:
         commands=(*written, *choices.commands),
         paths=(str(choices.directory),),
     )
+
+
+def _sandbox(settings: Settings, choices: Choices) -> Sandbox | None:
+    if not (choices.sandbox or choices.isolate):
+        return None
+    state = whereabouts(settings).directory
+    needed = [Path(each).absolute() for each in (sys.prefix, sys.base_prefix, __file__, choices.directory)]
+    temporary = Path(tempfile.gettempdir()).absolute()
+    here = [choices.directory / name for name in (".env", "herdsman.toml")]
+    ours = [
+        state,
+        *here,
+        *(Path(each) for each in secret_files(settings.database.database_url.get_secret_value())),
+    ]
+    if not any(each.is_relative_to(temporary) for each in needed):
+        ours.append(temporary)
+    require_sandbox()
+    return Sandbox(hidden=tuple(each for each in ours if each.exists()))
 
 
 def _reloading(choices: Choices, sources: Sources, environment: Mapping[str, str], **given: Any) -> Warm:

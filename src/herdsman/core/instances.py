@@ -46,6 +46,10 @@ class SpawnRequest:
     """What the worker needs to report for duty. Its bootstrap token is the only secret in it."""
 
 
+LOCAL_NAME = "LOCAL_INSTANCE_NAME"
+"""In the environment of a worker that a provider started as a process beside it: the name of that instance."""
+
+
 def process_name(instance: str) -> str:
     """What a process of ours calls itself, in the 15 letters that Linux keeps, for whoever started it to find it by."""
     return f"herdsman:{sha256(instance.encode()).hexdigest()[:6]}"

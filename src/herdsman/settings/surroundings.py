@@ -7,10 +7,10 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from herdsman.core.instances import process_name
+from herdsman.core.instances import LOCAL_NAME, process_name
 from herdsman.core.loading import VARIABLES
 from herdsman.settings.model import Settings
-from herdsman.settings.names import ACCEPTED
+from herdsman.settings.names import ACCEPTED, PREFIX
 
 _ODD = re.compile(r"[^A-Za-z0-9._:@+-]", re.ASCII)
 _OURS = re.compile(r"HERDSMAN", re.IGNORECASE)
@@ -46,9 +46,22 @@ def keep_secrets(arguments: Sequence[str] = ()) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def show_name(name: str) -> None:
-    """What /proc still shows of a process that keeps its secrets: whoever started it finds it again by this."""
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, process_name(name).encode(), 0, 0, 0)
+def secret_files(database_url: str) -> list[str]:
+    """Files that the settings name, and that of the database where it is one."""
+    named = [
+        value
+        for name, value in os.environ.items()
+        if name.endswith("_FILE") and name.removeprefix(PREFIX) in ACCEPTED
+    ]
+    _, slashes, path = database_url.partition("sqlite:///")
+    return [*named, *(f"{path}{end}" for end in ("", "-wal", "-shm") if slashes and path)]
+
+
+def show_name() -> None:
+    """What /proc still shows of a worker that keeps its secrets: the provider that started it beside itself finds it
+    again by this."""
+    if (name := os.environ.get(LOCAL_NAME)) is not None:
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, process_name(name).encode(), 0, 0, 0)
 
 
 def _laid_out(fields: tuple[int, int]) -> Iterator[tuple[int, str]]:

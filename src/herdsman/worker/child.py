@@ -12,11 +12,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol, cast
 
+from herdsman.core.errors import InvalidSettings
 from herdsman.worker import fence
 from herdsman.worker.line import Line
 from herdsman.worker.memory import group_memory_mb, is_alone, kernel_kills
@@ -27,6 +28,8 @@ from herdsman.worker.registry import Sources
 Answer = Mapping[str, Any]
 
 MOST_IDLE_LINES = 1_000
+_EMPTY = ".empty"
+"""Stands in the place of files that a sandbox hides; in the directory of a handler, until that is tidied up."""
 _ENDING_S = 1.0
 _GROUP_ENDS_S = 10.0
 _GROUP_LOOK_S = 0.01
@@ -88,6 +91,53 @@ class Child(Protocol):
         ...
 
 
+def require_sandbox() -> None:
+    """`InvalidSettings` where this machine has no tool to make one with: none is pretended."""
+    if shutil.which("bwrap") is None and shutil.which("unshare") is None:
+        raise InvalidSettings("a sandbox needs bubblewrap (bwrap) or unshare: install one of them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """A handler sees its workspace, and the rest of the machine as it is for reading; of us, nothing: no process, no
+    file below these places."""
+
+    hidden: Sequence[Path]
+    """Directories and files that hold what is ours: state, database, settings, temporary files."""
+
+    def words(self, home: Path) -> list[str]:
+        """What stands before the command of a handler's process; its own directory is `home`."""
+        folders = [str(place) for place in self.hidden if place.is_dir()]
+        files = [str(place) for place in self.hidden if place.is_file()]
+        require_sandbox()
+        empty = home / _EMPTY
+        empty.touch()
+        if (bwrap := shutil.which("bwrap")) is not None:
+            options = "--die-with-parent --unshare-pid --unshare-ipc --cap-drop ALL --ro-bind / / --dev-bind /dev /dev"
+            return [
+                bwrap,
+                *options.split(),
+                *("--proc", "/proc"),
+                *(word for place in folders for word in ("--tmpfs", place)),
+                *(word for place in files for word in ("--ro-bind", str(empty), place)),
+                *("--bind", str(home), str(home)),
+                "--",
+            ]
+        root = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+        # The directory of the handler is reached through a way that its own mounts do not cover.
+        script = (
+            'exec 9<"$1"; shift; while [ "$1" != -- ]; do if [ -d "$1" ]; then mount -t tmpfs none "$1"; else'
+            ' mount --bind /proc/self/fd/9/.empty "$1"; fi; shift; done; shift; home=$1; shift; mkdir -p "$home";'
+            ' mount --bind /proc/self/fd/9 "$home"; exec 9<&-; "$@"; exit $?'
+        )
+        return [
+            "unshare",
+            *root,
+            *["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"],
+            *("sh", "-ec", script, "sh", str(home), *folders, *files, "--", str(home)),
+        ]
+
+
 class HandlerChild:
     """One process in a group of its own, with a socket for words and a pipe for what it prints."""
 
@@ -96,9 +146,12 @@ class HandlerChild:
         sources: Sources,
         environment: Mapping[str, str],
         *,
+        services: str | None = None,
+        sandbox: Sandbox | None = None,
         say: Callable[[str], None] = lambda _: None,
         sole: bool = False,
     ) -> None:
+        """`services` is what `Outside.to_json` says of the external services whose jobs it runs."""
         mark = token_hex(16)
         self._orphans = Orphans(mark=mark, sole=sole)
         self._kills = kernel_kills()
@@ -106,7 +159,7 @@ class HandlerChild:
         self._home = Path(tempfile.mkdtemp(prefix="herdsman-"))
         reading, writing = os.pipe()
         try:
-            self._popen = _start(sources, {**environment, MARK: mark}, theirs, writing)
+            self._popen = _start({**environment, MARK: mark}, theirs, writing, self._home, sandbox)
             self._fence = self._fenced(mark, environment)
         except BaseException:
             ours.close()
@@ -117,6 +170,7 @@ class HandlerChild:
             theirs.close()
             os.close(writing)
         self._line = Line(ours)
+        self.send({"run": 0, "sources": asdict(sources), "services": services})
         self._say, self._idle_lines = say, 0
         self._output = Output(reading, self._print_idle)
         self._pidfd = os.pidfd_open(self.pid)
@@ -285,12 +339,93 @@ class Fence:
             )
 
 
+@dataclass
+class SplitChild:
+    """Two processes as one: jobs of external services run in a process of their own, which knows the secrets of these
+    services and loads no handler of a user; those of all others run in the other. One order is at work at a time."""
+
+    own: HandlerChild
+    services: HandlerChild
+    _at_work: HandlerChild = field(init=False)
+    _ready: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+    """What each of them can run, by its process id."""
+
+    def __post_init__(self) -> None:
+        self._at_work = self.own
+
+    def listen(self, wait_s: float) -> Sequence[Answer]:
+        answers: list[Answer] = []
+        for child in self._both():
+            found = child.listen(wait_s if child is self._awaited() else 0)
+            for answer in found:
+                if isinstance(answer.get("ready"), list):
+                    answers += self._note_ready(child, answer["ready"])
+                else:
+                    answers.append(answer)
+        return answers
+
+    def send(self, word: Mapping[str, object]) -> None:
+        if "until" in word:
+            for child in self._both():
+                child.send(word)
+            return
+        if "jobs" in word:
+            known = [spec["type"] for spec in self._ready.get(self.services.pid, [])]
+            self._at_work = self.services if word["type"] in known else self.own
+        self._at_work.send(word)
+
+    def print_to(self, sink: Sink | None) -> None:
+        for child in self._both():
+            child.print_to(sink)
+
+    def workspace(self, name: str) -> str:
+        return self.own.workspace(name)
+
+    def tidy(self) -> None:
+        for child in self._both():
+            child.tidy()
+
+    def memory_mb(self) -> int:
+        return self._at_work.memory_mb()
+
+    def ended(self) -> bool:
+        return any(child.ended() for child in self._both())
+
+    def kill(self) -> None:
+        for child in self._both():
+            child.kill()
+
+    def close(self, grace_s: float = 0) -> Exit:
+        """How the one ended that had something to do."""
+        first = next((child for child in self._both() if child.ended()), self._at_work)
+        other = self.services if first is self.own else self.own
+        how = first.close(grace_s)
+        other.close()
+        return how
+
+    def _both(self) -> tuple[HandlerChild, HandlerChild]:
+        return self.own, self.services
+
+    def _awaited(self) -> HandlerChild:
+        """Until both are ready, the one that is not; then the one that has an order."""
+        return next((child for child in self._both() if child.pid not in self._ready), self._at_work)
+
+    def _note_ready(self, child: HandlerChild, specs: list[Any]) -> list[Answer]:
+        self._ready[child.pid] = specs
+        if len(self._ready) < len(self._both()):
+            return []
+        return [{"ready": [spec for known in self._ready.values() for spec in known]}]
+
+
 def _start(
-    sources: Sources, environment: Mapping[str, str], line: socket.socket, output: int
+    environment: Mapping[str, str], line: socket.socket, output: int, home: Path, sandbox: Sandbox | None
 ) -> "subprocess.Popen[bytes]":
-    words = [str(os.getpid()), str(line.fileno()), json.dumps(asdict(sources))]
+    # In a sandbox its parent is the first process of the namespace, which ends with us.
+    parent = os.getpid() if sandbox is None else 1
+    words = [str(parent), str(line.fileno())]
+    before = () if sandbox is None else sandbox.words(home)
     return subprocess.Popen(  # noqa: S603  our own module, with no word from a job
-        [sys.executable, "-P", "-m", "herdsman.worker.handler_process", *words],
+        [*before, sys.executable, "-P", "-m", "herdsman.worker.handler_process", *words],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

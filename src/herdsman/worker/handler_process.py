@@ -1,12 +1,12 @@
 """The process that runs jobs, one order after the other: an order is one job, or a batch of one type.
 
 It is started in a process group of its own and dies with its supervisor. What handlers print is read by the
-supervisor through a pipe; the socket is for words alone.
+supervisor through a pipe; the socket is for words alone, the first of which says what to load: neither the commands
+of handlers nor the secrets of services stand in the list of processes or in an environment.
 """
 
 import ctypes
 import gc
-import json
 import os
 import signal
 import socket
@@ -25,16 +25,27 @@ from herdsman.worker import failures
 from herdsman.worker.channel import Channel
 from herdsman.worker.context import JobContext, Recovered, Setup
 from herdsman.worker.memory import limited_to
-from herdsman.worker.registry import SERVICES, Handler, load, prepare, read_sources
+from herdsman.worker.registry import Handler, load, prepare, read_sources
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
+_SPYING = (17, 19)
+"""CAP_SYS_RAWIO, for the memory of the machine, and CAP_SYS_PTRACE, for that of a process."""
+_CAPABILITY_VERSION = 0x20080522
 
 
 def main() -> None:
     die_with(int(sys.argv[1]))
+    leave_others_alone()
     _print_by_the_line()
     channel = Channel(_connection(int(sys.argv[2])))
-    handlers = _loaded(channel, json.loads(sys.argv[3]), os.environ.pop(SERVICES, None))
+    given = channel.next_order()
+    if given is None:
+        sys.exit()
+    if given["services"] is not None:
+        ctypes.CDLL(None).prctl(
+            _PR_SET_DUMPABLE, 0, 0, 0, 0
+        )  # nobody reads the secrets of services from its memory
+    handlers = _loaded(channel, given["sources"], given["services"])
     _keep_what_is_loaded()
     channel.send({"ready": [asdict(each.spec) for each in handlers.values()]})
     while (order := channel.next_order()) is not None:
@@ -47,6 +58,19 @@ def die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:  # it died before we could ask
         os._exit(1)
+
+
+def leave_others_alone() -> None:
+    """Handlers of root may not look into the memory of other processes, and so not into their supervisor's."""
+    libc = ctypes.CDLL(None)
+    for capability in _SPYING:
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to all but root, who alone has them
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    kept = (ctypes.c_uint32 * 6)()
+    if libc.capget(header, kept) == 0:
+        for place in range(3):  # effective, permitted and inheritable
+            kept[place] &= ~sum(1 << capability for capability in _SPYING)
+        libc.capset(header, kept)
 
 
 def _print_by_the_line() -> None:

@@ -19,7 +19,6 @@ from herdsman.worker.demo import demo
 from herdsman.worker.exec_handler import command_handler
 
 GROUP = "herdsman.handlers"
-SERVICES = "HERDSMAN_SERVICES"
 """The variable that tells a handler's process of external services, as JSON. It is taken out of the environment, where
 handlers would see it; and command lines, which everybody sees, are no place for passwords."""
 LARGEST_BATCH = 100

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -156,15 +157,18 @@ class SourceCheck:
     def __init__(self, sources: Sources, environment: Mapping[str, str]) -> None:
         self._place = TemporaryDirectory(prefix="herdsman-check-")
         self._said = Path(self._place.name) / "verdict"
-        words = [str(os.getpid()), json.dumps(asdict(sources)), str(self._said), str(LONGEST_CHECK_S)]
+        words = [str(os.getpid()), str(self._said), str(LONGEST_CHECK_S)]
         self._process = subprocess.Popen(  # noqa: S603  our own module, with no word from a job
             [sys.executable, "-P", "-m", "herdsman.worker.reload_check", *words],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=dict(environment),
             process_group=0,
         )
+        assert self._process.stdin is not None
+        with self._process.stdin as pipe, suppress(BrokenPipeError):
+            pipe.write(json.dumps(asdict(sources)).encode())
 
     def verdict(self) -> Verdict | None:
         if (status := self._process.poll()) is None:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from herdsman.worker.handler_process import die_with
+from herdsman.worker.handler_process import die_with, leave_others_alone
 from herdsman.worker.registry import Sources, load, read_sources
 
 MOST_FILES = 2_000
@@ -16,10 +16,11 @@ LONGEST_ERROR = 8_000
 
 
 def main() -> None:
-    parent, sources, said, seconds = sys.argv[1:]
+    parent, said, seconds = sys.argv[1:]
     die_with(int(parent))
+    leave_others_alone()
     signal.alarm(int(float(seconds)))
-    error = _trouble(read_sources(json.loads(sources)))
+    error = _trouble(read_sources(json.load(sys.stdin)))
     Path(said).write_text(
         json.dumps({"files": sorted(_files())[:MOST_FILES], "error": error}), encoding="utf-8"
     )

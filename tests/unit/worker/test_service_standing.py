@@ -12,7 +12,6 @@ from herdsman.core.result_options import ResultOptions
 from herdsman.core.service import Fitness
 from herdsman.ports import Clock, Connector, SystemClock
 from herdsman.testing.memory_results import MemoryResults
-from herdsman.worker.registry import SERVICES
 from herdsman.worker.service.monitor import Watching
 from herdsman.worker.service.outside import Outside, read
 from herdsman.worker.service.standing import UNASKED, ServiceStanding
@@ -89,13 +88,13 @@ def test_what_a_handler_s_process_is_told_arrives_whole() -> None:
         results=ResultOptions(place="/somewhere", allow_hosts=("a.example",)),
         watching=Watching(stall=timedelta(minutes=3)),
     )
-    arrived = read(told.to_environment()[SERVICES])
+    arrived = read(told.to_json() or "")
     assert (arrived.services, arrived.watching) == (services, told.watching)
     assert json.dumps(list(arrived.results.allow_hosts)) == '["a.example"]'
 
 
 def test_without_services_nothing_is_told() -> None:
-    assert Outside(services={}, results=ResultOptions(place="/somewhere")).to_environment() == {}
+    assert Outside(services={}, results=ResultOptions(place="/somewhere")).to_json() is None
 
 
 def test_what_becomes_of_a_service_is_said_once_for_each_change_with_the_type_of_its_jobs() -> None:

@@ -9,7 +9,14 @@ from datetime import UTC, datetime
 import structlog
 
 from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable
-from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest, process_name
+from herdsman.core.instances import (
+    LOCAL_NAME,
+    Instance,
+    InstanceRef,
+    InstanceState,
+    SpawnRequest,
+    process_name,
+)
 from herdsman.ports import Clock
 from herdsman.providers.local import processes
 from herdsman.providers.local.gpus import count_gpus, next_gpu
@@ -20,7 +27,6 @@ from herdsman.providers.local.state import LONGEST_NAME, Record, State, is_name
 log = structlog.get_logger()
 
 # Finds a process whose id we had no time to write down; no setting, so it has no prefix of ours.
-MARKER = "LOCAL_INSTANCE_NAME"
 
 
 class LocalProvider:
@@ -99,7 +105,7 @@ class LocalProvider:
         if record.process is not None:
             return record
         found = replace(
-            record, process=processes.find_marked(f"{MARKER}={record.name}", process_name(record.name))
+            record, process=processes.find_marked(f"{LOCAL_NAME}={record.name}", process_name(record.name))
         )
         if found.process is not None:
             self.state.write(found)
@@ -167,7 +173,7 @@ class LocalProvider:
         given = {name: value.get_secret_value() for name, value in self.options.environment.items()}
         fake = {"FAKE_GPUS": "1"} if self.options.fake_gpus else {}
         gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(record.gpu)}
-        return {**given, "PYTHONUNBUFFERED": "1", **gpu, **fake, **asked, MARKER: record.name}
+        return {**given, "PYTHONUNBUFFERED": "1", **gpu, **fake, **asked, LOCAL_NAME: record.name}
 
 
 def _instance(record: Record) -> Instance:

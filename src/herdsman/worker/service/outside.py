@@ -12,7 +12,7 @@ from herdsman.core.errors import HerdsmanError
 from herdsman.ports import Clock, SystemClock
 from herdsman.results import ResultOptions, open_store
 from herdsman.worker.context import JobContext
-from herdsman.worker.registry import SERVICES, Handler, HandlerSpec, UnusableHandler
+from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler
 from herdsman.worker.service.monitor import Watching
 from herdsman.worker.service.run import ServiceRun
 
@@ -23,12 +23,13 @@ class Outside:
     results: ResultOptions
     watching: Watching = field(default_factory=Watching)
 
-    def to_environment(self) -> dict[str, str]:
+    def to_json(self) -> str | None:
+        """For the one process that speaks to services; None where there are none."""
         if not self.services:
-            return {}
+            return None
         spans = {name: span.total_seconds() for name, span in asdict(self.watching).items()}
         said = {"services": self.services, "results": asdict(self.results), "watching": spans}
-        return {SERVICES: json.dumps(said)}
+        return json.dumps(said)
 
 
 def handlers_of(text: str) -> Iterator[tuple[str, Handler]]:
