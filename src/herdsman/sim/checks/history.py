@@ -127,6 +127,8 @@ class Run:
     """Who ran it; a worker may have more than one, one after the other or beside each other."""
     excused_until: float = -inf
     """Up to then it may go on beside another: its machine stood still, or the clock was set, and it could not know."""
+    able_s: float | None = None
+    """For how long its supervisor could have reported the end before the claim was over; None where nobody measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +208,8 @@ class Limits:
     """Within so many seconds a worker that is cut off has stopped what it runs (W5)."""
     known_s: float | None = None
     """Within so many seconds a pod of ours that no row knows is ended (P3)."""
+    report_s: float | None = None
+    """A supervisor that is able to report for so many seconds has reported what has ended (J12)."""
     settled_s: float | None = None
     """Within so many seconds after the last fault every job has its end (J1)."""
     one_clock: bool = True

@@ -27,6 +27,11 @@ def result_of(job_id: str, payload: Mapping[str, Any]) -> dict[str, object]:
     return {"of": job_id, "number": payload["number"]}
 
 
+def _seconds(job: Mapping[str, Any]) -> float:
+    payload = job["payload"]
+    return FAR if payload.get("hangs") and job["attempt"] <= payload["hangs"] else payload["seconds"]
+
+
 @dataclass
 class Work:
     """One job of an order."""
@@ -63,8 +68,10 @@ class WorldChild:
 
     def send(self, word: Mapping[str, Any]) -> None:
         if "jobs" in word:
+            # A handler of batches returns the results of all its jobs at once.
+            ends_at = self.world.now + max(_seconds(job) for job in word["jobs"])
             for job in word["jobs"]:
-                self._begin(word["run"], job)
+                self._begin(word["run"], job, ends_at)
         elif "cancel" in word:
             for each in self._works:
                 if each.job["job_id"] == word["cancel"] and not each.job["payload"].get("deaf"):
@@ -95,10 +102,8 @@ class WorldChild:
         assert self.exit is not None
         return Exit(self.exit)
 
-    def _begin(self, order: int, job: Mapping[str, Any]) -> None:
-        world, payload = self.world, job["payload"]
-        hangs = payload.get("hangs") and job["attempt"] <= payload["hangs"]
-        ends_at = world.now + (FAR if hangs else payload["seconds"])
+    def _begin(self, order: int, job: Mapping[str, Any], ends_at: float) -> None:
+        world = self.world
         begun = Run(
             job_id=job["job_id"],
             token=job["token"],

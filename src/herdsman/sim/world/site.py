@@ -60,9 +60,11 @@ class Site:
         self.bell = Bell(world)
         self.redis = WorldRedis(world, NAMES) if setting.streams else None
         self._reception = None if self.redis is None else Reception(world, self.redis, self.bell)
-        self.people = People(world, self._services(), setting.demand, self._reception)
+        self.people = People(world, self._services(), database, setting.demand, self._reception)
         self._replicas = count(1)
         self._workers = count(1)
+        self.supervisors: dict[str, Process] = {}
+        """All that ever were, by their full names."""
         self._born: dict[Process, Machine | None] = {}
         world.replace = self._replace
 
@@ -119,6 +121,7 @@ class Site:
         process.danger = WORKER_DANGER
         self._born[process] = machine
         machine.processes.append(process)
+        self.supervisors[process.full_name] = process
         process.on_death = partial(self._restart, machine)
         world.start(process, "main", partial(self._work, machine, process))
 

@@ -129,6 +129,7 @@ def run_worker(
         threads=threads,
     )
     parted = supervisor.run()
+    process.over_at = world.now
     world.tell(process.name, f"left: {parted.how.name.lower()}")
     world.note(f"parted:{parted.how.name.lower()}")
 
