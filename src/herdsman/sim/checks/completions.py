@@ -1,10 +1,11 @@
 """One completion for each life of a job, by the claim that was told so, and with the right result."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from herdsman.core.reasons import Reason
-from herdsman.sim.checks.history import History
+from herdsman.sim.checks.history import History, Rendering, Saved
 from herdsman.sim.checks.stories import DONE, done_tokens, job_rows, listed, lives, stories_of
 
 
@@ -48,6 +49,41 @@ def ends_kept(history: History) -> Iterator[str]:
                 f"job {run.job_id} ended at {run.ended:.3f} (claim {run.token}), {run.worker} could have said so"
                 f" for {run.able_s:.3f} s, and its claim expired"
             )
+
+
+def checkpoints(history: History) -> Iterator[str]:
+    """What was kept is found by the next attempt, and no old claim writes over it."""
+    by_job: defaultdict[str, list[Saved]] = defaultdict(list)
+    for each in history.saves:
+        by_job[each.job_id].append(each)
+    for job_id, saves in by_job.items():
+        for each in saves:
+            kept = max(
+                (one.value for one in saves if one.kept is not None and one.kept < each.began), default=None
+            )
+            if kept is not None and (not isinstance(each.found, int) or each.found < kept):
+                yield (
+                    f"claim {each.token} of job {job_id} found the checkpoint {each.found} at {each.began:.3f},"
+                    f" and {kept} had been kept"
+                )
+        kept_in_turn = sorted((each for each in saves if each.kept is not None), key=lambda one: one.value)
+        for before, after in pairwise(kept_in_turn):
+            if after.token < before.token:
+                yield f"claim {after.token} of job {job_id} saved a checkpoint after claim {before.token} had"
+
+
+def rendered_once(history: History) -> Iterator[str]:
+    """Nothing is handed to a service again that it still knows: only what was stopped there, or forgotten."""
+    by_job: defaultdict[str, list[Rendering]] = defaultdict(list)
+    for each in history.renderings:
+        by_job[each.job_id].append(each)
+    for job_id, renderings in by_job.items():
+        for before, after in pairwise(sorted(renderings, key=lambda one: one.began)):
+            if before.over_at > after.began:
+                yield (
+                    f"job {job_id} was rendered from {before.began:.3f} on, and again from {after.began:.3f} on"
+                    " while the service knew it"
+                )
 
 
 def _results(history: History) -> Iterator[str]:

@@ -132,6 +132,32 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A handler looked for a checkpoint, and then saved one. Values only rise, whoever saves them."""
+
+    job_id: str
+    token: int
+    value: int
+    began: float
+    """When it looked."""
+    found: object = None
+    kept: float | None = None
+    """When it was told that its own is kept; None where it never was."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Rendering:
+    """What an external service really worked on."""
+
+    job_id: str
+    began: float
+    ends_at: float
+    cancelled: bool = False
+    over_at: float = inf
+    """When the service was asked to stop it, or forgot it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """Nothing that a process said was heard, from when to when."""
 
@@ -230,6 +256,8 @@ class History:
     cancels: tuple[Cancel, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     runs: tuple[Run, ...] = ()
+    saves: tuple[Saved, ...] = ()
+    renderings: tuple[Rendering, ...] = ()
     cuts: tuple[Cut, ...] = ()
     pods: tuple[Pod, ...] = ()
     uses: tuple[Use, ...] = ()

@@ -15,7 +15,7 @@ from herdsman.core.model import DEFAULT_POOL, JobId, NewJob, PoolId, WorkerId
 from herdsman.core.pools import NewPool
 from herdsman.core.states import JOB, JobState
 from herdsman.sim.checks.history import Cancel, Submission
-from herdsman.sim.world.child import BATCH, SINGLE, result_of
+from herdsman.sim.world.child import BATCH, REMOTE, SINGLE, result_of
 from herdsman.sim.world.database import WorldDatabase
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.reception import BY_HAND, Reception
@@ -150,7 +150,7 @@ class People:
             "seconds": round(chance.choice((0.5, 2, 5, 12, 25, 40)), 1),
         }
         wishes: dict[str, Any] = {
-            "type": chance.choice((SINGLE, SINGLE, BATCH)),
+            "type": chance.choice((SINGLE, SINGLE, SINGLE, BATCH, BATCH, REMOTE)),
             "payload": payload,
             "priority": chance.choice((0, 0, 0, 5, -5)),
             "timeout": timedelta(seconds=60),
@@ -164,6 +164,10 @@ class People:
             wishes["concurrency_key"] = "alone"
         if chance.random() < 0.3:
             wishes["gpu_memory_mb"] = 12_000
+        if wishes["type"] == REMOTE:
+            return wishes
+        if chance.random() < 0.25:
+            payload["saves"] = True
         return wishes | self._bad_luck(payload)
 
     def _bad_luck(self, payload: dict[str, Any]) -> dict[str, Any]:

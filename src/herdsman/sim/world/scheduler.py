@@ -122,6 +122,11 @@ class Scheduler:
         if self._current is not None and self._current.process is process:
             self.hub.switch()
 
+    def leave(self) -> None:
+        """Not one line more of this strand is run: its process was killed from within it."""
+        self.hub.switch()
+        raise Ended
+
     def run(self, until: float) -> None:
         """Everything that happens up to then."""
         self.hub = greenlet.getcurrent()

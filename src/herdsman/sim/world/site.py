@@ -15,6 +15,7 @@ from herdsman.sim.world.people import Demand, People
 from herdsman.sim.world.reception import Reception
 from herdsman.sim.world.redis import WorldRedis
 from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.service import WorldService
 from herdsman.sim.world.shelf import Shelf
 from herdsman.sim.world.threads import WorldEvent
 from herdsman.sim.world.timing import MOST_WORKERS, Timing
@@ -63,6 +64,7 @@ class Site:
         self.people = People(world, self._services(), database, setting.demand, self._reception)
         self._replicas = count(1)
         self._workers = count(1)
+        self._service = WorldService(world)
         self.supervisors: dict[str, Process] = {}
         """All that ever were, by their full names."""
         self._born: dict[Process, Machine | None] = {}
@@ -142,7 +144,16 @@ class Site:
     def _work(self, machine: Machine, process: Process) -> None:
         end = partial(self.cloud.destroy, machine, by_us=True)
         nap = None if self.redis is None else self.bell
-        run_worker(self.world, self._services(), process, machine.request.worker_id, self.timing, end, nap)
+        run_worker(
+            self.world,
+            self._services(),
+            process,
+            machine.request.worker_id,
+            self.timing,
+            self._service,
+            end,
+            nap,
+        )
 
     def _replace(self, process: Process) -> None:
         """Its successor is started, though it will wake again."""

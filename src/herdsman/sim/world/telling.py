@@ -33,6 +33,8 @@ def history_of(site: Site, *, quiet: bool) -> History:
         cancels=tuple(books.cancels),
         receipts=tuple(books.receipts),
         runs=tuple(_measured(site, _excused(site, run), recorded) for run in books.runs),
+        saves=tuple(books.saves),
+        renderings=tuple(books.renderings),
         cuts=tuple(books.cuts),
         pods=site.cloud.ledger(),
         writes=tuple(books.writes),

@@ -16,6 +16,7 @@ from herdsman.sim.checks.history import Receipt
 from herdsman.sim.world.child import WorldChild
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.service import WorldService
 from herdsman.sim.world.threads import WorldThreads
 from herdsman.sim.world.timing import Timing
 from herdsman.sim.world.world import World
@@ -81,6 +82,7 @@ def run_worker(
     process: Process,
     worker_id: WorkerId,
     timing: Timing,
+    service: WorldService,
     end: Callable[[], None],
     nap: Clock | None = None,
 ) -> None:
@@ -88,7 +90,7 @@ def run_worker(
     threads, children = WorldThreads(world.scheduler, process), list[WorldChild]()
 
     def launch(load: Load) -> WorldChild:
-        child = WorldChild(world, process, worker_id, load, world.now + world.random.uniform(0.1, 3))
+        child = WorldChild(world, process, worker_id, load, world.now + world.random.uniform(0.1, 3), service)
         children.append(child)
         return child
 
@@ -126,6 +128,7 @@ def run_worker(
         say=say,
         deadman=DeadMan(unowned_after=timing.unowned),
         end_instance=end,
+        unfit=service.unfit,
         threads=threads,
     )
     parted = supervisor.run()

@@ -7,7 +7,17 @@ from itertools import count
 from random import Random
 
 from herdsman.core.errors import StoreUnavailable
-from herdsman.sim.checks.history import Cancel, Cut, LeaderWrite, Receipt, Run, Submission, Use
+from herdsman.sim.checks.history import (
+    Cancel,
+    Cut,
+    LeaderWrite,
+    Receipt,
+    Rendering,
+    Run,
+    Saved,
+    Submission,
+    Use,
+)
 from herdsman.sim.world.faults import Fault, Hazards
 from herdsman.sim.world.scheduler import Process, Scheduler, Strand
 from herdsman.sim.world.story import Story
@@ -29,6 +39,8 @@ class Books:
     cancels: list[Cancel] = field(default_factory=list[Cancel])
     receipts: list[Receipt] = field(default_factory=list[Receipt])
     runs: list[Run] = field(default_factory=list[Run])
+    saves: list[Saved] = field(default_factory=list[Saved])
+    renderings: list[Rendering] = field(default_factory=list[Rendering])
     writes: list[LeaderWrite] = field(default_factory=list[LeaderWrite])
     uses: list[Use] = field(default_factory=list[Use])
     stood: list[tuple[str, float, float]] = field(default_factory=list[tuple[str, float, float]])
