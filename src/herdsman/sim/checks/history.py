@@ -178,6 +178,8 @@ class Pod:
     ended_by_us: bool = False
     end_asked: float | None = None
     """When we first asked for its end."""
+    exited: bool = False
+    """It ended while it started, and the provider says so."""
     stray: bool = False
     """It carries our name, and nobody of ours asked for it: it must be found, but no limit could prevent it."""
 
@@ -236,6 +238,8 @@ class Limits:
     """Within so many seconds a pod of ours that no row knows is ended (P3)."""
     report_s: float | None = None
     """A supervisor that is able to report for so many seconds has reported what has ended (J12)."""
+    replaced_s: float | None = None
+    """Within so many seconds a worker whose pod has exited while it started counts no more."""
     settled_s: float | None = None
     """Within so many seconds after the last fault every job has its end (J1)."""
     one_clock: bool = True

@@ -58,6 +58,8 @@ class Fault(StrEnum):
     """A machine is taken away without a word."""
     LEFTOVER = "leftover"
     """A machine of the herd lives on from before, and no row knows it."""
+    DIES_AT_START = "dies_at_start"
+    """A machine exits before anybody has reported from it, and the provider says so."""
     NEVER_BOOTS = "never_boots"
     """A machine runs, and nobody reports for duty from it."""
     POISON = "poison"
@@ -118,6 +120,7 @@ RATES = {
     Fault.END_UNANSWERED: 0.6,
     Fault.PREEMPTED: 0.15,
     Fault.LEFTOVER: 0.3,
+    Fault.DIES_AT_START: 0.2,
     Fault.NEVER_BOOTS: 0.15,
     Fault.POISON: 0.12,
     Fault.CRASHING_HANDLER: 0.12,

@@ -34,6 +34,7 @@ SAID: Mapping[Fault, str] = MappingProxyType(
         Fault.END_IGNORED: "The provider accepts the end of a machine, and does nothing.",
         Fault.END_UNANSWERED: "A machine is ended, and the answer is lost.",
         Fault.PREEMPTED: "A machine is taken away without a word.",
+        Fault.DIES_AT_START: "A machine exits before its worker has reported, and the provider says so.",
         Fault.NEVER_BOOTS: "A machine runs, and nobody reports for duty from it.",
         Fault.POISON: "A job kills whoever runs it.",
         Fault.CRASHING_HANDLER: "A job ends the process of its handler.",

@@ -118,7 +118,7 @@ _ALL = (
         said="At most two machines, of a provider that lies, forgets and is slow.",
         faults="no_capacity,provider_away,rejected,spawn_unanswered,spawn_vanished,spawn_late,listing_lag,"
         "listing_empty,find_lies,end_ignored,end_unanswered,preempted,leftover,"
-        "provider_out,never_boots,crash",
+        "provider_out,dies_at_start,never_boots,crash",
         setting=_fleet,
     ),
     Scenario(

@@ -19,6 +19,8 @@ LATE_S = 13.0
 """What words on their way may add to a time that is promised."""
 REPORT_S = 10.0
 """What a supervisor needs at most to report an end that it can report, after requests and replies that are lost."""
+REPLACED_S = 25.0
+"""Three cycles, and what words on their way may add."""
 MOST_OVERTAKES = 12
 
 
@@ -108,5 +110,6 @@ def _limits(site: Site) -> Limits:
         fence_s=_fence_s(site),
         one_clock=not jumped,
         report_s=None if jumped else REPORT_S,
+        replaced_s=None if jumped else REPLACED_S,
         rescue_s=None if jumped else rescue.total_seconds() + LATE_S,
     )
