@@ -91,6 +91,8 @@ class Submission:
     delay_s: float = 0.0
     """How long it is to wait from when it was accepted."""
     concurrency_key: str | None = None
+    unserved: bool = False
+    """No worker can run it: it waits until somebody cancels it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,6 +131,7 @@ class People:
             expected=result_of(job_id, payload),
             delay_s=0.0 if new.delay is None else new.delay.total_seconds(),
             concurrency_key=new.concurrency_key,
+            unserved=unserved,
         )
 
     def _hand_in(self, new: NewJob) -> None:
