@@ -71,7 +71,9 @@ def _exited(history: History, ours: Sequence[Pod]) -> Iterator[str]:
     """A worker that died while it started holds no place for long, where the provider says that it is gone."""
     allowed = history.limits.replaced_s
     workers = {row.instance: row.id for row in history.rows if isinstance(row, WorkerRow)}
-    for pod in ours if allowed is not None else ():
+    if allowed is None:
+        return
+    for pod in ours:
         worker = workers.get(pod.name)
         if not pod.exited or pod.died is None or worker is None:
             continue

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from herdsman.core.errors import ServiceUnavailable, SubmissionUnknown
 from herdsman.core.model import Failure
@@ -53,8 +53,7 @@ class WorldService:
     def render(self, job: ServiceJob, external_id: str) -> None:
         if external_id in self.renderings:
             return
-        world, payload = self.world, job.payload
-        assert isinstance(payload, dict)
+        world, payload = self.world, cast("dict[str, Any]", job.payload)
         rendering = Rendering(
             job_id=job.job_id, began=world.now, ends_at=world.now + float(payload["seconds"])
         )
