@@ -63,7 +63,7 @@ class Channel:
             while number not in self._replies:
                 if not self._read():
                     raise Cancelled("the supervisor has gone")
-            return _value(self._replies.pop(number))
+            return value_of(self._replies.pop(number))
 
     def cancelled(self, job_id: str) -> bool:
         """One that waits for an answer reads for all of us."""
@@ -103,7 +103,7 @@ class Channel:
             os._exit(0)
 
 
-def _value(reply: Any) -> Any:
+def value_of(reply: Any) -> Any:
     match reply.get("error"):
         case None:
             return reply.get("value")

@@ -23,7 +23,7 @@ from herdsman.core.loading import from_variables
 from herdsman.core.model import Failure
 from herdsman.worker import failures
 from herdsman.worker.channel import Channel
-from herdsman.worker.context import JobContext, Recovered, Setup
+from herdsman.worker.context import AnsweringLink, JobContext, Recovered, Setup
 from herdsman.worker.memory import limited_to
 from herdsman.worker.registry import Handler, load, prepare, read_sources
 
@@ -125,7 +125,7 @@ def _keep_what_is_loaded() -> None:
     gc.freeze()
 
 
-def serve(channel: Channel, handlers: dict[str, Handler], order: dict[str, Any]) -> None:
+def serve(channel: AnsweringLink, handlers: dict[str, Handler], order: dict[str, Any]) -> None:
     """Runs one order and answers for each of its jobs."""
     handler = handlers[order["type"]]
     jobs = [_context(channel, order, given) for given in order["jobs"]]
@@ -142,7 +142,7 @@ def serve(channel: Channel, handlers: dict[str, Handler], order: dict[str, Any])
         _answer(channel, job, result)
 
 
-def _context(channel: Channel, order: dict[str, Any], given: dict[str, Any]) -> JobContext:
+def _context(channel: AnsweringLink, order: dict[str, Any], given: dict[str, Any]) -> JobContext:
     seconds = given["seconds"]
     return JobContext(
         job_id=given["job_id"],
@@ -173,7 +173,7 @@ def _results(handler: Handler, jobs: list[JobContext]) -> Sequence[object]:
     return found
 
 
-def _answer(channel: Channel, job: JobContext, result: object) -> None:
+def _answer(channel: AnsweringLink, job: JobContext, result: object) -> None:
     try:
         channel.answer(job.job_id, _word(result))
     except (OSError, SystemExit):

@@ -1,5 +1,6 @@
 """How jobs end: what must be found of jobs lost, done twice, cancelled in vain and tried too often."""
 
+from herdsman.sim.checks.history import Rendering, Saved
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,
@@ -7,8 +8,10 @@ from tests.unit.checks.spoiling import (
     and_move,
     and_receipt,
     and_submission,
+    and_twin,
     both,
     having,
+    with_attempt,
     with_limits,
     with_move,
     with_row,
@@ -17,6 +20,11 @@ from tests.unit.checks.spoiling import (
     without_row,
     without_submission,
 )
+
+
+def a_save(token: int, value: int, began: float, found: object = None, kept: float | None = None) -> Saved:
+    return Saved(job_id="plain", token=token, value=value, began=began, found=found, kept=kept)
+
 
 LOST = {
     "an accepted job has no row": (and_submission("ghost"), "job ghost was accepted at 1.000 and has no row"),
@@ -60,6 +68,70 @@ COMPLETED_ONCE = {
         "no handler of that claim came to its end",
     ),
 }
+EXECUTED_ONCE = {
+    "one claim is run twice": (
+        and_twin("plain", 1, began=98),
+        "claim 1 of job plain was executed 2 times, by w1",
+    ),
+    "one claim is run by two processes": (
+        both(with_run("plain", 1, process="p1"), and_twin("plain", 1, process="p2")),
+        "claim 1 of job plain was executed 2 times, by p1, p2",
+    ),
+}
+ENDS_KEPT = {
+    "a finished job is given back": (
+        with_attempt("plain", 1, reason="released"),
+        "w1 gave job plain (claim 1) back, which had ended at",
+    ),
+    "an end is not reported": (
+        both(with_attempt("plain", 1, reason="claim_expired"), with_run("plain", 1, able_s=11.0)),
+        "w1 could have said so for 11.000 s, and its claim expired",
+    ),
+    "an end is not reported, and it counts as lost": (
+        both(with_attempt("plain", 1, reason="kills_workers"), with_run("plain", 1, able_s=11.0)),
+        "w1 could have said so for 11.000 s",
+    ),
+}
+CHECKPOINTS = {
+    "one that was kept is not found": (
+        having(saves=(a_save(1, 1, began=1, kept=2), a_save(2, 2, began=3))),
+        "claim 2 of job plain found the checkpoint None at 3.000, and 1 had been kept",
+    ),
+    "an older one is found": (
+        having(
+            saves=(
+                a_save(1, 1, began=1, kept=2),
+                a_save(2, 2, began=2.5, found=1, kept=2.7),
+                a_save(3, 3, began=4, found=1),
+            )
+        ),
+        "claim 3 of job plain found the checkpoint 1 at 4.000, and 2 had been kept",
+    ),
+    "an old claim writes over it": (
+        having(saves=(a_save(2, 1, began=1, kept=2), a_save(1, 2, began=1, kept=3))),
+        "claim 1 of job plain saved a checkpoint after claim 2 had",
+    ),
+}
+RENDERED_ONCE = {
+    "the service has it twice": (
+        having(
+            renderings=(
+                Rendering(job_id="plain", began=1, ends_at=9),
+                Rendering(job_id="plain", began=5, ends_at=9),
+            )
+        ),
+        "job plain was rendered from 1.000 on, and again from 5.000 on",
+    ),
+    "it was done there already": (
+        having(
+            renderings=(
+                Rendering(job_id="plain", began=1, ends_at=2),
+                Rendering(job_id="plain", began=5, ends_at=9),
+            )
+        ),
+        "while the service knew it",
+    ),
+}
 CANCELLED = {
     "done after a cancel": (with_move("stopped", 5, new="done"), "job stopped was cancelled at"),
     "done after it had ended as cancelled": (
@@ -92,6 +164,10 @@ RETRIES = {
 BAD: Bad = {
     "lost": LOST,
     "completed_once": COMPLETED_ONCE,
+    "executed_once": EXECUTED_ONCE,
+    "ends_kept": ENDS_KEPT,
+    "checkpoints": CHECKPOINTS,
+    "rendered_once": RENDERED_ONCE,
     "cancelled": CANCELLED,
     "retries": RETRIES,
 }
@@ -106,6 +182,31 @@ ALLOWED: Allowed = {
         "completions of which only the database tells": having(receipts=(), runs=()),
         "completions whose handlers nobody watched": having(runs=()),
         "a completion whose answer was lost": without_receipts("plain"),
+    },
+    "ends_kept": {
+        "there was no time to report it": both(
+            with_attempt("plain", 1, reason="claim_expired"), with_run("plain", 1, able_s=9.0)
+        ),
+        "a handler that was stopped": both(
+            with_attempt("plain", 1, reason="released"), with_run("plain", 1, stopped_by="killed")
+        ),
+    },
+    "checkpoints": {
+        "one whose answer was lost is found": having(
+            saves=(
+                a_save(1, 1, began=1, kept=2),
+                a_save(2, 2, began=3, found=1),
+                a_save(3, 3, began=4, found=2),
+            )
+        ),
+    },
+    "rendered_once": {
+        "the service forgot it": having(
+            renderings=(
+                Rendering(job_id="plain", began=1, ends_at=9, over_at=4),
+                Rendering(job_id="plain", began=5, ends_at=9),
+            )
+        ),
     },
     "cancelled": {"cancels of which no audit is left": both(having(moves=()), and_cancel("ghost"))},
     "retries": {

@@ -20,7 +20,9 @@ from herdsman.sim.checks.history import (
     WorkerRow,
 )
 
-LIMITS = Limits(most_pods=3, rescue_s=10, fence_s=12, known_s=20, settled_s=100, most_overtakes=10)
+LIMITS = Limits(
+    most_pods=3, rescue_s=10, fence_s=12, known_s=20, settled_s=100, report_s=10, most_overtakes=10
+)
 GPU, GPU_MB = "gpu-1", 24_000
 HELD = ("claimed", "running")
 ENDED = ("done", "dead_letter", "cancelled")
@@ -107,6 +109,7 @@ class Telling:
             state, reason = "dead_letter", "interrupted_too_often"
         if job_id in self.asked_to_cancel:
             state, reason = "cancelled", "cancelled"
+        self._stop(job_id, "drained")
         self._leave(job_id, state, reason, interruptions=interruptions)
 
     def lose(self, job_id: str) -> None:

@@ -133,6 +133,10 @@ PODS = {
         "worker w was buried at 5.000, and its pod a was not asked to end",
     ),
     "its worker is buried before it comes": (buried(a_pod("a", 6, 9), at=5), "was buried at 5.000"),
+    "its place is held after it exited": (
+        buried(a_pod("a", 0, 5, exited=True), at=50, limits=Limits(replaced_s=25)),
+        "pod a exited at 5.000 while it started, and w held its place until 50.000; 25 s are allowed",
+    ),
     "its end is asked for afterwards": (buried(a_pod("a", 0, 9, end_asked=5.1), at=5), "was buried at 5.000"),
 }
 BAD: dict[str, dict[str, tuple[History, str]]] = {"leases": LEASES, "leader": LEADER, "pods": PODS}
@@ -183,9 +187,10 @@ def test_a_good_history_is_accepted(name: str) -> None:
     [
         buried(a_pod("a", 0, 9, end_asked=5.0), at=5),
         buried(a_pod("a", 0, 5), at=5),
+        buried(a_pod("a", 0, 5, exited=True), at=29, limits=Limits(replaced_s=25)),
         buried(a_pod("a", 0, 9), at=5, limits=Limits(one_clock=False)),
     ],
-    ids=["its end was asked for", "it is gone", "nobody can tell when that was"],
+    ids=["its end was asked for", "it is gone", "it exited a moment ago", "nobody can tell when that was"],
 )
 def test_a_worker_is_buried_in_time(history: History) -> None:
     assert list(CHECKS["pods"](history)) == []

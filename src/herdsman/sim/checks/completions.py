@@ -1,8 +1,11 @@
 """One completion for each life of a job, by the claim that was told so, and with the right result."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
-from herdsman.sim.checks.history import History
+from herdsman.core.reasons import Reason
+from herdsman.sim.checks.history import History, Rendering, Saved
 from herdsman.sim.checks.stories import DONE, done_tokens, job_rows, listed, lives, stories_of
 
 
@@ -18,6 +21,69 @@ def completed_once(history: History) -> Iterator[str]:
     completing = {job_id: done_tokens(story) for job_id, story in stories.items()}
     yield from _receipts(history, completing)
     yield from _by_nobody(history, completing)
+
+
+def executed_once(history: History) -> Iterator[str]:
+    """J11: one token, one execution, also by the worker that holds it."""
+    for (job_id, token), times in Counter((run.job_id, run.token) for run in history.runs).items():
+        if times > 1:
+            by = listed(
+                dict.fromkeys(run.process or run.worker for run in history.runs if run.job_id == job_id)
+            )
+            yield f"claim {token} of job {job_id} was executed {times} times, by {by}"
+
+
+def ends_kept(history: History) -> Iterator[str]:
+    """J12: an end that was reached is recorded, or the claim was lost before anybody could be told."""
+    attempts = {(each.job_id, each.token): each for each in history.attempts}
+    for run in history.runs:
+        attempt = attempts.get((run.job_id, run.token))
+        if attempt is None or run.ended is None or run.stopped_by:
+            continue
+        if attempt.reason == Reason.RELEASED:
+            yield f"{run.worker} gave job {run.job_id} (claim {run.token}) back, which had ended at {run.ended:.3f}"
+        expired = attempt.reason in (Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS)
+        allowed = history.limits.report_s
+        if expired and allowed is not None and run.able_s is not None and run.able_s > allowed:
+            yield (
+                f"job {run.job_id} ended at {run.ended:.3f} (claim {run.token}), {run.worker} could have said so"
+                f" for {run.able_s:.3f} s, and its claim expired"
+            )
+
+
+def checkpoints(history: History) -> Iterator[str]:
+    """What was kept is found by the next attempt, and no old claim writes over it."""
+    by_job: defaultdict[str, list[Saved]] = defaultdict(list)
+    for each in history.saves:
+        by_job[each.job_id].append(each)
+    for job_id, saves in by_job.items():
+        for each in saves:
+            kept = max(
+                (one.value for one in saves if one.kept is not None and one.kept < each.began), default=None
+            )
+            if kept is not None and (not isinstance(each.found, int) or each.found < kept):
+                yield (
+                    f"claim {each.token} of job {job_id} found the checkpoint {each.found} at {each.began:.3f},"
+                    f" and {kept} had been kept"
+                )
+        kept_in_turn = sorted((each for each in saves if each.kept is not None), key=lambda one: one.value)
+        for before, after in pairwise(kept_in_turn):
+            if after.token < before.token:
+                yield f"claim {after.token} of job {job_id} saved a checkpoint after claim {before.token} had"
+
+
+def rendered_once(history: History) -> Iterator[str]:
+    """Nothing is handed to a service again that it still knows: only what was stopped there, or forgotten."""
+    by_job: defaultdict[str, list[Rendering]] = defaultdict(list)
+    for each in history.renderings:
+        by_job[each.job_id].append(each)
+    for job_id, renderings in by_job.items():
+        for before, after in pairwise(sorted(renderings, key=lambda one: one.began)):
+            if before.over_at > after.began:
+                yield (
+                    f"job {job_id} was rendered from {before.began:.3f} on, and again from {after.began:.3f} on"
+                    " while the service knew it"
+                )
 
 
 def _results(history: History) -> Iterator[str]:

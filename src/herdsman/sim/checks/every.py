@@ -5,7 +5,13 @@ from types import MappingProxyType
 
 from herdsman.sim.checks.audit import audit
 from herdsman.sim.checks.claiming import not_before, one_of_a_key, only_active
-from herdsman.sim.checks.completions import completed_once
+from herdsman.sim.checks.completions import (
+    checkpoints,
+    completed_once,
+    ends_kept,
+    executed_once,
+    rendered_once,
+)
 from herdsman.sim.checks.conservation import conservation
 from herdsman.sim.checks.history import History
 from herdsman.sim.checks.jobs import cancelled, lost
@@ -25,6 +31,10 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "lost": lost,
         "completed_once": completed_once,
+        "executed_once": executed_once,
+        "ends_kept": ends_kept,
+        "checkpoints": checkpoints,
+        "rendered_once": rendered_once,
         "tokens": tokens,
         "cancelled": cancelled,
         "retries": retries,

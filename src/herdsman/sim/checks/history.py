@@ -91,6 +91,8 @@ class Submission:
     delay_s: float = 0.0
     """How long it is to wait from when it was accepted."""
     concurrency_key: str | None = None
+    unserved: bool = False
+    """No worker can run it: it waits until somebody cancels it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,34 @@ class Run:
     """Who ran it; a worker may have more than one, one after the other or beside each other."""
     excused_until: float = -inf
     """Up to then it may go on beside another: its machine stood still, or the clock was set, and it could not know."""
+    able_s: float | None = None
+    """For how long its supervisor could have reported the end before the claim was over; None where nobody measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A handler looked for a checkpoint, and then saved one. Values only rise, whoever saves them."""
+
+    job_id: str
+    token: int
+    value: int
+    began: float
+    """When it looked."""
+    found: object = None
+    kept: float | None = None
+    """When it was told that its own is kept; None where it never was."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Rendering:
+    """What an external service really worked on."""
+
+    job_id: str
+    began: float
+    ends_at: float
+    cancelled: bool = False
+    over_at: float = inf
+    """When the service was asked to stop it, or forgot it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +180,8 @@ class Pod:
     ended_by_us: bool = False
     end_asked: float | None = None
     """When we first asked for its end."""
+    exited: bool = False
+    """It ended while it started, and the provider says so."""
     stray: bool = False
     """It carries our name, and nobody of ours asked for it: it must be found, but no limit could prevent it."""
 
@@ -206,6 +238,10 @@ class Limits:
     """Within so many seconds a worker that is cut off has stopped what it runs (W5)."""
     known_s: float | None = None
     """Within so many seconds a pod of ours that no row knows is ended (P3)."""
+    report_s: float | None = None
+    """A supervisor that is able to report for so many seconds has reported what has ended (J12)."""
+    replaced_s: float | None = None
+    """Within so many seconds a worker whose pod has exited while it started counts no more."""
     settled_s: float | None = None
     """Within so many seconds after the last fault every job has its end (J1)."""
     one_clock: bool = True
@@ -226,6 +262,8 @@ class History:
     cancels: tuple[Cancel, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     runs: tuple[Run, ...] = ()
+    saves: tuple[Saved, ...] = ()
+    renderings: tuple[Rendering, ...] = ()
     cuts: tuple[Cut, ...] = ()
     pods: tuple[Pod, ...] = ()
     uses: tuple[Use, ...] = ()

@@ -25,6 +25,7 @@ def pods(history: History) -> Iterator[str]:
     yield from _unknown(history, ours)
     if history.limits.one_clock:
         yield from _buried_alive(history, ours)
+        yield from _exited(history, ours)
     if history.quiet:
         yield from _left(history, ours)
 
@@ -64,6 +65,30 @@ def _buried_alive(history: History, ours: Sequence[Pod]) -> Iterator[str]:
         died = inf if pod.died is None else pod.died
         if min(asked, died) > at:
             yield f"worker {workers[pod.name]} was buried at {at:.3f}, and its pod {pod.name} was not asked to end"
+
+
+def _exited(history: History, ours: Sequence[Pod]) -> Iterator[str]:
+    """A worker that died while it started holds no place for long, where the provider says that it is gone."""
+    allowed = history.limits.replaced_s
+    workers = {row.instance: row.id for row in history.rows if isinstance(row, WorkerRow)}
+    if allowed is None:
+        return
+    for pod in ours:
+        worker = workers.get(pod.name)
+        if not pod.exited or pod.died is None or worker is None:
+            continue
+        seen = [
+            move.at
+            for move in history.moves
+            if (move.kind, move.id) == (WORKER.kind, worker) and move.new not in _ALIVE
+        ]
+        noticed = min(seen, default=history.ended_at)
+        since = max(pod.died, history.last_fault_at)
+        if noticed - since > allowed:
+            yield (
+                f"pod {pod.name} exited at {pod.died:.3f} while it started, and {worker} held its place"
+                f" until {noticed:.3f}; {allowed} s are allowed"
+            )
 
 
 def _left(history: History, ours: Sequence[Pod]) -> Iterator[str]:

@@ -50,7 +50,9 @@ def starvation(history: History) -> Iterator[str]:
     most = history.limits.most_overtakes
     if most is None:
         return
-    rows, lines = job_rows(history), defaultdict[str, _Line](_Line)
+    unserved = {each.job_id for each in history.submissions if each.unserved}
+    rows = {job_id: row for job_id, row in job_rows(history).items() if job_id not in unserved}
+    lines = defaultdict[str, _Line](_Line)
     waiting: dict[str, tuple[int, Move]] = {}
     for number, move in enumerate(history.moves):
         if move.kind != JOB.kind or move.id not in rows:

@@ -1,42 +1,60 @@
-"""A handler's process that only pretends: it takes the time its jobs say, and ends as they say."""
+"""A handler's process of the world: it runs on by itself while its supervisor stands still, as a real one does.
 
-from collections.abc import Mapping, Sequence
+What is between an order and its answers is the code of a real handler's process; only the handlers are made up. They
+take the time that their jobs say, and end as they say.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
 from signal import SIGKILL, SIGSEGV
 from typing import Any
 
 from herdsman.core.work import Load
-from herdsman.sim.checks.history import Run
+from herdsman.sim.checks.history import Run, Saved
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.service import WorldConnector, WorldService
+from herdsman.sim.world.threads import WorldEvent
 from herdsman.sim.world.world import World
+from herdsman.worker.channel import value_of
 from herdsman.worker.child import Answer, Exit
+from herdsman.worker.context import Cancelled, JobContext, TryAgain, UserError
+from herdsman.worker.failures import CANCELLED
+from herdsman.worker.handler_process import serve
 from herdsman.worker.output import Sink
+from herdsman.worker.registry import Handler, HandlerSpec
+from herdsman.worker.service.monitor import Watching
+from herdsman.worker.service.run import ServiceRun
 
-SINGLE, BATCH = "single", "batch"
+SINGLE, BATCH, REMOTE = "single", "batch", "remote"
 SPECS: tuple[dict[str, object], ...] = (
     {"type": SINGLE},
     {"type": BATCH, "batch": 3, "linger_ms": 200},
+    {"type": REMOTE},
 )
 FAR = 10_000.0
 """Longer than any world lasts."""
+WATCHING = Watching(
+    interval=timedelta(seconds=6),
+    inactivity=timedelta(seconds=6),
+    patience=timedelta(seconds=20),
+    stall=timedelta(seconds=60),
+    settle=timedelta(seconds=4),
+)
+_FAILURES: Mapping[str, type[Exception]] = {
+    "job_error": RuntimeError,
+    "infrastructure": TryAgain,
+    "out_of_memory": MemoryError,
+    "user_error": UserError,
+}
 
 
 def result_of(job_id: str, payload: Mapping[str, Any]) -> dict[str, object]:
     """What a job gives, whoever runs it and how often."""
     return {"of": job_id, "number": payload["number"]}
-
-
-@dataclass
-class Work:
-    """One job of an order."""
-
-    order: int
-    job: Mapping[str, Any]
-    ends_at: float
-    run: int
-    """Its place in the books."""
-    cancelled: bool = False
 
 
 @dataclass
@@ -47,35 +65,50 @@ class WorldChild:
     worker: str
     load: Load
     ready_at: float
+    service: WorldService
     exit: int | None = None
-    _said_ready: bool = False
-    _works: list[Work] = field(default_factory=list[Work])
+    _run: int = 0
+    _said: list[Answer] = field(default_factory=list[Answer])
+    _stops: dict[str, str] = field(default_factory=dict[str, str])
+    """Which jobs are asked to stop, and why."""
+    _replies: dict[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
+    _asked: int = 0
+    _runs: dict[str, int] = field(default_factory=dict[str, int])
+    """The jobs at work, and the place of each in the books."""
+
+    def __post_init__(self) -> None:
+        scheduler = self.world.scheduler
+        self._heard, self._told = WorldEvent(scheduler), WorldEvent(scheduler)
+        self._own = Process(f"{self.process.name}/handler", self.world.now, danger=0.0)
+        self.world.start(self._own, "main", self._load)
+
+    # What the supervisor asks of it.
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
-        """Time passes up to the next thing that it has to say."""
-        world = self.world
-        if self.exit is None:
-            due = min(
-                [self.ready_at if not self._said_ready else FAR, *(each.ends_at for each in self._works)]
-            )
-            world.scheduler.sleep(min(wait_s, max(0.0, due - world.now)))
-        return [] if self.exit is not None else self._answers()
+        if not self._said and self.exit is None:
+            self._told.wait(wait_s)
+        self._told.clear()
+        said, self._said = self._said, []
+        return said
 
     def send(self, word: Mapping[str, Any]) -> None:
+        if self.exit is not None:
+            return
         if "jobs" in word:
-            for job in word["jobs"]:
-                self._begin(word["run"], job)
+            self.world.start(self._own, "order", partial(self._serve, word))
         elif "cancel" in word:
-            for each in self._works:
-                if each.job["job_id"] == word["cancel"] and not each.job["payload"].get("deaf"):
-                    each.cancelled, each.ends_at = True, self.world.now
+            self._stops.setdefault(word["cancel"], word.get("why", ""))
+        elif "reply" in word:
+            self._replies[word["reply"]] = word
+        self._heard.set()
 
     def print_to(self, sink: Sink | None) -> None:
         if sink is not None:
             sink(["begins"])
 
     def workspace(self, name: str) -> str:
-        return name
+        del name
+        return tempfile.gettempdir()
 
     def tidy(self) -> None:
         """It leaves nothing behind."""
@@ -95,61 +128,139 @@ class WorldChild:
         assert self.exit is not None
         return Exit(self.exit)
 
-    def _begin(self, order: int, job: Mapping[str, Any]) -> None:
-        world, payload = self.world, job["payload"]
-        hangs = payload.get("hangs") and job["attempt"] <= payload["hangs"]
-        ends_at = world.now + (FAR if hangs else payload["seconds"])
-        begun = Run(
-            job_id=job["job_id"],
-            token=job["token"],
-            worker=self.worker,
-            began=world.now,
-            process=self.process.full_name,
-        )
-        world.books.runs.append(begun)
-        self._works.append(Work(order, job, ends_at, len(world.books.runs) - 1))
-
-    def _answers(self) -> list[Answer]:
-        world = self.world
-        if not self._said_ready and world.now >= self.ready_at:
-            self._said_ready = True
-            return [{"ready": list(SPECS)}]
-        over = [each for each in self._works if each.ends_at <= world.now]
-        answers = [answer for each in over if (answer := self._finish(each)) is not None]
-        return [] if self.exit is not None and not answers else answers
-
-    def _finish(self, work: Work) -> Answer | None:
-        if work not in self._works:  # the process died with an earlier one of the batch
-            return None
-        payload, about = work.job["payload"], {"run": work.order, "job": work.job["job_id"]}
-        again = work.job["attempt"] > payload.get("bad_attempts", 0)
-        if payload.get("poison"):
-            self.world.note("poison")
-            self.world.tell(self.process.name, f"! {Fault.POISON}")
-            self.world.scheduler.kill(self.process)
-        if not again and payload.get("crashes"):
-            self._end(-SIGSEGV, "crashed")
-            return None
-        self._works.remove(work)
-        self._book(work, "cancelled" if work.cancelled else "")
-        if work.cancelled:
-            return {**about, "failure": "cancelled", "error": "it was asked to stop"}
-        if not again and payload.get("fails"):
-            return {**about, "failure": payload["fails"], "error": "it was told to fail"}
-        return {**about, "result": result_of(work.job["job_id"], payload)}
+    def die(self) -> None:
+        """With its machine or its supervisor."""
+        self._end(-SIGKILL, "died")
 
     def _end(self, status: int, why: str) -> None:
         if self.exit is not None:
             return
         self.exit = status
-        for work in self._works:
-            self._book(work, why)
-        self._works.clear()
+        for job_id in [*self._runs]:
+            self._book(job_id, why)
+        self._own.alive = False
+        self._told.set()
 
-    def die(self) -> None:
-        """With its machine or its supervisor."""
-        self._end(-SIGKILL, "died")
+    # What a handler's process does.
 
-    def _book(self, work: Work, why: str) -> None:
-        runs = self.world.books.runs
-        runs[work.run] = replace(runs[work.run], ended=self.world.now, stopped_by=why)
+    def _load(self) -> None:
+        self.world.scheduler.sleep(self.ready_at - self.world.now)
+        self._say({"ready": list(SPECS)})
+
+    def _serve(self, order: Mapping[str, Any]) -> None:
+        self._run, self._stops = order["run"], {}
+        for job in order["jobs"]:
+            self._runs[job["job_id"]] = len(self.world.books.runs)
+            self.world.books.runs.append(
+                Run(
+                    job_id=job["job_id"],
+                    token=job["token"],
+                    worker=self.worker,
+                    began=self.world.now,
+                    process=self.process.full_name,
+                )
+            )
+        serve(self, self._handlers(), dict(order))
+
+    def _handlers(self) -> dict[str, Handler]:
+        runs: dict[str, Callable[[Any], object]] = {
+            SINGLE: self._single,
+            BATCH: self._batch,
+            REMOTE: self._remote,
+        }
+        specs = [HandlerSpec(**each) for each in SPECS]  # pyright: ignore[reportArgumentType]
+        return {spec.type: Handler(spec=spec, run=runs[spec.type]) for spec in specs}
+
+    def _single(self, job: JobContext) -> object:
+        if job.payload.get("saves"):
+            self._take_up(job)
+        self._work([job])
+        outcome = self._outcome(job)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _batch(self, jobs: list[JobContext]) -> object:
+        """The results of all come at once."""
+        self._work(jobs)
+        return [self._outcome(job) for job in jobs]
+
+    def _remote(self, job: JobContext) -> object:
+        connector = WorldConnector(self.world, self.service)
+        return ServiceRun(job=job, connector=connector, watching=WATCHING, clock=self.world.clock).run()
+
+    def _take_up(self, job: JobContext) -> None:
+        """What an earlier attempt saved is there, and what this one saves will be."""
+        world = self.world
+        began, found = world.now, job.checkpoint()
+        saved = Saved(job_id=job.job_id, token=job.token, value=next(world.numbers), began=began, found=found)
+        world.books.saves.append(saved)
+        job.save_checkpoint(saved.value)
+        world.books.saves[world.books.saves.index(saved)] = replace(saved, kept=world.now)
+        world.note("checkpoint_saved" if found is None else "checkpoint_found")
+
+    def _work(self, jobs: Sequence[JobContext]) -> None:
+        """Until the longest of them is over, or each that hears it was asked to stop."""
+        until = self.world.now + max(_seconds(job) for job in jobs)
+        while self.world.now < until and not all(_hears(job) for job in jobs):
+            self._heard.clear()
+            self._heard.wait(until - self.world.now)
+
+    def _outcome(self, job: JobContext) -> object:
+        world, payload = self.world, job.payload
+        if _hears(job):
+            return Cancelled("it was asked to stop")
+        if payload.get("poison"):
+            world.note("poison")
+            world.tell(self.process.name, f"! {Fault.POISON}")
+            world.scheduler.kill(self.process)
+            world.scheduler.leave()
+        if job.attempt > payload.get("bad_attempts", 0):
+            return result_of(job.job_id, payload)
+        if payload.get("crashes"):
+            self._end(-SIGSEGV, "crashed")
+            world.scheduler.leave()
+        if payload.get("fails"):
+            return _FAILURES[payload["fails"]]("it was told to fail")
+        return result_of(job.job_id, payload)
+
+    # The line to its supervisor, as handlers see it.
+
+    def answer(self, job_id: str, word: Mapping[str, object]) -> None:
+        self._book(job_id, CANCELLED if word.get("failure") == CANCELLED else "")
+        self.tell(job_id, word)
+
+    def tell(self, job_id: str, word: Mapping[str, object]) -> None:
+        self._say({"run": self._run, "job": job_id, **word})
+
+    def ask(self, job_id: str, word: Mapping[str, object]) -> Any:
+        self._asked += 1
+        number = self._asked
+        self.tell(job_id, {"ask": number, **word})
+        while number not in self._replies:
+            self._heard.clear()
+            self._heard.wait()
+        return value_of(self._replies.pop(number))
+
+    def cancelled(self, job_id: str) -> bool:
+        return job_id in self._stops
+
+    def why_stopped(self, job_id: str) -> str | None:
+        return self._stops.get(job_id)
+
+    def _say(self, word: Answer) -> None:
+        self._said.append(word)
+        self._told.set()
+
+    def _book(self, job_id: str, why: str) -> None:
+        runs, place = self.world.books.runs, self._runs.pop(job_id)
+        runs[place] = replace(runs[place], ended=self.world.now, stopped_by=why)
+
+
+def _seconds(job: JobContext) -> float:
+    hangs = job.payload.get("hangs", 0)
+    return FAR if job.attempt <= hangs else float(job.payload["seconds"])
+
+
+def _hears(job: JobContext) -> bool:
+    return job.cancelled and not job.payload.get("deaf")

@@ -42,6 +42,8 @@ class Machine:
     died: float | None = None
     ended_by_us: bool = False
     end_asked: float | None = None
+    exited: bool = False
+    """It ended while it started; the provider lists it as stopped until somebody removes it."""
     stray: bool = False
     """From an earlier life of the herd, whose rows are lost."""
     processes: list[Process] = field(default_factory=list[Process])
@@ -112,6 +114,7 @@ class Cloud:
                 died=each.died,
                 ended_by_us=each.ended_by_us,
                 end_asked=each.end_asked,
+                exited=each.exited,
                 stray=each.stray,
             )
             for each in self.machines.values()
@@ -125,6 +128,9 @@ class Cloud:
         if machine.stray or world.strikes(Fault.NEVER_BOOTS):
             return
         world.scheduler.sleep(world.random.uniform(0.5, 6))
+        if world.strikes(Fault.DIES_AT_START) and machine.died is None:
+            machine.exited, machine.died = True, world.now
+            world.tell("cloud", f"{machine.ref} has exited while it started")
         if machine.died is None:
             self.boot(machine)
         if world.strikes(Fault.PREEMPTED):
@@ -177,6 +183,8 @@ class WorldProvider:
         if machine is None:
             return
         machine.end_asked = world.now if machine.end_asked is None else machine.end_asked
+        if machine.exited:
+            machine.listed_until = min(machine.listed_until, world.now)
         if world.strikes(Fault.END_IGNORED):
             return
         self._cloud.destroy(machine, by_us=True)

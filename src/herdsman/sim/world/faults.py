@@ -58,6 +58,8 @@ class Fault(StrEnum):
     """A machine is taken away without a word."""
     LEFTOVER = "leftover"
     """A machine of the herd lives on from before, and no row knows it."""
+    DIES_AT_START = "dies_at_start"
+    """A machine exits before anybody has reported from it, and the provider says so."""
     NEVER_BOOTS = "never_boots"
     """A machine runs, and nobody reports for duty from it."""
     POISON = "poison"
@@ -68,6 +70,15 @@ class Fault(StrEnum):
     """A job that runs far past its time."""
     DEAF_HANDLER = "deaf_handler"
     """A job that hears no cancel."""
+    SERVICE_AWAY = "service_away"
+    SERVICE_FORGETS = "service_forgets"
+    """The external service is restarted, and knows nothing any more."""
+    SERVICE_MUTE = "service_mute"
+    """The external service does not say that a job is over."""
+    SERVICE_UNANSWERED = "service_unanswered"
+    """The external service has taken a job, and the answer is lost."""
+    SERVICE_VANISHED = "service_vanished"
+    """The job never reaches the external service, and nobody says so."""
     BUS_AWAY = "bus_away"
     BUS_FLUSHED = "bus_flushed"
     """Redis forgets everything."""
@@ -109,12 +120,18 @@ RATES = {
     Fault.END_UNANSWERED: 0.6,
     Fault.PREEMPTED: 0.15,
     Fault.LEFTOVER: 0.3,
+    Fault.DIES_AT_START: 0.2,
     Fault.NEVER_BOOTS: 0.15,
     Fault.POISON: 0.12,
     Fault.CRASHING_HANDLER: 0.12,
     Fault.FAILING_HANDLER: 0.2,
     Fault.HANGING_HANDLER: 0.12,
     Fault.DEAF_HANDLER: 0.12,
+    Fault.SERVICE_AWAY: 0.03,
+    Fault.SERVICE_FORGETS: 0.02,
+    Fault.SERVICE_MUTE: 0.3,
+    Fault.SERVICE_UNANSWERED: 0.2,
+    Fault.SERVICE_VANISHED: 0.15,
     Fault.BUS_AWAY: 0.005,
     Fault.BUS_FLUSHED: 0.01,
     Fault.BUS_UNANSWERED: 0.03,

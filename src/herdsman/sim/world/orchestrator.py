@@ -1,6 +1,6 @@
 """A replica of the control plane: the real loops, wired to the world."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from herdsman.control.act import Hands
 from herdsman.control.leadership import Leadership
@@ -11,8 +11,7 @@ from herdsman.control.service import Service
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
-from herdsman.control.worker_access import by_name_only
-from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.scaling.registry import OURS
 from herdsman.sim.checks.history import LeaderWrite
 from herdsman.sim.world.cloud import INSTALLATION, WorldProvider, name_of
@@ -40,6 +39,7 @@ def a_service(
     provider: WorldProvider,
     timing: Timing,
     new_worker_id: Callable[[], WorkerId],
+    environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]],
 ) -> Service:
     threads, database = WorldThreads(world.scheduler, process), services.database
     leadership = WatchedLeadership(database, world.clock, process.name, timing.leader)
@@ -59,7 +59,7 @@ def a_service(
         leadership=leadership,
         new_worker_id=new_worker_id,
         name_of=name_of,
-        environment_of=by_name_only,
+        environment_of=environment_of,
     )
     reconciler = Reconciler(
         database=database,

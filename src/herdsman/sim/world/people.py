@@ -6,14 +6,17 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from herdsman.control.commands import cancel_job, requeue_job, submit_job
-from herdsman.control.commands.holds import resume
+from herdsman.control.commands.holds import pause, resume
+from herdsman.control.commands.pools import drain_pool, start_pool
 from herdsman.control.commands.workers import drain_worker
 from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StaleWrite, StoreUnavailable
-from herdsman.core.model import JobId, NewJob, WorkerId
-from herdsman.core.states import JobState
+from herdsman.core.model import DEFAULT_POOL, JobId, NewJob, PoolId, WorkerId
+from herdsman.core.pools import NewPool
+from herdsman.core.states import JOB, JobState
 from herdsman.sim.checks.history import Cancel, Submission
-from herdsman.sim.world.child import BATCH, SINGLE, result_of
+from herdsman.sim.world.child import BATCH, REMOTE, SINGLE, result_of
+from herdsman.sim.world.database import WorldDatabase
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.reception import BY_HAND, Reception
 from herdsman.sim.world.world import World
@@ -21,6 +24,11 @@ from herdsman.sim.world.world import World
 T = TypeVar("T")
 RUNNING = 0.7
 REFUSED = (Conflict, InvalidRequest, NotFound, StaleWrite)
+AGENTS = ("anna", "bert", "carl")
+UNSERVED = "unserved"
+"""A type that no worker can run."""
+NAMED = PoolId("named")
+PAUSE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,25 +39,37 @@ class Demand:
     cancels: int = 0
     drains: int = 0
     requeues: int = 0
+    pauses: int = 0
+    unserved: int = 0
+    """Jobs of a type that no worker can run; they are cancelled once all others have ended."""
+    named_pool: bool = False
+    """Some of the jobs are for a pool that a person asks for."""
 
 
 class People:
     def __init__(
-        self, world: World, services: Services, demand: Demand, reception: Reception | None = None
+        self,
+        world: World,
+        services: Services,
+        database: WorldDatabase,
+        demand: Demand,
+        reception: Reception | None = None,
     ) -> None:
         """Without `reception` there are no streams."""
         self._world = world
         self._services = services
+        self._database = database
         self._demand = demand
         self._poisoned = False
         """Each such job costs two workers, and their time: one in a world is enough."""
         self._reception = reception
         self._ids: list[JobId] = []
+        self._unserved: list[JobId] = []
 
     @property
     def content(self) -> bool:
         """All have been told that their jobs are accepted."""
-        return len(self._world.books.submissions) == self._demand.jobs
+        return len(self._world.books.submissions) == self._demand.jobs + self._demand.unserved
 
     def start(self) -> None:
         world, chance = self._world, self._world.random
@@ -57,10 +77,19 @@ class People:
         for number in range(self._demand.jobs):
             at = chance.uniform(0, until * 0.8)
             self._at(at, "submitter", lambda number=number: self._submit(number))
+        for number in range(self._demand.jobs, self._demand.jobs + self._demand.unserved):
+            at = chance.uniform(0, until * 0.4)
+            self._at(at, "submitter", lambda number=number: self._submit(number, unserved=True))
+        if self._demand.named_pool:
+            new = NewPool(pool_id=NAMED)
+            self._at(0.0, "pool", lambda: self._until_answered(lambda: start_pool(self._services, new)))
+        if self._demand.named_pool or self._demand.unserved:
+            self._at(until, "tidier", self._tidy_up)
         for work, times in (
             (self._cancel, self._demand.cancels),
             (self._drain, self._demand.drains),
             (self._requeue, self._demand.requeues),
+            (self._pause, self._demand.pauses),
         ):
             for _ in range(times):
                 self._at(chance.uniform(5, until), work.__name__.strip("_"), work)
@@ -83,11 +112,16 @@ class People:
 
         world.start(person, name, act)
 
-    def _submit(self, number: int) -> None:
+    def _submit(self, number: int, *, unserved: bool = False) -> None:
         world = self._world
         job_id = JobId(f"job-{number}")
-        new = NewJob(job_id=job_id, **self._wishes(number))
-        self._ids.append(job_id)
+        wishes = self._wishes(number)
+        if unserved:
+            wishes |= {"type": UNSERVED, "delay": None, "concurrency_key": None, "pool": DEFAULT_POOL}
+            self._unserved.append(job_id)
+        else:
+            self._ids.append(job_id)
+        new = NewJob(job_id=job_id, **wishes)
         self._hand_in(new)
         payload: Any = new.payload
         world.books.submissions[job_id] = Submission(
@@ -97,6 +131,7 @@ class People:
             expected=result_of(job_id, payload),
             delay_s=0.0 if new.delay is None else new.delay.total_seconds(),
             concurrency_key=new.concurrency_key,
+            unserved=unserved,
         )
 
     def _hand_in(self, new: NewJob) -> None:
@@ -116,17 +151,24 @@ class People:
             "seconds": round(chance.choice((0.5, 2, 5, 12, 25, 40)), 1),
         }
         wishes: dict[str, Any] = {
-            "type": chance.choice((SINGLE, SINGLE, BATCH)),
+            "type": chance.choice((SINGLE, SINGLE, SINGLE, BATCH, BATCH, REMOTE)),
             "payload": payload,
             "priority": chance.choice((0, 0, 0, 5, -5)),
             "timeout": timedelta(seconds=60),
+            "agent": chance.choice(AGENTS),
         }
+        if self._demand.named_pool and chance.random() < 0.4:
+            wishes["pool"] = NAMED
         if chance.random() < 0.15:
             wishes["delay"] = timedelta(seconds=chance.uniform(1, 20))
         if chance.random() < 0.2:
             wishes["concurrency_key"] = "alone"
         if chance.random() < 0.3:
             wishes["gpu_memory_mb"] = 12_000
+        if wishes["type"] == REMOTE:
+            return wishes
+        if chance.random() < 0.25:
+            payload["saves"] = True
         return wishes | self._bad_luck(payload)
 
     def _bad_luck(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +211,36 @@ class People:
         self._until_answered(lambda: drain_worker(self._services, worker))
         if self._reception is not None:
             self._reception.control("drain")
+
+    def _pause(self) -> None:
+        """Jobs of one type wait; those of the other do not."""
+        kind = self._world.random.choice((SINGLE, BATCH))
+        self._until_answered(
+            lambda: pause(self._services, f"type:{kind}", duration=timedelta(seconds=PAUSE_S))
+        )
+        self._world.note("type_paused")
+
+    def _tidy_up(self) -> None:
+        """J13: what nobody can run must not keep the others waiting, so it is cancelled only once they have ended."""
+        world = self._world
+        while not (self.content and self._all_ended()):
+            world.scheduler.sleep(5)
+        if self._unserved:
+            world.note("unserved_waited")
+        for job_id in self._unserved:
+            if self._until_answered(lambda job_id=job_id: cancel_job(self._services, job_id)) is not None:
+                world.books.cancels.append(Cancel(job_id=job_id, at=world.now))
+        if self._demand.named_pool:
+            self._until_answered(lambda: drain_pool(self._services, NAMED))
+
+    def _all_ended(self) -> bool:
+        """Of the jobs that somebody can run."""
+        ended = ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
+        query = (
+            f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended}) AND type <> '{UNSERVED}'"
+        )
+        with self._database.aside() as database:
+            return database.read(lambda tx: tx.scalar(query)) == 0
 
     def _some_job(self) -> JobId | None:
         return self._world.random.choice(self._ids) if self._ids else None

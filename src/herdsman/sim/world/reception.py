@@ -69,7 +69,12 @@ class Reception:
 
 def fields_of(new: NewJob) -> dict[str, str]:
     """As somebody writes it with redis-cli: texts as they are, and all else as JSON."""
-    texts = {"type": new.type, "job_id": new.job_id, "concurrency_key": new.concurrency_key}
+    texts = {
+        "type": new.type,
+        "job_id": new.job_id,
+        "pool": new.pool,
+        "concurrency_key": new.concurrency_key,
+    }
     others: dict[str, object] = {
         "payload": new.payload,
         "priority": new.priority,

@@ -23,6 +23,8 @@ AWAKE_S = 30.0
 """Who was stopped has found out by then what became of its job."""
 HOLDERS = (0, 0, 0, 2, 4)
 """Programs that lease GPUs."""
+BOOTSTRAPPED = 0.5
+"""The share of worlds whose machines are given a token that is good once."""
 STREAMED = 0.5
 """The share of worlds that have a Redis."""
 
@@ -79,14 +81,19 @@ def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenari
     return Site(
         world,
         database,
-        replace(setting, streams=streams, holders=max(setting.holders, holders) if steady else 0),
+        replace(
+            setting,
+            streams=streams,
+            holders=max(setting.holders, holders) if steady else 0,
+            bootstrap=chance.random() < BOOTSTRAPPED,
+        ),
     )
 
 
 def _settle(site: Site) -> bool:
     """Whether everything came to its end."""
     scheduler: Scheduler = site.world.scheduler
-    until = scheduler.now + PATIENCE_S
+    until = max(scheduler.now, site.world.all_well_at) + PATIENCE_S
     while scheduler.now < until and not scheduler.broken:
         scheduler.run(scheduler.now + LOOK_S)
         awake = scheduler.now > site.world.all_well_at + AWAKE_S

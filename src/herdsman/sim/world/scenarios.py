@@ -10,6 +10,8 @@ from herdsman.sim.world.people import Demand
 from herdsman.sim.world.site import Setting
 
 EVERYTHING = "all"
+NAMED_SHARE = 0.25
+"""Of the worlds in which there is room for it, so many have a pool that a person asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +33,34 @@ def scenario_named(name: str) -> Scenario:
 
 
 def _anything(chance: Random) -> Setting:
+    most_workers, min_workers = chance.randint(1, 3), chance.choice((0, 0, 1, 2))
+    unserved = chance.choice((0, 0, 0, 1, 2))
     demand = Demand(
         jobs=chance.randint(4, 14),
         cancels=chance.randint(0, 3),
         drains=chance.choice((0, 0, 1)),
         requeues=chance.choice((0, 0, 1)),
+        pauses=chance.choice((0, 0, 0, 1)),
+        unserved=unserved,
+        # What nobody can run keeps the workers of the default pool, and they share one ceiling.
+        named_pool=not unserved and most_workers > max(1, min_workers) and chance.random() < NAMED_SHARE,
     )
     return Setting(
         orchestrators=chance.choice((1, 1, 2, 3)),
         demand=demand,
-        most_workers=chance.randint(1, 3),
-        min_workers=chance.choice((0, 0, 1, 2)),
+        most_workers=most_workers,
+        min_workers=min_workers,
     )
+
+
+def _agents(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(6, 12), unserved=chance.randint(1, 3), pauses=chance.randint(0, 1))
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=chance.randint(1, 2))
+
+
+def _pools(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(6, 12), drains=chance.choice((0, 1)), named_pool=True)
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=chance.randint(2, 3))
 
 
 def _jobs(chance: Random) -> Setting:
@@ -100,7 +118,7 @@ _ALL = (
         said="At most two machines, of a provider that lies, forgets and is slow.",
         faults="no_capacity,provider_away,rejected,spawn_unanswered,spawn_vanished,spawn_late,listing_lag,"
         "listing_empty,find_lies,end_ignored,end_unanswered,preempted,leftover,"
-        "provider_out,never_boots,crash",
+        "provider_out,dies_at_start,never_boots,crash",
         setting=_fleet,
     ),
     Scenario(
@@ -120,6 +138,18 @@ _ALL = (
         said="As many cancels as jobs, some of which do not hear them.",
         faults="deaf_handler,hanging_handler,crash,stop,lost_request,lost_reply,doubled_request,cut_after",
         setting=_cancel,
+    ),
+    Scenario(
+        name="agents",
+        said="Agents that take turns, and some of whose jobs no worker can run.",
+        faults="crash,stop,lost_request,lost_reply,cut_after,contended,failing_handler",
+        setting=_agents,
+    ),
+    Scenario(
+        name="pools",
+        said="A pool that a person asks for, beside the one of the settings.",
+        faults="crash,stop,lost_reply,cut_after,no_capacity,preempted,never_boots",
+        setting=_pools,
     ),
     Scenario(
         name="leases",

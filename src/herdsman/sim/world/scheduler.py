@@ -23,6 +23,8 @@ class Process:
     danger: float = 1.0
     """How much more often than usual chance strikes it; 0 for one that is safe."""
     alive: bool = True
+    over_at: float | None = None
+    """When it was killed, or left by itself."""
     stopped_until: float = 0.0
     cut_off_until: float = 0.0
     """Nothing that it asks of others gets through before then."""
@@ -115,9 +117,15 @@ class Scheduler:
         if not process.alive:
             return
         process.alive = False
+        process.over_at = self.now if process.over_at is None else process.over_at
         process.on_death()
         if self._current is not None and self._current.process is process:
             self.hub.switch()
+
+    def leave(self) -> None:
+        """Not one line more of this strand is run: its process was killed from within it."""
+        self.hub.switch()
+        raise Ended
 
     def run(self, until: float) -> None:
         """Everything that happens up to then."""

@@ -1,11 +1,16 @@
 """Everything of one seed, built and started."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from itertools import count
 
+from herdsman.control.authenticator import Authenticator
+from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
-from herdsman.core.model import JobId, WorkerId
+from herdsman.control.worker_access import WorkerAccess, by_name_only
+from herdsman.core.model import JobId, PoolId, WorkerId
 from herdsman.sim.world.bell import Bell
 from herdsman.sim.world.bus import NAMES, a_bus
 from herdsman.sim.world.cloud import Cloud, Machine, WorldProvider
@@ -15,10 +20,11 @@ from herdsman.sim.world.people import Demand, People
 from herdsman.sim.world.reception import Reception
 from herdsman.sim.world.redis import WorldRedis
 from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.service import WorldService
 from herdsman.sim.world.shelf import Shelf
 from herdsman.sim.world.threads import WorldEvent
 from herdsman.sim.world.timing import MOST_WORKERS, Timing
-from herdsman.sim.world.worker import run_worker
+from herdsman.sim.world.worker import Gate, run_worker
 from herdsman.sim.world.world import World
 
 REOPENED_S = 15.0
@@ -41,6 +47,9 @@ class Setting:
     """Whether there is a Redis."""
     holders: int = 0
     """Programs of others that lease GPUs."""
+    bootstrap: bool = False
+    """Whether machines are given a token that is good once; else their workers register as those of a person do."""
+    token_life: timedelta = timedelta(seconds=90)
 
 
 def worker_of(process: str) -> str:
@@ -60,9 +69,15 @@ class Site:
         self.bell = Bell(world)
         self.redis = WorldRedis(world, NAMES) if setting.streams else None
         self._reception = None if self.redis is None else Reception(world, self.redis, self.bell)
-        self.people = People(world, self._services(), setting.demand, self._reception)
+        self.people = People(world, self._services(), database, setting.demand, self._reception)
         self._replicas = count(1)
         self._workers = count(1)
+        self._service = WorldService(world)
+        self._keyring = Keyring(
+            pepper=bytes(32), worker_life=setting.token_life, new_bytes=world.random.randbytes
+        )
+        self.supervisors: dict[str, Process] = {}
+        """All that ever were, by their full names."""
         self._born: dict[Process, Machine | None] = {}
         world.replace = self._replace
 
@@ -82,6 +97,12 @@ class Site:
     def _services(self) -> Services:
         return Services(self.database, self.timing.jobs, lambda: JobId(f"made-{next(self.world.numbers)}"))
 
+    def _environment_of(self, worker_id: WorkerId, pool: PoolId) -> Mapping[str, str]:
+        if not self.setting.bootstrap:
+            return by_name_only(worker_id, pool)
+        access = WorkerAccess(services=self._services(), keyring=self._keyring, url=lambda: "the world")
+        return access.environment(worker_id, pool)
+
     def _open_replica(self) -> None:
         world = self.world
         process = world.process(f"replica-{next(self._replicas)}")
@@ -93,6 +114,7 @@ class Site:
             self.provider,
             self.timing,
             lambda: WorkerId(f"w{next(self._workers)}"),
+            self._environment_of,
         )
         process.on_death = partial(self._reopen, process)
         world.start(process, "main", lambda: service.run(WorldEvent(world.scheduler)))
@@ -119,6 +141,7 @@ class Site:
         process.danger = WORKER_DANGER
         self._born[process] = machine
         machine.processes.append(process)
+        self.supervisors[process.full_name] = process
         process.on_death = partial(self._restart, machine)
         world.start(process, "main", partial(self._work, machine, process))
 
@@ -139,7 +162,9 @@ class Site:
     def _work(self, machine: Machine, process: Process) -> None:
         end = partial(self.cloud.destroy, machine, by_us=True)
         nap = None if self.redis is None else self.bell
-        run_worker(self.world, self._services(), process, machine.request.worker_id, self.timing, end, nap)
+        services = self._services()
+        gate = Gate(services, self._keyring, Authenticator(services, self.world.clock, self._keyring))
+        run_worker(self.world, services, process, machine.request, self.timing, gate, self._service, end, nap)
 
     def _replace(self, process: Process) -> None:
         """Its successor is started, though it will wake again."""

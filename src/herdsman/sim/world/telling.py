@@ -1,5 +1,6 @@
 """What happened in a world, for those who check it."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
@@ -16,6 +17,10 @@ FENCED_LATE_S = 4.0
 """What a worker that has woken needs at most to notice it."""
 LATE_S = 13.0
 """What words on their way may add to a time that is promised."""
+REPORT_S = 10.0
+"""What a supervisor needs at most to report an end that it can report, after requests and replies that are lost."""
+REPLACED_S = 25.0
+"""Three cycles, and what words on their way may add."""
 MOST_OVERTAKES = 12
 
 
@@ -29,7 +34,9 @@ def history_of(site: Site, *, quiet: bool) -> History:
         submissions=tuple(books.submissions.values()),
         cancels=tuple(books.cancels),
         receipts=tuple(books.receipts),
-        runs=tuple(_excused(site, run) for run in books.runs),
+        runs=tuple(_measured(site, _excused(site, run), recorded) for run in books.runs),
+        saves=tuple(books.saves),
+        renderings=tuple(books.renderings),
         cuts=tuple(books.cuts),
         pods=site.cloud.ledger(),
         writes=tuple(books.writes),
@@ -60,6 +67,32 @@ def _excused(site: Site, run: Run) -> Run:
     return replace(run, excused_until=woken + _fence_s(site))
 
 
+def _measured(site: Site, run: Run, recorded: History) -> Run:
+    """How long its supervisor lived on, awake, not cut off, and with a database, before the claim was over."""
+    attempt = next(
+        (each for each in recorded.attempts if (each.job_id, each.token) == (run.job_id, run.token)), None
+    )
+    if run.ended is None or attempt is None or attempt.ended_at is None:
+        return run
+    books = site.world.books
+    until = min(attempt.ended_at, site.supervisors[run.process].over_at or inf)
+    unable = [
+        *books.outages,
+        *((since, woken) for name, since, woken in books.stood if name == run.process.partition(" of ")[0]),
+        *((cut.since, cut.until) for cut in books.cuts if cut.process == run.process),
+    ]
+    return replace(run, able_s=_left_of(run.ended, until, unable))
+
+
+def _left_of(since: float, until: float, taken: Iterable[tuple[float, float]]) -> float:
+    """What is left of a span without those that are taken out of it, which may overlap."""
+    left, at = 0.0, since
+    for begins, ends in sorted(taken):
+        left += max(0.0, min(begins, until) - at)
+        at = max(at, ends)
+    return left + max(0.0, until - at)
+
+
 def _fence_s(site: Site) -> float:
     return site.timing.self_fence.total_seconds() + FENCED_LATE_S
 
@@ -76,5 +109,7 @@ def _limits(site: Site) -> Limits:
         most_overtakes=MOST_OVERTAKES,
         fence_s=_fence_s(site),
         one_clock=not jumped,
+        report_s=None if jumped else REPORT_S,
+        replaced_s=None if jumped else REPLACED_S,
         rescue_s=None if jumped else rescue.total_seconds() + LATE_S,
     )

@@ -5,17 +5,30 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+from herdsman.control.authenticator import Authenticator
+from herdsman.control.commands.tokens import admit_worker, renew_worker_token
 from herdsman.control.direct_queue import DirectQueue
+from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
-from herdsman.core.errors import Unreachable
+from herdsman.core.access import Caller, Role
+from herdsman.core.errors import (
+    Forbidden,
+    NotFound,
+    StaleWrite,
+    StoreUnavailable,
+    Unauthenticated,
+    Unreachable,
+)
 from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.model import Claim, ClaimKey, WorkerId
+from herdsman.core.instances import SpawnRequest
+from herdsman.core.model import Claim, ClaimKey
 from herdsman.core.work import Ask, Ending, Exchange, Load, Orders, Pulse
 from herdsman.ports import Clock
 from herdsman.sim.checks.history import Receipt
 from herdsman.sim.world.child import WorldChild
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.scheduler import Process
+from herdsman.sim.world.service import WorldService
 from herdsman.sim.world.threads import WorldThreads
 from herdsman.sim.world.timing import Timing
 from herdsman.sim.world.world import World
@@ -26,6 +39,7 @@ from herdsman.worker.watch import DeadMan, Limits
 
 T = TypeVar("T")
 GPU_MB = 24_000
+BY_HAND = Caller(token_id="hand", role=Role.OPERATOR, name="hand")  # noqa: S106  (it names one)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +47,23 @@ class WireQueue(DirectQueue):
     """The way to the control plane: words get lost on it, and are heard twice."""
 
     world: World
+    gate: "Gate"
 
     def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         return self._said(lambda: DirectQueue.claim(self, ask, wait))
 
     def beat(self, pulse: Pulse) -> Orders:
-        return self._said(lambda: DirectQueue.beat(self, pulse))
+        """A token whose time runs out is replaced; the answer with the new one may be lost."""
+        renewed: list[str] = []
+
+        def word() -> Orders:
+            orders = DirectQueue.beat(self, pulse)
+            renewed.extend(self.gate.renew())
+            return orders
+
+        orders = self._said(word)
+        self.gate.token = next(iter(renewed), self.gate.token)
+        return orders
 
     def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
         return self._said(lambda: self._receipted(endings, then))
@@ -67,6 +92,7 @@ class WireQueue(DirectQueue):
         world.travel()
         if world.strikes(Fault.LOST_REQUEST):
             raise Unreachable("the request was lost")
+        self.gate.pass_through()
         answer = word()
         if world.strikes(Fault.DOUBLED_REQUEST):
             answer = word()
@@ -75,20 +101,51 @@ class WireQueue(DirectQueue):
         return answer
 
 
+@dataclass
+class Gate:
+    """Who a worker is to the API: its token is looked at with every word, as a route does."""
+
+    services: Services
+    keyring: Keyring
+    authenticator: Authenticator
+    token: str = ""
+
+    def register(self, request: SpawnRequest, incarnation: str) -> None:
+        """With the token that its machine was given; one that was started by hand, with that of a person."""
+        secret = request.environment.get("HERDSMAN_BOOTSTRAP_TOKEN")
+        caller = BY_HAND if secret is None else self.authenticator.verify(secret)
+        self.token = admit_worker(self.services, self.keyring, caller, request.worker_id, incarnation).secret
+
+    def pass_through(self) -> Caller:
+        try:
+            return self.authenticator.known(self.token) or self.authenticator.verify(self.token)
+        except Unauthenticated as error:
+            raise NotFound(f"the worker is no longer known: {error}") from error
+
+    def renew(self) -> list[str]:
+        issued = renew_worker_token(self.services, self.keyring, self.pass_through())
+        return [] if issued is None else [issued.secret]
+
+
 def run_worker(
     world: World,
     services: Services,
     process: Process,
-    worker_id: WorkerId,
+    request: SpawnRequest,
     timing: Timing,
+    gate: Gate,
+    service: WorldService,
     end: Callable[[], None],
     nap: Clock | None = None,
 ) -> None:
     """The whole life of one; to be called in its process. By `nap` it sleeps when there is no job."""
+    worker_id = request.worker_id
+    if not _registered(world, gate, request, process.full_name.replace(" ", "-")):
+        return
     threads, children = WorldThreads(world.scheduler, process), list[WorldChild]()
 
     def launch(load: Load) -> WorldChild:
-        child = WorldChild(world, process, worker_id, load, world.now + world.random.uniform(0.1, 3))
+        child = WorldChild(world, process, worker_id, load, world.now + world.random.uniform(0.1, 3), service)
         children.append(child)
         return child
 
@@ -103,7 +160,12 @@ def run_worker(
     say = _quiet
     warm = Warm(launch=launch, clock=world.clock, say=say, start_limit=timedelta(seconds=30))
     queue = WireQueue(
-        services=services, worker_id=worker_id, clock=nap or world.clock, poll=timing.poll, world=world
+        services=services,
+        worker_id=worker_id,
+        clock=nap or world.clock,
+        poll=timing.poll,
+        world=world,
+        gate=gate,
     )
 
     def report() -> GpuReport:
@@ -126,11 +188,29 @@ def run_worker(
         say=say,
         deadman=DeadMan(unowned_after=timing.unowned),
         end_instance=end,
+        unfit=service.unfit,
         threads=threads,
     )
     parted = supervisor.run()
+    process.over_at = world.now
     world.tell(process.name, f"left: {parted.how.name.lower()}")
     world.note(f"parted:{parted.how.name.lower()}")
+
+
+def _registered(world: World, gate: Gate, request: SpawnRequest, incarnation: str) -> bool:
+    """Whether it has a token; one that another incarnation was given is refused for good."""
+    while True:
+        world.travel()
+        try:
+            gate.register(request, incarnation)
+        except (Forbidden, NotFound, StaleWrite, Unauthenticated) as error:
+            world.note("registration_refused")
+            world.tell(request.name, f"was refused: {type(error).__name__}")
+            return False
+        except StoreUnavailable:
+            world.scheduler.sleep(1.0)
+        else:
+            return True
 
 
 def _quiet(_: str) -> None:

@@ -7,7 +7,17 @@ from itertools import count
 from random import Random
 
 from herdsman.core.errors import StoreUnavailable
-from herdsman.sim.checks.history import Cancel, Cut, LeaderWrite, Receipt, Run, Submission, Use
+from herdsman.sim.checks.history import (
+    Cancel,
+    Cut,
+    LeaderWrite,
+    Receipt,
+    Rendering,
+    Run,
+    Saved,
+    Submission,
+    Use,
+)
 from herdsman.sim.world.faults import Fault, Hazards
 from herdsman.sim.world.scheduler import Process, Scheduler, Strand
 from herdsman.sim.world.story import Story
@@ -29,11 +39,15 @@ class Books:
     cancels: list[Cancel] = field(default_factory=list[Cancel])
     receipts: list[Receipt] = field(default_factory=list[Receipt])
     runs: list[Run] = field(default_factory=list[Run])
+    saves: list[Saved] = field(default_factory=list[Saved])
+    renderings: list[Rendering] = field(default_factory=list[Rendering])
     writes: list[LeaderWrite] = field(default_factory=list[LeaderWrite])
     uses: list[Use] = field(default_factory=list[Use])
     stood: list[tuple[str, float, float]] = field(default_factory=list[tuple[str, float, float]])
     """Which process stood still, from when to when."""
     cuts: list[Cut] = field(default_factory=list[Cut])
+    outages: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """Of the database, from when to when."""
     jumped: list[float] = field(default_factory=list[float])
     """When the database's clock was set."""
 
@@ -121,10 +135,14 @@ class World:
         if self.strikes(Fault.PARTITION, danger):
             self._cut_off(process)
         if self.strikes(Fault.DATABASE_AWAY):
-            self.database_away_until = self.until(self.now + self.random.uniform(1, 30))
+            self._outage(self.random.uniform(1, 30))
         if not self.database_ahead and self.strikes(Fault.CLOCK_JUMP):
             self.database_ahead = self.random.choice(JUMPS_S)
             self.books.jumped.append(self.now)
+
+    def _outage(self, seconds: float) -> None:
+        self.database_away_until = self.until(max(self.database_away_until, self.now + seconds))
+        self.books.outages.append((self.now, self.database_away_until))
 
     def until(self, moment: float) -> float:
         """All is not well before then."""
