@@ -80,7 +80,7 @@ EXECUTED_ONCE = {
 }
 ENDS_KEPT = {
     "a finished job is given back": (
-        with_attempt("plain", 1, reason="released"),
+        with_move("plain", 4, reason="released"),
         "w1 gave job plain (claim 1) back, which had ended at",
     ),
     "an end is not reported": (
@@ -188,7 +188,7 @@ ALLOWED: Allowed = {
             with_attempt("plain", 1, reason="claim_expired"), with_run("plain", 1, able_s=9.0)
         ),
         "a handler that was stopped": both(
-            with_attempt("plain", 1, reason="released"), with_run("plain", 1, stopped_by="killed")
+            with_move("plain", 4, reason="released"), with_run("plain", 1, stopped_by="killed")
         ),
     },
     "checkpoints": {

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from herdsman.sim.checks.history import Hints
+from herdsman.sim.checks.history import Hints, Move
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,
@@ -56,7 +56,27 @@ STREAMS = {
         "job deadly was announced as dead 2 times, and died 1 times",
     ),
 }
+OUTAGES = {
+    "a worker that was well is ended for an outage": (
+        having(
+            moves=(
+                Move(kind="worker", id="well", seq=1, old=None, new="spawning"),
+                Move(kind="worker", id="well", seq=2, old="spawning", new="active", at=1),
+                Move(kind="worker", id="well", seq=3, old="active", new="error", reason="lost", at=61),
+            )
+        ),
+        "worker well was ended at 61.000, and it was well from 5.000 on",
+    ),
+    "a job is charged with a worker that was well": (
+        both(
+            with_row("rescued", worker_losses=1),
+            with_attempt("rescued", 1, worker="well", reason="claim_expired", claimed_at=1.0, ended_at=70.0),
+        ),
+        "job rescued counts 1 lost workers, and of 1 claims that expired 1 were held by workers that were well",
+    ),
+}
 BAD: Bad = {
+    "outages": OUTAGES,
     "quiescence": QUIESCENCE,
     "rescue": RESCUE,
     "streams": STREAMS,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from herdsman.sim.checks.history import (
     AttemptRow,
     Cancel,
+    Health,
     History,
     JobRow,
     LeaderWrite,
@@ -186,6 +187,8 @@ class Telling:
             uses=tuple(self.uses),
             gpu_mb={GPU: GPU_MB},
             writes=tuple(self.writes),
+            healthy=(Health(worker="well", since=0, until=100),),
+            outages=((5.0, 60.0),),
             limits=LIMITS,
             last_fault_at=self.now,
             ended_at=self.now + 50,

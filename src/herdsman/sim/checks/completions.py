@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from herdsman.core.reasons import Reason
 from herdsman.sim.checks.history import History, Rendering, Saved
-from herdsman.sim.checks.stories import DONE, done_tokens, job_rows, listed, lives, stories_of
+from herdsman.sim.checks.stories import DONE, done_tokens, job_rows, listed, lives, stories_of, tokens_of
 
 
 def completed_once(history: History) -> Iterator[str]:
@@ -36,11 +36,17 @@ def executed_once(history: History) -> Iterator[str]:
 def ends_kept(history: History) -> Iterator[str]:
     """J12: an end that was reached is recorded, or the claim was lost before anybody could be told."""
     attempts = {(each.job_id, each.token): each for each in history.attempts}
+    given_back = {
+        (job_id, token)
+        for job_id, story in stories_of(history).items()
+        for move, token in tokens_of(story)
+        if move.reason == Reason.RELEASED and move.actor.startswith("worker:")
+    }
     for run in history.runs:
         attempt = attempts.get((run.job_id, run.token))
         if attempt is None or run.ended is None or run.stopped_by:
             continue
-        if attempt.reason == Reason.RELEASED:
+        if (run.job_id, run.token) in given_back:
             yield f"{run.worker} gave job {run.job_id} (claim {run.token}) back, which had ended at {run.ended:.3f}"
         expired = attempt.reason in (Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS)
         allowed = history.limits.report_s

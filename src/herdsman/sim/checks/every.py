@@ -23,7 +23,7 @@ from herdsman.sim.checks.quiet import quiescence
 from herdsman.sim.checks.retries import retries
 from herdsman.sim.checks.streams import streams
 from herdsman.sim.checks.tokens import tokens
-from herdsman.sim.checks.waits import rescue, starvation
+from herdsman.sim.checks.waits import outages, rescue, starvation
 
 Check = Callable[[History], Iterator[str]]
 
@@ -43,6 +43,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "leader": leader,
         "pods": pods,
         "rescue": rescue,
+        "outages": outages,
         "starvation": starvation,
         "conservation": conservation,
         "quiescence": quiescence,

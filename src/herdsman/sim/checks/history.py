@@ -160,6 +160,15 @@ class Rendering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """A worker lived, was awake, and could reach everybody but the database, from when to when."""
+
+    worker: str
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """Nothing that a process said was heard, from when to when."""
 
@@ -264,6 +273,9 @@ class History:
     runs: tuple[Run, ...] = ()
     saves: tuple[Saved, ...] = ()
     renderings: tuple[Rendering, ...] = ()
+    healthy: tuple[Health, ...] = ()
+    outages: tuple[tuple[float, float], ...] = ()
+    """Of the database, from when to when."""
     cuts: tuple[Cut, ...] = ()
     pods: tuple[Pod, ...] = ()
     uses: tuple[Use, ...] = ()

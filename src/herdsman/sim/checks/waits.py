@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from herdsman.core.states import JOB
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JOB, WORKER, WorkerState
 from herdsman.sim.checks.history import History, Move
 from herdsman.sim.checks.stories import PENDING, end_of, is_claim, job_rows
 
@@ -32,6 +33,40 @@ def rescue(history: History) -> Iterator[str]:
                 f"job {run.job_id} was left with {run.worker} (claim {run.token}) for {over - since:.3f} s"
                 f" after {since:.3f}, and {allowed} s are allowed"
             )
+
+
+def outages(history: History) -> Iterator[str]:
+    """P10: an outage of the database is no silence of workers: none of them ends for it, and no job is charged."""
+    if not history.limits.one_clock:
+        return
+    for since, until in history.outages:
+        for move in history.moves:
+            lost = move.kind == WORKER.kind and move.new == WorkerState.ERROR and move.reason == Reason.LOST
+            if lost and until <= move.at and _healthy(history, move.id, since, move.at):
+                yield (
+                    f"worker {move.id} was ended at {move.at:.3f}, and it was well from {since:.3f} on,"
+                    f" when the database went away until {until:.3f}"
+                )
+    for job_id, row in job_rows(history).items():
+        expired = [
+            each
+            for each in history.attempts
+            if each.job_id == job_id and each.reason in (Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS)
+        ]
+        well = [each for each in expired if _healthy(history, each.worker, each.claimed_at, each.ended_at)]
+        if well and row.worker_losses > len(expired) - len(well):
+            yield (
+                f"job {job_id} counts {row.worker_losses} lost workers, and of {len(expired)} claims that expired"
+                f" {len(well)} were held by workers that were well"
+            )
+
+
+def _healthy(history: History, worker: str, since: float, until: float | None) -> bool:
+    """All the time."""
+    over = history.ended_at if until is None else until
+    return any(
+        each.worker == worker and each.since <= since and over <= each.until for each in history.healthy
+    )
 
 
 @dataclass

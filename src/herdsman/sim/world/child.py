@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from math import inf
 from signal import SIGKILL, SIGSEGV
 from typing import Any
 
@@ -67,7 +68,10 @@ class WorldChild:
     ready_at: float
     service: WorldService
     exit: int | None = None
+    fenced: bool = False
     _run: int = 0
+    _until: float = inf
+    """When it ends by itself, in the time of the world."""
     _said: list[Answer] = field(default_factory=list[Answer])
     _stops: dict[str, str] = field(default_factory=dict[str, str])
     """Which jobs are asked to stop, and why."""
@@ -78,9 +82,10 @@ class WorldChild:
 
     def __post_init__(self) -> None:
         scheduler = self.world.scheduler
-        self._heard, self._told = WorldEvent(scheduler), WorldEvent(scheduler)
+        self._heard, self._told, self._renewed = (WorldEvent(scheduler) for _ in range(3))
         self._own = Process(f"{self.process.name}/handler", self.world.now, danger=0.0)
         self.world.start(self._own, "main", self._load)
+        self.world.start(self._own, "fence", self._fence)
 
     # What the supervisor asks of it.
 
@@ -93,6 +98,11 @@ class WorldChild:
 
     def send(self, word: Mapping[str, Any]) -> None:
         if self.exit is not None:
+            return
+        if "until" in word:
+            # It was counted on the clock of the supervisor.
+            self._until = inf if word["until"] is None else word["until"] - self.process.ahead
+            self._renewed.set()
             return
         if "jobs" in word:
             self.world.start(self._own, "order", partial(self._serve, word))
@@ -126,7 +136,7 @@ class WorldChild:
         del grace_s
         self._end(-SIGKILL, "closed")
         assert self.exit is not None
-        return Exit(self.exit)
+        return Exit(self.exit, fenced=self.fenced)
 
     def die(self) -> None:
         """With its machine or its supervisor."""
@@ -146,6 +156,15 @@ class WorldChild:
     def _load(self) -> None:
         self.world.scheduler.sleep(self.ready_at - self.world.now)
         self._say({"ready": list(SPECS)})
+
+    def _fence(self) -> None:
+        """Does what the program beside a real handler does: it needs no supervisor for it."""
+        while (left := self._until - self.world.now) > 0:
+            self._renewed.clear()
+            self._renewed.wait(None if left == inf else left)
+        self.world.note("fenced")
+        self.fenced = True
+        self._end(-SIGKILL, "fenced")
 
     def _serve(self, order: Mapping[str, Any]) -> None:
         self._run, self._stops = order["run"], {}

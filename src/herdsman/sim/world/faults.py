@@ -26,6 +26,8 @@ class Fault(StrEnum):
     CONTENDED = "contended"
     """Another transaction was in the way: all of it is done again."""
     DATABASE_AWAY = "database_away"
+    DATABASE_OUT = "database_out"
+    """The database answers nobody for minutes: longer than any worker may be silent."""
     CLOCK_JUMP = "clock_jump"
     """The clock of the database is set, forwards or backwards."""
     LOST_REQUEST = "lost_request"
@@ -102,6 +104,7 @@ RATES = {
     Fault.ROLLED_BACK: 0.02,
     Fault.CONTENDED: 0.03,
     Fault.DATABASE_AWAY: 0.0004,
+    Fault.DATABASE_OUT: 0.0003,
     Fault.CLOCK_JUMP: 0.001,
     Fault.LOST_REQUEST: 0.03,
     Fault.LOST_REPLY: 0.06,

@@ -16,7 +16,7 @@ from herdsman.core.scaling.registry import OURS
 from herdsman.sim.checks.history import LeaderWrite
 from herdsman.sim.world.cloud import INSTALLATION, WorldProvider, name_of
 from herdsman.sim.world.scheduler import Process
-from herdsman.sim.world.threads import WorldThreads
+from herdsman.sim.world.threads import OwnClock, WorldThreads
 from herdsman.sim.world.timing import Timing
 from herdsman.sim.world.world import World
 from herdsman.store.database import Tx
@@ -40,9 +40,13 @@ def a_service(
     timing: Timing,
     new_worker_id: Callable[[], WorkerId],
     environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]],
+    departed: str | None = None,
 ) -> Service:
     threads, database = WorldThreads(world.scheduler, process), services.database
-    leadership = WatchedLeadership(database, world.clock, process.name, timing.leader)
+    # Workers ask it, too, and its clock is its own whoever asks.
+    leadership = WatchedLeadership(
+        database, OwnClock(world.scheduler, process), process.name, timing.leader, departed=departed
+    )
     leadership.world = world
     pools = {DEFAULT_POOL: timing.fleet}
     observer = Observer(

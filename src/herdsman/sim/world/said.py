@@ -16,6 +16,7 @@ SAID: Mapping[Fault, str] = MappingProxyType(
         Fault.ROLLED_BACK: "All statements of a transaction have run, and then it is undone.",
         Fault.CONTENDED: "Another transaction was in the way: all of it is done again.",
         Fault.DATABASE_AWAY: "The database answers nobody for a while.",
+        Fault.DATABASE_OUT: "The database answers nobody for minutes.",
         Fault.CLOCK_JUMP: "The clock of the database is set, forwards or backwards.",
         Fault.LOST_REQUEST: "What a worker says never arrives.",
         Fault.LOST_REPLY: "What a worker says is done, and the answer is lost.",

@@ -8,6 +8,7 @@ from itertools import count
 
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.keyring import Keyring
+from herdsman.control.leadership import Leadership
 from herdsman.control.services import Services
 from herdsman.control.worker_access import WorkerAccess, by_name_only
 from herdsman.core.model import JobId, PoolId, WorkerId
@@ -78,6 +79,9 @@ class Site:
         )
         self.supervisors: dict[str, Process] = {}
         """All that ever were, by their full names."""
+        self._leaderships: dict[Process, Leadership] = {}
+        self._departed: dict[Process, str | None] = {}
+        """Which replica each was started after, where that one has ended."""
         self._born: dict[Process, Machine | None] = {}
         world.replace = self._replace
 
@@ -97,13 +101,21 @@ class Site:
     def _services(self) -> Services:
         return Services(self.database, self.timing.jobs, lambda: JobId(f"made-{next(self.world.numbers)}"))
 
+    def _answering(self) -> list[Leadership]:
+        now = self.world.now
+        return [
+            leadership
+            for process, leadership in self._leaderships.items()
+            if process.alive and process.stopped_until <= now and process.cut_off_until <= now
+        ]
+
     def _environment_of(self, worker_id: WorkerId, pool: PoolId) -> Mapping[str, str]:
         if not self.setting.bootstrap:
             return by_name_only(worker_id, pool)
         access = WorkerAccess(services=self._services(), keyring=self._keyring, url=lambda: "the world")
         return access.environment(worker_id, pool)
 
-    def _open_replica(self) -> None:
+    def _open_replica(self, departed: str | None = None) -> None:
         world = self.world
         process = world.process(f"replica-{next(self._replicas)}")
         self._born[process] = None
@@ -115,7 +127,9 @@ class Site:
             self.timing,
             lambda: WorkerId(f"w{next(self._workers)}"),
             self._environment_of,
+            departed,
         )
+        self._leaderships[process], self._departed[process] = service.leadership, departed
         process.on_death = partial(self._reopen, process)
         world.start(process, "main", lambda: service.run(WorldEvent(world.scheduler)))
         if self.redis is not None and self._reception is not None:
@@ -130,7 +144,9 @@ class Site:
 
         def wait_and_open() -> None:
             world.scheduler.sleep(world.random.uniform(0.5, REOPENED_S))
-            self._open_replica()
+            # One that never led leaves the row to the one before it.
+            led = any(write.holder == process.name for write in world.books.writes)
+            self._open_replica(process.name if led else self._departed.get(process))
 
         world.start(self.cloud.keeper, "guard", wait_and_open)
 
@@ -163,7 +179,8 @@ class Site:
         end = partial(self.cloud.destroy, machine, by_us=True)
         nap = None if self.redis is None else self.bell
         services = self._services()
-        gate = Gate(services, self._keyring, Authenticator(services, self.world.clock, self._keyring))
+        authenticator = Authenticator(services, self.world.clock, self._keyring)
+        gate = Gate(services, self._keyring, authenticator, self._answering)
         run_worker(self.world, services, process, machine.request, self.timing, gate, self._service, end, nap)
 
     def _replace(self, process: Process) -> None:

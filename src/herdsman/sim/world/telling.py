@@ -1,10 +1,11 @@
 """What happened in a world, for those who check it."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import inf
 
-from herdsman.sim.checks.history import History, Limits, Run
+from herdsman.sim.checks.history import Health, History, Limits, Run
 from herdsman.sim.checks.recorded import read_history
 from herdsman.sim.checks.stories import end_of
 from herdsman.sim.world.faults import Fault
@@ -37,6 +38,8 @@ def history_of(site: Site, *, quiet: bool) -> History:
         runs=tuple(_measured(site, _excused(site, run), recorded) for run in books.runs),
         saves=tuple(books.saves),
         renderings=tuple(books.renderings),
+        healthy=tuple(_healthy(site)),
+        outages=tuple(books.outages),
         cuts=tuple(books.cuts),
         pods=site.cloud.ledger(),
         writes=tuple(books.writes),
@@ -82,6 +85,20 @@ def _measured(site: Site, run: Run, recorded: History) -> Run:
         *((cut.since, cut.until) for cut in books.cuts if cut.process == run.process),
     ]
     return replace(run, able_s=_left_of(run.ended, until, unable))
+
+
+def _healthy(site: Site) -> Iterator[Health]:
+    """Only of workers that had one process: of two that share a name, nobody can tell which one was heard."""
+    books, names = site.world.books, Counter(worker_of(name) for name in site.supervisors)
+    for name, process in site.supervisors.items():
+        if names[worker_of(name)] > 1:
+            continue
+        since, over = process.started_at, process.over_at or inf
+        ill = [(began, woken) for short, began, woken in books.stood if short == process.name]
+        ill += [(cut.since, cut.until) for cut in books.cuts if cut.process == name]
+        for began, ended in (*sorted(ill), (over, over)):
+            yield Health(worker=worker_of(name), since=since, until=min(began, over))
+            since = max(since, ended)
 
 
 def _left_of(since: float, until: float, taken: Iterable[tuple[float, float]]) -> float:

@@ -24,6 +24,17 @@ class WorldClock:
         self._scheduler.sleep(duration.total_seconds())
 
 
+class OwnClock(WorldClock):
+    """Of one process, whoever asks it."""
+
+    def __init__(self, scheduler: Scheduler, process: Process) -> None:
+        super().__init__(scheduler)
+        self._process = process
+
+    def monotonic(self) -> float:
+        return self._scheduler.now + self._process.ahead
+
+
 class WorldEvent(Event):
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__()

@@ -32,6 +32,7 @@ class Timing:
             renew=timedelta(seconds=5),
             follow=timedelta(seconds=4),
             margin=timedelta(seconds=1),
+            hold=timedelta(seconds=600),
         )
     )
     jobs: JobPolicy = field(

@@ -9,9 +9,11 @@ from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands.tokens import admit_worker, renew_worker_token
 from herdsman.control.direct_queue import DirectQueue
 from herdsman.control.keyring import Keyring
+from herdsman.control.leadership import Leadership
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.errors import (
+    ClaimsHeld,
     Forbidden,
     NotFound,
     StaleWrite,
@@ -57,6 +59,7 @@ class WireQueue(DirectQueue):
         renewed: list[str] = []
 
         def word() -> Orders:
+            self.gate.require_heard()
             orders = DirectQueue.beat(self, pulse)
             renewed.extend(self.gate.renew())
             return orders
@@ -64,6 +67,9 @@ class WireQueue(DirectQueue):
         orders = self._said(word)
         self.gate.token = next(iter(renewed), self.gate.token)
         return orders
+
+    def held(self) -> Sequence[ClaimKey]:
+        return self._said(lambda: DirectQueue.held(self))
 
     def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
         return self._said(lambda: self._receipted(endings, then))
@@ -93,7 +99,11 @@ class WireQueue(DirectQueue):
         if world.strikes(Fault.LOST_REQUEST):
             raise Unreachable("the request was lost")
         self.gate.pass_through()
-        answer = word()
+        try:
+            answer = word()
+        except ClaimsHeld:
+            world.note("claims_held")
+            raise
         if world.strikes(Fault.DOUBLED_REQUEST):
             answer = word()
         if world.strikes(Fault.LOST_REPLY):
@@ -108,7 +118,15 @@ class Gate:
     services: Services
     keyring: Keyring
     authenticator: Authenticator
+    leaderships: Callable[[], Sequence[Leadership]]
+    """Of the replicas that answer now."""
     token: str = ""
+
+    def require_heard(self) -> None:
+        """In an outage, the one replica that leads answers for the claims of workers."""
+        there = self.leaderships()
+        if len(there) == 1 and there[0].holds_claims:
+            raise ClaimsHeld("the database is away: go on")
 
     def register(self, request: SpawnRequest, incarnation: str) -> None:
         """With the token that its machine was given; one that was started by hand, with that of a person."""
@@ -166,6 +184,7 @@ def run_worker(
         poll=timing.poll,
         world=world,
         gate=gate,
+        incarnation=process.full_name.replace(" ", "-"),
     )
 
     def report() -> GpuReport:
@@ -176,7 +195,16 @@ def run_worker(
 
     supervisor = Supervisor(
         queue=queue,
-        keeper=Keeper(queue, world.clock, timing.heartbeat, report, say, warm.standing, threads),
+        keeper=Keeper(
+            queue,
+            world.clock,
+            timing.heartbeat,
+            report,
+            say,
+            warm.standing,
+            threads,
+            self_fence=timing.self_fence,
+        ),
         clock=world.clock,
         limits=Limits(
             self_fence=timing.self_fence,

@@ -136,6 +136,8 @@ class World:
             self._cut_off(process)
         if self.strikes(Fault.DATABASE_AWAY):
             self._outage(self.random.uniform(1, 30))
+        if self.strikes(Fault.DATABASE_OUT):
+            self._outage(self.random.uniform(60, 300))
         if not self.database_ahead and self.strikes(Fault.CLOCK_JUMP):
             self.database_ahead = self.random.choice(JUMPS_S)
             self.books.jumped.append(self.now)
