@@ -123,10 +123,13 @@ def test_the_console_of_a_worker_obeys_no_handler(shell: Shell) -> None:
 
 
 def test_a_line_of_the_log_is_one_line_and_obeys_nobody(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logs("info", "text")
-    structlog.get_logger().info("worker.ended", why=HOSTILE, lines="one\ntwo")
-    configure_logs("info", "json")
-    structlog.get_logger().info("worker.ended", why=HOSTILE, lines="one\ntwo")
+    before = structlog.get_config()
+    try:
+        for form in ("text", "json"):
+            configure_logs("info", form)
+            structlog.get_logger().info("worker.ended", why=HOSTILE, lines="one\ntwo")
+    finally:
+        structlog.configure(**before)  # what it writes to ends with this test
     shown = capsys.readouterr().err
     assert OBEYED.search(shown) is None, repr(shown)
     assert shown.count("PWNED") == len(shown.splitlines()) == 2
