@@ -236,11 +236,13 @@ class Supervisor:
             models=self.warm.models.names(),
         )
         try:
-            return [*claims, *self.queue.claim(more, timedelta(milliseconds=spec.linger_ms))]
+            found = self.queue.claim(more, timedelta(milliseconds=spec.linger_ms))
         except HerdsmanError as error:
             self._note_lost_answer()
             self._complain(f"a batch could not be filled up: {error}")
             return claims
+        # A job that comes again was taken back from us meanwhile: only its newer claim counts.
+        return [*{claim.key.job_id: claim for claim in (*claims, *found)}.values()]
 
     def _run(self, claims: Sequence[Claim], asked_at: float) -> list[Ending | Abandoned]:
         spec = self.warm.specs.get(claims[0].type)

@@ -24,6 +24,7 @@ from herdsman.core.states import JobState
 from herdsman.core.work import Ask
 from herdsman.worker.child import Answer, Exit
 from herdsman.worker.logs import LogBook
+from herdsman.worker.registry import HandlerSpec
 from herdsman.worker.supervisor import Parting
 from herdsman.worker.watch import DeadMan
 from tests.unit.worker.bench import Bench, FakeChild, done, silent
@@ -309,6 +310,23 @@ def test_a_batch_whose_endings_are_too_large_together_is_told_in_parts() -> None
     bench.queue.finish = narrow  # type: ignore[method-assign]
     bench.work()
     assert all(bench.job(each).state is JobState.DONE for each in ids)
+
+
+def test_a_job_that_comes_again_while_a_batch_fills_runs_under_its_newer_claim_alone() -> None:
+    """The worker stood still, its claim expired, and the rest of the batch brings the same job once more."""
+    bench = Bench()
+    ids = [bench.submit("many") for _ in range(2)]
+    first, other = bench.queue.claim(Ask(types=("many",), most={"many": 2}))
+    newer = replace(first, key=ClaimKey(first.key.job_id, first.key.token + 1))
+    bench.supervisor.warm.specs = {"many": HandlerSpec(type="many", batch=4, linger_ms=10)}
+
+    def rest(ask: Ask, wait: timedelta = timedelta(0)) -> Any:
+        del ask, wait
+        return [newer]
+
+    bench.queue.claim = rest  # type: ignore[method-assign]
+    assert [claim.key for claim in bench.supervisor._fill_up([first, other])] == [newer.key, other.key]
+    assert {first.key.job_id, other.key.job_id} == set(ids)
 
 
 def test_the_end_of_a_job_is_told_again_until_the_database_is_back() -> None:
