@@ -102,9 +102,9 @@ class RunpodProvider:
 
     def grow_volume(self, ref: InstanceRef, *, seen_gb: float, by_gb: int) -> str:
         """By its size at Runpod, so that asking twice grows it once: it is left alone until its pods see that size."""
-        pod = self._api.get_pod(ref)
+        pod = self.api.get_pod(ref)
         volume_id = None if pod is None else pod.volume_id
-        volume = next((each for each in self._api.list_volumes() if each.id == volume_id), None)
+        volume = next((each for each in self.api.list_volumes() if each.id == volume_id), None)
         if volume is None:
             raise ProviderRejected(f"pod {ref} has no network volume of this Runpod account to grow")
         if volume.size_gb > SEEN_WITHIN * seen_gb:
@@ -116,7 +116,7 @@ class RunpodProvider:
             raise ProviderRejected(
                 f"volume {volume.name} has {size} GB, the most that Runpod gives: make room on it"
             )
-        self._api.resize_volume(volume.id, size)
+        self.api.resize_volume(volume.id, size)
         return f"volume {volume.name} has {size} GB now"
 
     def logs(self, ref: InstanceRef, lines: int) -> Sequence[str]:
