@@ -55,7 +55,7 @@ Replica = Callable[..., Leadership]
 
 @pytest.fixture
 def replica(database: Database, time: Time) -> Replica:
-    def make(name: str, departed: str | None = None) -> Leadership:
+    def make(name: str, departed: tuple[str, ...] = ()) -> Leadership:
         return Leadership(database, time.hand, name, POLICY, departed=departed)
 
     return make
@@ -200,7 +200,7 @@ def test_who_follows_one_that_promised_nothing_judges_soon(
     ann = replica("ann")
     ann.campaign()
     a_claim(services)
-    bob = replica("bob", departed="ann" if how == "departed" else None)
+    bob = replica("bob", departed=("ann", "who never led") if how == "departed" else ())
     if how == "known":
         bob.campaign()
         ann.campaign()

@@ -39,9 +39,9 @@ class Leadership:
         holder: str,
         policy: LeaderPolicy,
         session_lock: SessionLock | None = None,
-        departed: str | None = None,
+        departed: tuple[str, ...] = (),
     ) -> None:
-        """`departed` is a holder that is known to have ended, such as this replica before its restart."""
+        """`departed` are holders that are known to have ended, such as this replica before its restarts."""
         self._database = database
         self._session_lock = session_lock
         self._clock = clock

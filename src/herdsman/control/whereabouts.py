@@ -14,7 +14,7 @@ from herdsman.providers.local.processes import Identity, identify, is_alive
 from herdsman.settings import Settings
 from herdsman.settings.urls import hide_password
 
-_LONGEST_HOLDER = 255
+_MOST_HOLDERS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,18 +94,21 @@ class Whereabouts:
             return
         with os.fdopen(descriptor, "r+") as file:
             if _lock(file):
+                # One that ends before it has led leaves the lead to those before it: they are remembered, too.
+                names = [*file.read().splitlines(), holder][-_MOST_HOLDERS:]
+                file.seek(0)
                 file.truncate()
-                file.write(holder)
+                file.write("\n".join(names))
                 file.flush()
             yield
 
-    def departed(self) -> str | None:
-        """The name of the last replica of this directory, where it has surely ended."""
+    def departed(self) -> tuple[str, ...]:
+        """The names of the last replicas of this directory, where they have surely ended."""
         try:
             with self._replica.open() as file:
-                return (file.read(_LONGEST_HOLDER) or None) if _lock(file) else None
+                return tuple(file.read().splitlines()) if _lock(file) else ()
         except OSError:
-            return None
+            return ()
 
     def token(self) -> str | None:
         return read_secret(self.admin_token)

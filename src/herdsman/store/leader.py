@@ -108,8 +108,8 @@ class Candidate:
     """How long it lets workers go on without the database, as long as it is the only replica."""
     away: bool = False
     """It could not write for longer than its term, by its own clock."""
-    departed: str | None = None
-    """A holder that is known to have ended."""
+    departed: tuple[str, ...] = ()
+    """Holders that are known to have ended."""
     holder_gone: bool = False
     """Whoever holds the row has lost its session: the end of its term is not waited for."""
 
@@ -166,7 +166,7 @@ def _beats_since(current: Term, who: Candidate, now: datetime, *, renews: bool) 
     handed_over = current.resigned and now - current.renewed_at <= who.ttl
     if handed_over or (renews and not who.away):
         return current.beats_since
-    known_to_be_over = current.resigned or current.holder in (who.holder, who.departed)
+    known_to_be_over = current.resigned or current.holder in (who.holder, *who.departed)
     # Else it may be cut off and not dead, and its workers go on at its word for as long as it may give it.
     promised = None if known_to_be_over else current.holds_until
     return max(each for each in (current.beats_since, now, promised) if each is not None)

@@ -40,7 +40,7 @@ def a_service(
     timing: Timing,
     new_worker_id: Callable[[], WorkerId],
     environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]],
-    departed: str | None = None,
+    departed: tuple[str, ...] = (),
 ) -> Service:
     threads, database = WorldThreads(world.scheduler, process), services.database
     # Workers ask it, too, and its clock is its own whoever asks.

@@ -80,8 +80,8 @@ class Site:
         self.supervisors: dict[str, Process] = {}
         """All that ever were, by their full names."""
         self._leaderships: dict[Process, Leadership] = {}
-        self._departed: dict[Process, str | None] = {}
-        """Which replica each was started after, where that one has ended."""
+        self._departed: dict[Process, tuple[str, ...]] = {}
+        """Which replicas each was started after, where they have ended."""
         self._born: dict[Process, Machine | None] = {}
         world.replace = self._replace
 
@@ -115,7 +115,7 @@ class Site:
         access = WorkerAccess(services=self._services(), keyring=self._keyring, url=lambda: "the world")
         return access.environment(worker_id, pool)
 
-    def _open_replica(self, departed: str | None = None) -> None:
+    def _open_replica(self, departed: tuple[str, ...] = ()) -> None:
         world = self.world
         process = world.process(f"replica-{next(self._replicas)}")
         self._born[process] = None
@@ -144,9 +144,7 @@ class Site:
 
         def wait_and_open() -> None:
             world.scheduler.sleep(world.random.uniform(0.5, REOPENED_S))
-            # One that never led leaves the row to the one before it.
-            led = any(write.holder == process.name for write in world.books.writes)
-            self._open_replica(process.name if led else self._departed.get(process))
+            self._open_replica((*self._departed[process], process.name))
 
         world.start(self.cloud.keeper, "guard", wait_and_open)
 
