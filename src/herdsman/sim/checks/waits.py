@@ -10,6 +10,9 @@ from herdsman.core.states import JOB, WORKER, WorkerState
 from herdsman.sim.checks.history import History, Move
 from herdsman.sim.checks.stories import PENDING, end_of, is_claim, job_rows
 
+FIRST_CYCLES_S = 20.0
+"""After an outage; whoever is ended later has given another reason for it."""
+
 
 def rescue(history: History) -> Iterator[str]:
     """J4: a claim is over soon after its handler was stopped from outside, once the faults are over.
@@ -42,7 +45,8 @@ def outages(history: History) -> Iterator[str]:
     for since, until in history.outages:
         for move in history.moves:
             lost = move.kind == WORKER.kind and move.new == WorkerState.ERROR and move.reason == Reason.LOST
-            if lost and until <= move.at and _healthy(history, move.id, since, move.at):
+            soon = until <= move.at <= until + FIRST_CYCLES_S
+            if lost and soon and _healthy(history, move.id, since, move.at):
                 yield (
                     f"worker {move.id} was ended at {move.at:.3f}, and it was well from {since:.3f} on,"
                     f" when the database went away until {until:.3f}"

@@ -20,8 +20,8 @@ LATE_S = 13.0
 """What words on their way may add to a time that is promised."""
 REPORT_S = 10.0
 """What a supervisor needs at most to report an end that it can report, after requests and replies that are lost."""
-REPLACED_S = 25.0
-"""Three cycles, and what words on their way may add."""
+REPLACED_S = 45.0
+"""A leader is elected, three cycles pass, and words on their way may add something."""
 MOST_OVERTAKES = 12
 
 
@@ -118,7 +118,8 @@ def _limits(site: Site) -> Limits:
     """A clock that jumps leaves no way to tell how long something took."""
     jumped = site.world.story.notes[f"fault:{Fault.CLOCK_JUMP}"]
     timing = site.timing
-    rescue = timing.jobs.claim_ttl + timing.sweep
+    # A leader that was lost without a trace may have promised workers to let them go on (docs/decisions/0021).
+    rescue = timing.jobs.claim_ttl + timing.sweep + timing.leader.hold
     return Limits(
         most_pods=site.setting.most_workers,
         most_worker_losses=timing.jobs.retry.max_worker_losses,

@@ -32,7 +32,7 @@ class Timing:
             renew=timedelta(seconds=5),
             follow=timedelta(seconds=4),
             margin=timedelta(seconds=1),
-            hold=timedelta(seconds=600),
+            hold=timedelta(seconds=90),
         )
     )
     jobs: JobPolicy = field(
