@@ -80,6 +80,7 @@ def live_through_a_job(app: str) -> None:
         commands.requeue_job(services, job_id)
         assert commands.cancel_job(services, job_id) is JobState.CANCELLED
         execute(app, "any database")
+        execute(app, "the latest errors of all replicas")
         assert (commands.stage_due_jobs(services), commands.expire_claims(services)) == (0, 0)
         assert commands.prune(services) > 0
     with pytest.raises(Exception, match="denied"):

@@ -147,7 +147,7 @@ def _kill_a_busy_worker(farm: Farm) -> tuple[JobId, Job]:
     holder = find_job(farm.services, job_id).worker_id
     assert holder is not None
     who = farm.process_of(holder)
-    assert len(processes.family(who)) == 2, "the supervisor and its handler"
+    assert len(processes.family(who)) == 3, "the supervisor, its handler and the fence of that"
     os.kill(who.pid, signal.SIGKILL)
     farm.until(lambda: not processes.family(who), patience_s=5)
     farm.until(lambda: find_job(farm.services, job_id).state is JobState.DONE)
