@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 from sqlalchemy import create_engine, text
 
+from herdsman.wire.ids import lease_id
 from tests.browser.chromium import Visitor
 from tests.browser.site import Site
 from tests.upped import until
@@ -55,7 +56,7 @@ def test_a_pool_that_only_a_job_names_has_a_page(admin: Visitor, site: Site) -> 
 
 
 def test_a_lease_is_taken_back(admin: Visitor, site: Site) -> None:
-    lease = lent(site, "ann")
+    lease = lease_id(lent(site, "ann"))
     admin.go("/pools")
     row = admin.row(lease)
     row.get_by_test_id("revoke-lease").click()
