@@ -20,6 +20,8 @@ def shell(tmp_path: Path) -> Shell:
         "CLAIM_TTL_SEC": "10",
         "HEARTBEAT_INTERVAL_SEC": "1",
         "SELF_FENCE_SEC": "8",
+        "LEADER_TTL_SEC": "4",
+        "LEADER_RENEW_SEC": "1",
         "SWEEP_INTERVAL_SEC": "1",
     }
     return shell

@@ -179,7 +179,7 @@ def test_a_key_of_another_kind_in_the_place_of_a_stream_is_said_and_survived(one
         works(one)
         one.raw.delete(NAMES.jobs.name)
         one.raw.set(NAMES.jobs.name, "not a stream")
-        said(one, "WRONGTYPE")
+        waited_for(lambda: "WRONGTYPE" in (one.bus.state.fault or "") or None)
         one.raw.delete(NAMES.jobs.name)
         works(one)
 

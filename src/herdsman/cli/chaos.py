@@ -17,6 +17,7 @@ from herdsman.cli.own_machine import for_this_machine
 from herdsman.cli.short_ids import pick
 from herdsman.cli.shown import echo
 from herdsman.core.errors import InvalidRequest, NotFound
+from herdsman.core.installation import worker_of
 from herdsman.core.states import WorkerState
 from herdsman.ports import SystemClock
 from herdsman.providers.local import LocalProvider
@@ -126,8 +127,8 @@ def _local_provider() -> LocalProvider:
 def _victims(provider: LocalProvider, door: Door) -> list[Victim]:
     """Workers that are up, those with a job first: with them there is something to heal."""
     with provider.state.locked():
-        running = {each.name: each.process for each in provider.state.records()}
-    found = [_victim(each, running, provider) for each in door.herd().workers if _up(each)]
+        running = {worker_of(each.name): each.process for each in provider.state.records()}
+    found = [_victim(each, running) for each in door.herd().workers if _up(each)]
     return sorted((each for each in found if each is not None), key=lambda each: not each.jobs)
 
 
@@ -135,11 +136,9 @@ def _up(worker: HerdWorkerOut) -> bool:
     return worker.status == WorkerState.ACTIVE
 
 
-def _victim(
-    worker: HerdWorkerOut, running: dict[str, Identity | None], provider: LocalProvider
-) -> Victim | None:
-    """By the name that the provider gave its instance; a worker of another machine has none here."""
-    process = running.get(provider.options.naming.name(worker.worker_id))
+def _victim(worker: HerdWorkerOut, running: dict[str, Identity | None]) -> Victim | None:
+    """A worker of another machine has no process here."""
+    process = running.get(worker.worker_id)
     if process is None or not is_alive(process):
         return None
     return Victim(

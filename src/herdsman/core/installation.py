@@ -41,6 +41,11 @@ class Stamp:
         return f"{self.installation}-{self.number}{_SEPARATOR}{worker_id}"
 
 
+def worker_of(name: str) -> str:
+    """The id of the worker in an instance of ours; one of an older version has no stamp in its name."""
+    return name.split(_SEPARATOR, 3 if Stamp.of(name) else 2)[-1]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     id: str
