@@ -141,7 +141,7 @@ def herdsman(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("DATABASE_URL", url)
     monkeypatch.setenv("LOCAL_STATE_DIR", str(tmp_path))
 
-    def silent(_level: str, _form: str) -> None:
+    def silent(_level: str, _form: str, **_more: object) -> None:
         return
 
     # It would leave the runner's own standard error, which is closed by then, to the tests that follow.

@@ -25,7 +25,7 @@ def here(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("TOKEN_PEPPER", "p" * 32)
 
-    def silent(_level: str, _form: str) -> None:
+    def silent(_level: str, _form: str, **_more: object) -> None:
         return
 
     # It would leave the runner's own standard error, which is closed by then, to the tests that follow.

@@ -179,7 +179,7 @@ MUTANTS = (
         name="never_fenced",
         breaks="W5: without accepted heartbeats a worker stops its job",
         file="herdsman/worker/watch.py",
-        was="if now - heard.accepted_at >= limits.self_fence.total_seconds():",
+        was="if now - heard.kept_at >= limits.self_fence.total_seconds():",
         becomes="if False:",
         noticed_by=("tests/unit/worker/test_supervisor.py", "tests/unit/worker/test_parts.py"),
         on="test",

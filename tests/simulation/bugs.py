@@ -62,7 +62,7 @@ BUGS = (
         "no_self_fence",
         "W5: a worker that is cut off goes on",
         "worker/watch.py",
-        "if now - heard.accepted_at >= limits.self_fence.total_seconds():",
+        "if now - heard.kept_at >= limits.self_fence.total_seconds():",
         "if False:",
     ),
     Bug(

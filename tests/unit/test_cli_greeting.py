@@ -12,6 +12,7 @@ from herdsman.core.gpu import GpuDevice
 from herdsman.core.model import JobPolicy
 from herdsman.settings import load_settings
 from herdsman.store import server
+from herdsman.store.upgrade import upgrade
 from herdsman.wiring import new_job_id
 from tests.databases import opened
 
@@ -48,5 +49,6 @@ def test_an_old_sqlite_is_a_matter_for_the_doctor_and_not_for_each_start(
     monkeypatch.setattr(server, "SAFE_SQLITE", (99,))
     with opened(f"sqlite:///{tmp_path}/herd.db") as database:
         assert [note for note in server.inspect_server(database).notes if "rare loss" in note]
+        upgrade(database)
         tell_database(Services(database, JobPolicy(), new_job_id), "0001")
     assert "warning" not in capsys.readouterr().out
