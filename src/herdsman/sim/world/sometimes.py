@@ -30,6 +30,10 @@ OFTEN = (
 
 SELDOM = (
     "cancelled:running",
+    "checkpoint_found",
+    "claims_held",
+    "fenced",
+    "job:recovered",
     "job:released",
     "job:requeued",
     "late_beat_refused",
@@ -40,6 +44,8 @@ SELDOM = (
     "parted:drained",
     "report_lost",
     "stale_end_refused",
+    "type_paused",
+    "unserved_waited",
 )
 
 SELDOM_FAULTS = frozenset(
@@ -50,7 +56,14 @@ SELDOM_FAULTS = frozenset(
         Fault.FIND_LIES,
         Fault.PROVIDER_OUT,
         Fault.REJECTED,
+        Fault.SERVICE_AWAY,
+        Fault.SERVICE_FORGETS,
+        Fault.SERVICE_MUTE,
+        Fault.SERVICE_UNANSWERED,
+        Fault.SERVICE_VANISHED,
+        Fault.SPAWN_LATE,
         Fault.SPAWN_VANISHED,
+        Fault.DATABASE_OUT,
     }
 )
 
