@@ -86,8 +86,10 @@ class WorldConnector:
         world, known = self.world, self.service.renderings.get(external_id)
         ends_at = inf if known is None else known.ends_at
         began = world.now
-        world.scheduler.sleep(min(silence.total_seconds(), max(0.0, ends_at - began)))
-        heard = began <= ends_at <= world.now and self.service.away_until <= world.now
+        # What was said before, or missed, is not said again.
+        left = ends_at - began if ends_at > began else inf
+        world.scheduler.sleep(min(silence.total_seconds(), left))
+        heard = began < ends_at <= world.now and self.service.away_until <= world.now
         return Ended() if heard and not world.strikes(Fault.SERVICE_MUTE) else None
 
     def check(self, external_id: str) -> Verdict:
