@@ -48,14 +48,17 @@ def test_a_cycle_that_is_not_complete_says_why(
         leadership=SimpleNamespace(campaign=lambda: None, resign=lambda: None),
         reconciler=SimpleNamespace(tick=lambda: ran),
     )
-    monkeypatch.setattr(control, "services_here", lambda: None)
-    monkeypatch.setattr(control, "settings_here", lambda: None)
 
-    def open_control(*_: object) -> Any:
+    def open_control(*_: object, **_how: object) -> Any:
         return opened
 
+    def pushed(*_: object) -> None:
+        """There is no gateway here."""
+
+    nothing: Any = None
     monkeypatch.setattr(control, "open_control", open_control)
+    monkeypatch.setattr(control, "push_cycle", pushed)
     with pytest.raises(typer.Exit) as ended:
-        control.cycle(output)
+        control._cycle(nothing, nothing, json=output is Output.JSON, dry_run=False, explain=False)
     assert ended.value.exit_code == 1
     assert capsys.readouterr().err == f"herdsman: the cycle is not complete: {said}\n"
