@@ -110,7 +110,8 @@ def test_a_quiet_fleet_is_written_down_in_few_bytes(herd: Herd) -> None:
 def test_another_leader_goes_on_where_the_first_ended(herd: Herd) -> None:
     one, two = herd.replica("one"), herd.replica("two")
     herd.cycle(one)
-    herd.cycle(one, later=timedelta(minutes=5))
+    herd.cycle(one)
+    one.leadership.resign()
     assert herd.cycle(two).seen is not None
     assert (asked(herd.services).cycles, asked(herd.services).same) == (3, True)
 
@@ -249,7 +250,7 @@ def test_a_history_is_replayed_and_asked_again_on_the_command_line(
     assert "recorded: scale_up: SpawnWorker default: DEMAND" in said
     assert "under threshold" in said
 
-    monkeypatch.setattr(judging, "PHASES", judging.PHASES[:-2])
+    monkeypatch.setattr(judging, "PHASES", judging.PHASES[:-3])
     code, said = typed(url, "--cycles")
     assert (code, "now: nothing" in said, "would be decided otherwise now" in said) == (1, True, True)
     code, said = typed(url, "--cycles", "-o", "json")

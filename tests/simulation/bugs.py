@@ -104,8 +104,8 @@ BUGS = (
         "epoch_stays",
         "E1: a new leader has the epoch of the old one",
         "store/leader.py",
-        "leader.c.epoch + case((_MINE, 0), else_=1)",
-        "leader.c.epoch + case((_MINE, 0), else_=0)",
+        "current.epoch + (0 if renews else 1)",
+        "current.epoch + (0 if renews else 0)",
     ),
     Bug(
         "unknown_start_is_none",
