@@ -59,6 +59,6 @@ def test_a_cycle_that_is_not_complete_says_why(
     monkeypatch.setattr(control, "open_control", open_control)
     monkeypatch.setattr(control, "push_cycle", pushed)
     with pytest.raises(typer.Exit) as ended:
-        control._cycle(nothing, nothing, json=output is Output.JSON, dry_run=False, explain=False)
+        control.run_cycle(nothing, nothing, json=output is Output.JSON, dry_run=False, explain=False)
     assert ended.value.exit_code == 1
     assert capsys.readouterr().err == f"herdsman: the cycle is not complete: {said}\n"

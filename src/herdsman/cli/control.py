@@ -29,10 +29,10 @@ def cycle(
     settings = settings_here()
     services = services_here(settings)
     with stored_logs(settings, services.database):
-        _cycle(settings, services, json=as_json or output is Output.JSON, dry_run=dry_run, explain=explain)
+        run_cycle(settings, services, json=as_json or output is Output.JSON, dry_run=dry_run, explain=explain)
 
 
-def _cycle(settings: Settings, services: Services, *, json: bool, dry_run: bool, explain: bool) -> None:
+def run_cycle(settings: Settings, services: Services, *, json: bool, dry_run: bool, explain: bool) -> None:
     control = open_control(settings, services, spawns=not dry_run)
     if dry_run:
         _show(control.reconciler.plan(), json=json, explain=True)

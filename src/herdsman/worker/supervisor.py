@@ -214,7 +214,7 @@ class Supervisor:
 
     def work(self, claims: Sequence[Claim], asked_at: float) -> tuple[Sequence[Claim], float]:
         """Runs them to their ends; then the claims that came back with the telling of the last."""
-        claims = self._fill_up(claims)
+        claims = self.fill_up(claims)
         news: tuple[Sequence[Claim], float] = (), asked_at
         groups = list(_groups(claims, self.warm.specs))
         if len(groups) > 1:  # the later ones wait for the first, and are kept alive meanwhile
@@ -223,7 +223,7 @@ class Supervisor:
             news = self._tell(self._run(group, asked_at), last=number == len(groups))
         return news
 
-    def _fill_up(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+    def fill_up(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """A batch that is not full waits a moment for the rest."""
         spec = self.warm.specs.get(claims[0].type)
         if spec is None or not spec.linger_ms or len(claims) >= spec.batch or self._must_load():

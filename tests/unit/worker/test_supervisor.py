@@ -325,7 +325,7 @@ def test_a_job_that_comes_again_while_a_batch_fills_runs_under_its_newer_claim_a
         return [newer]
 
     bench.queue.claim = rest  # type: ignore[method-assign]
-    assert [claim.key for claim in bench.supervisor._fill_up([first, other])] == [newer.key, other.key]
+    assert [claim.key for claim in bench.supervisor.fill_up([first, other])] == [newer.key, other.key]
     assert {first.key.job_id, other.key.job_id} == set(ids)
 
 
