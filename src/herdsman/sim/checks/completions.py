@@ -6,7 +6,16 @@ from itertools import pairwise
 
 from herdsman.core.reasons import Reason
 from herdsman.sim.checks.history import History, Rendering, Saved
-from herdsman.sim.checks.stories import DONE, done_tokens, job_rows, listed, lives, stories_of, tokens_of
+from herdsman.sim.checks.stories import (
+    DONE,
+    done_tokens,
+    is_reopening,
+    job_rows,
+    listed,
+    lives,
+    stories_of,
+    tokens_of,
+)
 
 
 def completed_once(history: History) -> Iterator[str]:
@@ -79,13 +88,16 @@ def checkpoints(history: History) -> Iterator[str]:
 
 
 def rendered_once(history: History) -> Iterator[str]:
-    """Nothing is handed to a service again that it still knows: only what was stopped there, or forgotten."""
+    """Nothing is handed to a service again that it still knows: only what was stopped there, or forgotten, or what a
+    person put back into the queue."""
+    stories = stories_of(history)
     by_job: defaultdict[str, list[Rendering]] = defaultdict(list)
     for each in history.renderings:
         by_job[each.job_id].append(each)
     for job_id, renderings in by_job.items():
         for before, after in pairwise(sorted(renderings, key=lambda one: one.began)):
-            if before.over_at > after.began:
+            again = any(is_reopening(move) for move in stories.get(job_id, ()))
+            if before.over_at > after.began and not again:
                 yield (
                     f"job {job_id} was rendered from {before.began:.3f} on, and again from {after.began:.3f} on"
                     " while the service knew it"
