@@ -45,7 +45,7 @@ def held_up(yard: Site, worker: str, step: str = "log", *, seconds: float = 0) -
 def test_a_worker_that_slept_past_its_claim_is_refused_and_stops(yard: Site) -> None:
     """Of two sleepers one wakes with a result while another works on its job, the other when its job is done."""
     early = yard.work("twin")
-    first, go_first, _ = held_up(yard, early, seconds=2)
+    first, go_first, _ = held_up(yard, early, seconds=0.3)
     late = yard.work("twin")
     second, go_second, handler = held_up(yard, late)
     for worker in (early, late):
