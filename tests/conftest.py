@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
@@ -28,6 +29,10 @@ LATE = ("integration", "docs", "browser")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a script, Ctrl-C is ignored, and so it would be by all that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A machine that is busy with other tests is late without a fault.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from herdsman.core.model import Claim, NewJob
 from herdsman.core.states import JobState
 from herdsman.store import leader
 from herdsman.store.database import Database
+from herdsman.store.leader import LATELY
 from tests.builders import a_claim, a_worker, claimed
 from tests.contract.test_leader import HandClock
 from tests.databases import MovingClock
@@ -172,6 +173,9 @@ def test_a_replica_that_is_alone_again_answers_again(time: Time, replica: Replic
     ann.campaign()
     bob.campaign()
     time.led(ann, POLICY.ttl + 2 * SECOND)
+    time.pass_(POLICY.ttl)
+    assert not ann.holds_claims, "should it die, the other may be back"
+    time.led(ann, LATELY)
     time.pass_(POLICY.ttl)
     assert ann.holds_claims
 

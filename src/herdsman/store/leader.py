@@ -15,6 +15,9 @@ NAME = "gpu_orchestrator_leader"
 FOLLOWER = "gpu_orchestrator_follower"
 """The row in which any follower says that it is there. It never expires in the future: nobody leads by it."""
 
+LATELY = timedelta(minutes=5)
+"""A leader that has seen another replica within so long promises workers nothing: should it die, that one goes on."""
+
 _OURS = leader.c.name == NAME
 _NOW = bindparam("b_now", type_=Instant())
 _HIS = leader.c.holder == bindparam("b_holder")
@@ -125,7 +128,8 @@ def take(tx: Tx, who: Candidate) -> Term | None:
         and not who.holder_gone
     ):
         return None  # without a look at the row's lock, which a write of the leader may hold
-    term = _next(current, who, now, alone=who.hold > timedelta(0) and not _followed(tx, now - who.ttl))
+    lately = now - max(who.ttl, min(who.hold, LATELY))
+    term = _next(current, who, now, alone=who.hold > timedelta(0) and not _followed(tx, lately))
     if current is None:
         tx.execute(insert(leader).values(name=NAME, **_columns(term)))
         return term
