@@ -107,11 +107,12 @@ def test_the_same_pause_again_is_one_pause(services: Services, clock: MovingCloc
 
 
 def test_a1_pauses_that_meet_leave_no_gap_in_the_audit(services: Services) -> None:
-    def twice(number: int) -> None:
-        pause(services, ALL, why=f"reason {number}")
-        resume(services, ALL)
+    def thrice(number: int) -> None:
+        for turn in range(3):
+            pause(services, ALL, why=f"reason {number}, {turn}")
+            resume(services, ALL)
 
-    at_once(6, twice)
+    at_once(12, thrice)
     story = told(services, ALL)
     assert [step[0] for step in story] == list(range(1, len(story) + 1))
     assert [step[1] for step in story[1:]] == [step[2] for step in story[:-1]]

@@ -1,9 +1,12 @@
-"""Holds: one row for each thing that is stopped. One whose time is over counts no more, removed or not."""
+"""Holds: one row for each thing that was ever stopped. One whose time is over counts no more, lifted or not.
+
+A row stays when its hold is lifted: whoever changes a hold waits for its row, and so nobody is ever overtaken.
+"""
 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import bindparam, func, insert, or_, select, update
 
 from herdsman.core.holds import ALL, Hold, Holding, HoldKind
 from herdsman.core.reasons import Reason
@@ -22,13 +25,13 @@ _BATCH = 500
 _COLUMNS = (holds.c.scope, holds.c.kind, holds.c.why, holds.c.actor, holds.c.since, holds.c.until)
 STANDING = Hot(
     select(*_COLUMNS)
-    .where(or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
+    .where(holds.c.kind != LIFTED, or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
     .order_by(holds.c.scope)
     .limit(MOST_LISTED)
 )
 OVER = Hot(
     select(holds.c.scope)
-    .where(holds.c.until <= bindparam("b_now"))
+    .where(holds.c.until <= bindparam("b_now"), holds.c.kind != LIFTED)
     .order_by(holds.c.scope)
     .limit(_BATCH)
     .with_for_update(skip_locked=True)
@@ -48,18 +51,19 @@ def standing(tx: Tx) -> Holding:
 def put(tx: Tx, scope: str, kind: HoldKind, why: str, actor: str, until: datetime | None) -> Hold:
     """Hold it, or change the hold. The same again changes nothing; a pause does not undo a drain.
 
-    `Duplicate` when two meet on the first row: the second try finds it.
+    `Duplicate` when two meet on the first hold of this scope: the second try finds the row.
     """
     wanted = Hold(scope=scope, kind=kind, why=why, actor=actor, since=tx.now(), until=until)
-    found = _lock(tx, scope)
+    rows = tx.rows(LOCKED, {"b_scope": scope})
+    found = _to_hold(rows[0]) if rows and rows[0][1] != LIFTED else None
     current = None if found is None or _over(found, tx.now()) else found
     if current is not None and (_drained(current, wanted) or _same(current, wanted)):
         return current
     before = None if current is None else current.kind
-    if found is None:
-        tx.execute(insert(holds).values(_values(wanted)))
-    else:
+    if rows:
         tx.execute(update(holds).where(holds.c.scope == scope).values(_values(wanted)))
+    else:
+        tx.execute(insert(holds).values(_values(wanted)))
     reason = Reason.DRAINED if kind is HoldKind.DRAIN else Reason.PAUSED
     _record(tx, wanted, before or LIFTED, kind, reason, actor)
     return wanted
@@ -67,11 +71,12 @@ def put(tx: Tx, scope: str, kind: HoldKind, why: str, actor: str, until: datetim
 
 def lift(tx: Tx, scope: str, actor: str) -> bool:
     """Whether there was a hold to lift."""
-    found = _lock(tx, scope)
+    rows = tx.rows(LOCKED, {"b_scope": scope})
+    found = _to_hold(rows[0]) if rows and rows[0][1] != LIFTED else None
     if found is None:
         return False
     over = _over(found, tx.now())
-    tx.execute(delete(holds).where(holds.c.scope == scope))
+    tx.execute(update(holds).where(holds.c.scope == scope).values(kind=LIFTED, until=holds.c.since))
     _record(tx, found, found.kind, LIFTED, Reason.TIME_OVER if over else Reason.RESUMED, actor)
     return not over
 
@@ -87,11 +92,6 @@ def lift_expired(tx: Tx, actor: str) -> int:
 def drain_workers(tx: Tx, actor: str) -> int:
     """Every active worker finishes what it holds and leaves."""
     return move_all(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, actor)
-
-
-def _lock(tx: Tx, scope: str) -> Hold | None:
-    found = tx.rows(LOCKED, {"b_scope": scope})
-    return _to_hold(found[0]) if found else None
 
 
 def _record(tx: Tx, hold: Hold, before: str, after: str, reason: Reason, actor: str) -> None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from herdsman.control.services import Services
 from herdsman.core.body import clean
-from herdsman.core.errors import InvalidRequest, StoreUnavailable
+from herdsman.core.errors import InvalidRequest
 from herdsman.core.holds import ALL, Hold, HoldKind, Stillness
 from herdsman.core.model import PoolId
 from herdsman.store import fleet, holds, tally
@@ -17,7 +17,6 @@ T = TypeVar("T")
 
 LONGEST_HOLD = timedelta(days=365)
 LONGEST_WHY = 255
-_TRIES = 5
 
 
 def pause(
@@ -79,13 +78,11 @@ def expire_holds(services: Services, *, who: str = "leader") -> int:
 
 
 def _again(services: Services, write: Callable[[Tx], T]) -> T:
-    """Two that hold the same thing for the first time at the same time: the second one finds the row."""
-    for _ in range(_TRIES):
-        try:
-            return services.database.transact(write)
-        except Duplicate:
-            continue
-    raise StoreUnavailable("others changed the same hold again and again; try once more")
+    """Two that hold the same thing for the first time at the same time: the second one finds the row, which stays."""
+    try:
+        return services.database.transact(write)
+    except Duplicate:
+        return services.database.transact(write)
 
 
 def _why(said: str, usual: str) -> str:
