@@ -21,7 +21,7 @@ from herdsman.core.model import Job, JobFilter
 from herdsman.core.states import JobState
 from tests.builders import scalar
 from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile, waited_for
+from tests.chaos.measuring import percentile
 from tests.chaos.site import Site, command, free_port, site
 from tests.databases import ServerDatabases
 
@@ -128,7 +128,7 @@ def test_limits_hold_across_two_replicas_and_a_restart_of_everything(yard: Site)
     """S2-31: what comes back while everything is down is less than a burst."""
     limit(yard, WIDE)
     ports = [yard.port, free_port()]
-    open_replica(yard, ports[1])
+    yard.serve("api-2", ports[1])
     urls = [f"http://127.0.0.1:{port}" for port in ports]
 
     def for_a_while() -> Told:
@@ -142,7 +142,7 @@ def test_limits_hold_across_two_replicas_and_a_restart_of_everything(yard: Site)
     yard.kill_api()
     yard.pack.kill("api-2")
     yard.open()
-    open_replica(yard, ports[1])
+    yard.serve("api-2", ports[1])
     again = for_a_while()
     gone = again.ended - first.began
     print(f"{first.codes} then {again.codes} in {gone:.1f} s, {again.began - first.ended:.1f} s of it away")
@@ -239,15 +239,3 @@ def jobs_of(yard: Site, agent: str) -> list[Job]:
         if page.next is None:
             return found
         after = page.next
-
-
-def open_replica(yard: Site, port: int) -> None:
-    start(yard, "api-2", ["serve"], {"DATABASE_URL": yard.database_url, "API_PORT": str(port)})
-
-    def alive() -> bool | None:
-        try:
-            return httpx.get(f"http://127.0.0.1:{port}/health/live").status_code == 200 or None
-        except httpx.TransportError:
-            return None
-
-    waited_for(alive)
