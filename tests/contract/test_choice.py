@@ -27,7 +27,7 @@ from herdsman.core.work import Ask
 from herdsman.ports import SystemClock
 from herdsman.store import choosing
 from herdsman.store.database import Tx
-from herdsman.store.schema_resources import holds, worker_models
+from herdsman.store.schema import holds, worker_models
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.testing.servers.home import free_port
 from herdsman.worker.service.standing import ServiceStanding

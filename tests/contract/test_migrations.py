@@ -3,10 +3,10 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -15,13 +15,14 @@ from sqlalchemy import Connection, inspect, make_url, text
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.states import JOB, JobState
 from herdsman.store import database as database_module
+from herdsman.store import revisions as revisions_module
 from herdsman.store import triggers
 from herdsman.store import upgrade as upgrade_module
 from herdsman.store.database import Database
 from herdsman.store.faults import Refused
 from herdsman.store.guards import all_guards
 from herdsman.store.revisions import known, latest, require_current, schema_fault
-from herdsman.store.schema_resources import metadata
+from herdsman.store.schema import metadata
 from herdsman.store.upgrade import alembic_config, upgrade
 from tests.builders import scalar, sql
 from tests.databases import Backend, opened
@@ -179,22 +180,62 @@ def _install_stale(dialect: str, name: str, run: object) -> None:
         run(statement)
 
 
-def test_jobs_of_an_older_schema_are_kept(empty: Database) -> None:
-    """SQLite cannot drop a rule from a table: there the upgrade moves the rows into a new one."""
+@pytest.mark.parametrize("old", ["0001", "0008"])
+def test_a_schema_from_before_the_first_release_is_named_and_left_alone(empty: Database, old: str) -> None:
+    upgrade(empty)
     with empty.alone() as connection:
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0003")
-        triggers.install(connection)
+        connection.execute(text("UPDATE alembic_version SET version_num = :old"), {"old": old})
         connection.commit()
+    for step in (require_current, upgrade):
+        with pytest.raises(StoreMisconfigured, match=f"schema {old}, from before .* at an empty database"):
+            step(empty)
+
+
+SECOND = """
+from alembic import op
+from sqlalchemy import Column, Integer, text
+
+revision, down_revision, branch_labels, depends_on = "9000", "{first}", None, None
+
+
+def upgrade():
+    sqlite = op.get_bind().dialect.name == "sqlite"
+    if sqlite:  # it checks what every trigger refers to when a table is renamed
+        for name in op.get_bind().scalars(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
+            op.execute(f"DROP TRIGGER {{name}}")
+    with op.batch_alter_table("orchestrator_jobs", recreate="always" if sqlite else "never") as jobs:
+        jobs.add_column(Column("added", Integer(), nullable=False, server_default=text("7")))
+"""
+
+
+def test_jobs_of_an_older_schema_are_kept(
+    empty: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite cannot change a rule of a table: there the upgrade moves the rows into a new one."""
+    upgrade(empty)
     add_row(empty, JOB, "old")
     tag = (
         "INSERT INTO job_tags (tag, job_id, created_at) SELECT 't', job_id, created_at FROM orchestrator_jobs"
     )
     assert sql(empty, tag) == 1
-    upgrade(empty)
+    add_migration(tmp_path, monkeypatch)
+    with pytest.raises(StoreMisconfigured, match="we need 9000: run herdsman db upgrade"):
+        require_current(empty)
+    assert upgrade(empty) == "9000"
     require_current(empty)
     move_row(empty, JOB, JobState.CLAIMED, "old")
-    assert scalar(empty, "SELECT slot FROM orchestrator_jobs WHERE job_id = 'old'") == 0
+    assert scalar(empty, "SELECT added FROM orchestrator_jobs WHERE job_id = 'old'") == 7
     with pytest.raises(Refused):
         sql(empty, "DELETE FROM orchestrator_jobs")
+
+
+def add_migration(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more migration than the package has."""
+    (directory / "v9000_second.py").write_text(SECOND.format(first=latest()))
+    config, revisions = alembic_config(), {*known(), "9000"}
+    packaged = Path(ScriptDirectory.from_config(config).versions)
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", f"{packaged}\n{directory}")
+    monkeypatch.setattr(upgrade_module, "alembic_config", lambda: config)
+    for module in (upgrade_module, revisions_module):
+        monkeypatch.setattr(module, "known", lambda: revisions)

@@ -16,7 +16,7 @@ from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
 from herdsman.store.revisions import require_current
-from herdsman.store.schema_resources import metadata
+from herdsman.store.schema import metadata
 from herdsman.store.supabase import supabase_sql
 from herdsman.store.task_face_routines import INNER, PUBLIC, WORKER_FUNCTIONS
 from herdsman.store.upgrade import upgrade

@@ -12,8 +12,7 @@ from herdsman.core.model import PoolId
 from herdsman.core.states import JobState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, one_of
-from herdsman.store.schema import jobs
-from herdsman.store.schema_resources import buckets, gates, gpus, usage
+from herdsman.store.schema import buckets, gates, gpus, jobs, usage
 
 WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
 """Of an agent: what it has asked for and nobody has begun, a retry included."""

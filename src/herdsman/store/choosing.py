@@ -12,8 +12,7 @@ from herdsman.store.claiming import TYPE_HOLD, WAITING, Waiting
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.reading import record, records, values
-from herdsman.store.schema import jobs, workers
-from herdsman.store.schema_resources import concurrency, holds, worker_models
+from herdsman.store.schema import concurrency, holds, jobs, worker_models, workers
 
 MOST_MODELS = 64
 """So many models that an agent's jobs want are compared; any of these jobs may be given out."""

@@ -13,8 +13,7 @@ from herdsman.core.states import JobState, WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.jobs import seconds
-from herdsman.store.schema import jobs, workers
-from herdsman.store.schema_resources import holds
+from herdsman.store.schema import holds, jobs, workers
 
 TYPE_HOLD = "type:"
 _IN_FORCE = or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now", type_=holds.c.until.type))

@@ -12,8 +12,7 @@ from herdsman.core.states import LeaseState
 from herdsman.store.cursor import check_limit
 from herdsman.store.database import Tx
 from herdsman.store.reading import records
-from herdsman.store.schema import leases
-from herdsman.store.schema_resources import gpus
+from herdsman.store.schema import gpus, leases
 from herdsman.store.standings import columns, lock, to_gpu
 
 

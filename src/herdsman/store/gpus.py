@@ -21,8 +21,7 @@ from herdsman.store.faults import Contended
 from herdsman.store.gpu_bounds import bounded
 from herdsman.store.hot import Hot
 from herdsman.store.reading import record, values
-from herdsman.store.schema import leases, workers
-from herdsman.store.schema_resources import gpus, worker_gpus
+from herdsman.store.schema import gpus, leases, worker_gpus, workers
 from herdsman.store.standings import lock_free
 from herdsman.store.workers import MOST_GPUS
 

@@ -17,8 +17,7 @@ from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row
 from herdsman.store.leases import GIVE, RAISE
 from herdsman.store.reading import values
-from herdsman.store.schema import jobs, leases
-from herdsman.store.schema_resources import gpus
+from herdsman.store.schema import gpus, jobs, leases
 
 BATCH = 500
 _ACTIVE = LeaseState.ACTIVE.value

@@ -13,8 +13,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row
-from herdsman.store.schema import audit
-from herdsman.store.schema_resources import holds
+from herdsman.store.schema import audit, holds
 from herdsman.store.workers import move_all
 
 KIND = "hold"

@@ -15,8 +15,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.states import LeaseState
 from herdsman.store.database import Tx
 from herdsman.store.hot import MOST_LISTED, Hot
-from herdsman.store.schema import leases
-from herdsman.store.schema_resources import gpus, worker_gpus
+from herdsman.store.schema import gpus, leases, worker_gpus
 from herdsman.store.standings import LOCKED, lock, to_gpu
 
 _ACTIVE = LeaseState.ACTIVE.value

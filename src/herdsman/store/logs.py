@@ -12,7 +12,7 @@ from herdsman.core.work import LogLines
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.reading import record, records, values
-from herdsman.store.schema_api import checkpoints, logs, system_logs
+from herdsman.store.schema import checkpoints, logs, system_logs
 from herdsman.telemetry.logs import LogRow
 
 MOST_LINES = 10_000

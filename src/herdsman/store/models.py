@@ -14,8 +14,7 @@ from herdsman.store.database import Tx
 from herdsman.store.hot import Hot, Row, one_of
 from herdsman.store.pool_rules import read_rules
 from herdsman.store.reading import records
-from herdsman.store.schema import pools, workers
-from herdsman.store.schema_resources import worker_models
+from herdsman.store.schema import pools, worker_models, workers
 from herdsman.store.workers import METADATA
 
 MOST_MODELS = 64

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.reading import record
-from herdsman.store.schema_resources import requests
+from herdsman.store.schema import requests
 
 MOST_TAKEN = 100
 KEPT = timedelta(hours=1)

@@ -31,7 +31,7 @@ def schema_fault(database: Database) -> str | None:
         if found is None:
             return "the database has no Herdsman tables yet: run herdsman db init"
         if found not in known():
-            return newer(found)
+            return unknown(found)
         if found != latest():
             return f"the database has schema {found}, we need {latest()}: run herdsman db upgrade"
         parts = {"guards": triggers, "views": views, "tasks face:": task_face}
@@ -41,7 +41,18 @@ def schema_fault(database: Database) -> str | None:
         return None
 
 
-def newer(found: str) -> str:
+RETIRED = frozenset(f"{number:04}" for number in range(1, 9))
+"""Revisions from before the first release, whose migrations are gone."""
+
+
+def unknown(found: str) -> str:
+    """What a revision that we have no migration for means, and what to do."""
+    if found in RETIRED:
+        return (
+            f"the database has schema {found}, from before the first release, which cannot be upgraded"
+            " (its jobs are still readable with the version that made it)"
+            ": point DATABASE_URL at an empty database and run herdsman db init"
+        )
     return f"the database has schema {found}, which is newer than this version of Herdsman: upgrade Herdsman"
 
 

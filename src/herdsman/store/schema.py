@@ -1,6 +1,7 @@
 """The tables. Their names and first columns are public; migrations/ holds the way here."""
 
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -28,6 +29,7 @@ NAMING = {
 }
 metadata = MetaData(naming_convention=NAMING)
 
+INNODB: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_default_charset": "utf8mb4"}
 # Keys that grow by themselves; SQLite only does that for a plain INTEGER.
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
@@ -136,8 +138,7 @@ jobs = Table(
         postgresql_where=text("saved_gpu_s IS NOT NULL"),
         sqlite_where=text("saved_gpu_s IS NOT NULL"),
     ),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
@@ -151,8 +152,7 @@ job_tags = Table(
     # The job's own, so that a page of a tag's jobs is a piece of one index.
     Column("created_at", Instant(), nullable=False),
     Index("ix_job_tags_list", "tag", "created_at", "job_id"),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 job_attempts = Table(
@@ -172,8 +172,7 @@ job_attempts = Table(
     Column("error", long_text()),
     Index("ix_job_attempts_worker_id_ended_at", "worker_id", "ended_at"),
     Index("ix_job_attempts_ended_at", "ended_at"),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 workers = Table(
@@ -217,8 +216,7 @@ workers = Table(
     Column("loaded_at", Instant()),
     Index("uq_workers_instance_name", "instance_name", unique=True),
     Index("ix_workers_status", "status", "pool"),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 pools = Table(
@@ -246,8 +244,7 @@ pools = Table(
     Column("isolated", Integer(), nullable=False, server_default=text("0")),
     Column("used_at", Instant()),
     CheckConstraint("desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0", name="counted"),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 leases = Table(
@@ -281,8 +278,7 @@ leases = Table(
     Index("ix_orchestrator_leases_ended", "gpu_uuid", "ended_at"),
     Index("ix_orchestrator_leases_worker", "worker_id", "status"),
     Index("ix_orchestrator_leases_list", "created_at", "token"),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 audit = Table(
@@ -300,9 +296,8 @@ audit = Table(
     Column("actor", name(255), nullable=False),
     Column("details", JsonObject(), nullable=False),
     UniqueConstraint("object_kind", "object_id", "seq"),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
     sqlite_autoincrement=True,
+    **INNODB,
 )
 
 retention = Table(
@@ -310,8 +305,7 @@ retention = Table(
     metadata,
     Column("name", name(32), primary_key=True),
     Column("prune_before", Instant(), nullable=False),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 leader = Table(
@@ -328,8 +322,7 @@ leader = Table(
     Column("beats_since", Instant()),
     # Until then a leader that is cut off may let workers go on with their jobs; NULL where it does not.
     Column("holds_until", Instant()),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 installation = Table(
@@ -350,8 +343,7 @@ installation = Table(
     Column("hint", long_text()),
     Column("raised_at", Instant()),
     Column("created_at", Instant(), nullable=False),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 fleets = Table(
@@ -363,8 +355,7 @@ fleets = Table(
     Column("wait_until", Instant()),
     Column("waits", Integer(), nullable=False),
     Column("stopped_by", long_text()),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 instances = Table(
@@ -380,8 +371,7 @@ instances = Table(
     Column("asked_at", Instant(), nullable=False, index=True),
     Column("started_at", Instant()),
     Column("ended_at", Instant(), index=True),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
 )
 
 cycles = Table(
@@ -393,9 +383,8 @@ cycles = Table(
     Column("finished_at", Instant(), nullable=False),
     Column("summary", JsonObject(), nullable=False),
     Column("steps", JsonObject(), nullable=False),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
     sqlite_autoincrement=True,
+    **INNODB,
 )
 
 sights = Table(
@@ -405,6 +394,189 @@ sights = Table(
     Column("cycle_id", BigInteger(), primary_key=True, autoincrement=False),
     Column("base_id", BigInteger()),
     Column("data", packed(), nullable=False),
-    mysql_engine="InnoDB",
-    mysql_default_charset="utf8mb4",
+    **INNODB,
+)
+
+# The API: who may call it, and what attempts leave behind.
+
+tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", name(32), primary_key=True),
+    Column("role", name(16), nullable=False),
+    Column("name", name(255), nullable=False),
+    # Never the secret itself: a keyed hash of it.
+    Column("hash", name(64), nullable=False),
+    # What a token is good for beyond its role: one submitter's jobs, one worker, one pool.
+    Column("agent", name(255)),
+    Column("worker_id", name(128), index=True),
+    Column("incarnation", name(64)),
+    Column("pool", name(128)),
+    Column("created_at", Instant(), nullable=False),
+    Column("expires_at", Instant()),
+    Column("revoked_at", Instant()),
+    Column("used_at", Instant()),
+    **INNODB,
+)
+
+logs = Table(
+    "job_logs",
+    metadata,
+    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
+    Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
+    # Counts the lines of the attempt from 0: the same piece sent twice is one row.
+    Column("first_line", Integer(), primary_key=True, autoincrement=False),
+    Column("ts", Instant(), nullable=False),
+    Column("line_count", Integer(), nullable=False),
+    Column("byte_count", Integer(), nullable=False),
+    Column("lines", JsonText(), nullable=False),
+    **INNODB,
+)
+
+system_logs = Table(
+    "system_logs",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    # By the clock of who said it; what is old is told by ours.
+    Column("ts", Instant(), nullable=False),
+    Column("stored_at", Instant(), nullable=False, index=True),
+    Column("instance", name(255), nullable=False),
+    Column("level", name(16), nullable=False),
+    Column("event", name(255), nullable=False),
+    Column("details", JsonObject(), nullable=False),
+    Index("ix_system_logs_level", "level", "ts"),
+    sqlite_autoincrement=True,
+    **INNODB,
+)
+
+checkpoints = Table(
+    "job_checkpoints",
+    metadata,
+    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
+    Column("claim_token", BigInteger(), nullable=False),
+    Column("updated_at", Instant(), nullable=False),
+    Column("value", JsonText(), nullable=False),
+    **INNODB,
+)
+
+# What is shared out: GPUs, models, rights to submit, and what people have stopped.
+
+gpus = Table(
+    "orchestrator_gpus",
+    metadata,
+    # The driver's own name of the card: two containers that see one card speak of the same.
+    Column("uuid", name(64), primary_key=True),
+    Column("node_id", name(128), nullable=False, index=True),
+    Column("gpu_index", Integer(), nullable=False),
+    Column("name", name(64), nullable=False),
+    # The worker that reports it; none where a node is reported by itself.
+    Column("worker_id", name(128), index=True),
+    Column("total_mb", Integer(), nullable=False),
+    Column("used_mb", Integer(), nullable=False),
+    # Memory of processes that hold no lease, as far as that can be told.
+    Column("outside_mb", Integer(), nullable=False, server_default=text("0")),
+    Column("utilisation", Integer()),
+    Column("processes", JsonText()),
+    Column("measured_at", Instant(), nullable=False),
+    # The last measurement that found nothing on it but what leases and known outsiders explain.
+    Column("proven_at", Instant(), nullable=False),
+    Column("lease_seq", BigInteger(), nullable=False, server_default=text("0")),
+    Column("quarantined_at", Instant()),
+    Column("quarantine_reason", name(255)),
+    **INNODB,
+)
+
+worker_gpus = Table(
+    "worker_gpus",
+    metadata,
+    # Several workers may see one card; one of them reports it, all of them need it.
+    Column("worker_id", name(128), primary_key=True),
+    Column("uuid", name(64), primary_key=True, index=True),
+    **INNODB,
+)
+
+worker_models = Table(
+    "worker_models",
+    metadata,
+    Column("worker_id", name(128), primary_key=True),
+    Column("model", name(255), primary_key=True),
+    **INNODB,
+)
+
+holds = Table(
+    "orchestrator_holds",
+    metadata,
+    # `all`, `pool:NAME` or `type:NAME`.
+    Column("scope", name(160), primary_key=True),
+    # `pause` gives out no jobs; `drain` also lets the workers go, and spawns none.
+    Column("kind", name(16), nullable=False),
+    Column("why", name(255), nullable=False),
+    Column("actor", name(255), nullable=False),
+    Column("since", Instant(), nullable=False),
+    Column("until", Instant()),
+    **INNODB,
+)
+
+policies = Table(
+    "orchestrator_policies",
+    metadata,
+    Column("version", Integer(), primary_key=True, autoincrement=False),
+    Column("document", JsonText(), nullable=False),
+    Column("note", name(255), nullable=False),
+    Column("actor", name(255), nullable=False),
+    Column("created_at", Instant(), nullable=False),
+    **INNODB,
+)
+
+buckets = Table(
+    "admission_buckets",
+    metadata,
+    Column("agent", name(255), primary_key=True),
+    Column("tokens", real(), nullable=False),
+    Column("filled_at", Instant(), nullable=False),
+    **INNODB,
+)
+
+gates = Table(
+    "admission_gates",
+    metadata,
+    Column("name", name(300), primary_key=True),
+    Column("closed_at", Instant()),
+    # It stays closed at least until then.
+    Column("until", Instant()),
+    Column("detail", name(255)),
+    **INNODB,
+)
+
+usage = Table(
+    "agent_usage",
+    metadata,
+    Column("agent", name(255), primary_key=True),
+    Column("day", name(10), primary_key=True),
+    Column("gpu_seconds", real(), nullable=False),
+    Column("updated_at", Instant(), nullable=False),
+    **INNODB,
+)
+
+concurrency = Table(
+    "concurrency_keys",
+    metadata,
+    # Locked by whoever gives out a job of the key, so that two cannot both take its last place.
+    Column("key", name(128), primary_key=True),
+    **INNODB,
+)
+
+requests = Table(
+    "control_requests",
+    metadata,
+    Column("id", name(32), primary_key=True),
+    Column("kind", name(32), nullable=False),
+    Column("actor", name(255), nullable=False),
+    Column("asked_at", Instant(), nullable=False),
+    Column("taken_at", Instant()),
+    Column("done_at", Instant()),
+    Column("outcome", JsonObject()),
+    Column("error", long_text()),
+    Index("ix_control_requests_done", "done_at", "asked_at"),
+    **INNODB,
 )

@@ -13,8 +13,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.states import LeaseState
 from herdsman.store.database import Tx
 from herdsman.store.hot import MOST_LISTED, Hot, Row
-from herdsman.store.schema import leases
-from herdsman.store.schema_resources import gpus
+from herdsman.store.schema import gpus, leases
 
 LATELY = timedelta(minutes=1)
 MOST_GPUS = 1000

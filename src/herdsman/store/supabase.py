@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from herdsman.store.schema_resources import metadata
+from herdsman.store.schema import metadata
 from herdsman.store.task_face_postgres import WORKER_ROLE
 from herdsman.store.task_face_routines import INNER, PUBLIC, WORKER_FUNCTIONS
 from herdsman.store.task_face_rows import VIEW

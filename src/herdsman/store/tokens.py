@@ -12,8 +12,7 @@ from herdsman.core.states import WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.reading import Record, record, records, values
-from herdsman.store.schema import workers
-from herdsman.store.schema_api import tokens
+from herdsman.store.schema import tokens, workers
 
 LARGEST_PAGE = 200
 MOST_LIVE = 50_000

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.store import task_face, triggers, views
 from herdsman.store.database import LONGEST_REBUILDING, Database
-from herdsman.store.revisions import current, known, latest, newer
+from herdsman.store.revisions import current, known, latest, unknown
 from herdsman.store.server import inspect_behind
 
 LOCK = "herdsman_upgrade"
@@ -32,7 +32,7 @@ def upgrade(database: Database) -> str:
 
 
 def _migrate(connection: Connection) -> None:
-    _refuse_newer(connection)
+    _refuse_unknown(connection)
     config = alembic_config()
     config.attributes["connection"] = connection
     if current(connection) != latest():
@@ -52,10 +52,10 @@ def _check_references(connection: Connection) -> None:
         assert not broken, f"the upgrade left {len(broken)} rows that refer to nothing"
 
 
-def _refuse_newer(connection: Connection) -> None:
+def _refuse_unknown(connection: Connection) -> None:
     found = current(connection)
     if found is not None and found not in known():
-        raise StoreMisconfigured(newer(found))
+        raise StoreMisconfigured(unknown(found))
 
 
 def alembic_config() -> Config:

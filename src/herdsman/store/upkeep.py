@@ -14,8 +14,18 @@ from herdsman.store import sights
 from herdsman.store.database import Tx
 from herdsman.store.hot import Hot
 from herdsman.store.reading import values
-from herdsman.store.schema import audit, cycles, job_attempts, job_tags, jobs, leases, retention, workers
-from herdsman.store.schema_api import checkpoints, logs
+from herdsman.store.schema import (
+    audit,
+    checkpoints,
+    cycles,
+    job_attempts,
+    job_tags,
+    jobs,
+    leases,
+    logs,
+    retention,
+    workers,
+)
 
 BATCH = 500
 CYCLES_KEPT = timedelta(days=7)

@@ -12,7 +12,7 @@ from herdsman.store.columns import Instant
 from herdsman.store.database import Tx
 from herdsman.store.phrases import PHRASES
 from herdsman.store.reading import records
-from herdsman.store.schema_resources import usage
+from herdsman.store.schema import usage
 
 KEPT = timedelta(days=31)
 

@@ -15,8 +15,7 @@ from herdsman.core.states import WorkerState
 from herdsman.store.database import Tx
 from herdsman.store.hot import MOST_LISTED
 from herdsman.store.reading import record, records
-from herdsman.store.schema import cycles, workers
-from herdsman.store.schema_resources import gpus, worker_gpus, worker_models
+from herdsman.store.schema import cycles, gpus, worker_gpus, worker_models, workers
 from herdsman.store.standings import columns, standings, to_gpu
 
 REMEMBERED = 50

@@ -5,12 +5,12 @@ from typing import cast
 from alembic import context
 from sqlalchemy import Connection
 
-from herdsman.store import schema_resources
+from herdsman.store import schema
 
 connection = cast("Connection", context.config.attributes["connection"])
 context.configure(
     connection=connection,
-    target_metadata=schema_resources.metadata,
+    target_metadata=schema.metadata,
     render_as_batch=connection.dialect.name == "sqlite",
     transaction_per_migration=False,
 )
