@@ -8,7 +8,7 @@ from importlib.resources import files
 from sqlalchemy import Connection, inspect, text
 
 from herdsman.core.errors import StoreMisconfigured
-from herdsman.store import task_face, triggers, views
+from herdsman.store import tasks_sql, triggers, views
 from herdsman.store.database import Database
 from herdsman.store.server import inspect_server
 
@@ -34,7 +34,7 @@ def schema_fault(database: Database) -> str | None:
             return unknown(found)
         if found != latest():
             return f"the database has schema {found}, we need {latest()}: run herdsman db upgrade"
-        parts = {"guards": triggers, "views": views, "tasks face:": task_face}
+        parts = {"guards": triggers, "views": views, "tasks SQL:": tasks_sql}
         for what, part in parts.items():
             if gone := part.missing(connection):
                 return f"the database lacks the {what} {', '.join(gone)}: run herdsman db upgrade"

@@ -9,7 +9,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, text
 
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
-from herdsman.store import task_face, triggers, views
+from herdsman.store import tasks_sql, triggers, views
 from herdsman.store.database import LONGEST_REBUILDING, Database
 from herdsman.store.revisions import current, known, latest, unknown
 from herdsman.store.server import inspect_behind
@@ -21,7 +21,7 @@ _LONGEST_STATEMENT_S = 3600
 
 
 def upgrade(database: Database) -> str:
-    """Migrate and put guards, views and the tasks face in place; harmless to repeat, and safe when two do it at once."""
+    """Migrate and put guards, views and the tasks SQL in place; harmless to repeat, and safe when two do it at once."""
     with database.alone(rebuilding=True) as connection:
         inspect_behind(connection, database.backend)
         _take_your_time(connection)
@@ -37,12 +37,12 @@ def _migrate(connection: Connection) -> None:
     config.attributes["connection"] = connection
     if current(connection) != latest():
         views.drop(connection)
-        task_face.drop(connection)
+        tasks_sql.drop(connection)
     command.upgrade(config, "head")
     _check_references(connection)
     triggers.install(connection)
     views.install(connection)
-    task_face.install(connection)
+    tasks_sql.install(connection)
 
 
 def _check_references(connection: Connection) -> None:

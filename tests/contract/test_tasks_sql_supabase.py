@@ -17,8 +17,7 @@ from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
 from herdsman.store.revisions import require_current
 from herdsman.store.schema import metadata
-from herdsman.store.supabase import supabase_sql
-from herdsman.store.task_face_routines import INNER, PUBLIC, WORKER_FUNCTIONS
+from herdsman.store.tasks_sql import PUBLIC, WORKER_FUNCTIONS, script, supabase_sql
 from herdsman.store.upgrade import upgrade
 from herdsman.store.views import VIEWS
 from herdsman.wiring import new_job_id
@@ -163,7 +162,7 @@ def test_who_may_run_what(services: Services, role: str, functions: tuple[str, .
     query = text(
         "SELECT name FROM unnest(CAST(:names AS text[])) name"
         " WHERE has_function_privilege(:role, CAST(CAST(name AS regproc) AS oid), 'EXECUTE')"
-    ).bindparams(names=[*PUBLIC, *INNER, "task_face_allow"], role=role)
+    ).bindparams(names=[*PUBLIC, *script("postgresql").inner], role=role)
     found = services.database.read(lambda tx: tx.execute(query).scalars().all())
     assert sorted(found) == sorted(functions)
 
@@ -195,11 +194,13 @@ def test_every_table_has_its_lock_and_one_policy(services: Services) -> None:
 
 
 def test_nothing_is_left_out_where_nothing_else_was_loaded() -> None:
-    program = "from herdsman.store.supabase import supabase_sql; print(supabase_sql('public'), end='')"
+    program = "from herdsman.store.tasks_sql import supabase_sql; print(supabase_sql('public'), end='')"
     alone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert alone.stdout == supabase_sql("public")
 
 
 def test_a_name_with_a_quote_stays_a_name() -> None:
-    assert 'ALTER TABLE "my ""herd"""."workers" ENABLE' in supabase_sql('my "herd"', roles=['a"b'])
-    assert 'TO CURRENT_USER, "a""b" USING' in supabase_sql("public", roles=['a"b'])
+    said = supabase_sql("my 'old' \"herd\"", roles=['a"b'])
+    assert 'ON SCHEMA "my \'old\' ""herd""" FROM PUBLIC' in said
+    assert '\'"my \'\'old\'\' ""herd"""."workers"\'' in said
+    assert '\'CURRENT_USER, "a""b"\'' in said

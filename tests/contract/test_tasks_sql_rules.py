@@ -23,9 +23,8 @@ from herdsman.core.model import JobId
 from herdsman.core.order import place
 from herdsman.core.retry import RetryPolicy, backoff
 from herdsman.core.states import JOB, JobState
-from herdsman.store import task_face_steps
 from tests.builders import BROKEN, a_job, a_worker, claimed, replayed, sql
-from tests.contract.task_face import Face, in_transactions
+from tests.contract.tasks_sql import Face, in_transactions
 from tests.databases import Backend, MovingClock, ServerDatabases
 from tests.rows import row_in_state
 
@@ -144,7 +143,6 @@ def test_a_status_that_is_none_is_refused(face: Face, status: Any) -> None:
 
 
 def test_an_error_is_cut_as_the_command_cuts_it(services: Services, face: Face) -> None:
-    assert task_face_steps.LONGEST_ERROR == LONGEST_ERROR
     job_id = a_job(services)
     face.must_claim(a_worker(services))
     face.fail(job_id, "x" * (LONGEST_ERROR + 1))

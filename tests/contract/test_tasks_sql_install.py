@@ -9,7 +9,7 @@ from sqlalchemy import make_url, text
 from herdsman.core.errors import StoreMisconfigured
 from herdsman.store.database import Database
 from herdsman.store.revisions import require_current
-from herdsman.store.task_face_routines import INNER, PUBLIC
+from herdsman.store.tasks_sql import PUBLIC, script
 from herdsman.store.upgrade import upgrade
 from tests.databases import Backend, ServerDatabases, opened
 
@@ -47,7 +47,7 @@ def ask(database: Database, query: str) -> list[Any]:
 def test_a_view_that_is_gone_is_noticed_and_put_back(empty: Database) -> None:
     upgrade(empty)
     run(empty, "DROP VIEW tasks")
-    with pytest.raises(StoreMisconfigured, match="lacks the tasks face: tasks: run herdsman db upgrade"):
+    with pytest.raises(StoreMisconfigured, match="lacks the tasks SQL: tasks: run herdsman db upgrade"):
         require_current(empty)
     upgrade(empty)
     require_current(empty)
@@ -83,7 +83,7 @@ class TestOnServers:
     def test_a_routine_of_another_version_is_noticed_and_replaced(self, empty: Database) -> None:
         upgrade(empty)
         run(empty, *STALE[empty.backend])
-        with pytest.raises(StoreMisconfigured, match="lacks the tasks face: task_face_reset"):
+        with pytest.raises(StoreMisconfigured, match="lacks the tasks SQL: task_face_reset"):
             require_current(empty)
         upgrade(empty)
         require_current(empty)
@@ -143,7 +143,7 @@ def test_one_that_takes_other_parameters_is_replaced_not_overloaded(on_postgres:
 def test_one_that_was_gone_is_noticed(on_postgres: Database) -> None:
     upgrade(on_postgres)
     run(on_postgres, "DROP FUNCTION claim_task")
-    with pytest.raises(StoreMisconfigured, match="lacks the tasks face: claim_task"):
+    with pytest.raises(StoreMisconfigured, match="lacks the tasks SQL: claim_task"):
         require_current(on_postgres)
 
 
@@ -155,7 +155,7 @@ def test_nobody_may_run_them_whatever_the_defaults_give_away(on_postgres: Databa
         f"ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO {role}",
     )
     upgrade(on_postgres)
-    for name in (*PUBLIC, *INNER, "task_face_allow"):
+    for name in (*PUBLIC, *script("postgresql").inner):
         oid = f"CAST('{name}' AS regproc)::oid"
         assert ask(on_postgres, f"SELECT has_function_privilege('{role}', {oid}, 'EXECUTE')") == [(False,)]
         assert ask(on_postgres, NAMED.format(name)) == [(1,)], "there must be no overload"
@@ -163,7 +163,7 @@ def test_nobody_may_run_them_whatever_the_defaults_give_away(on_postgres: Databa
 
 def test_they_run_as_their_owner_and_look_only_where_they_were_made(on_postgres: Database) -> None:
     upgrade(on_postgres)
-    names = ", ".join(f"'{name}'" for name in (*PUBLIC, *INNER))
+    names = ", ".join(f"'{name}'" for name in (*PUBLIC, *script("postgresql").inner))
     found = ask(on_postgres, f"SELECT DISTINCT prosecdef, proconfig FROM pg_proc WHERE proname IN ({names})")
     assert found == [(True, ["search_path=public, pg_temp"])]
 

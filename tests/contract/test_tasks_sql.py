@@ -24,7 +24,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
 from herdsman.store import workers
 from tests.builders import a_job, a_worker, claimed, replayed, scalar
-from tests.contract.task_face import Face, in_transactions, typed
+from tests.contract.tasks_sql import Face, in_transactions, typed
 from tests.databases import Backend, MovingClock, ServerDatabases
 from tests.threads import at_once
 
