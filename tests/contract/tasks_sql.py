@@ -1,4 +1,4 @@
-"""The functions of the tasks face as a person calls them on PostgreSQL and MariaDB."""
+"""The functions of the view `tasks` as a person calls them on PostgreSQL and MariaDB."""
 
 import json
 from collections.abc import Callable, Generator, Sequence
@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import NullPool, TextClause, create_engine, text
 
 from herdsman.core.model import JobId, WorkerId
-from herdsman.store.database import Database
-from herdsman.store.reading import records
+from herdsman.db.connection import Database, records
 
 Task = dict[str, Any]
 

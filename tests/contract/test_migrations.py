@@ -14,16 +14,16 @@ from sqlalchemy import Connection, inspect, make_url, text
 
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.states import JOB, JobState
-from herdsman.store import database as database_module
-from herdsman.store import revisions as revisions_module
-from herdsman.store import triggers
-from herdsman.store import upgrade as upgrade_module
-from herdsman.store.database import Database
-from herdsman.store.faults import Refused
-from herdsman.store.guards import all_guards
-from herdsman.store.revisions import known, latest, require_current, schema_fault
-from herdsman.store.schema import metadata
-from herdsman.store.upgrade import alembic_config, upgrade
+from herdsman.db import checks as checks_module
+from herdsman.db import connection as connection_module
+from herdsman.db import guards
+from herdsman.db import upgrade as upgrade_module
+from herdsman.db.checks import known, latest, require_current, schema_fault
+from herdsman.db.connection import Database
+from herdsman.db.errors import Refused
+from herdsman.db.guards import all_guards
+from herdsman.db.schema import metadata
+from herdsman.db.upgrade import alembic_config, upgrade
 from tests.builders import scalar, sql
 from tests.databases import Backend, opened
 from tests.rows import add_row, move_row
@@ -63,10 +63,10 @@ def test_an_empty_database_is_named_and_then_made(empty: Database) -> None:
 
 def test_an_upgrade_may_be_repeated(database: Database) -> None:
     with database.alone() as connection:
-        before = triggers.installed(connection)
+        before = guards.installed(connection)
     upgrade(database)
     with database.alone() as connection:
-        assert triggers.installed(connection) == before
+        assert guards.installed(connection) == before
         assert len(before) == len(all_guards())
 
 
@@ -102,7 +102,7 @@ def test_another_upgrade_is_not_waited_for_without_end(
 ) -> None:
     url = backend.empty()
     slowly(monkeypatch)
-    for module in (upgrade_module, database_module):
+    for module in (upgrade_module, connection_module):
         monkeypatch.setattr(module, "LONGEST_REBUILDING", SLOW / 4)
     with opened(url) as one, opened(url) as other, ThreadPoolExecutor(2) as threads:
         calls = [threads.submit(upgrade, each) for each in (one, other)]
@@ -126,16 +126,16 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             ]
             connection.execute(text(sleep), {"s": SLOW.total_seconds()}).all()
         told.append("after")
-        triggers.install(connection)
+        guards.install(connection)
 
-    monkeypatch.setattr(upgrade_module, "triggers", SimpleNamespace(install=install))
+    monkeypatch.setattr(upgrade_module, "guards", SimpleNamespace(install=install))
     return told
 
 
 def test_a_guard_that_is_gone_is_noticed_and_put_back(empty: Database) -> None:
     upgrade(empty)
     with empty.alone() as connection:
-        name = next(name for name in triggers.installed(connection) if "_job_moves_" in name)
+        name = next(name for name in guards.installed(connection) if "_job_moves_" in name)
         on = " ON orchestrator_jobs" if connection.dialect.name == "postgresql" else ""
         connection.execute(text(f"DROP TRIGGER {name}{on}"))
         connection.commit()
@@ -153,7 +153,7 @@ def test_a_guard_of_an_older_version_is_replaced(empty: Database) -> None:
         connection.commit()
     upgrade(empty)
     with empty.alone() as connection:
-        assert stale not in triggers.installed(connection)
+        assert stale not in guards.installed(connection)
 
 
 def test_a_schema_of_a_newer_version_is_left_alone(empty: Database) -> None:
@@ -237,5 +237,5 @@ def add_migration(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config.set_main_option("path_separator", "newline")
     config.set_main_option("version_locations", f"{packaged}\n{directory}")
     monkeypatch.setattr(upgrade_module, "alembic_config", lambda: config)
-    for module in (upgrade_module, revisions_module):
+    for module in (upgrade_module, checks_module):
         monkeypatch.setattr(module, "known", lambda: revisions)

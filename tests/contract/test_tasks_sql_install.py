@@ -1,4 +1,4 @@
-"""The tasks face is put in place by each upgrade, missed when it is gone, and never overwrites what is not ours."""
+"""The view `tasks` with its functions is put in place by each upgrade, missed when it is gone, and never overwrites what is not ours."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import make_url, text
 
 from herdsman.core.errors import StoreMisconfigured
-from herdsman.store.database import Database
-from herdsman.store.revisions import require_current
-from herdsman.store.tasks_sql import PUBLIC, script
-from herdsman.store.upgrade import upgrade
+from herdsman.db.checks import require_current
+from herdsman.db.connection import Database
+from herdsman.db.tasks_sql import PUBLIC, script
+from herdsman.db.upgrade import upgrade
 from tests.databases import Backend, ServerDatabases, opened
 
 NAMED = "SELECT COUNT(*) FROM pg_proc WHERE proname = '{}' AND pronamespace = 'public'::regnamespace"

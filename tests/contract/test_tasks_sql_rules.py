@@ -1,4 +1,4 @@
-"""The functions of the tasks face live by the rules of the commands: ends, delays, tokens, filters."""
+"""The functions of the view `tasks` live by the rules of the commands: ends, delays, tokens, filters."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,11 +18,11 @@ from herdsman.control.commands import (
 )
 from herdsman.control.commands.finish import LONGEST_ERROR
 from herdsman.control.services import Services
-from herdsman.core.faces import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.core.model import JobId
 from herdsman.core.order import place
 from herdsman.core.retry import RetryPolicy, backoff
 from herdsman.core.states import JOB, JobState
+from herdsman.core.task_status import STATUS_NAMES, TASK_STATUS, states_of
 from tests.builders import BROKEN, a_job, a_worker, claimed, replayed, sql
 from tests.contract.tasks_sql import Face, in_transactions
 from tests.databases import Backend, MovingClock, ServerDatabases

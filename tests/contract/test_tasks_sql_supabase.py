@@ -15,11 +15,11 @@ from herdsman.control.commands import beat, find_job
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
-from herdsman.store.revisions import require_current
-from herdsman.store.schema import metadata
-from herdsman.store.tasks_sql import PUBLIC, WORKER_FUNCTIONS, script, supabase_sql
-from herdsman.store.upgrade import upgrade
-from herdsman.store.views import VIEWS
+from herdsman.db.checks import require_current
+from herdsman.db.schema import metadata
+from herdsman.db.tasks_sql import PUBLIC, WORKER_FUNCTIONS, script, supabase_sql
+from herdsman.db.upgrade import upgrade
+from herdsman.db.views import VIEWS
 from herdsman.wiring import new_job_id
 from tests.builders import a_job, a_worker, replayed
 from tests.databases import ServerDatabases, opened
@@ -194,7 +194,7 @@ def test_every_table_has_its_lock_and_one_policy(services: Services) -> None:
 
 
 def test_nothing_is_left_out_where_nothing_else_was_loaded() -> None:
-    program = "from herdsman.store.tasks_sql import supabase_sql; print(supabase_sql('public'), end='')"
+    program = "from herdsman.db.tasks_sql import supabase_sql; print(supabase_sql('public'), end='')"
     alone = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert alone.stdout == supabase_sql("public")
 

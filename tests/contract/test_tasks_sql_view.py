@@ -1,4 +1,4 @@
-"""C-06, C-07, S1-36: the view shows every job by the names of the tasks face, on all three databases."""
+"""C-06, C-07, S1-36: the view shows every job by the names of its statuses, on all three databases."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,11 +8,11 @@ from sqlalchemy import text
 
 from herdsman.control.commands import complete_job, fail_job, find_job, start_job
 from herdsman.control.services import Services
-from herdsman.core.faces import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.core.model import JobId
 from herdsman.core.states import HELD, JOB, JobState
-from herdsman.store.reading import records
-from herdsman.store.tasks_sql import PUBLIC
+from herdsman.core.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.db.connection import records
+from herdsman.db.tasks_sql import PUBLIC
 from tests.builders import BROKEN, a_claim, a_job, scalar
 from tests.databases import MovingClock
 from tests.docs.pages import page, table

@@ -8,13 +8,13 @@ from sqlalchemy import BindParameter, ColumnElement, UpdateBase, create_engine, 
 from sqlalchemy.sql import visitors
 
 from herdsman.control.commands.finish import LONGEST_ERROR
-from herdsman.core.faces import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import HELD, SERVING, JobState
+from herdsman.core.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.db.schema import in_states, jobs
+from herdsman.db.statements import Hot
+from herdsman.db.tasks_sql import PUBLIC, script
 from herdsman.store import claiming, claims, workers
-from herdsman.store.hot import Hot
-from herdsman.store.schema import in_states, jobs
-from herdsman.store.tasks_sql import PUBLIC, script
 
 URLS = {"postgresql": "postgresql+psycopg://h/d", "mysql": "mysql+pymysql://h/d"}
 SERVERS = pytest.mark.parametrize("dialect", URLS)

@@ -10,11 +10,8 @@ from herdsman.core.machine import AnyMachine
 from herdsman.core.model import JobId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JOB, LEASE, WORKER, JobState
-from herdsman.store import sights
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.reading import values
-from herdsman.store.schema import (
+from herdsman.db.connection import Tx, values
+from herdsman.db.schema import (
     audit,
     checkpoints,
     cycles,
@@ -26,6 +23,8 @@ from herdsman.store.schema import (
     retention,
     workers,
 )
+from herdsman.db.statements import Hot
+from herdsman.store import sights
 
 BATCH = 500
 CYCLES_KEPT = timedelta(days=7)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from herdsman.store.turnstile import Turnstile
+from herdsman.db.connection import FairSemaphore
 from tests.threads import at_once
 
 LONG = 30.0
 
 
-def waiting(line: Turnstile, order: list[int], number: int) -> threading.Thread:
+def waiting(line: FairSemaphore, order: list[int], number: int) -> threading.Thread:
     """One that waits its turn, writes its number, and leaves."""
 
     def wait() -> None:
@@ -23,7 +23,7 @@ def waiting(line: Turnstile, order: list[int], number: int) -> threading.Thread:
     return begun(wait, line)
 
 
-def begun(work: Callable[[], object], line: Turnstile) -> threading.Thread:
+def begun(work: Callable[[], object], line: FairSemaphore) -> threading.Thread:
     before = line.waiting
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -34,7 +34,7 @@ def begun(work: Callable[[], object], line: Turnstile) -> threading.Thread:
 
 
 def test_who_waits_is_let_in_in_order_and_nobody_overtakes() -> None:
-    line, order = Turnstile(1), list[int]()
+    line, order = FairSemaphore(1), list[int]()
     assert line.enter(0)
     threads = [waiting(line, order, number) for number in range(5)]
     line.leave()
@@ -46,7 +46,7 @@ def test_who_waits_is_let_in_in_order_and_nobody_overtakes() -> None:
 
 
 def test_so_many_are_inside_at_once() -> None:
-    line, inside, most = Turnstile(3), list[int](), list[int]()
+    line, inside, most = FairSemaphore(3), list[int](), list[int]()
 
     def work(number: int) -> None:
         for _ in range(50):
@@ -62,7 +62,7 @@ def test_so_many_are_inside_at_once() -> None:
 
 
 def test_who_gives_up_leaves_the_line() -> None:
-    line = Turnstile(1)
+    line = FairSemaphore(1)
     assert line.enter(0)
     assert not line.enter(0.01)
     assert line.waiting == 0
@@ -71,7 +71,7 @@ def test_who_gives_up_leaves_the_line() -> None:
 
 
 def test_a_turn_that_comes_at_the_last_moment_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Turnstile(1)
+    line = FairSemaphore(1)
     assert line.enter(0)
 
     def too_late(_turn: threading.Event, _timeout: float) -> bool:
@@ -86,7 +86,7 @@ def test_a_turn_that_comes_at_the_last_moment_is_taken(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("its_turn_came", [True, False])
 def test_who_is_interrupted_keeps_no_place(monkeypatch: pytest.MonkeyPatch, its_turn_came: bool) -> None:
-    line = Turnstile(1)
+    line = FairSemaphore(1)
     assert line.enter(0)
 
     def interrupted(_turn: threading.Event, _timeout: float) -> bool:

@@ -1,4 +1,4 @@
-"""The names that people who work in SQL know the states of a job by: the one table of the tasks face."""
+"""The names that people who work in SQL know the states of a job by: the one table of the view `tasks`."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -35,7 +35,7 @@ STATUS_NAMES: Mapping[str, TaskStatus] = {**{str(status): status for status in T
 
 
 def states_of(name: str) -> tuple[JobState, ...]:
-    """The states that a status of the tasks face, or an alias of one, stands for."""
+    """The states that a status of the view `tasks`, or an alias of one, stands for."""
     if name not in STATUS_NAMES:
         raise InvalidRequest(f"{name!r} is no status of a task: choose from {', '.join(STATUS_NAMES)}")
     wanted = STATUS_NAMES[name]

@@ -4,6 +4,7 @@ Building and compiling a statement costs many times what the driver needs to run
 like Core; what they pass is bound and converted by the column types, exactly as Core would do it.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
@@ -21,8 +22,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeDecorator
-
-from herdsman.store.bulk import Bulk
 
 Statement = SelectBase | UpdateBase
 Row = tuple[Any, ...]
@@ -48,6 +47,41 @@ class Hot:
         if callable(self._statement):
             return self._statement([bindparam(_listed(index)) for index in range(listed)])
         return self._statement
+
+
+_PLACE = re.compile(r"%s::(TIMESTAMP WITH TIME ZONE|[A-Z]+)")
+_ROWS = "sent"
+
+
+class Bulk:
+    def __init__(self, sql: str, names: Sequence[str], fixed: Mapping[str, Any]) -> None:
+        kinds = _PLACE.findall(sql)
+        assert len(kinds) == len(names) == sql.count("%s"), "a parameter has no type, or an unknown one"
+        self._given = [name for name in dict.fromkeys(names) if name not in fixed]
+        kind_of = dict(zip(names, kinds, strict=True))
+        places = iter(names)
+        where = _PLACE.sub(lambda found: _written(next(places), fixed, found[0]), sql)
+        arrays = ", ".join(f"%s::{kind_of[name]}[]" for name in self._given)
+        source = f" FROM unnest({arrays}) AS {_ROWS}({', '.join(self._given)}) WHERE "
+        before, _, after = where.partition(" WHERE ")
+        self.sql = f"{before}{source}{after}"
+        split = sql.partition(" WHERE ")[0].count("%s")
+        self._before = [fixed[name] for name in names[:split] if name in fixed]
+        self._after = [fixed[name] for name in names[split:] if name in fixed]
+
+    def bind(
+        self, rows: Sequence[Mapping[str, Any]], writers: Sequence[tuple[str, Callable[[Any], Any]]]
+    ) -> list[Any]:
+        convert = dict(writers)
+        columns = [
+            [convert[name](row[name]) if name in convert else row[name] for row in rows]
+            for name in self._given
+        ]
+        return [*self._before, *columns, *self._after]
+
+
+def _written(name: str, fixed: Mapping[str, Any], place: str) -> str:
+    return place if name in fixed else f"{_ROWS}.{name}"
 
 
 class Ready:

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from herdsman.store.columns import Instant, JsonObject, JsonText, long_text, name, packed, real
+from herdsman.db.dialects import Instant, JsonObject, JsonText, long_text, name, packed, real
 
 revision = "0009"
 down_revision = None

@@ -1,4 +1,7 @@
-"""Can we run on this server? Versions that are too old are refused, dangerous settings are named."""
+"""What every program checks before it works on a database: the server, its settings, and the schema.
+
+Every command asks, so it does without Alembic, which takes a while to load.
+"""
 
 import re
 import sqlite3
@@ -6,13 +9,76 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from herdsman.core.errors import StoreMisconfigured
-from herdsman.store.database import Database
-from herdsman.store.faults import DAMAGED
+from herdsman.db import guards, tasks_sql, views
+from herdsman.db.connection import Database
+from herdsman.db.errors import DAMAGED
+
+_SCRIPT = re.compile(r"v(\d{4})_\w+\.py")
+"""Migrations stand in a row, and are named by their number."""
+
+
+def require_current(database: Database) -> None:
+    """What every program does at its start: refuse to work on a schema that it does not know."""
+    inspect_server(database)
+    fault = schema_fault(database)
+    if fault is not None:
+        raise StoreMisconfigured(fault)
+
+
+def schema_fault(database: Database) -> str | None:
+    """What keeps us from working on this schema, and what to do about it."""
+    with database.alone() as connection:
+        found = current(connection)
+        if found is None:
+            return "the database has no Herdsman tables yet: run herdsman db init"
+        if found not in known():
+            return unknown(found)
+        if found != latest():
+            return f"the database has schema {found}, we need {latest()}: run herdsman db upgrade"
+        parts = {"guards": guards, "views": views, "tasks SQL:": tasks_sql}
+        for what, part in parts.items():
+            if gone := part.missing(connection):
+                return f"the database lacks the {what} {', '.join(gone)}: run herdsman db upgrade"
+        return None
+
+
+RETIRED = frozenset(f"{number:04}" for number in range(1, 9))
+"""Revisions from before the first release, whose migrations are gone."""
+
+
+def unknown(found: str) -> str:
+    """What a revision that we have no migration for means, and what to do."""
+    if found in RETIRED:
+        return (
+            f"the database has schema {found}, from before the first release, which cannot be upgraded"
+            " (its jobs are still readable with the version that made it)"
+            ": point DATABASE_URL at an empty database and run herdsman db init"
+        )
+    return f"the database has schema {found}, which is newer than this version of Herdsman: upgrade Herdsman"
+
+
+def current(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def latest() -> str:
+    return max(known())
+
+
+@cache
+def known() -> frozenset[str]:
+    names = (each.name for each in files("herdsman.db.migrations.versions").iterdir())
+    return frozenset(found[1] for found in map(_SCRIPT.fullmatch, names) if found)
+
 
 OLDEST = {"SQLite": (3, 35, 0), "PostgreSQL": (13,), "MariaDB": (10, 6)}
 # Earlier versions can lose a committed write when WAL checkpoints and restarts race.

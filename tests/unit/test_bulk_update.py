@@ -1,6 +1,6 @@
 """One statement for many rows: each parameter of the single one becomes a column of what is sent."""
 
-from herdsman.store.bulk import Bulk
+from herdsman.db.statements import Bulk
 
 SQL = "UPDATE t SET a=%s::VARCHAR, b=(t.b + %s::BIGINT), c=%s::TIMESTAMP WITH TIME ZONE WHERE t.id = %s::VARCHAR AND t.a = %s::VARCHAR AND t.d = %s::VARCHAR"
 NAMES = ("given_a", "one", "given_c", "key", "fixed", "given_a")

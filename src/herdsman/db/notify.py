@@ -17,8 +17,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from herdsman.core.errors import HerdsmanError
-from herdsman.store import patience
-from herdsman.store.database import Database
+from herdsman.db.connection import Database
+from herdsman.db.engine import set_deadline
 
 log = structlog.get_logger()
 
@@ -113,7 +113,7 @@ class Wakeup:
     def _open(self) -> tuple[Connection, Any]:
         """The driver's own connection is asked for first: one that has left the pool no longer shows it."""
         connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        driver = patience.limit(connection, _PATIENCE)
+        driver = set_deadline(connection, _PATIENCE)
         connection.detach()
         return connection, driver
 

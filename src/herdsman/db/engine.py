@@ -4,11 +4,11 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
 from herdsman.core.errors import StoreMisconfigured
-from herdsman.store import patience
 
 JOURNAL_TRIES = 100
 _PRIVATE, _OTHERS = 0o600, 0o077
@@ -185,7 +184,7 @@ def _postgres(url: URL, timeout: timedelta, pool_size: int, login: Mapping[str, 
         },
     )
     event.listen(engine, "do_connect", partial(_log_in, login))  # first: the next one connects
-    event.listen(engine, "do_connect", patience.connect)
+    event.listen(engine, "do_connect", _connect_with_deadline)
     event.listen(engine, "connect", _postgres_json_as_text)
     return engine
 
@@ -240,3 +239,61 @@ def _common(size: int, timeout: timedelta) -> dict[str, Any]:
         "pool_reset_on_return": None,
         "pool_recycle": 1800,
     }
+
+
+DEADLINE_SLACK = timedelta(seconds=5)
+"""The server's own limit should strike first: it says what was wrong, and keeps the connection."""
+
+
+def set_deadline(connection: Connection, per_statement: timedelta | None) -> Any:
+    """How long one statement is waited for from now on: PostgreSQL keeps its own limit, and a silent server keeps none.
+
+    The other drivers have such a limit themselves.
+    """
+    driver: Any = connection.connection.driver_connection
+    if hasattr(driver, "deadline"):
+        driver.deadline = per_statement
+    return driver
+
+
+@contextmanager
+def deadline(connection: Connection, timeout: timedelta) -> Generator[None]:
+    driver = set_deadline(connection, timeout + DEADLINE_SLACK)
+    try:
+        yield
+    finally:
+        if hasattr(driver, "deadline"):
+            driver.deadline = None
+
+
+def _connect_with_deadline(_dialect: object, _record: object, arguments: Any, named: Any) -> Any:
+    return _connection_with_deadline().connect(*arguments, **named)
+
+
+@cache
+def _connection_with_deadline() -> Any:
+    import psycopg  # noqa: PLC0415  (the driver is an extra)
+
+    class ConnectionWithDeadline(psycopg.Connection[Any]):
+        deadline: timedelta | None = None
+        """Of each statement."""
+
+        def wait(self, gen: Any, *waiting: Any, **how: Any) -> Any:
+            if self.deadline is not None:
+                gen = until(time.monotonic() + self.deadline.total_seconds(), gen)
+            return super().wait(gen, *waiting, **how)
+
+    def until(end: float, steps: Any) -> Generator[Any, Any, Any]:
+        """The driver takes the next step when there is news, and ten times a second when there is none."""
+        try:
+            wanted = next(steps)
+            while True:
+                news = yield wanted
+                wanted = steps.send(news)
+                if time.monotonic() > end:
+                    # Without a code of the server's, which makes it the loss of the connection that it is.
+                    raise psycopg.OperationalError("the server did not answer in time")
+        except StopIteration as last:
+            return last.value
+
+    return ConnectionWithDeadline

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from herdsman.core.errors import HerdsmanError
-from herdsman.store import patience
-from herdsman.store.database import Database
+from herdsman.db.connection import Database
+from herdsman.db.engine import set_deadline
 
 log = structlog.get_logger()
 
@@ -120,7 +120,7 @@ class SessionLock:
 
     def _open(self) -> Connection:
         connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        patience.limit(connection, self._idle)  # while the driver's own connection can still be reached
+        set_deadline(connection, self._idle)  # while the driver's own connection can still be reached
         connection.detach()
         return connection
 

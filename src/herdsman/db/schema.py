@@ -1,4 +1,4 @@
-"""The tables. Their names and first columns are public; migrations/ holds the way here."""
+"""The tables. Their names and first columns are public; migrations/ holds the steps that lead here."""
 
 from enum import StrEnum
 from typing import Any
@@ -19,7 +19,7 @@ from sqlalchemy import (
 from herdsman.core.machine import AnyMachine
 from herdsman.core.order import HIGHEST, LOWEST
 from herdsman.core.states import HELD, JOB, LEASE, POOL, WORKER
-from herdsman.store.columns import Instant, JsonObject, JsonText, long_text, name, packed, real
+from herdsman.db.dialects import Instant, JsonObject, JsonText, long_text, name, packed, real
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",

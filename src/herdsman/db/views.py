@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from sqlalchemy import Connection, text
 
 from herdsman.core.states import HELD, WORKER, JobState, WorkerState
-from herdsman.store.phrases import PHRASES, Phrases
-from herdsman.store.schema import in_states
+from herdsman.db.dialects import PHRASES, Phrases
+from herdsman.db.schema import in_states
 
 HOUR_S, DAY_S = 3600, 86400
 

@@ -9,10 +9,9 @@ from alembic.config import Config
 from sqlalchemy import Connection, text
 
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
-from herdsman.store import tasks_sql, triggers, views
-from herdsman.store.database import LONGEST_REBUILDING, Database
-from herdsman.store.revisions import current, known, latest, unknown
-from herdsman.store.server import inspect_behind
+from herdsman.db import guards, tasks_sql, views
+from herdsman.db.checks import current, inspect_behind, known, latest, unknown
+from herdsman.db.connection import LONGEST_REBUILDING, Database
 
 LOCK = "herdsman_upgrade"
 # Any number will do, as long as every version of Herdsman uses the same.
@@ -40,7 +39,7 @@ def _migrate(connection: Connection) -> None:
         tasks_sql.drop(connection)
     command.upgrade(config, "head")
     _check_references(connection)
-    triggers.install(connection)
+    guards.install(connection)
     views.install(connection)
     tasks_sql.install(connection)
 
@@ -60,7 +59,7 @@ def _refuse_unknown(connection: Connection) -> None:
 
 def alembic_config() -> Config:
     config = Config()
-    config.set_main_option("script_location", "herdsman.store:migrations")
+    config.set_main_option("script_location", "herdsman.db:migrations")
     return config
 
 

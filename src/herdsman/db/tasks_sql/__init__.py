@@ -14,9 +14,9 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import OperationalError
 
 from herdsman.core.errors import StoreMisconfigured
-from herdsman.store.phrases import PHRASES
-from herdsman.store.schema import metadata
-from herdsman.store.views import VIEWS, creation
+from herdsman.db.dialects import PHRASES
+from herdsman.db.schema import metadata
+from herdsman.db.views import VIEWS, creation
 
 VIEW = "tasks"
 ROW_TYPE = "task_row"
@@ -97,7 +97,7 @@ def script(dialect: str) -> Script:
 
 
 def _read(name: str) -> str:
-    return (files("herdsman.store.tasks_sql") / name).read_text(encoding="utf-8")
+    return (files("herdsman.db.tasks_sql") / name).read_text(encoding="utf-8")
 
 
 def _digest(said: str) -> str:

@@ -5,7 +5,7 @@ from typing import cast
 from alembic import context
 from sqlalchemy import Connection
 
-from herdsman.store import schema
+from herdsman.db import schema
 
 connection = cast("Connection", context.config.attributes["connection"])
 context.configure(

@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, StoreUnwritable
-from herdsman.store.triggers import MARK
+from herdsman.db.guards import MARK
 
 
 class Fault(Enum):

@@ -1,10 +1,10 @@
-"""C-07: every state has one name in the tasks face, and every name leads back to its states."""
+"""C-07: every state has one name in the view `tasks`, and every name leads back to its states."""
 
 import pytest
 
 from herdsman.core.errors import InvalidRequest
-from herdsman.core.faces import ALIASES, STATUS_NAMES, TASK_STATUS, TaskStatus, states_of
 from herdsman.core.states import JobState
+from herdsman.core.task_status import ALIASES, STATUS_NAMES, TASK_STATUS, TaskStatus, states_of
 
 
 @pytest.mark.parametrize("state", JobState)

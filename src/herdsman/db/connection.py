@@ -2,6 +2,8 @@
 
 import math
 import random
+import threading
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,12 +20,10 @@ from herdsman.core.errors import (
     StoreUnavailable,
     StoreUnwritable,
 )
+from herdsman.db.engine import deadline, open_engines, parse_url, size_of
+from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
+from herdsman.db.statements import Hot, Ready, Row, padded, room_for
 from herdsman.ports import Clock
-from herdsman.store.engine import open_engines, parse_url, size_of
-from herdsman.store.faults import Contended, Fault, classify, explain, next_step, translate
-from herdsman.store.hot import Hot, Ready, Row, padded, room_for
-from herdsman.store.patience import limited
-from herdsman.store.turnstile import Turnstile
 
 T = TypeVar("T")
 
@@ -108,7 +108,9 @@ class Database:
         engines = open_engines(url, timeout=timeout, pool_size=pool_size, login=login)
         self.engine = engines.writing
         self._reading = engines.reading
-        self._lines = {engine: Turnstile(size_of(engine)) for engine in {engines.writing, engines.reading}}
+        self._lines = {
+            engine: FairSemaphore(size_of(engine)) for engine in {engines.writing, engines.reading}
+        }
         self._clock = clock
         self._timeout = timeout
         self._chance = chance
@@ -203,7 +205,7 @@ class Database:
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * (0.5 + self._chance())
 
     def _once(self, engine: Engine, work: Callable[[Tx], T]) -> T:
-        with self._connected(engine) as connection, limited(connection, self._timeout):
+        with self._connected(engine) as connection, deadline(connection, self._timeout):
             with self._translated(engine, connection):
                 connection.begin()
                 tx = Tx(self, connection)
@@ -316,3 +318,70 @@ def _unreferred(connection: Connection, *, rebuilding: bool) -> Generator[None]:
 
 # psycopg gives no error code when a connection is refused at login.
 _NOT_LET_IN = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+
+
+class FairSemaphore:
+    """So many are inside at once; the others wait in a line."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._line: deque[threading.Event] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
+
+    def enter(self, timeout: float) -> bool:
+        """False when no place became free in time. Who was let in leaves once."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            turn = threading.Event()
+            self._line.append(turn)
+        return self._wait(turn, timeout)
+
+    def leave(self) -> None:
+        """A place goes to the first in the line; it is free only when nobody waits."""
+        with self._lock:
+            if self._line:
+                self._line.popleft().set()
+            else:
+                self._free += 1
+
+    def _wait(self, turn: threading.Event, timeout: float) -> bool:
+        inside = False
+        try:
+            inside = turn.wait(timeout) or not self._stepped_out(turn)
+            return inside
+        finally:
+            # After Ctrl-C: the place must not be kept for one who is gone.
+            if not inside and not self._stepped_out(turn):
+                self.leave()
+
+    def _stepped_out(self, turn: threading.Event) -> bool:
+        """False when the turn came at the last moment."""
+        with self._lock:
+            if turn in self._line:
+                self._line.remove(turn)
+            return not turn.is_set()
+
+
+Record = dict[str, Any]
+
+
+def records(tx: Tx, query: Executable) -> list[Record]:
+    return [{str(name): value for name, value in row.items()} for row in tx.execute(query).mappings()]
+
+
+def record(tx: Tx, query: Executable) -> Record | None:
+    """The only row, or None; a query that finds two is a bug."""
+    found = records(tx, query)
+    assert len(found) <= 1, f"{len(found)} rows where one was meant"
+    return found[0] if found else None
+
+
+def values(tx: Tx, query: Executable) -> list[Any]:
+    """The first column."""
+    return [row[0] for row in tx.execute(query)]
