@@ -42,11 +42,18 @@ from herdsman.providers.names import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
 from herdsman.settings import Settings, load_settings
-from herdsman.settings.fleet import fleet_policies, pool_limits
-from herdsman.settings.local import LOCAL, local_deployment, local_options, within_this_machine
-from herdsman.settings.results import result_options
-from herdsman.settings.runpod import address_fault, runpod_options
-from herdsman.settings.surroundings import instance_name
+from herdsman.settings.environment import instance_name
+from herdsman.settings.options import (
+    LOCAL,
+    address_fault,
+    fleet_policies,
+    local_deployment,
+    local_options,
+    pool_limits,
+    result_options,
+    runpod_options,
+    within_this_machine,
+)
 from herdsman.store.logs import store_lines
 from herdsman.telemetry.logs import LogRows, configure_logs
 from herdsman.wire.ids import new_job_id, new_worker_id

@@ -19,7 +19,7 @@ from herdsman.core.model import JobPolicy, NewJob
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.db import checks, paging, statements
-from herdsman.settings.catalogue import CATALOGUE
+from herdsman.settings.model import CATALOGUE
 from herdsman.store import submissions
 from tests.docs.pages import ROOT, page, pages, table
 

@@ -22,7 +22,7 @@ from herdsman.core.errors import InvalidSettings
 from herdsman.db.notify import Wakeup, open_wakeup
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings
-from herdsman.settings.surroundings import push_name
+from herdsman.settings.environment import push_name
 from herdsman.telemetry.metrics import Metrics, PushGateway
 from herdsman.wiring import Control, open_results
 

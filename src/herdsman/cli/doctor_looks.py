@@ -25,7 +25,7 @@ from herdsman.core.instances import InstanceRef, SpawnRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings, advice
-from herdsman.settings.runpod import address_fault, on_this_machine
+from herdsman.settings.options import address_fault, on_this_machine
 from herdsman.worker.gpu import Nvml
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from herdsman.core.errors import Conflict, InvalidSettings
 from herdsman.db.checks import latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
 from herdsman.settings import Settings, load_settings
-from herdsman.settings.surroundings import harmless_environment, keep_secrets
+from herdsman.settings.environment import harmless_environment, keep_secrets
 from herdsman.wiring import open_services, require_address
 from herdsman.worker.reload import SourceCheck
 

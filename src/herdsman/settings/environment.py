@@ -9,8 +9,7 @@ from pathlib import Path
 
 from herdsman.core.instances import LOCAL_NAME, process_name
 from herdsman.core.loading import VARIABLES
-from herdsman.settings.model import Settings
-from herdsman.settings.names import ACCEPTED, PREFIX
+from herdsman.settings.model import ACCEPTED, PREFIX, Settings
 
 _ODD = re.compile(r"[^A-Za-z0-9._:@+-]", re.ASCII)
 _OURS = re.compile(r"HERDSMAN", re.IGNORECASE)
