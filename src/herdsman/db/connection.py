@@ -22,7 +22,7 @@ from herdsman.core.errors import (
 )
 from herdsman.db.engine import deadline, open_engines, parse_url, size_of
 from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
-from herdsman.db.statements import Hot, Ready, Row, padded, room_for
+from herdsman.db.statements import Compiled, Hot, Row, room_for
 from herdsman.ports import Clock
 
 T = TypeVar("T")
@@ -61,20 +61,20 @@ class Tx:
 
     def run(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> int:
         """How many rows the statement touched."""
-        self._run(hot, values, listed)
+        self._execute(hot, values, listed)
         return int(self._cursor.rowcount)
 
     def run_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
-        ready = self._database.ready(hot, 0)
-        if ready.bulk is not None:
-            self._cursor.execute(ready.bulk.sql, ready.bind_bulk(rows))
+        compiled = self._database.compiled(hot, 0)
+        if compiled.bulk is not None:
+            self._cursor.execute(compiled.bulk.sql, compiled.bulk.bind(rows))
         else:
-            self._cursor.executemany(ready.sql, [ready.bind(values) for values in rows])
+            self._cursor.executemany(compiled.sql, [compiled.bind(values) for values in rows])
         return int(self._cursor.rowcount)
 
     def rows(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Row]:
-        ready = self._run(hot, values, listed)
-        return [ready.read(row) for row in self._cursor.fetchall()]
+        compiled = self._execute(hot, values, listed)
+        return compiled.read(self._cursor.fetchall())
 
     def scalar(self, sql: str) -> Any:
         """The one value that a statement in the database's own words gives."""
@@ -83,10 +83,10 @@ class Tx:
         assert row is not None
         return row[0]
 
-    def _run(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str]) -> Ready:
-        ready = self._database.ready(hot, len(listed))
-        self._cursor.execute(ready.sql, ready.bind({**values, **padded(listed)} if listed else values))
-        return ready
+    def _execute(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str]) -> Compiled:
+        compiled = self._database.compiled(hot, room_for(listed))
+        self._cursor.execute(compiled.sql, compiled.bind(values, listed))
+        return compiled
 
 
 class Database:
@@ -108,7 +108,7 @@ class Database:
         engines = open_engines(url, timeout=timeout, pool_size=pool_size, login=login)
         self.engine = engines.writing
         self._reading = engines.reading
-        self._lines = {
+        self._semaphores = {
             engine: FairSemaphore(size_of(engine)) for engine in {engines.writing, engines.reading}
         }
         self._clock = clock
@@ -117,7 +117,7 @@ class Database:
         self._read_url = read_url
         self._login = login
         """What has changed in the URL since the start."""
-        self._ready: dict[tuple[Hot, int], Ready] = {}
+        self._compiled: dict[tuple[Hot, int], Compiled] = {}
         self._unwritable_at = -math.inf
         self.in_service = False
         """It has been usable, and others depend on us: what is wrong with it from now on is waited out."""
@@ -144,11 +144,10 @@ class Database:
     def read(self, work: Callable[[Tx], T]) -> T:
         return self._with_retries(self._reading, work)
 
-    def ready(self, hot: Hot, listed: int) -> Ready:
-        key = (hot, room_for(listed) if listed else 0)
-        if key not in self._ready:
-            self._ready[key] = Ready(hot.build(key[1]), self.engine.dialect, hot.columns)
-        return self._ready[key]
+    def compiled(self, hot: Hot, room: int) -> Compiled:
+        if (hot, room) not in self._compiled:
+            self._compiled[hot, room] = Compiled(hot, self.engine.dialect, room)
+        return self._compiled[hot, room]
 
     @contextmanager
     def alone(self, *, rebuilding: bool = False) -> Generator[Connection]:
@@ -194,48 +193,38 @@ class Database:
         said, attempt = "", 0
         while attempt < TRIES and self._clock.monotonic() <= patience:
             try:
-                return self._once(engine, work)
+                with self._connected(engine) as connection, deadline(connection, self._timeout):
+                    with self._translated(engine, connection):
+                        connection.begin()
+                        tx = Tx(self, connection)
+                        tx.now()  # first of all: on PostgreSQL it sets the limit for every statement that follows
+                        result = work(tx)
+                    self._commit(engine, connection)
+                    return result
             except Contended as error:
                 said = str(error)
-                self._clock.sleep(self._pause(attempt))
+                self._clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * (0.5 + self._chance()))
                 attempt += 1
         raise StoreUnavailable(f"the database was too busy, {attempt} tries in a row failed: {said}")
 
-    def _pause(self, attempt: int) -> timedelta:
-        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * (0.5 + self._chance())
-
-    def _once(self, engine: Engine, work: Callable[[Tx], T]) -> T:
-        with self._connected(engine) as connection, deadline(connection, self._timeout):
-            with self._translated(engine, connection):
-                connection.begin()
-                tx = Tx(self, connection)
-                tx.now()  # first of all: on PostgreSQL it sets the limit for every statement that follows
-                result = work(tx)
-            self._commit(engine, connection)
-            return result
-
     @contextmanager
     def _connected(self, engine: Engine) -> Generator[Connection]:
-        line = self._lines[engine]
-        if not line.enter(self._timeout.total_seconds()):
-            raise StoreUnavailable(self._all_in_use(engine))
+        semaphore, seconds = self._semaphores[engine], self._timeout.total_seconds()
+        if not semaphore.acquire(seconds):
+            only = self.backend == "SQLite" and engine is self.engine
+            most = "SQLite has one that writes" if only else "SQL_POOL_SIZE sets how many there are"
+            raise StoreUnavailable(
+                f"no connection to {self.backend} became free for {seconds:g} s, {size_of(engine)} in use: {most}"
+            )
         try:
-            with self._connect(engine) as connection:
+            try:
+                connection = engine.connect()
+            except self._driver_errors as error:
+                raise self.cannot_connect(error) from error
+            with connection:
                 yield connection
         finally:
-            line.leave()
-
-    def _connect(self, engine: Engine) -> Connection:
-        try:
-            return engine.connect()
-        except self._driver_errors as error:
-            raise self.cannot_connect(error) from error
-
-    def _all_in_use(self, engine: Engine) -> str:
-        only = self.backend == "SQLite" and engine is self.engine
-        most = "SQLite has one that writes" if only else "SQL_POOL_SIZE sets how many there are"
-        seconds = f"{self._timeout.total_seconds():g} s"
-        return f"no connection to {self.backend} became free for {seconds}, {size_of(engine)} in use: {most}"
+            semaphore.release()
 
     @contextmanager
     def _translated(self, engine: Engine, connection: Connection) -> Generator[None]:
@@ -321,50 +310,47 @@ _NOT_LET_IN = ("authentication failed", "does not exist", "no pg_hba.conf entry"
 
 
 class FairSemaphore:
-    """So many are inside at once; the others wait in a line."""
+    """Waiters are served in the order in which they came: the pool of connections lets a newcomer overtake, for ever."""
 
     def __init__(self, places: int) -> None:
         self._free = places
-        self._line: deque[threading.Event] = deque()
+        self._waiters: deque[threading.Event] = deque()
         self._lock = threading.Lock()
 
     @property
     def waiting(self) -> int:
-        return len(self._line)
+        return len(self._waiters)
 
-    def enter(self, timeout: float) -> bool:
-        """False when no place became free in time. Who was let in leaves once."""
+    def acquire(self, timeout: float) -> bool:
+        """False when no place became free in time."""
         with self._lock:
             if self._free:
                 self._free -= 1
                 return True
             turn = threading.Event()
-            self._line.append(turn)
-        return self._wait(turn, timeout)
+            self._waiters.append(turn)
+        acquired = False
+        try:
+            acquired = turn.wait(timeout) or not self._withdrawn(turn)
+            return acquired
+        finally:
+            # After Ctrl-C: the place must not be kept for a waiter that is gone.
+            if not acquired and not self._withdrawn(turn):
+                self.release()
 
-    def leave(self) -> None:
-        """A place goes to the first in the line; it is free only when nobody waits."""
+    def release(self) -> None:
+        """The place goes to the first waiter; it is free only when nobody waits."""
         with self._lock:
-            if self._line:
-                self._line.popleft().set()
+            if self._waiters:
+                self._waiters.popleft().set()
             else:
                 self._free += 1
 
-    def _wait(self, turn: threading.Event, timeout: float) -> bool:
-        inside = False
-        try:
-            inside = turn.wait(timeout) or not self._stepped_out(turn)
-            return inside
-        finally:
-            # After Ctrl-C: the place must not be kept for one who is gone.
-            if not inside and not self._stepped_out(turn):
-                self.leave()
-
-    def _stepped_out(self, turn: threading.Event) -> bool:
+    def _withdrawn(self, turn: threading.Event) -> bool:
         """False when the turn came at the last moment."""
         with self._lock:
-            if turn in self._line:
-                self._line.remove(turn)
+            if turn in self._waiters:
+                self._waiters.remove(turn)
             return not turn.is_set()
 
 

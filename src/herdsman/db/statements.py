@@ -49,78 +49,94 @@ class Hot:
         return self._statement
 
 
-_PLACE = re.compile(r"%s::(TIMESTAMP WITH TIME ZONE|[A-Z]+)")
-_ROWS = "sent"
+_PARAMETER = re.compile(r"%s::(TIMESTAMP WITH TIME ZONE|[A-Z]+)")
+
+Writers = Sequence[tuple[str, Callable[[Any], Any]]]
 
 
-class Bulk:
-    def __init__(self, sql: str, names: Sequence[str], fixed: Mapping[str, Any]) -> None:
-        kinds = _PLACE.findall(sql)
-        assert len(kinds) == len(names) == sql.count("%s"), "a parameter has no type, or an unknown one"
+class BulkUpdate:
+    """One UPDATE of many rows in one statement, where the database can take the rows as arrays: PostgreSQL.
+
+    The statement is the one for a single row, with each of its parameters turned into a column of the rows that are
+    sent. Sending it once for each row costs as much again as the updates do.
+    """
+
+    def __init__(self, sql: str, names: Sequence[str], fixed: Mapping[str, Any], writers: Writers) -> None:
+        types = _PARAMETER.findall(sql)
+        assert len(types) == len(names) == sql.count("%s"), "a parameter has no type, or an unknown one"
         self._given = [name for name in dict.fromkeys(names) if name not in fixed]
-        kind_of = dict(zip(names, kinds, strict=True))
-        places = iter(names)
-        where = _PLACE.sub(lambda found: _written(next(places), fixed, found[0]), sql)
-        arrays = ", ".join(f"%s::{kind_of[name]}[]" for name in self._given)
-        source = f" FROM unnest({arrays}) AS {_ROWS}({', '.join(self._given)}) WHERE "
-        before, _, after = where.partition(" WHERE ")
-        self.sql = f"{before}{source}{after}"
+        type_of = dict(zip(names, types, strict=True))
+        following = iter(names)
+
+        def column(parameter: re.Match[str]) -> str:
+            name = next(following)
+            return parameter[0] if name in fixed else f"sent.{name}"
+
+        before, _, after = _PARAMETER.sub(column, sql).partition(" WHERE ")
+        arrays = ", ".join(f"%s::{type_of[name]}[]" for name in self._given)
+        self.sql = f"{before} FROM unnest({arrays}) AS sent({', '.join(self._given)}) WHERE {after}"
         split = sql.partition(" WHERE ")[0].count("%s")
         self._before = [fixed[name] for name in names[:split] if name in fixed]
         self._after = [fixed[name] for name in names[split:] if name in fixed]
+        self._writers = dict(writers)
 
-    def bind(
-        self, rows: Sequence[Mapping[str, Any]], writers: Sequence[tuple[str, Callable[[Any], Any]]]
-    ) -> list[Any]:
-        convert = dict(writers)
-        columns = [
-            [convert[name](row[name]) if name in convert else row[name] for row in rows]
-            for name in self._given
-        ]
+    def bind(self, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+        columns: list[list[Any]] = []
+        for name in self._given:
+            convert = self._writers.get(name)
+            columns.append([row[name] if convert is None else convert(row[name]) for row in rows])
         return [*self._before, *columns, *self._after]
 
 
-def _written(name: str, fixed: Mapping[str, Any], place: str) -> str:
-    return place if name in fixed else f"{_ROWS}.{name}"
+class Compiled:
+    """A statement as one database's driver takes it; `room` is how many entries its list has."""
 
-
-class Ready:
-    """A statement as one database's driver takes it."""
-
-    def __init__(self, statement: Statement, dialect: Dialect, columns: Sequence[str] | None) -> None:
-        compiled = statement.compile(dialect=dialect, column_keys=columns)
+    def __init__(self, hot: Hot, dialect: Dialect, room: int) -> None:
+        statement = hot.build(room)
+        compiled = statement.compile(dialect=dialect, column_keys=hot.columns)
         assert isinstance(compiled, SQLCompiler)
         self.sql = compiled.string
         names = compiled.positiontup
         assert names is not None, f"{dialect.name} must be opened with a positional parameter style"
         self._names = names
+        self._room = room
         self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
         self._writers = _writers(compiled, dialect)
-        self._whole = dialect.name == "postgresql" and isinstance(statement, Update)
         self._readers = _readers(statement, dialect)
+        self._bulk = dialect.name == "postgresql" and isinstance(statement, Update)
 
-    def bind(self, values: Mapping[str, Any]) -> list[Any]:
+    def bind(self, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Any]:
+        """A list is filled up with its last entry."""
         given = {**self._fixed, **values}
+        for index in range(self._room):
+            given[_listed(index)] = listed[min(index, len(listed) - 1)]
         for name, convert in self._writers:
             given[name] = convert(given[name])
         return [given[name] for name in self._names]
 
     @cached_property
-    def bulk(self) -> Bulk | None:
+    def bulk(self) -> BulkUpdate | None:
         """The same for many rows at once; None where each is a statement of its own."""
-        return Bulk(self.sql, self._names, self._fixed) if self._whole else None
+        return BulkUpdate(self.sql, self._names, self._fixed, self._writers) if self._bulk else None
 
-    def bind_bulk(self, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-        assert self.bulk is not None
-        return self.bulk.bind(rows, self._writers)
-
-    def read(self, row: Sequence[Any]) -> Row:
+    def read(self, rows: Iterable[Sequence[Any]]) -> list[Row]:
         if not self._readers:
-            return tuple(row)
-        values = list(row)
-        for index, convert in self._readers:
-            values[index] = convert(values[index])
-        return tuple(values)
+            return [tuple(row) for row in rows]
+        found: list[Row] = []
+        for row in rows:
+            values = list(row)
+            for index, convert in self._readers:
+                values[index] = convert(values[index])
+            found.append(tuple(values))
+        return found
+
+
+def room_for(listed: Sequence[str]) -> int:
+    """A power of two, so that few lengths of one statement exist."""
+    if not listed:
+        return 0
+    assert len(listed) <= MOST_LISTED, f"{len(listed)} entries in one list"
+    return 1 << (len(listed) - 1).bit_length()
 
 
 def one_of(column: ColumnElement[str], states: Iterable[StrEnum]) -> ColumnElement[bool]:
@@ -128,22 +144,11 @@ def one_of(column: ColumnElement[str], states: Iterable[StrEnum]) -> ColumnEleme
     return column.in_([literal(state.value) for state in states])
 
 
-def padded(listed: Sequence[str]) -> dict[str, str]:
-    """The list as parameters, its last entry repeated up to a power of two, so that few lengths exist."""
-    assert 0 < len(listed) <= MOST_LISTED, f"{len(listed)} entries in one list"
-    length = room_for(len(listed))
-    return {_listed(index): listed[min(index, len(listed) - 1)] for index in range(length)}
-
-
-def room_for(count: int) -> int:
-    return 1 << (count - 1).bit_length()
-
-
 def _listed(index: int) -> str:
     return f"listed_{index}"
 
 
-def _writers(compiled: SQLCompiler, dialect: Dialect) -> list[tuple[str, Callable[[Any], Any]]]:
+def _writers(compiled: SQLCompiler, dialect: Dialect) -> Writers:
     """Only our own types convert anything; the drivers take and give the plain ones as they are."""
     ours = [
         (name, bind.type) for name, bind in compiled.binds.items() if isinstance(bind.type, TypeDecorator)
