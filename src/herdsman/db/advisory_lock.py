@@ -1,4 +1,4 @@
-"""A lock that falls with its holder's session: it tells at once that a leader has died. The epoch alone decides.
+"""A lock that ends with its holder's session: it shows at once that a leader has died. The epoch alone decides.
 
 Behind a pooler that hands out sessions by the transaction such a lock means nothing, and on Galera it does not
 exist: there it switches itself off, and the leader's row is all there is.
@@ -22,12 +22,12 @@ from herdsman.db.engine import set_deadline
 
 log = structlog.get_logger()
 
-LOOKS = 3
+PROBES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What differs between the servers."""
+class LockSql:
+    """The statements of one kind of server."""
 
     offered: str
     """Whether such a lock exists here."""
@@ -39,7 +39,7 @@ class Words:
     """Whether this session has the lock; asked of the server, each time."""
 
 
-POSTGRESQL = Words(
+POSTGRESQL = LockSql(
     offered="SELECT 1",
     # Before version 14 a silent session lives on: then only the row tells that its leader is gone.
     mark="SELECT set_config('herdsman.session', :mark, false), set_config(CASE"
@@ -50,28 +50,28 @@ POSTGRESQL = Words(
     held="SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
     " AND objsubid = 1 AND (classid::bigint << 32) + objid::bigint = :key",
 )
-MARIADB = Words(
+MARIADB = LockSql(
     offered="SELECT NOT @@wsrep_on",
     mark="SET @herdsman_session = :mark, SESSION wait_timeout = :idle_s",
     marked="SELECT @herdsman_session",
     take="SELECT GET_LOCK(:name, 0)",
     held="SELECT IS_USED_LOCK(:name) = CONNECTION_ID()",
 )
-WORDS: Mapping[str, Words] = {"postgresql": POSTGRESQL, "mysql": MARIADB}
+STATEMENTS: Mapping[str, LockSql] = {"postgresql": POSTGRESQL, "mysql": MARIADB}
 
 
 def open_session_lock(database: Database, name: str, *, idle: timedelta) -> "SessionLock | None":
     """None where the database has no sessions of its own. `idle` is how long a stopped holder keeps the lock."""
-    words = WORDS.get(database.engine.dialect.name)
-    return None if words is None else SessionLock(database, words, name, idle)
+    sql = STATEMENTS.get(database.engine.dialect.name)
+    return None if sql is None else SessionLock(database, sql, name, idle)
 
 
 class SessionLock:
     """Held on a connection of its own. Not for several threads at once."""
 
-    def __init__(self, database: Database, words: Words, name: str, idle: timedelta) -> None:
+    def __init__(self, database: Database, sql: LockSql, name: str, idle: timedelta) -> None:
         self._database = database
-        self._words = words
+        self._sql = sql
         self._idle = idle
         self._mark = secrets.token_hex(8)
         seconds = max(1, round(idle.total_seconds()))
@@ -85,7 +85,7 @@ class SessionLock:
         }
         self._connection: Connection | None = None
         self.off = False
-        """For good: this is no place for such a lock."""
+        """For good: such a lock means nothing here."""
 
     def take(self) -> bool:
         """Whether the lock is ours now, be it new or from before. To be asked again and again while it is needed."""
@@ -110,13 +110,13 @@ class SessionLock:
             self._connection = self._open()
             if not self._direct(self._connection):
                 return self._switch_off()
-        elif self._ask(self._connection, self._words.marked) != self._mark:
+        elif self._ask(self._connection, self._sql.marked) != self._mark:
             return self._switch_off()
         return self._holds(self._connection)
 
     def _holds(self, connection: Connection) -> bool:
-        held = self._ask(connection, self._words.held) == 1
-        return held or bool(self._ask(connection, self._words.take))
+        held = self._ask(connection, self._sql.held) == 1
+        return held or bool(self._ask(connection, self._sql.take))
 
     def _open(self) -> Connection:
         connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -126,17 +126,17 @@ class SessionLock:
 
     def _direct(self, connection: Connection) -> bool:
         """Our mark is where we left it, and others do not see it, while they use their own connections."""
-        if self._ask(connection, self._words.offered) != 1:
+        if self._ask(connection, self._sql.offered) != 1:
             return False
-        connection.execute(text(self._words.mark), self._values).close()
+        connection.execute(text(self._sql.mark), self._values).close()
         return all(
-            self._database.read(lambda tx: tx.scalar(self._words.marked)) != self._mark
-            and self._ask(connection, self._words.marked) == self._mark
-            for _ in range(LOOKS)
+            self._database.read(lambda tx: tx.scalar(self._sql.marked)) != self._mark
+            and self._ask(connection, self._sql.marked) == self._mark
+            for _ in range(PROBES)
         )
 
-    def _ask(self, connection: Connection, words: str) -> Any:
-        return connection.execute(text(words), self._values).scalar_one()
+    def _ask(self, connection: Connection, query: str) -> Any:
+        return connection.execute(text(query), self._values).scalar_one()
 
     def _switch_off(self) -> bool:
         self.off = True

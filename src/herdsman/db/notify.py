@@ -1,7 +1,7 @@
 """How replicas tell each other that jobs were queued: PostgreSQL's LISTEN and NOTIFY. A hint, and never more.
 
-The word is sent after the commit and by itself, not in the transaction that queued the job: commits that notify wait
-for each other, and one word is enough for a thousand jobs. One that is lost costs what polling costs.
+The notification is sent after the commit and by itself, not in the transaction that queued the job: commits that notify
+wait for each other, and one is enough for a thousand jobs. One that is lost costs what polling costs.
 """
 
 import os
@@ -23,13 +23,13 @@ from herdsman.db.engine import set_deadline
 log = structlog.get_logger()
 
 CHANNEL = "herdsman_work"
-_PATIENCE = timedelta(seconds=10)
-_AGAIN_S = 1.0
-_LOOK_S = 30.0
-"""A connection that brings nothing may be dead: so often it is asked."""
+_STATEMENT_DEADLINE = timedelta(seconds=10)
+_RECONNECT_S = 1.0
+_PROBE_S = 30.0
+"""A connection that brings nothing may be dead: so often it is probed."""
 # What a crash of the server takes with it was a hint: it need not wait for the disk. The setting is for this
 # statement alone, since a pooler would hand it to others.
-_SAY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"
+_NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"
 
 
 def open_wakeup(database: Database, on_wake: Callable[[], None]) -> "Wakeup | None":
@@ -43,11 +43,11 @@ class Wakeup:
     def __init__(self, database: Database, on_wake: Callable[[], None]) -> None:
         self._database = database
         self._on_wake = on_wake
-        self._rung = False
+        self._pending = False
         self._stopping = False
-        self._ears, self._mouth = os.pipe()
-        os.set_blocking(self._ears, False)
-        os.set_blocking(self._mouth, False)
+        self._pipe_read, self._pipe_write = os.pipe()
+        os.set_blocking(self._pipe_read, False)
+        os.set_blocking(self._pipe_write, False)
         self._thread = Thread(target=self._run, name="wakeup", daemon=True)
         self.listening = False
 
@@ -55,21 +55,21 @@ class Wakeup:
         self._thread.start()
 
     def ring(self) -> None:
-        """Wake the other replicas soon; many calls at once are one word."""
-        if not self._rung:
-            self._rung = True
-            self._nudge()
+        """Wake the other replicas soon; many calls at once are one notification."""
+        if not self._pending:
+            self._pending = True
+            self._wake_thread()
 
     def stop(self) -> None:
         self._stopping = True
-        self._nudge()
+        self._wake_thread()
         self._thread.join()
-        os.close(self._ears)
-        os.close(self._mouth)
+        os.close(self._pipe_read)
+        os.close(self._pipe_write)
 
-    def _nudge(self) -> None:
-        with suppress(BlockingIOError):  # full: it has been nudged
-            os.write(self._mouth, b"!")
+    def _wake_thread(self) -> None:
+        with suppress(BlockingIOError):  # full: it is awake anyway
+            os.write(self._pipe_write, b"!")
 
     def _run(self) -> None:
         while not self._stopping:
@@ -88,7 +88,7 @@ class Wakeup:
         try:
             driver.execute(f"LISTEN {CHANNEL}")
             self.listening = True
-            self._on_wake()  # for what was said while nobody listened
+            self._on_wake()  # for what was sent while nobody listened
             while not self._stopping:
                 self._turn(driver)
         finally:
@@ -97,27 +97,27 @@ class Wakeup:
                 connection.close()
 
     def _turn(self, driver: Any) -> None:
-        heard, _, _ = select.select([driver.fileno(), self._ears], [], [], _LOOK_S)
-        if not heard:
+        readable, _, _ = select.select([driver.fileno(), self._pipe_read], [], [], _PROBE_S)
+        if not readable:
             driver.execute("SELECT 1")
-        if self._ears in heard:
-            os.read(self._ears, 4096)
-        if self._rung:
-            self._rung = False
-            driver.execute(_SAY)
-        mine = driver.info.backend_pid
-        said = [each.pid for each in driver.notifies(timeout=0)]
-        if any(pid != mine for pid in said):
+        if self._pipe_read in readable:
+            os.read(self._pipe_read, 4096)
+        if self._pending:
+            self._pending = False
+            driver.execute(_NOTIFY)
+        own_pid = driver.info.backend_pid
+        pids = [each.pid for each in driver.notifies(timeout=0)]
+        if any(pid != own_pid for pid in pids):
             self._on_wake()
 
     def _open(self) -> tuple[Connection, Any]:
         """The driver's own connection is asked for first: one that has left the pool no longer shows it."""
         connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        driver = set_deadline(connection, _PATIENCE)
+        driver = set_deadline(connection, _STATEMENT_DEADLINE)
         connection.detach()
         return connection, driver
 
     def _pause(self) -> None:
-        select.select([self._ears], [], [], _AGAIN_S)
+        select.select([self._pipe_read], [], [], _RECONNECT_S)
         with suppress(BlockingIOError):
-            os.read(self._ears, 4096)
+            os.read(self._pipe_read, 4096)
