@@ -8,7 +8,7 @@ from herdsman.control.commands import submit_job
 from herdsman.control.services import Services
 from herdsman.core.model import JobId, NewJob
 from herdsman.core.order import place
-from herdsman.store.schema import jobs
+from herdsman.db.schema import jobs
 
 BATCH = 1000
 """The most that one request submits, and the most that MariaDB counts by recursion."""

@@ -13,8 +13,8 @@ from typing import Any
 from bench.work import CLAIM_TTL_S
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
-from herdsman.store.database import Database
-from herdsman.store.upgrade import upgrade
+from herdsman.db.connection import Database
+from herdsman.db.upgrade import upgrade
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wiring import new_job_id

@@ -17,8 +17,8 @@ from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnR
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.registry import OURS
+from herdsman.db.schema import instances, job_attempts, jobs, workers
 from herdsman.ports import SystemClock
-from herdsman.store.schema import instances, job_attempts, jobs, workers
 
 AT_ONCE = 100
 

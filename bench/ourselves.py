@@ -23,7 +23,7 @@ from herdsman.control.commands import submit_jobs
 from herdsman.control.services import Services
 from herdsman.core.model import NewJob
 from herdsman.core.states import JobState
-from herdsman.store.schema import jobs as job_rows
+from herdsman.db.schema import jobs as job_rows
 
 STREAM = "stream:orchestrator:inference_jobs"
 _DATABASE = "bench"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.work import BATCH, MARKS
-from herdsman.settings.surroundings import harmless_environment
+from herdsman.settings.environment import harmless_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTING_S = 60.0

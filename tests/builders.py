@@ -27,7 +27,7 @@ from herdsman.core.model import (
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JOB, JobState, WorkerState
-from herdsman.store.database import Database
+from herdsman.db.connection import Database
 
 BROKEN = Failure(kind=FailureClass.JOB_ERROR, error="the handler raised")
 HOPELESS = Failure(kind=FailureClass.USER_ERROR, error="no such model")

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
-from herdsman.store.database import Database
+from herdsman.db.connection import Database
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wiring import new_job_id

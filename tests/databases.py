@@ -12,11 +12,11 @@ from uuid import uuid4
 
 from sqlalchemy import NullPool, create_engine, make_url, text
 
+from herdsman.db import guards
+from herdsman.db.connection import Database
+from herdsman.db.schema import metadata
+from herdsman.db.upgrade import upgrade
 from herdsman.ports import SystemClock
-from herdsman.store import triggers
-from herdsman.store.database import Database
-from herdsman.store.schema import metadata
-from herdsman.store.upgrade import upgrade
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 
@@ -127,7 +127,7 @@ class ServerDatabases:
     def fresh(self) -> str:
         url = self.server.url(self.SHARED)
         with create_engine(url, poolclass=NullPool).begin() as connection:
-            assert not triggers.missing(connection), "an earlier test has taken guards away"
+            assert not guards.missing(connection), "an earlier test has taken guards away"
             connection.execute(text(UNGUARDED[connection.dialect.name]))
             for table in metadata.tables:
                 if connection.execute(text(f"SELECT 1 FROM {table} LIMIT 1")).first():

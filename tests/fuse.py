@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.store.database import Database, Tx
+from herdsman.db.connection import Database, Tx
 
 
 class PowerCutError(Exception):

@@ -8,8 +8,8 @@ from sqlalchemy import insert, update
 
 from herdsman.core.machine import Machine
 from herdsman.core.states import HELD, JOB, LEASE, POOL, WORKER, JobState
-from herdsman.store.database import Database, Tx
-from herdsman.store.schema import jobs, metadata
+from herdsman.db.connection import Database, Tx
+from herdsman.db.schema import jobs, metadata
 
 HOLDER = "holder"
 FILLED: Mapping[str, Mapping[str, Any]] = {

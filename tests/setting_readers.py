@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from herdsman.settings.catalogue import CATALOGUE, groups
+from herdsman.settings.model import CATALOGUE, groups
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "herdsman"
 

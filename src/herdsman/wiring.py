@@ -33,6 +33,8 @@ from herdsman.core.model import JobPolicy, PoolId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, require_installed
+from herdsman.db.advisory_lock import open_session_lock
+from herdsman.db.connection import Database
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
 from herdsman.providers import registry
 from herdsman.providers.local.gpus import count_gpus
@@ -40,14 +42,19 @@ from herdsman.providers.names import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
 from herdsman.settings import Settings, load_settings
-from herdsman.settings.fleet import fleet_policies, pool_limits
-from herdsman.settings.local import LOCAL, local_deployment, local_options, within_this_machine
-from herdsman.settings.results import result_options
-from herdsman.settings.runpod import address_fault, runpod_options
-from herdsman.settings.surroundings import instance_name
-from herdsman.store.database import Database
+from herdsman.settings.environment import instance_name
+from herdsman.settings.options import (
+    LOCAL,
+    address_fault,
+    fleet_policies,
+    local_deployment,
+    local_options,
+    pool_limits,
+    result_options,
+    runpod_options,
+    within_this_machine,
+)
 from herdsman.store.logs import store_lines
-from herdsman.store.session_lock import open_session_lock
 from herdsman.telemetry.logs import LogRows, configure_logs
 from herdsman.wire.ids import new_job_id, new_worker_id
 

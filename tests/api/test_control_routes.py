@@ -21,8 +21,8 @@ from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import NewJob
+from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
-from herdsman.store.database import Database
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.builders import a_job

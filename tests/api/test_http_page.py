@@ -9,7 +9,7 @@ from herdsman.api.complete import served
 from herdsman.api.routes.events import Kind
 from herdsman.api.routes.look import OFTEN_S
 from herdsman.core.access import Role
-from herdsman.store.cursor import LARGEST_PAGE
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.store.submissions import LARGEST_BATCH
 from herdsman.wire.problems import TABLE
 from herdsman.wire.work import LONGEST_POLL

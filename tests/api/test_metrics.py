@@ -16,9 +16,9 @@ from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.holds import scope_of
 from herdsman.core.states import LEASE, LeaseState
-from herdsman.store.database import Database, Tx
+from herdsman.db.connection import Database, Tx
+from herdsman.db.schema import gpus
 from herdsman.store.latency import BOUNDS, Took
-from herdsman.store.schema_resources import gpus
 from herdsman.telemetry import metrics
 from tests.api.calling import Client
 from tests.api.conftest import Tokens

@@ -21,8 +21,8 @@ from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.token_text import token_text
+from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
-from herdsman.store.database import Database
 from herdsman.testing.runpod import ManualClock
 from herdsman.testing.servers.home import free_port
 from herdsman.wiring import new_job_id

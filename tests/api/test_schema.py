@@ -21,8 +21,8 @@ from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.core.access import Role
+from herdsman.db.schema import holds
 from herdsman.ports import SystemClock
-from herdsman.store.schema_resources import holds
 from tests.api.conftest import Tokens
 from tests.api.fuzzing import Fuzz, Operation
 from tests.api.world import a_world

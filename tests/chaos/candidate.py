@@ -8,9 +8,9 @@ from sqlalchemy import text
 
 from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.core.errors import StaleWrite, StoreUnavailable
+from herdsman.db.advisory_lock import open_session_lock
+from herdsman.db.connection import Database, Tx
 from herdsman.ports import SystemClock
-from herdsman.store.database import Database, Tx
-from herdsman.store.session_lock import open_session_lock
 
 TABLES = {
     "PostgreSQL": "CREATE TABLE chaos_writes (id bigserial PRIMARY KEY, holder text, epoch bigint, refused int)",

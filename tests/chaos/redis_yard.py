@@ -21,9 +21,8 @@ from herdsman.client.queue import HttpQueue, register
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.gpu import GpuReport
 from herdsman.core.work import Ask, Done, Pulse
-from herdsman.store.database import Database
-from herdsman.store.reading import records
-from herdsman.store.schema import job_attempts, jobs, workers
+from herdsman.db.connection import Database, records
+from herdsman.db.schema import job_attempts, jobs, workers
 from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.children import children
 from tests.chaos.site import QUICK, ROOT, command, free_port

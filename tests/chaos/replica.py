@@ -17,10 +17,10 @@ from herdsman.control.worker_access import by_name_only
 from herdsman.core.model import DEFAULT_POOL, JobPolicy
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.registry import OURS
+from herdsman.db.advisory_lock import open_session_lock
+from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.store.database import Database
-from herdsman.store.session_lock import open_session_lock
 from herdsman.wire.ids import new_job_id, new_worker_id
 from tests.runpod import NAMING, some_options
 

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import text
 
 from herdsman.control.leadership import LeaderPolicy
+from herdsman.db.connection import Database
 from herdsman.sim.checks import violations
 from herdsman.sim.checks.history import History, LeaderWrite
 from herdsman.store import leader
-from herdsman.store.database import Database
 from herdsman.store.leader import Term
 from tests.builders import scalar, sql
 from tests.chaos.candidate import TABLES, lead

@@ -17,12 +17,12 @@ from herdsman.control.services import Services
 from herdsman.core.installation import Stamp
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.policy import FleetPolicy, Promotion
+from herdsman.db.schema import cycles
 from herdsman.sim.checks import violations
 from herdsman.sim.checks.history import Limits, Pod
 from herdsman.sim.checks.recorded import read_history
 from herdsman.store import installation, ledger
 from herdsman.store.ledger import Stay
-from herdsman.store.schema import cycles
 from herdsman.testing.runpod import FakeRunpod, Fault
 from herdsman.testing.runpod.ledger import Life
 from herdsman.wire.ids import new_job_id

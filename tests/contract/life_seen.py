@@ -7,8 +7,8 @@ from sqlalchemy import select
 
 from herdsman.core.model import JobId
 from herdsman.core.reasons import Reason
-from herdsman.store.database import Database
-from herdsman.store.schema import audit, job_attempts, jobs
+from herdsman.db.connection import Database
+from herdsman.db.schema import audit, job_attempts, jobs
 from tests.contract.life_model import HELD, Model
 
 

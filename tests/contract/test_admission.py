@@ -18,9 +18,9 @@ from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, InvalidRequest, Overloaded, TooMany
 from herdsman.core.model import JobId, NewJob, PoolId, Submitted
 from herdsman.core.states import JobState
+from herdsman.db.connection import Database
+from herdsman.db.schema import gpus
 from herdsman.ports import SystemClock
-from herdsman.store.database import Database
-from herdsman.store.schema_resources import gpus
 from herdsman.testing.runpod import ManualClock
 from herdsman.wire.policy import written
 from tests.builders import a_worker, scalar, sql

@@ -24,10 +24,10 @@ from herdsman.core.order import HIGHEST, LOWEST
 from herdsman.core.placement import JobSelector, Loaded
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask
+from herdsman.db.connection import Tx
+from herdsman.db.schema import holds, worker_models
 from herdsman.ports import SystemClock
 from herdsman.store import choosing
-from herdsman.store.database import Tx
-from herdsman.store.schema_resources import holds, worker_models
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.testing.servers.home import free_port
 from herdsman.worker.service.standing import ServiceStanding

@@ -18,7 +18,7 @@ from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import ClaimKey, JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
-from herdsman.store.hot import MOST_LISTED
+from herdsman.db.statements import MOST_LISTED
 from tests.builders import a_claim, a_job, a_worker, claimed, replayed
 from tests.databases import MovingClock
 

@@ -8,7 +8,7 @@ from herdsman.control.services import Services
 from herdsman.core.errors import OutcomeUnknown
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.states import WORKER
-from herdsman.store.database import Database, Tx
+from herdsman.db.connection import Database, Tx
 from herdsman.wire.ids import new_job_id
 from tests.builders import a_claim, a_job, scalar
 from tests.databases import ServerDatabases, opened

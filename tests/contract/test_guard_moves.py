@@ -7,9 +7,9 @@ import pytest
 from herdsman.core.machine import Machine
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JOB, MACHINES, JobState
-from herdsman.store.database import Database
-from herdsman.store.faults import Refused
-from herdsman.store.schema import jobs
+from herdsman.db.connection import Database
+from herdsman.db.errors import Refused
+from herdsman.db.schema import jobs
 from tests.builders import scalar, sql
 from tests.rows import add_row, move_row, row_in_state
 

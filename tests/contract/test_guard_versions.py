@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 
 from herdsman.control.services import Services
-from herdsman.store.faults import Refused
+from herdsman.db.errors import Refused
 from tests.builders import a_job
 
 

@@ -8,11 +8,11 @@ from sqlalchemy import null
 
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JOB, LEASE, POOL, JobState
-from herdsman.store import triggers
-from herdsman.store.database import Database
-from herdsman.store.faults import Duplicate, Refused
-from herdsman.store.guards import all_guards
-from herdsman.store.schema import jobs
+from herdsman.db import guards
+from herdsman.db.connection import Database
+from herdsman.db.errors import Duplicate, Refused
+from herdsman.db.guards import all_guards
+from herdsman.db.schema import jobs
 from tests.builders import scalar, sql
 from tests.rows import HOLDER, add_row, move_row, row_in_state
 
@@ -133,8 +133,8 @@ def test_counts_of_pools_and_kinds_of_leases_are_checked(database: Database) -> 
 
 def test_a_guard_that_is_gone_is_missed_by_name(database: Database) -> None:
     with database.engine.connect() as connection:
-        assert triggers.missing(connection) == []
-        assert triggers.installed(connection) == {triggers.trigger_name(guard) for guard in all_guards()}
+        assert guards.missing(connection) == []
+        assert guards.installed(connection) == {guards.trigger_name(guard) for guard in all_guards()}
 
 
 def replace_job(database: Database) -> None:

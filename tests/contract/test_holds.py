@@ -14,9 +14,9 @@ from herdsman.core.holds import ALL, HoldKind, scope_of
 from herdsman.core.model import DEFAULT_POOL, NewJob, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import JobState, WorkerState
+from herdsman.db.connection import records
+from herdsman.db.schema import audit
 from herdsman.store import fleet, sight, workers
-from herdsman.store.reading import records
-from herdsman.store.schema import audit
 from tests.builders import a_claim, a_job, a_worker, claimed
 from tests.databases import MovingClock
 from tests.herd import a_herd

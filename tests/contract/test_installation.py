@@ -13,10 +13,10 @@ from herdsman.core.errors import Conflict
 from herdsman.core.installation import LEAP
 from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobPolicy
 from herdsman.core.work import Pulse
+from herdsman.db.connection import Database
+from herdsman.db.schema import metadata
+from herdsman.db.upgrade import upgrade
 from herdsman.store import installation
-from herdsman.store.database import Database
-from herdsman.store.schema import metadata
-from herdsman.store.upgrade import upgrade
 from herdsman.testing.runpod import Fault
 from herdsman.wire.ids import new_job_id
 from tests.builders import a_job, a_worker, claimed, scalar, sql

@@ -8,9 +8,9 @@ import pytest
 
 from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.core.errors import StaleWrite
+from herdsman.db.connection import Database, Tx
 from herdsman.ports import SystemClock
 from herdsman.store import leader
-from herdsman.store.database import Database, Tx
 from herdsman.store.leader import Term
 from tests.databases import MovingClock
 

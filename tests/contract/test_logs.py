@@ -20,7 +20,7 @@ from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite, TooLarge
 from herdsman.core.model import DEFAULT_POOL, Claim, JobId, WorkerId
 from herdsman.core.work import LogLines, Pulse
-from herdsman.store.database import Tx
+from herdsman.db.connection import Tx
 from herdsman.store.logs import MOST_BYTES, MOST_LINES
 from herdsman.store.workers import register
 from tests.builders import HOPELESS, a_claim, a_job, a_worker

@@ -3,10 +3,10 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -14,15 +14,16 @@ from sqlalchemy import Connection, inspect, make_url, text
 
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.states import JOB, JobState
-from herdsman.store import database as database_module
-from herdsman.store import triggers
-from herdsman.store import upgrade as upgrade_module
-from herdsman.store.database import Database
-from herdsman.store.faults import Refused
-from herdsman.store.guards import all_guards
-from herdsman.store.revisions import known, latest, require_current, schema_fault
-from herdsman.store.schema_resources import metadata
-from herdsman.store.upgrade import alembic_config, upgrade
+from herdsman.db import checks as checks_module
+from herdsman.db import connection as connection_module
+from herdsman.db import guards
+from herdsman.db import upgrade as upgrade_module
+from herdsman.db.checks import known, latest, require_current, schema_fault
+from herdsman.db.connection import Database
+from herdsman.db.errors import Refused
+from herdsman.db.guards import all_guards
+from herdsman.db.schema import metadata
+from herdsman.db.upgrade import alembic_config, upgrade
 from tests.builders import scalar, sql
 from tests.databases import Backend, opened
 from tests.rows import add_row, move_row
@@ -62,10 +63,10 @@ def test_an_empty_database_is_named_and_then_made(empty: Database) -> None:
 
 def test_an_upgrade_may_be_repeated(database: Database) -> None:
     with database.alone() as connection:
-        before = triggers.installed(connection)
+        before = guards.installed(connection)
     upgrade(database)
     with database.alone() as connection:
-        assert triggers.installed(connection) == before
+        assert guards.installed(connection) == before
         assert len(before) == len(all_guards())
 
 
@@ -101,7 +102,7 @@ def test_another_upgrade_is_not_waited_for_without_end(
 ) -> None:
     url = backend.empty()
     slowly(monkeypatch)
-    for module in (upgrade_module, database_module):
+    for module in (upgrade_module, connection_module):
         monkeypatch.setattr(module, "LONGEST_REBUILDING", SLOW / 4)
     with opened(url) as one, opened(url) as other, ThreadPoolExecutor(2) as threads:
         calls = [threads.submit(upgrade, each) for each in (one, other)]
@@ -125,16 +126,16 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             ]
             connection.execute(text(sleep), {"s": SLOW.total_seconds()}).all()
         told.append("after")
-        triggers.install(connection)
+        guards.install(connection)
 
-    monkeypatch.setattr(upgrade_module, "triggers", SimpleNamespace(install=install))
+    monkeypatch.setattr(upgrade_module, "guards", SimpleNamespace(install=install))
     return told
 
 
 def test_a_guard_that_is_gone_is_noticed_and_put_back(empty: Database) -> None:
     upgrade(empty)
     with empty.alone() as connection:
-        name = next(name for name in triggers.installed(connection) if "_job_moves_" in name)
+        name = next(name for name in guards.installed(connection) if "_job_moves_" in name)
         on = " ON orchestrator_jobs" if connection.dialect.name == "postgresql" else ""
         connection.execute(text(f"DROP TRIGGER {name}{on}"))
         connection.commit()
@@ -152,7 +153,7 @@ def test_a_guard_of_an_older_version_is_replaced(empty: Database) -> None:
         connection.commit()
     upgrade(empty)
     with empty.alone() as connection:
-        assert stale not in triggers.installed(connection)
+        assert stale not in guards.installed(connection)
 
 
 def test_a_schema_of_a_newer_version_is_left_alone(empty: Database) -> None:
@@ -179,22 +180,62 @@ def _install_stale(dialect: str, name: str, run: object) -> None:
         run(statement)
 
 
-def test_jobs_of_an_older_schema_are_kept(empty: Database) -> None:
-    """SQLite cannot drop a rule from a table: there the upgrade moves the rows into a new one."""
+@pytest.mark.parametrize("old", ["0001", "0008"])
+def test_a_schema_from_before_the_first_release_is_named_and_left_alone(empty: Database, old: str) -> None:
+    upgrade(empty)
     with empty.alone() as connection:
-        config = alembic_config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0003")
-        triggers.install(connection)
+        connection.execute(text("UPDATE alembic_version SET version_num = :old"), {"old": old})
         connection.commit()
+    for step in (require_current, upgrade):
+        with pytest.raises(StoreMisconfigured, match=f"schema {old}, from before .* at an empty database"):
+            step(empty)
+
+
+SECOND = """
+from alembic import op
+from sqlalchemy import Column, Integer, text
+
+revision, down_revision, branch_labels, depends_on = "9000", "{first}", None, None
+
+
+def upgrade():
+    sqlite = op.get_bind().dialect.name == "sqlite"
+    if sqlite:  # it checks what every trigger refers to when a table is renamed
+        for name in op.get_bind().scalars(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).all():
+            op.execute(f"DROP TRIGGER {{name}}")
+    with op.batch_alter_table("orchestrator_jobs", recreate="always" if sqlite else "never") as jobs:
+        jobs.add_column(Column("added", Integer(), nullable=False, server_default=text("7")))
+"""
+
+
+def test_jobs_of_an_older_schema_are_kept(
+    empty: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite cannot change a rule of a table: there the upgrade moves the rows into a new one."""
+    upgrade(empty)
     add_row(empty, JOB, "old")
     tag = (
         "INSERT INTO job_tags (tag, job_id, created_at) SELECT 't', job_id, created_at FROM orchestrator_jobs"
     )
     assert sql(empty, tag) == 1
-    upgrade(empty)
+    add_migration(tmp_path, monkeypatch)
+    with pytest.raises(StoreMisconfigured, match="we need 9000: run herdsman db upgrade"):
+        require_current(empty)
+    assert upgrade(empty) == "9000"
     require_current(empty)
     move_row(empty, JOB, JobState.CLAIMED, "old")
-    assert scalar(empty, "SELECT slot FROM orchestrator_jobs WHERE job_id = 'old'") == 0
+    assert scalar(empty, "SELECT added FROM orchestrator_jobs WHERE job_id = 'old'") == 7
     with pytest.raises(Refused):
         sql(empty, "DELETE FROM orchestrator_jobs")
+
+
+def add_migration(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more migration than the package has."""
+    (directory / "v9000_second.py").write_text(SECOND.format(first=latest()))
+    config, revisions = alembic_config(), {*known(), "9000"}
+    packaged = Path(ScriptDirectory.from_config(config).versions)
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", f"{packaged}\n{directory}")
+    monkeypatch.setattr(upgrade_module, "alembic_config", lambda: config)
+    for module in (upgrade_module, checks_module):
+        monkeypatch.setattr(module, "known", lambda: revisions)

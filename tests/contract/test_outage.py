@@ -13,8 +13,8 @@ from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.control.services import Services
 from herdsman.core.model import Claim, NewJob
 from herdsman.core.states import JobState
+from herdsman.db.connection import Database
 from herdsman.store import leader
-from herdsman.store.database import Database
 from herdsman.store.leader import LATELY
 from tests.builders import a_claim, a_worker, claimed
 from tests.contract.test_leader import HandClock

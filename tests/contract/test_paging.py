@@ -10,8 +10,8 @@ from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import JobFilter, JobId, NewJob, PoolId
 from herdsman.core.states import JobState
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.store import jobs
-from herdsman.store.cursor import LARGEST_PAGE
 from tests.builders import a_job, an_ended_job
 from tests.databases import MovingClock
 

@@ -12,9 +12,9 @@ from herdsman.control.services import Services
 from herdsman.core.control_policy import ControlPolicy, check_policy
 from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from herdsman.core.policy_changes import Change, with_value
+from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
 from herdsman.store import jobs, policies
-from herdsman.store.database import Database
 from herdsman.testing.runpod import ManualClock
 from herdsman.wire.policy import PolicyDocument, stored, written
 from tests.builders import scalar, sql

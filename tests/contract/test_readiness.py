@@ -13,7 +13,7 @@ from herdsman.control.keyring import Keyring, require_same_pepper
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnwritable
 from herdsman.core.model import JobPolicy
-from herdsman.store.database import Database
+from herdsman.db.connection import Database
 from herdsman.wiring import new_job_id
 from tests.builders import a_job
 from tests.contract.test_sqlite_faults import limit_pages

@@ -11,10 +11,10 @@ from sqlalchemy import update
 
 from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.core.errors import StaleWrite, StoreUnavailable
+from herdsman.db.advisory_lock import STATEMENTS, SessionLock, open_session_lock
+from herdsman.db.connection import Database, Tx
+from herdsman.db.schema import leader
 from herdsman.ports import SystemClock
-from herdsman.store.database import Database, Tx
-from herdsman.store.schema import leader
-from herdsman.store.session_lock import WORDS, SessionLock, open_session_lock
 from tests.builders import scalar
 from tests.chaos.measuring import waited_for
 from tests.databases import ServerDatabases, SqliteFiles, opened
@@ -83,7 +83,7 @@ def test_behind_a_pooler_it_switches_itself_off(
 ) -> None:
     """The session that answers is not the one that we have marked, or others find our mark in theirs."""
     monkeypatch.setattr(secrets, "token_hex", constantly("mine"))
-    words = replace(WORDS[shared.engine.dialect.name], marked=f"SELECT '{found}'")
+    words = replace(STATEMENTS[shared.engine.dialect.name], marked=f"SELECT '{found}'")
     lock = SessionLock(shared, words, NAME, SECOND)
     assert not lock.take()
     assert lock.off

@@ -19,10 +19,9 @@ from herdsman.control.services import Services
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
-from herdsman.store import engine
-from herdsman.store.database import Database
-from herdsman.store.revisions import require_current
-from herdsman.store.server import require_undamaged
+from herdsman.db import engine
+from herdsman.db.checks import require_current, require_undamaged
+from herdsman.db.connection import Database
 from herdsman.wiring import new_job_id
 from tests.builders import a_job
 from tests.databases import Backend, opened

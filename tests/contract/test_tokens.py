@@ -37,8 +37,8 @@ from herdsman.core.errors import (
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
+from herdsman.db.connection import Tx
 from herdsman.store import tokens
-from herdsman.store.database import Tx
 from herdsman.testing.runpod import ManualClock
 from tests.builders import a_worker, scalar
 from tests.databases import MovingClock

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.states import JOB, WORKER
-from herdsman.store.database import TRIES, Database, Tx
+from herdsman.db.connection import TRIES, Database, Tx
 from tests.builders import scalar
 from tests.rows import add_row
 

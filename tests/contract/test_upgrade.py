@@ -9,9 +9,9 @@ from sqlalchemy import event
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
-from herdsman.store.database import Database
-from herdsman.store.revisions import require_current
-from herdsman.store.upgrade import upgrade
+from herdsman.db.checks import require_current
+from herdsman.db.connection import Database
+from herdsman.db.upgrade import upgrade
 from herdsman.wiring import new_job_id
 from tests.builders import a_job, replayed
 from tests.databases import Backend, opened

@@ -14,11 +14,11 @@ from herdsman.core.findings import Code, Finding
 from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.policy import FleetPolicy
-from herdsman.store import fleet, leader, views
-from herdsman.store.database import Database, Tx
-from herdsman.store.reading import records
-from herdsman.store.revisions import require_current
-from herdsman.store.upgrade import upgrade
+from herdsman.db import views
+from herdsman.db.checks import require_current
+from herdsman.db.connection import Database, Tx, records
+from herdsman.db.upgrade import upgrade
+from herdsman.store import fleet, leader
 from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed
 from tests.databases import Backend, MovingClock, opened
 from tests.docs.pages import page, table

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import text
 
-from herdsman.store.database import Database
-from herdsman.store.wakeup import Wakeup, open_wakeup
+from herdsman.db.connection import Database
+from herdsman.db.notify import Wakeup, open_wakeup
 from tests.chaos.measuring import waited_for
 from tests.databases import Backend, ServerDatabases, opened
 

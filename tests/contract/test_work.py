@@ -24,8 +24,8 @@ from herdsman.core.model import ClaimKey, JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
 from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Failed, GivenBack, Progress, Pulse
+from herdsman.db.errors import Duplicate
 from herdsman.ports import SystemClock
-from herdsman.store.faults import Duplicate
 from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
 
 BATCHES = Ask(types=("demo", "embed"), most={"embed": 4})

@@ -18,8 +18,9 @@ from herdsman.core.findings import Code
 from herdsman.core.model import JobPolicy, NewJob
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
-from herdsman.settings.catalogue import CATALOGUE
-from herdsman.store import cursor, hot, server, submissions
+from herdsman.db import checks, paging, statements
+from herdsman.settings.model import CATALOGUE
+from herdsman.store import submissions
 from tests.docs.pages import ROOT, page, pages, table
 
 CLI = page("docs/reference/cli.md")
@@ -100,9 +101,9 @@ def test_the_limits_are_those_of_the_code() -> None:
         "delay, retry_base, retry_cap": request.LONGEST_WAIT.days,
         "timeout": request.LONGEST_RUN.days,
         "jobs in one submission": submissions.LARGEST_BATCH,
-        "workers in one claim": hot.MOST_LISTED,
+        "workers in one claim": statements.MOST_LISTED,
         "jobs that one worker holds": work.MOST_AT_ONCE,
-        "jobs on one page": cursor.LARGEST_PAGE,
+        "jobs on one page": paging.LARGEST_PAGE,
         "jobs in one requeue": intervene.MOST_REQUEUED,
         "text of an error": finish.LONGEST_ERROR,
         "note on progress": keep.LONGEST_NOTE,
@@ -137,11 +138,11 @@ def named(field: str, name: str) -> NewJob:
 
 def test_the_oldest_versions_are_those_of_the_code() -> None:
     said = {row[0]: row[1] for row in table(DATABASES.section("Databases"))}
-    assert said == {name: ".".join(map(str, oldest)) for name, oldest in server.OLDEST.items()}
+    assert said == {name: ".".join(map(str, oldest)) for name, oldest in checks.OLDEST.items()}
 
 
 def test_the_version_of_sqlite_that_is_warned_about_is_that_of_the_code() -> None:
-    safe = ".".join(map(str, server.SAFE_SQLITE))
+    safe = ".".join(map(str, checks.SAFE_SQLITE))
     assert f"SQLite older than {safe}" in " ".join(DATABASES.text.split())
 
 

@@ -13,8 +13,8 @@ from herdsman.core.errors import StoreMisconfigured
 from herdsman.core.model import JobPolicy, NewJob, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
-from herdsman.store.revisions import require_current
-from herdsman.store.upgrade import upgrade
+from herdsman.db.checks import require_current
+from herdsman.db.upgrade import upgrade
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.wiring import new_job_id

@@ -20,9 +20,9 @@ from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest
 from herdsman.core.leasing import LeasePolicy, Refusal, Wish
 from herdsman.core.model import JobPolicy
+from herdsman.db.connection import Database
+from herdsman.db.upgrade import upgrade
 from herdsman.ports import SystemClock
-from herdsman.store.database import Database
-from herdsman.store.upgrade import upgrade
 from herdsman.wire.ids import new_job_id
 from herdsman.worker.gpu import Nvml
 

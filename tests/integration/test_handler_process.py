@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.settings.surroundings import harmless_environment, visible_gpus
+from herdsman.settings.environment import harmless_environment, visible_gpus
 from herdsman.worker.child import HandlerChild
 from tests.integration.worker.yard import HANDLERS, eventually, runs
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from herdsman.core.errors import InvalidSettings
-from herdsman.settings.surroundings import harmless_environment
+from herdsman.settings.environment import harmless_environment
 from herdsman.worker.child import Answer, HandlerChild, Sandbox
 from herdsman.worker.registry import Sources
 from tests.shell import Shell
@@ -40,7 +40,7 @@ if sys.argv[1] == "nobody":
 """
 KEEPS = f"""
 import ctypes, os, sys
-from herdsman.settings.surroundings import keep_secrets
+from herdsman.settings.environment import keep_secrets
 {BECOME}
 keep_secrets(["hidden words"])
 print("ready", flush=True)

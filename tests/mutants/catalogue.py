@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         name="moves_unguarded",
         breaks="J6: the database refuses moves that the state table forbids",
-        file="herdsman/store/guards.py",
+        file="herdsman/db/guards.py",
         was='when=f"NEW.status <> OLD.status AND NOT ({_legal(machine)})"',
         becomes='when="1 = 0"',
         noticed_by=(f"{CONTRACT}/test_guard_moves.py",),
@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         name="audit_writable",
         breaks="A1: the audit is append-only",
-        file="herdsman/store/guards.py",
+        file="herdsman/db/guards.py",
         was='        event="UPDATE",\n        when="1 = 1",\n        message="orchestrator_audit is append-only",',
         becomes='        event="UPDATE",\n        when="1 = 0",\n        message="orchestrator_audit is append-only",',
         noticed_by=(f"{CONTRACT}/test_guards.py", f"{CONTRACT}/test_audit.py"),
@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant(
         name="audit_with_gaps",
         breaks="A1: every move raises the version by one",
-        file="herdsman/store/guards.py",
+        file="herdsman/db/guards.py",
         was="(NOT {moved} AND NEW.version <> OLD.version)",
         becomes="(1 = 0)",
         noticed_by=(f"{CONTRACT}/test_guard_versions.py",),
@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         name="living_job_deleted",
         breaks="J1: an accepted job is not deleted before it has ended",
-        file="herdsman/store/guards.py",
+        file="herdsman/db/guards.py",
         was="f\"NOT ({in_states(JOB.terminal, 'OLD.status')})\"",
         becomes='"1 = 0"',
         noticed_by=(f"{CONTRACT}/test_guards.py",),
@@ -127,7 +127,7 @@ MUTANTS = (
     Mutant(
         name="contention_not_retried",
         breaks="S6: a transaction that was in another's way is done again",
-        file="herdsman/store/database.py",
+        file="herdsman/db/connection.py",
         was="TRIES = 12",
         becomes="TRIES = 1",
         noticed_by=(f"{CONTRACT}/test_concurrency.py", f"{CONTRACT}/test_faults.py"),

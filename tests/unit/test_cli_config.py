@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from herdsman.cli.config import config
 from herdsman.core.errors import InvalidSettings
 from herdsman.settings import RELATIONS
-from herdsman.settings.catalogue import CATALOGUE, groups
+from herdsman.settings.model import CATALOGUE, groups
 
 CANARY = "canary-7f3a"
 SECRETS = {

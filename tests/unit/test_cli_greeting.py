@@ -10,9 +10,9 @@ from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.gpu import GpuDevice
 from herdsman.core.model import JobPolicy
+from herdsman.db import checks
+from herdsman.db.upgrade import upgrade
 from herdsman.settings import load_settings
-from herdsman.store import server
-from herdsman.store.upgrade import upgrade
 from herdsman.wiring import new_job_id
 from tests.databases import opened
 
@@ -46,9 +46,9 @@ def test_each_of_many_gets_its_number() -> None:
 def test_an_old_sqlite_is_a_matter_for_the_doctor_and_not_for_each_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(server, "SAFE_SQLITE", (99,))
+    monkeypatch.setattr(checks, "SAFE_SQLITE", (99,))
     with opened(f"sqlite:///{tmp_path}/herd.db") as database:
-        assert [note for note in server.inspect_server(database).notes if "rare loss" in note]
+        assert [note for note in checks.inspect_server(database).notes if "rare loss" in note]
         upgrade(database)
         tell_database(Services(database, JobPolicy(), new_job_id), "0001")
     assert "warning" not in capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import JobPolicy
 from herdsman.settings import Settings, advice, load_settings, rows
-from herdsman.settings.catalogue import CATALOGUE
+from herdsman.settings.model import CATALOGUE
 
 NOWHERE = Path("/nonexistent")
 

@@ -8,9 +8,7 @@ import pytest
 from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
-from herdsman.settings.fleet import fleet_policies
-from herdsman.settings.local import within_this_machine
-from herdsman.settings.runpod import runpod_options
+from herdsman.settings.options import fleet_policies, runpod_options, within_this_machine
 from herdsman.wiring import pools_kept
 
 TWO_POOLS = """

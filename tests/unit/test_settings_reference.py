@@ -1,11 +1,12 @@
 """The pages that are written from the settings."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from herdsman.settings import Origin, load_settings, rows
-from herdsman.settings.catalogue import CATALOGUE
-from herdsman.settings.example import env_example
-from herdsman.settings.reference import reference_page
+from herdsman.settings.model import CATALOGUE
+from herdsman.settings.reference import env_example, reference_page
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "run `python -m herdsman.settings.reference` to write it again"
@@ -17,6 +18,13 @@ def test_the_reference_page_is_up_to_date() -> None:
 
 def test_the_example_is_up_to_date() -> None:
     assert (ROOT / ".env.example").read_text() == env_example(), AGAIN
+
+
+def test_the_command_writes_both(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "reference").mkdir(parents=True)
+    subprocess.run([sys.executable, "-m", "herdsman.settings.reference"], cwd=tmp_path, check=True)
+    assert (tmp_path / "docs/reference/settings.md").read_text() == reference_page()
+    assert (tmp_path / ".env.example").read_text() == env_example()
 
 
 def test_the_pages_do_not_depend_on_the_machine() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.settings import RELATIONS, Origin, Relation, Settings, advice, load_settings
-from herdsman.settings.catalogue import CATALOGUE
+from herdsman.settings.model import CATALOGUE
 
 NOWHERE = Path("/nonexistent")
 NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")

@@ -6,8 +6,7 @@ import pytest
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.settings import load_settings
-from herdsman.settings.local import worker_environment
-from herdsman.settings.results import result_options
+from herdsman.settings.options import result_options, worker_environment
 
 NOWHERE = Path("/nonexistent")
 

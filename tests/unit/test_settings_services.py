@@ -6,7 +6,7 @@ import pytest
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.settings import load_settings
-from herdsman.settings.services import services_of
+from herdsman.settings.options import services_of
 
 NOWHERE = Path("nowhere")
 

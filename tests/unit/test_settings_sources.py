@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.settings import Origin, load_settings
-from herdsman.settings.catalogue import CATALOGUE
-from herdsman.settings.names import ACCEPTED
+from herdsman.settings.model import ACCEPTED, CATALOGUE
 
 NOWHERE = Path("/nonexistent")
 

@@ -19,10 +19,10 @@ from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidSettings
+from herdsman.db.notify import Wakeup, open_wakeup
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings
-from herdsman.settings.surroundings import push_name
-from herdsman.store.wakeup import Wakeup, open_wakeup
+from herdsman.settings.environment import push_name
 from herdsman.telemetry.metrics import Metrics, PushGateway
 from herdsman.wiring import Control, open_results
 

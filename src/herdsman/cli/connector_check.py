@@ -10,7 +10,7 @@ from herdsman.connectors.registry import Around, find
 from herdsman.core.errors import Forbidden, ServiceUnavailable
 from herdsman.core.service import Fitness, StoredFile
 from herdsman.ports import SystemClock
-from herdsman.settings.urls import hide_password
+from herdsman.settings.kinds import hide_password
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from herdsman.cli.opening import settings_here
 from herdsman.cli.shown import Layout, Output, echo, print_json
 from herdsman.connectors.registry import GROUP, find, installed
 from herdsman.core.errors import InvalidRequest, InvalidSettings
-from herdsman.settings.services import COMFYUI, services_of
-from herdsman.settings.urls import hide_password
+from herdsman.settings.kinds import hide_password
+from herdsman.settings.options import COMFYUI, services_of
 
 connectors = typer.Typer(
     add_completion=False, invoke_without_command=True, help="List the connectors, and check a service."

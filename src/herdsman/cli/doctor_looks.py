@@ -25,12 +25,12 @@ from herdsman.core.instances import InstanceRef, SpawnRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings, advice
-from herdsman.settings.runpod import address_fault, on_this_machine
+from herdsman.settings.options import address_fault, on_this_machine
 from herdsman.worker.gpu import Nvml
 
 if TYPE_CHECKING:
+    from herdsman.db.connection import Database, Tx
     from herdsman.providers.runpod import RunpodProvider
-    from herdsman.store.database import Database, Tx
 
 SILENCE = timedelta(seconds=3)
 POD_PATIENCE = timedelta(minutes=15)
@@ -84,10 +84,11 @@ def see_database(settings: Settings) -> Iterator[Finding]:
 
 
 def _see_server(settings: Settings) -> Iterator[Finding]:
-    from herdsman.store.revisions import latest, schema_fault  # noqa: PLC0415
-    from herdsman.store.server import (  # noqa: PLC0415  (a worker's machine has no database)
+    from herdsman.db.checks import (  # noqa: PLC0415  # noqa: PLC0415  (a worker's machine has no database)
         inspect_server,
+        latest,
         require_undamaged,
+        schema_fault,
     )
     from herdsman.wiring import open_database  # noqa: PLC0415
 

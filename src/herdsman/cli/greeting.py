@@ -14,12 +14,12 @@ from herdsman.core.gpu import GpuDevice
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
+from herdsman.db.checks import inspect_server
+from herdsman.db.connection import Tx
 from herdsman.providers.local.gpus import count_gpus
 from herdsman.settings import Origin, Settings
 from herdsman.store import installation
-from herdsman.store.database import Tx
 from herdsman.store.herd import living
-from herdsman.store.server import inspect_server
 from herdsman.wiring import pools_kept
 from herdsman.worker.gpu import Nvml
 

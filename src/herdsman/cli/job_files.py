@@ -9,7 +9,7 @@ from herdsman.control.whereabouts import whereabouts
 from herdsman.core.errors import InvalidRequest
 from herdsman.ports import ResultStore
 from herdsman.settings import Settings, load_settings
-from herdsman.settings.results import result_options
+from herdsman.settings.options import result_options
 
 REFERENCES = ("file://", "http://", "https://", "s3://")
 PIECE = 1 << 20

@@ -11,7 +11,7 @@ from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.core.errors import Unreachable
 from herdsman.ports import SystemClock
 from herdsman.settings import Settings, advice, load_settings
-from herdsman.settings.surroundings import instance_name
+from herdsman.settings.environment import instance_name
 from herdsman.telemetry.logs import configure_logs
 
 _PATIENCE = timedelta(seconds=15)

@@ -24,7 +24,7 @@ from herdsman.core.scaling.observation import Wanted
 from herdsman.core.scaling.registry import require_installed
 from herdsman.core.shadow import compare
 from herdsman.core.states import WorkerState
-from herdsman.settings.fleet import fleet_policy
+from herdsman.settings.options import fleet_policy
 
 
 def plan(

@@ -15,7 +15,7 @@ from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.control.worker_access import WorkerAccess
 from herdsman.core.errors import HerdsmanError
 from herdsman.settings import Origin, Settings
-from herdsman.settings.local import LOCAL
+from herdsman.settings.options import LOCAL
 from herdsman.store import sight
 from herdsman.wiring import Control, open_control, open_keyring, open_service, stored_logs
 

@@ -2,8 +2,8 @@
 
 from herdsman.cli.opening import settings_here
 from herdsman.control.services import Services
+from herdsman.db.checks import require_current
 from herdsman.settings import Settings
-from herdsman.store.revisions import require_current
 from herdsman.wiring import open_services
 
 

@@ -12,7 +12,7 @@ from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.providers.runpod import RunpodOptions, render_startup
 from herdsman.settings import Settings
-from herdsman.settings.runpod import runpod_options
+from herdsman.settings.options import runpod_options
 
 HIDDEN = "***"
 GIVEN = ("HERDSMAN_WORKER_ID", "HERDSMAN_API_URL", "HERDSMAN_BOOTSTRAP_TOKEN")

@@ -17,11 +17,10 @@ from herdsman.cli.worker import Commands, Modules, Names
 from herdsman.cli.working import Choices, sources_of
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import Conflict, InvalidSettings
+from herdsman.db.checks import latest, require_current, require_undamaged
+from herdsman.db.upgrade import upgrade
 from herdsman.settings import Settings, load_settings
-from herdsman.settings.surroundings import harmless_environment, keep_secrets
-from herdsman.store.revisions import latest, require_current
-from herdsman.store.server import require_undamaged
-from herdsman.store.upgrade import upgrade
+from herdsman.settings.environment import harmless_environment, keep_secrets
 from herdsman.wiring import open_services, require_address
 from herdsman.worker.reload import SourceCheck
 

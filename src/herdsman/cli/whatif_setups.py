@@ -11,7 +11,7 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, chosen
 from herdsman.settings import load_settings
-from herdsman.settings.fleet import fleet_policy
+from herdsman.settings.options import fleet_policy
 from herdsman.sim.whatif.boots import Boots
 from herdsman.sim.whatif.replay import Setup
 from herdsman.sim.whatif.sweep import labelled

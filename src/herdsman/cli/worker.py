@@ -18,7 +18,7 @@ from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.ports import SystemClock, WorkQueue
 from herdsman.settings import Settings
-from herdsman.settings.surroundings import keep_secrets, show_name
+from herdsman.settings.environment import keep_secrets, show_name
 from herdsman.wire.ids import new_worker_id
 from herdsman.worker.orphans import adopt_orphans
 from herdsman.worker.supervisor import Parting

@@ -21,15 +21,14 @@ from herdsman.core.work import Load
 from herdsman.ports import SystemClock, WorkQueue
 from herdsman.results import open_store
 from herdsman.settings import Settings
-from herdsman.settings.results import result_options
-from herdsman.settings.services import COMFYUI, services_of
-from herdsman.settings.surroundings import (
+from herdsman.settings.environment import (
     harmless_environment,
     secret_files,
     this_machine,
     visible_gpus,
     wanted_models,
 )
+from herdsman.settings.options import COMFYUI, result_options, services_of
 from herdsman.worker.child import HandlerChild, Sandbox, SplitChild, require_sandbox
 from herdsman.worker.fitness import Fitness, Needs
 from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus

@@ -34,9 +34,9 @@ from herdsman.core.model import Failure, PoolId
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import PoolState
+from herdsman.db.connection import Tx
 from herdsman.ports import GrowsVolumes, Provider
 from herdsman.store import fleet, models, pool_workers, pools, workers
-from herdsman.store.database import Tx
 
 LOG_LINES = 100
 

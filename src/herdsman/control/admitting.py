@@ -23,9 +23,9 @@ from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.gating import Closed, Shut
 from herdsman.core.model import NewJob, PoolId
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
 from herdsman.store import admission
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 from herdsman.store.submissions import Draft
 
 

@@ -10,8 +10,8 @@ from herdsman.control.snapshot import look_without_provider
 from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot
 from herdsman.core.model import Job
 from herdsman.core.states import WorkerState
+from herdsman.db.connection import Tx
 from herdsman.store import jobs, worker_types
-from herdsman.store.database import Tx
 
 SILENT = timedelta(minutes=1)
 """A worker that has not beaten for so long does not ask for work either."""

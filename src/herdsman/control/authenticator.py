@@ -14,9 +14,9 @@ from herdsman.core.access import Caller, Role, Token
 from herdsman.core.errors import HerdsmanError, NotFound, Unauthenticated
 from herdsman.core.states import SERVING, WorkerState
 from herdsman.core.token_text import token_id
+from herdsman.db.connection import Tx
 from herdsman.ports import Clock
 from herdsman.store import tokens, workers
-from herdsman.store.database import Tx
 
 REMEMBERED = timedelta(seconds=3)
 MOST_REMEMBERED = 20_000

@@ -14,9 +14,9 @@ from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.leasing import LeaseMode
 from herdsman.core.model import Claim, PoolId, WorkerId
 from herdsman.core.placement import Head, JobSelector, Loaded, best, shares
+from herdsman.db.connection import Tx
 from herdsman.store import choosing, claiming, leases
 from herdsman.store.claiming import Free, Taking, Waiting
-from herdsman.store.database import Tx
 from herdsman.store.leases import Room
 
 Models = tuple[str, ...]

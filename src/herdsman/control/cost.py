@@ -7,8 +7,8 @@ from decimal import Decimal
 from enum import StrEnum
 
 from herdsman.control.services import Services
+from herdsman.db.connection import Tx
 from herdsman.store import ledger
-from herdsman.store.database import Tx
 from herdsman.store.ledger import Effort, Stay
 
 DAY = timedelta(days=1)

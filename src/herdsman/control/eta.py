@@ -9,8 +9,8 @@ from herdsman.core.blockers import Blocker
 from herdsman.core.eta import Guess, Line, finish_of, rest_of, start_of
 from herdsman.core.model import Job, JobId
 from herdsman.core.states import HELD, JOB, JobState
+from herdsman.db.connection import Tx
 from herdsman.store import jobs, pace, tally
-from herdsman.store.database import Tx
 from herdsman.store.pace import Pace
 from herdsman.wire.dashboard import BlockerOut, EtaOut, SpanOut
 

@@ -21,9 +21,9 @@ from herdsman.core.fleet import Snapshot
 from herdsman.core.model import AuditEntry, Job, JobId, PoolId, WorkerId
 from herdsman.core.releases import misfit
 from herdsman.core.states import HELD, JOB, POOL, WORKER, JobState, WorkerState
+from herdsman.db.connection import Tx
 from herdsman.store import jobs, pools, tally, worker_types, workers
 from herdsman.store.cycles import Step
-from herdsman.store.database import Tx
 
 __all__ = ["Answer", "Told", "blocked", "why_job", "why_pool", "why_worker"]
 

@@ -9,8 +9,8 @@ from herdsman.core.causes import LONGEST, cause_of, key_of, line_of
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.model import JobId
 from herdsman.core.states import JOB, JobState
+from herdsman.db.connection import Tx
 from herdsman.store import failed, jobs, requeue
-from herdsman.store.database import Tx
 from herdsman.store.failed import FailedJob
 from herdsman.wire.dashboard import MOST_AT_ONCE, BulkLineOut, BulkOut, FailureGroupOut, FailuresOut
 

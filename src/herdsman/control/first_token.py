@@ -6,8 +6,8 @@ from herdsman.control.keyring import Keyring
 from herdsman.control.secret_file import write_secret
 from herdsman.control.services import Services
 from herdsman.core.access import Role, Token
+from herdsman.db.connection import Tx
 from herdsman.store import tokens
-from herdsman.store.database import Tx
 
 NAME = "first"
 

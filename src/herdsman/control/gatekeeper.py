@@ -7,10 +7,10 @@ import structlog
 
 from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.gating import GATES, Closed, Limit, Load, Shut, turned
+from herdsman.db.connection import Database, Tx
+from herdsman.db.errors import Duplicate
 from herdsman.ports import Clock
 from herdsman.store import admission
-from herdsman.store.database import Database, Tx
-from herdsman.store.faults import Duplicate
 
 log = structlog.get_logger()
 

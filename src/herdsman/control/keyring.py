@@ -10,9 +10,9 @@ from herdsman.control.secret_file import read_secret, write_secret_once
 from herdsman.core.access import Role
 from herdsman.core.errors import InvalidSettings
 from herdsman.core.token_text import ID_BYTES, SECRET_BYTES, keyed_hash, token_text
+from herdsman.db.connection import Database
+from herdsman.db.errors import Duplicate
 from herdsman.store import tokens
-from herdsman.store.database import Database
-from herdsman.store.faults import Duplicate
 
 PEPPER_BYTES = 32
 _FINGERPRINT = "of the pepper itself"

@@ -5,8 +5,8 @@ from threading import Lock
 
 from herdsman.core.model import WorkerId
 from herdsman.core.work import Ask
+from herdsman.db.connection import Database
 from herdsman.store import worker_types
-from herdsman.store.database import Database
 
 MOST_KNOWN = 50_000
 

@@ -7,12 +7,12 @@ from threading import Event, Lock
 import structlog
 
 from herdsman.core.errors import OutcomeUnknown, StaleWrite, StoreUnavailable
+from herdsman.db.advisory_lock import SessionLock
+from herdsman.db.connection import Database, Tx
+from herdsman.db.errors import Duplicate
 from herdsman.ports import Clock
 from herdsman.store import leader
-from herdsman.store.database import Database, Tx
-from herdsman.store.faults import Duplicate
 from herdsman.store.leader import Candidate, Term
-from herdsman.store.session_lock import SessionLock
 
 log = structlog.get_logger()
 

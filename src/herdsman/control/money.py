@@ -9,9 +9,9 @@ from threading import Lock
 from herdsman.control.cost import DAY, HOUR, IDLE, midnight
 from herdsman.control.seldom import Seldom
 from herdsman.control.services import Services
+from herdsman.db.connection import Tx
 from herdsman.ports import Clock
 from herdsman.store import ledger, pace
-from herdsman.store.database import Tx
 from herdsman.store.ledger import Effort, Stay
 from herdsman.wire.dashboard import CostOut, MoneyOut
 

@@ -17,9 +17,9 @@ from herdsman.core.phases.sweep import orphans
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.pools import PoolNews
 from herdsman.core.scaling.observation import ScalingPolicy
+from herdsman.db.connection import Database, Tx
 from herdsman.ports import Provider
 from herdsman.store import fleet, installation, pools, sight
-from herdsman.store.database import Database, Tx
 from herdsman.store.sight import Listed
 from herdsman.wire.ids import new_installation_id
 

@@ -11,9 +11,9 @@ from herdsman.control.seldom import Seldom
 from herdsman.control.services import Services
 from herdsman.core.holds import ALL, Hold, HoldKind
 from herdsman.core.states import WORKER, JobState
+from herdsman.db.connection import Tx
 from herdsman.ports import Clock
 from herdsman.store import cycles, jobs, leader, ledger, queues, tally
-from herdsman.store.database import Tx
 from herdsman.store.holds import standing
 from herdsman.wire.dashboard import LeadOut, OverviewOut, QueueOut, RecoveredOut, SeriesOut, StepOut
 

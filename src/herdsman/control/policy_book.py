@@ -4,9 +4,9 @@ from threading import Lock
 
 from herdsman.core.control_policy import ControlPolicy
 from herdsman.core.errors import StoreUnavailable
+from herdsman.db.connection import Database, Tx
 from herdsman.ports import Clock
 from herdsman.store import policies
-from herdsman.store.database import Database, Tx
 from herdsman.wire.policy import stored
 
 FRESH_S = 1.0

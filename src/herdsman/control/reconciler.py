@@ -29,9 +29,9 @@ from herdsman.core.instances import InstanceRef
 from herdsman.core.recording import Recording
 from herdsman.core.recording import write as write_recording
 from herdsman.core.shadow import Compared, compare
+from herdsman.db.connection import Database, Tx
 from herdsman.ports import Clock
 from herdsman.store import fleet, queues, sights
-from herdsman.store.database import Database, Tx
 from herdsman.wire.problems import told_of
 
 log = structlog.get_logger()

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Any
 
 from herdsman.core.model import PoolId
+from herdsman.db.connection import Tx
 from herdsman.store import cycles
 from herdsman.store.cycles import Decided, Step
-from herdsman.store.database import Tx
 
 STEPS = 20
 READ = 500

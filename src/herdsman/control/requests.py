@@ -14,9 +14,9 @@ from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.core.errors import StaleWrite, StoreUnavailable
+from herdsman.db.connection import Tx
 from herdsman.ports import Clock
 from herdsman.store import requests
-from herdsman.store.database import Tx
 
 log = structlog.get_logger()
 

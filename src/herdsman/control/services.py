@@ -11,7 +11,7 @@ from herdsman.core.gating import Closed
 from herdsman.core.leasing import LeasePolicy
 from herdsman.core.model import JobId, JobPolicy
 from herdsman.core.pools import PoolLimits
-from herdsman.store.database import Database
+from herdsman.db.connection import Database
 
 
 @dataclass(frozen=True, slots=True)

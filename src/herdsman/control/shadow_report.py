@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from herdsman.control.services import Services
+from herdsman.db.connection import Tx
 from herdsman.store import cycles
 from herdsman.store.cycles import Told
-from herdsman.store.database import Tx
 from herdsman.wire.shadow import ShadowOut, ShadowPoolOut, ShadowReportOut, ShadowThenOut
 
 MOST_READ = 20_000

@@ -13,8 +13,8 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.pools import Pool, PoolNews, ServedBy, last_used, news_of, undeclared, with_life
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS
+from herdsman.db.connection import Tx
 from herdsman.store import cycles, installation, leader, ledger, pools, sight, waiting
-from herdsman.store.database import Tx
 
 BLIND = "the provider could not be looked at: "
 """How a recorded cycle begins to say that it saw no instances."""

@@ -11,9 +11,9 @@ from herdsman.core.instances import Instance, SpawnRequest
 from herdsman.core.loading import to_variables
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
+from herdsman.db.connection import Database, Tx
 from herdsman.ports import Provider
 from herdsman.store import fleet, installation, ledger, models
-from herdsman.store.database import Database, Tx
 from herdsman.store.fleet import Intent
 
 HOUR = timedelta(hours=1)

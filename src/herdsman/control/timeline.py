@@ -7,8 +7,8 @@ from typing import Any, Literal
 from herdsman.control.services import Services
 from herdsman.core.model import Attempt, AuditEntry, Job, JobId
 from herdsman.core.states import JOB, JobState
+from herdsman.db.connection import Tx
 from herdsman.store import herd, jobs
-from herdsman.store.database import Tx
 from herdsman.wire.dashboard import SegmentOut, TimelineOut
 
 HOUR = timedelta(hours=1)

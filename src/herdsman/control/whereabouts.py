@@ -12,7 +12,7 @@ from typing import IO, Any
 from herdsman.control.secret_file import read_secret, write_secret
 from herdsman.providers.local.processes import Identity, identify, is_alive
 from herdsman.settings import Settings
-from herdsman.settings.urls import hide_password
+from herdsman.settings.kinds import hide_password
 
 _MOST_HOLDERS = 20
 

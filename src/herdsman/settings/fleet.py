@@ -1,104 +1,188 @@
-"""The settings as the rules that the control loop lives by."""
+"""How many workers there are, and when one is taken for ready, idle, silent, stuck or lost."""
 
-from collections.abc import Mapping
-from datetime import timedelta
-from decimal import Decimal
+from typing import Annotated, Any, Literal
 
-from herdsman.core.model import DEFAULT_POOL, PoolId
-from herdsman.core.policy import FleetPolicy, Promotion
-from herdsman.core.pools import PoolLimits
-from herdsman.settings.model import Settings
+from pydantic import Field
+
+from herdsman.settings.kinds import (
+    Count,
+    DefaultText,
+    Group,
+    Kind,
+    Minutes,
+    Money,
+    Positive,
+    Ratio,
+    Seconds,
+    SecondsOrZero,
+    Share,
+    Switch,
+    Text,
+    plain,
+    setting,
+)
 
 
-def fleet_policies(settings: Settings) -> Mapping[PoolId, FleetPolicy]:
-    """The pool `default`, and those that the configuration file names."""
-    named = {PoolId(name): fleet_policy(pool) for name, pool in settings.by_pool.items()}
-    return {DEFAULT_POOL: fleet_policy(settings), **named}
+class ScalingSettings(Group):
+    """How the fleet grows and shrinks."""
 
-
-def pool_limits(settings: Settings) -> PoolLimits:
-    """For the pools that people ask for by name, beside those of the settings."""
-    pools = settings.pools
-    return PoolLimits(
-        reserved=frozenset(fleet_policies(settings)),
-        most=pools.gpu_pool_max_total,
-        min_warm=pools.gpu_pool_min_warm,
-        idle_timeout=_span(pools.gpu_pool_idle_timeout_s),
+    min_active_gpus: Count = setting(2, "Workers kept even when there is nothing to do.")
+    max_active_gpus: Count = setting(10, "Most workers alive at once; 0 stops all spawning.")
+    tasks_per_gpu_threshold: Positive = setting(
+        3, "More queued jobs per worker than this call for another worker."
+    )
+    scaling_policy: Text = setting(
+        "threshold",
+        "Name of the policy that sizes the fleet: threshold, workload, adaptive, or one of a plugin.",
+    )
+    shadow_scaling_policy: Text = setting(
+        "", "A second policy that is only asked, each cycle, what it would have done; empty asks none."
+    )
+    target_wait_sec: Seconds = setting(
+        120, "Seconds that all but a few jobs should wait at most, which the policy adaptive aims at."
+    )
+    machines_to_keep_idle: Count = setting(
+        0, "Idle workers that the policy workload keeps warm beyond those at work."
+    )
+    scale_up_multiplier: Ratio = setting(
+        1.0, "When a pool grows, the number of workers wanted is multiplied by this."
+    )
+    scale_down_multiplier: Ratio = setting(
+        0.9,
+        "When a pool shrinks, the number of workers wanted is multiplied by this, unless it would grow again at once.",
+    )
+    min_scaling_interval_sec: SecondsOrZero = setting(
+        45,
+        "Seconds for which the policies workload and adaptive keep a size before they shrink, and workload before it grows.",
+    )
+    spawning_grace_period_sec: SecondsOrZero = setting(
+        180,
+        "Seconds for which a worker that starts counts as capacity to come though its machine does not run.",
+    )
+    scale_down_grace_period_sec: SecondsOrZero = setting(
+        60, "Seconds that a new worker is safe from being scaled down."
+    )
+    max_task_wait_minutes: Minutes = setting(
+        5, "Minutes a job waits for a worker that has its model loaded before any may take it."
+    )
+    max_creates_per_hour: Positive = setting(
+        120, "Most workers that are created within an hour, whatever becomes of them."
+    )
+    max_cost_per_hour_usd: Money = setting(
+        None, "No worker is spawned while the fleet's machines cost this much an hour together."
+    )
+    budget_per_hour_usd: Money = setting(
+        None, "No worker is spawned while an hour costs this much; without it there is no limit."
+    )
+    budget_per_day_usd: Money = setting(
+        None, "No worker is spawned once a day has cost this much; without it there is no limit."
     )
 
 
-def fleet_policy(settings: Settings) -> FleetPolicy:
-    scaling, health, providers, breaker = (
-        settings.scaling,
-        settings.health,
-        settings.providers,
-        settings.breaker,
+class BreakerSettings(Group):
+    """When failures stop the spawning of workers, or replace one."""
+
+    max_worker_failure_rate: Share = setting(0.8, "Share of failed workers above which no more are spawned.")
+    failure_window_minutes: Minutes = setting(5, "Minutes over which the failures of workers are counted.")
+    min_workers_for_rate_check: Positive = setting(5, "Fewer workers than this are too few to judge by.")
+    max_consecutive_task_failures: Positive = setting(
+        3, "A worker that fails this many jobs in a row is replaced."
     )
-    return FleetPolicy(
-        min_workers=scaling.min_active_gpus,
-        max_workers=scaling.max_active_gpus,
-        jobs_per_worker=scaling.tasks_per_gpu_threshold,
-        scaling=scaling.scaling_policy,
-        shadow=scaling.shadow_scaling_policy,
-        promotion=Promotion(health.promotion_policy),
-        require_gpu=providers.provider != "local" if health.require_gpu is None else health.require_gpu,
-        idle_workers=scaling.machines_to_keep_idle,
-        grow_by=scaling.scale_up_multiplier,
-        shrink_by=scaling.scale_down_multiplier,
-        spawning_grace=_span(scaling.spawning_grace_period_sec),
-        min_scaling_interval=_span(scaling.min_scaling_interval_sec),
-        target_wait=_span(scaling.target_wait_sec),
-        look_every=_span(health.orchestrator_poll_sec),
-        idle_timeout=_span(health.gpu_idle_timeout_sec),
-        overcapacity_idle_timeout=_span(health.gpu_overcapacity_idle_timeout_sec),
-        scale_down_grace=_span(scaling.scale_down_grace_period_sec),
-        promoting_beat=_span(health.heartbeat_promotion_threshold_sec),
-        heartbeat_timeout=_span(health.heartbeat_timeout_sec),
-        stuck_timeout=_span(health.task_stuck_timeout_sec),
-        spawning_timeout=_span(health.spawning_timeout_sec),
-        boot_timeout=_span(providers.boot_timeout_sec),
-        script_timeout=_script_timeout(settings),
-        preparing_timeout=_span(health.active_initializing_max_sec),
-        ready_timeout=_span(health.startup_grace_period_sec),
-        gpu_timeout=_span(health.gpu_not_detected_timeout_sec),
-        not_claiming_timeout=_span(health.ready_not_claiming_timeout_sec),
-        vram_stale_after=_span(health.gpu_health_check_timeout_sec),
-        failsafe=_span(health.failsafe_stale_threshold_sec),
-        shutdown_grace=_span(health.graceful_shutdown_timeout_sec),
-        error_grace=_span(health.error_cleanup_grace_period_sec),
-        absence_window=_span(providers.absence_window_sec),
-        volume_min_free_gb=settings.runpod.storage_min_free_gb if _has_volumes(settings) else None,
-        volume_max_used=settings.runpod.storage_max_percent_used,
-        volume_grow_gb=settings.runpod.storage_expansion_increment_gb,
-        orphan_grace=_span(providers.orphan_grace_sec),
-        max_failure_rate=breaker.max_worker_failure_rate,
-        min_starts_to_judge=breaker.min_workers_for_rate_check,
-        failure_window=timedelta(minutes=breaker.failure_window_minutes),
-        max_failed_in_a_row=breaker.max_consecutive_task_failures,
-        job_failure_window=timedelta(minutes=breaker.task_failure_window_minutes),
-        max_creates_per_hour=scaling.max_creates_per_hour,
-        max_cost_per_hour=_money(scaling.max_cost_per_hour_usd),
-        budget_per_hour=_money(scaling.budget_per_hour_usd),
-        budget_per_day=_money(scaling.budget_per_day_usd),
+    task_failure_window_minutes: Minutes = setting(
+        30, "Minutes over which a worker's failed jobs are counted."
     )
 
 
-def _has_volumes(settings: Settings) -> bool:
-    """Network volumes can be grown; the disk of a pod cannot."""
-    named = settings.runpod.runpod_storage_volumes or settings.runpod.runpod_storage_name
-    return settings.providers.provider == "runpod" and bool(named)
+class PoolSettings(Group):
+    """Pools of warm workers that are asked for by name."""
+
+    gpu_pool_min_warm: Count = setting(0, "Pools kept warm even when idle.")
+    gpu_pool_max_total: Count = setting(8, "Most pools at once.")
+    gpu_pool_idle_timeout_s: SecondsOrZero = setting(300, "Seconds after which an idle pool may be evicted.")
+    gpu_pool_policy_period_s: Seconds = setting(
+        10, "Most seconds between two control cycles while a pool that was asked for by name is there."
+    )
 
 
-def _script_timeout(settings: Settings) -> timedelta | None:
-    """Only a pod that is given commands of its own has a script to wait for."""
-    if settings.providers.provider != "runpod" or not settings.runpod.runpod_activation:
-        return None
-    return _span(settings.health.script_running_timeout_sec)
+PromotionPolicy = Annotated[
+    Literal["pod", "heartbeat", "ready", "first_task"], Kind("pod, heartbeat, ready or first_task", plain)
+]
 
 
-def _span(seconds: float) -> timedelta:
-    return timedelta(seconds=seconds)
+def _idle_timeout(given: dict[str, Any]) -> float:
+    """A value that was refused is missing; what follows from it no longer matters then."""
+    return given.get("gpu_idle_timeout_sec", 0)
 
 
-def _money(amount: float | Decimal | None) -> Decimal | None:
-    return None if amount is None else Decimal(str(amount))
+def _three_cycles(given: dict[str, Any]) -> float:
+    return max(60, 3 * given.get("orchestrator_poll_sec", 0))
+
+
+class HealthSettings(Group):
+    """The control cycle and the times after which it steps in."""
+
+    orchestrator_poll_sec: Seconds = setting(30, "Seconds between two control cycles.")
+    gpu_idle_timeout_sec: Seconds = setting(
+        300, "Seconds without a job after which a worker beyond the minimum is ended."
+    )
+    gpu_overcapacity_idle_timeout_sec: SecondsOrZero = setting(
+        30, "The same while there are more workers than wanted."
+    )
+    heartbeat_timeout_sec: Annotated[Seconds, DefaultText("the value of GPU_IDLE_TIMEOUT_SEC")] = Field(
+        default_factory=_idle_timeout,
+        description="Seconds without a heartbeat after which a worker is silent.",
+    )
+    task_stuck_timeout_sec: Seconds = setting(
+        300, "Seconds without progress after which a running job is stuck."
+    )
+    gpu_health_check_timeout_sec: Seconds = setting(
+        120, "Seconds after which a worker's report of its GPU memory is stale."
+    )
+    graceful_shutdown_timeout_sec: SecondsOrZero = setting(
+        600, "Seconds that a worker being ended may spend on the job it holds."
+    )
+    failsafe_stale_threshold_sec: Seconds = setting(
+        7200, "Seconds of silence after which a worker is ended whatever else is known."
+    )
+    error_cleanup_grace_period_sec: SecondsOrZero = setting(
+        0,
+        "Seconds that the machine of a failed worker is kept for a look at it, while nobody needs its place.",
+    )
+
+    auto_start_worker_process: Switch = setting(
+        True, "Whether the worker process is started on a machine that is ready."
+    )
+    promotion_policy: PromotionPolicy = setting("ready", "What makes a starting worker an active one.")
+    spawning_timeout_sec: Seconds = setting(
+        300, "Seconds that a worker may take from its creation to being active."
+    )
+    heartbeat_promotion_threshold_sec: Annotated[
+        Seconds, DefaultText("the larger of 60 and 3 times ORCHESTRATOR_POLL_SEC")
+    ] = Field(
+        default_factory=_three_cycles,
+        description="Oldest heartbeat, in seconds, that still makes a starting worker active.",
+    )
+    script_running_timeout_sec: Seconds = setting(
+        1800,
+        "Seconds within which a pod with RUNPOD_ACTIVATION must send its first heartbeat, instead of BOOT_TIMEOUT_SEC.",
+    )
+    startup_grace_period_sec: SecondsOrZero = setting(
+        1200, "Seconds from its creation within which a worker that beats must be ready for jobs."
+    )
+    active_initializing_max_sec: Seconds = setting(
+        1800, "Seconds that a worker which PROMOTION_POLICY made active may report that it is not ready yet."
+    )
+    require_gpu: Annotated[
+        bool | None,
+        Kind("true or false", plain),
+        DefaultText("true where PROVIDER rents machines, false where workers are local"),
+    ] = setting(
+        None,
+        "Whether a worker without a GPU gets no jobs and is ended; pools that are served by hand require none.",
+    )
+    gpu_not_detected_timeout_sec: Seconds = setting(
+        300, "Seconds that a worker may report no GPU before it is ended, where REQUIRE_GPU holds."
+    )
+    ready_not_claiming_timeout_sec: Seconds = setting(
+        600, "Seconds that a ready worker may leave waiting jobs unclaimed."
+    )

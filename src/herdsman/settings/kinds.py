@@ -1,10 +1,15 @@
-"""What a kind of value allows and how it may be shown; and the kinds that are numbers or switches."""
+"""Kinds of values: what each allows, how it may be shown, and the base of every group of settings."""
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, cast
+from ipaddress import ip_address
+from typing import Annotated, Any, Literal, cast
+from urllib.parse import unquote, urlsplit
 
-from pydantic import BeforeValidator, Field
+from platformdirs import user_data_path
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 _MOST = 1_000_000_000
 _TEN_YEARS_SEC = 315_360_000
@@ -86,3 +91,164 @@ Money = Annotated[
     Kind("an amount of US dollars from 0 to 1000000000", plain),
 ]
 Switch = Annotated[bool, Kind("true or false", plain)]
+
+
+HIDDEN = "***"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_SECRET_PARAMETER = re.compile(r"(pass|pwd|secret|token|key)[^=]*=", re.IGNORECASE)
+
+_DATABASE_SCHEMES = {
+    "sqlite": "sqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mysql+pymysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "mariadb+pymysql": "mysql+pymysql",
+}
+
+
+def default_database_url() -> str:
+    return f"sqlite:///{user_data_path('herdsman', appauthor=False) / 'herdsman.db'}"
+
+
+def database_url(text: str) -> str:
+    """The URL with the driver we use; `ValueError` for a database that we cannot run on."""
+    scheme, separator, rest = text.strip().partition("://")
+    driver = _DATABASE_SCHEMES.get(scheme.lower())
+    if driver is None or not separator:
+        raise ValueError("unsupported database")
+    if driver == "sqlite" and not rest.lstrip("/"):
+        raise ValueError("no file")
+    return f"{driver}://{rest}"
+
+
+def only_from_here(url: str) -> bool:
+    """Whether another machine that calls it reaches itself, or nobody."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+def hide_password(url: str) -> str:
+    """The URL with every password replaced; a text that is no URL is hidden as a whole.
+
+    A password that nobody escaped may hold any character, so all from the first colon to the last `@` is
+    taken for it: a host is hidden too often rather than a password shown once.
+    """
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        return HIDDEN
+    user, at, place = url[scheme.end() :].rpartition("@")
+    name, colon, _ = user.partition(":")
+    return f"{scheme[0]}{name}{colon}{HIDDEN if colon else ''}{at}{_hide_parameters(place)}"
+
+
+def _hide_parameters(place: str) -> str:
+    path, mark, query = place.partition("?")
+    return f"{path}{mark}{'&'.join(_hide_parameter(pair) for pair in query.split('&'))}"
+
+
+def _hide_parameter(pair: str) -> str:
+    return f"{pair.partition('=')[0]}={HIDDEN}" if _SECRET_PARAMETER.search(unquote(pair)) else pair
+
+
+def _hidden(value: object) -> object:
+    return "set (hidden)" if value else "not set"
+
+
+def _url(value: object) -> object:
+    if value is None:
+        return None
+    return hide_password(value.get_secret_value() if isinstance(value, SecretStr) else str(value))
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _parse_json(value: object) -> object:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _database(value: object) -> object:
+    return database_url(value) if isinstance(value, str) else value
+
+
+def _redis(value: object) -> object:
+    if isinstance(value, str) and not value.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("unsupported server")
+    return value
+
+
+def _callable(value: str | None) -> str | None:
+    """One listens on 0.0.0.0; nobody can be found there."""
+    if value is not None and urlsplit(value).hostname in ("0.0.0.0", "::"):  # noqa: S104
+        raise ValueError("no address of anybody")
+    return value
+
+
+Text = Annotated[str, Field(min_length=1, max_length=4096), Kind("a text", plain)]
+OptionalText = Annotated[str | None, Field(min_length=1, max_length=4096), Kind("a text", plain)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split), Kind("texts separated by commas", plain)]
+Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...],
+    BeforeValidator(_split),
+    Kind("whole numbers from 1 to 1000000, separated by commas", plain),
+]
+Level = Annotated[
+    Literal["debug", "info", "warning", "error", "critical"],
+    BeforeValidator(lower),
+    Kind("debug, info, warning, error or critical", plain),
+]
+
+Secret = Annotated[SecretStr | None, Kind("a text", _hidden, secret=True)]
+SecretMap = Annotated[
+    Mapping[str, SecretStr],
+    BeforeValidator(_parse_json),
+    Kind('a JSON object of texts, such as {"NAME": "value"}', _hidden, secret=True),
+]
+DatabaseUrl = Annotated[
+    SecretStr,
+    BeforeValidator(_database),
+    Kind(
+        "sqlite:///FILE, postgresql://USER:PASSWORD@HOST/NAME, mysql://USER:PASSWORD@HOST/NAME"
+        " or mariadb://USER:PASSWORD@HOST/NAME",
+        _url,
+        secret=True,
+    ),
+]
+WebUrl = Annotated[
+    str | None,
+    Field(pattern=r"^https?://[^/\s]+", repr=False),  # it may hold a password
+    AfterValidator(_callable),
+    Kind("a URL that begins with https:// or http://, of an address that can be called (not 0.0.0.0)", _url),
+]
+RedisUrl = Annotated[
+    SecretStr | None,
+    BeforeValidator(_redis),
+    Kind("redis://USER:PASSWORD@HOST/NUMBER, rediss://... or unix://PATH", _url, secret=True),
+]
+
+
+class Group(BaseModel):
+    """Settings on one subject. A field's name in capitals is the variable that a person types.
+
+    A plain model rather than a `BaseSettings`, so that building one never looks at the environment:
+    `load_settings` alone does.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def setting(default: object, description: str) -> Any:
+    """A field of a group."""
+    return Field(default=default, description=description)

@@ -1,18 +1,34 @@
-"""All settings together, and where each came from."""
+"""All settings together: each by its name, with where its value came from and how people type it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
-from herdsman.settings.control import ApiSettings, LeaderSettings, LeaseSettings, LogSettings
-from herdsman.settings.health import HealthSettings
-from herdsman.settings.jobs import JobSettings
+from herdsman.core.loading import VARIABLES
+from herdsman.settings.fleet import BreakerSettings, HealthSettings, PoolSettings, ScalingSettings
+from herdsman.settings.jobs import (
+    ConnectorSettings,
+    JobSettings,
+    LeaseSettings,
+    WatchdogSettings,
+    WorkerSettings,
+)
+from herdsman.settings.kinds import DefaultText, Group, Kind
 from herdsman.settings.providers import LocalSettings, ProviderSettings, RunpodSettings
-from herdsman.settings.scaling import BreakerSettings, PoolSettings, ScalingSettings
-from herdsman.settings.stores import DatabaseSettings, ResultSettings, StreamSettings
-from herdsman.settings.worker import ConnectorSettings, WatchdogSettings, WorkerSettings
+from herdsman.settings.server import (
+    ApiSettings,
+    DatabaseSettings,
+    LeaderSettings,
+    LogSettings,
+    ResultSettings,
+    StreamSettings,
+)
 
 
 class Origin(StrEnum):
@@ -62,3 +78,112 @@ class Settings(BaseModel):
 
     def origin(self, name: str) -> Origin:
         return self.origins.get(name, Origin.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    """In capitals, as a person types it."""
+    group: str
+    field: FieldInfo
+    kind: Kind
+
+    @property
+    def key(self) -> str:
+        """The name of the field, and of the key in the file."""
+        return self.name.lower()
+
+    @property
+    def file_name(self) -> str | None:
+        """The variable that names a file with the value in it; only secrets have one."""
+        return f"{self.name}_FILE" if self.kind.secret else None
+
+    @property
+    def description(self) -> str:
+        return self.field.description or ""
+
+    def value(self, settings: Settings) -> object:
+        return getattr(getattr(settings, self.group), self.key)
+
+    def default(self, settings: Settings) -> object:
+        """What the value would be if it were not set; some defaults follow another setting."""
+        values = dict(getattr(settings, self.group))
+        return self.field.get_default(call_default_factory=True, validated_data=values)
+
+    @property
+    def default_text(self) -> str | None:
+        return next((mark.text for mark in self.field.metadata if isinstance(mark, DefaultText)), None)
+
+
+def groups() -> Mapping[str, type[Group]]:
+    found = ((name, field.annotation) for name, field in Settings.model_fields.items())
+    return {name: kind for name, kind in found if isinstance(kind, type) and issubclass(kind, Group)}
+
+
+def _every_setting() -> Iterator[Setting]:
+    for group, model in groups().items():
+        for key, field in model.model_fields.items():
+            kind = next(mark for mark in field.metadata if isinstance(mark, Kind))
+            yield Setting(key.upper(), group, field, kind)
+
+
+CATALOGUE: Mapping[str, Setting] = MappingProxyType({each.name: each for each in _every_setting()})
+
+
+PREFIX = "HERDSMAN_"
+CONFIG_FILE = "HERDSMAN_CONFIG"
+
+# Kubernetes and container links put these into the environment for every service called herdsman-something.
+_SERVICE_LINK = re.compile(
+    rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+def _accepted() -> Iterator[tuple[str, Setting]]:
+    for setting in CATALOGUE.values():
+        yield setting.name, setting
+        if setting.file_name is not None:
+            yield setting.file_name, setting
+
+
+ACCEPTED: Mapping[str, Setting] = MappingProxyType(dict(_accepted()))
+"""Each name without the prefix; a secret has a second one that leads to its file."""
+
+
+def is_unknown(variable: str) -> bool:
+    """Whether the variable is meant for us, by its prefix, and yet names nothing."""
+    if not variable.startswith(PREFIX) or variable == CONFIG_FILE or _SERVICE_LINK.fullmatch(variable):
+        return False
+    # What a pool says that its workers load is no setting.
+    return variable not in VARIABLES and variable.removeprefix(PREFIX) not in ACCEPTED
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Ends the sentence on an unknown name, with a question if another name comes close."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else "."
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    group: str
+    value: object
+    default: object
+    origin: Origin
+    description: str
+
+
+def rows(settings: Settings) -> tuple[Row, ...]:
+    """One row for each setting, group by group; secrets are hidden, and passwords in URLs replaced."""
+    return tuple(
+        Row(
+            name=setting.name,
+            group=setting.group,
+            value=setting.kind.shown(setting.value(settings)),
+            default=setting.kind.shown(setting.default(settings)),
+            origin=settings.origin(setting.name),
+            description=setting.description,
+        )
+        for setting in CATALOGUE.values()
+    )

@@ -5,9 +5,24 @@ from typing import Annotated, Literal
 from platformdirs import user_state_path
 from pydantic import Field, SecretStr
 
-from herdsman.settings.group import Group
-from herdsman.settings.kinds import Count, DefaultText, Kind, Percent, Positive, Seconds, plain
-from herdsman.settings.texts import OptionalText, Secret, SecretMap, Sizes, Text, Texts, WebUrl
+from herdsman.settings.kinds import (
+    Count,
+    DefaultText,
+    Group,
+    Kind,
+    OptionalText,
+    Percent,
+    Positive,
+    Seconds,
+    Secret,
+    SecretMap,
+    Sizes,
+    Text,
+    Texts,
+    WebUrl,
+    plain,
+    setting,
+)
 
 Label = Annotated[
     str | None,
@@ -24,35 +39,29 @@ def _state_directory() -> str:
 class ProviderSettings(Group):
     """What holds for machines from every provider."""
 
-    provider: Text = Field(
-        default="local",
-        description="Where workers run: local for processes on this machine, runpod, or the name of a plugin.",
+    provider: Text = setting(
+        "local", "Where workers run: local for processes on this machine, runpod, or the name of a plugin."
     )
-    deployment_id: Label = Field(
-        default=None,
-        description="Name of this installation, in the name of each machine; those of others are never touched.",
+    deployment_id: Label = setting(
+        None, "Name of this installation, in the name of each machine; those of others are never touched."
     )
-    provider_timeout_sec: Seconds = Field(
-        default=30, description="Seconds that a call to a provider may take."
+    provider_timeout_sec: Seconds = setting(30, "Seconds that a call to a provider may take.")
+    boot_timeout_sec: Seconds = setting(
+        600, "Seconds after which a machine without a first heartbeat is ended."
     )
-    boot_timeout_sec: Seconds = Field(
-        default=600, description="Seconds after which a machine without a first heartbeat is ended."
+    absence_window_sec: Seconds = setting(
+        600, "Seconds that a machine must be missing from listings before it counts as gone."
     )
-    absence_window_sec: Seconds = Field(
-        default=600,
-        description="Seconds that a machine must be missing from listings before it counts as gone.",
-    )
-    orphan_grace_sec: Seconds = Field(
-        default=60,
-        description="Seconds that a machine of ours must be listed without a worker that owns it before it is ended.",
+    orphan_grace_sec: Seconds = setting(
+        60, "Seconds that a machine of ours must be listed without a worker that owns it before it is ended."
     )
 
 
 class LocalSettings(Group):
     """Workers that are processes on this machine."""
 
-    fake_gpus: Count = Field(
-        default=0, description="GPUs to pretend that there are; 0 uses the real ones, one for each worker."
+    fake_gpus: Count = setting(
+        0, "GPUs to pretend that there are; 0 uses the real ones, one for each worker."
     )
     local_state_dir: Annotated[Text, DefaultText("USER_STATE_DIRECTORY/herdsman")] = Field(
         default_factory=_state_directory,
@@ -63,56 +72,42 @@ class LocalSettings(Group):
 class RunpodSettings(Group):
     """Machines rented from Runpod."""
 
-    runpod_api_key: Secret = Field(default=None, description="Key of the Runpod account.")
-    runpod_api_url: WebUrl = Field(
-        default="https://api.runpod.io/v2", description="Address of Runpod's REST API."
+    runpod_api_key: Secret = setting(None, "Key of the Runpod account.")
+    runpod_api_url: WebUrl = setting("https://api.runpod.io/v2", "Address of Runpod's REST API.")
+    runpod_gpu_type: OptionalText = setting(None, "Kind of GPU that is rented.")
+    runpod_gpu_types: Texts = setting(
+        (), "Kinds of GPU to ask for, in this order; in place of RUNPOD_GPU_TYPE."
     )
-    runpod_gpu_type: OptionalText = Field(default=None, description="Kind of GPU that is rented.")
-    runpod_gpu_types: Texts = Field(
-        default=(), description="Kinds of GPU to ask for, in this order; in place of RUNPOD_GPU_TYPE."
-    )
-    runpod_cloud: RunpodCloud = Field(default="SECURE", description="Runpod's own machines, or others' too.")
-    runpod_data_centers: Texts = Field(
-        default=(), description="Data centers that a pod may be in; without them, all."
-    )
-    runpod_worker_image: OptionalText = Field(default=None, description="Container image that a pod runs.")
-    runpod_template_id: OptionalText = Field(default=None, description="Template that a pod is made from.")
-    runpod_name_prefix: Text = Field(default="gpu", description="What the name of a pod begins with.")
+    runpod_cloud: RunpodCloud = setting("SECURE", "Runpod's own machines, or others' too.")
+    runpod_data_centers: Texts = setting((), "Data centers that a pod may be in; without them, all.")
+    runpod_worker_image: OptionalText = setting(None, "Container image that a pod runs.")
+    runpod_template_id: OptionalText = setting(None, "Template that a pod is made from.")
+    runpod_name_prefix: Text = setting("gpu", "What the name of a pod begins with.")
     runpod_env_vars: SecretMap = Field(
         default_factory=dict[str, SecretStr], description="More variables for the environment of a pod."
     )
-    runpod_ports: Texts = Field(
-        default=(), description="Ports of a pod that are opened, such as 22/tcp or 8188/http."
-    )
-    runpod_activation: OptionalText = Field(
-        default=None,
-        description="Shell commands, one on each line, to run in the volume before the worker starts.",
+    runpod_ports: Texts = setting((), "Ports of a pod that are opened, such as 22/tcp or 8188/http.")
+    runpod_activation: OptionalText = setting(
+        None, "Shell commands, one on each line, to run in the volume before the worker starts."
     )
 
-    runpod_storage_name: OptionalText = Field(
-        default=None, description="Name of the network volume to attach."
-    )
-    runpod_storage_volumes: Texts = Field(default=(), description="Network volumes to try, in this order.")
-    runpod_volume_mount_path: Text = Field(
-        default="/workspace", description="Where the volume is mounted in a pod."
-    )
-    runpod_disk_size_gb: Positive = Field(default=200, description="Size of a pod's volume in gigabytes.")
-    runpod_container_disk_gb: Positive = Field(
-        default=200, description="Size of a pod's own disk in gigabytes."
-    )
-    runpod_min_vcpu_count: Positive = Field(default=8, description="Fewest virtual processors of a pod.")
-    runpod_min_memory_gb: Positive = Field(default=32, description="Least memory of a pod in gigabytes.")
-    runpod_ram_tiers: Sizes = Field(
-        default=(72, 60, 48, 32, 16), description="Sizes of memory in gigabytes to ask for, in this order."
+    runpod_storage_name: OptionalText = setting(None, "Name of the network volume to attach.")
+    runpod_storage_volumes: Texts = setting((), "Network volumes to try, in this order.")
+    runpod_volume_mount_path: Text = setting("/workspace", "Where the volume is mounted in a pod.")
+    runpod_disk_size_gb: Positive = setting(200, "Size of a pod's volume in gigabytes.")
+    runpod_container_disk_gb: Positive = setting(200, "Size of a pod's own disk in gigabytes.")
+    runpod_min_vcpu_count: Positive = setting(8, "Fewest virtual processors of a pod.")
+    runpod_min_memory_gb: Positive = setting(32, "Least memory of a pod in gigabytes.")
+    runpod_ram_tiers: Sizes = setting(
+        (72, 60, 48, 32, 16), "Sizes of memory in gigabytes to ask for, in this order."
     )
 
-    storage_min_free_gb: Count = Field(
-        default=50,
-        description="A network volume on which workers have fewer gigabytes free than this is grown.",
+    storage_min_free_gb: Count = setting(
+        50, "A network volume on which workers have fewer gigabytes free than this is grown."
     )
-    storage_max_percent_used: Percent = Field(
-        default=85, description="A network volume that is fuller than this percentage is grown."
+    storage_max_percent_used: Percent = setting(
+        85, "A network volume that is fuller than this percentage is grown."
     )
-    storage_expansion_increment_gb: Positive = Field(
-        default=50, description="Gigabytes by which a network volume is grown, once it is seen to be full."
+    storage_expansion_increment_gb: Positive = setting(
+        50, "Gigabytes by which a network volume is grown, once it is seen to be full."
     )

@@ -10,10 +10,9 @@ from herdsman.core.bucket import Bucket
 from herdsman.core.gating import LATELY, Closed, Limit, Load, Shut
 from herdsman.core.model import PoolId
 from herdsman.core.states import JobState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, one_of
-from herdsman.store.schema import jobs
-from herdsman.store.schema_resources import buckets, gates, gpus, usage
+from herdsman.db.connection import Tx
+from herdsman.db.schema import buckets, gates, gpus, jobs, usage
+from herdsman.db.statements import Hot, one_of
 
 WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
 """Of an agent: what it has asked for and nobody has begun, a retry included."""

@@ -8,12 +8,10 @@ from sqlalchemy import ColumnElement, Select, bindparam, delete, func, insert, o
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.placement import JobSelector
 from herdsman.core.states import HELD, JobState, WorkerState
+from herdsman.db.connection import Tx, record, records, values
+from herdsman.db.schema import concurrency, holds, jobs, worker_models, workers
+from herdsman.db.statements import Hot
 from herdsman.store.claiming import TYPE_HOLD, WAITING, Waiting
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.reading import record, records, values
-from herdsman.store.schema import jobs, workers
-from herdsman.store.schema_resources import concurrency, holds, worker_models
 
 MOST_MODELS = 64
 """So many models that an agent's jobs want are compared; any of these jobs may be given out."""

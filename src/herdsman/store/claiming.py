@@ -10,11 +10,10 @@ from sqlalchemy import Select, and_, bindparam, exists, func, literal, null, or_
 from herdsman.core.model import Claim, ClaimKey, JobId, PoolId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
+from herdsman.db.connection import Tx
+from herdsman.db.schema import holds, jobs, workers
+from herdsman.db.statements import Hot
 from herdsman.store.jobs import seconds
-from herdsman.store.schema import jobs, workers
-from herdsman.store.schema_resources import holds
 
 TYPE_HOLD = "type:"
 _IN_FORCE = or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now", type_=holds.c.until.type))

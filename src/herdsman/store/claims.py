@@ -14,10 +14,10 @@ from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.retry import Tally
 from herdsman.core.states import HELD, JOB, JobState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, one_of
+from herdsman.db.connection import Tx
+from herdsman.db.schema import jobs
+from herdsman.db.statements import Hot, one_of
 from herdsman.store.jobs import seconds
-from herdsman.store.schema import jobs
 
 LARGEST_TOKEN = 2**63
 

@@ -7,9 +7,8 @@ from typing import Any, cast
 
 from sqlalchemy import Select, func, select
 
-from herdsman.store.database import Tx
-from herdsman.store.reading import Record, record, records
-from herdsman.store.schema import cycles
+from herdsman.db.connection import Record, Tx, record, records
+from herdsman.db.schema import cycles
 
 BATCH = 200
 MOST_READ = 4000

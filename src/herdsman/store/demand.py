@@ -8,10 +8,10 @@ from sqlalchemy import and_, bindparam, func, or_, select
 from herdsman.core.model import PoolId
 from herdsman.core.scaling.demand import AHEAD, RECENT, SLOT, Demand
 from herdsman.core.states import JobState
+from herdsman.db.connection import Tx
+from herdsman.db.schema import job_attempts, jobs, workers
+from herdsman.db.statements import Hot, Row
 from herdsman.store import pace
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row
-from herdsman.store.schema import job_attempts, jobs, workers
 
 SAMPLE = 200
 PAGE = 5000

@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 
 from herdsman.core.states import JobState
-from herdsman.store.database import Tx
-from herdsman.store.reading import records
-from herdsman.store.schema import jobs
+from herdsman.db.connection import Tx, records
+from herdsman.db.schema import jobs
 
 MOST_SCANNED = 2500
 """Of each state."""

@@ -13,10 +13,9 @@ from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WORKER, WorkerState
+from herdsman.db.connection import Record, Tx, record, values
+from herdsman.db.schema import cycles, fleets, instances, pools, workers
 from herdsman.store import models
-from herdsman.store.database import Tx
-from herdsman.store.reading import Record, record, values
-from herdsman.store.schema import cycles, fleets, instances, pools, workers
 from herdsman.store.sight import Listed
 from herdsman.store.workers import move, register
 

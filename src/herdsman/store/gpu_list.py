@@ -9,11 +9,9 @@ from herdsman.core.body import clean
 from herdsman.core.errors import NotFound
 from herdsman.core.leasing import Gpu
 from herdsman.core.states import LeaseState
-from herdsman.store.cursor import check_limit
-from herdsman.store.database import Tx
-from herdsman.store.reading import records
-from herdsman.store.schema import leases
-from herdsman.store.schema_resources import gpus
+from herdsman.db.connection import Tx, records
+from herdsman.db.paging import check_limit
+from herdsman.db.schema import gpus, leases
 from herdsman.store.standings import columns, lock, to_gpu
 
 

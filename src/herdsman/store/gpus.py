@@ -16,13 +16,11 @@ from herdsman.core.lease_memory import Account, LastEnd, Measurement, account
 from herdsman.core.leasing import Gpu, LeasePolicy, Standing
 from herdsman.core.model import WorkerId
 from herdsman.core.states import SERVING, LeaseState
-from herdsman.store.database import Tx
-from herdsman.store.faults import Contended
+from herdsman.db.connection import Tx, record, values
+from herdsman.db.errors import Contended
+from herdsman.db.schema import gpus, leases, worker_gpus, workers
+from herdsman.db.statements import Hot
 from herdsman.store.gpu_bounds import bounded
-from herdsman.store.hot import Hot
-from herdsman.store.reading import record, values
-from herdsman.store.schema import leases, workers
-from herdsman.store.schema_resources import gpus, worker_gpus
 from herdsman.store.standings import lock_free
 from herdsman.store.workers import MOST_GPUS
 

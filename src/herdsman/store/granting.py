@@ -12,13 +12,11 @@ from herdsman.core.leasing import Gpu
 from herdsman.core.model import WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import LEASE, LeaseState
-from herdsman.store.cursor import beyond, check_limit, cursor
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row
+from herdsman.db.connection import Tx, values
+from herdsman.db.paging import beyond, check_limit, cursor
+from herdsman.db.schema import gpus, jobs, leases
+from herdsman.db.statements import Hot, Row
 from herdsman.store.leases import GIVE, RAISE
-from herdsman.store.reading import values
-from herdsman.store.schema import jobs, leases
-from herdsman.store.schema_resources import gpus
 
 BATCH = 500
 _ACTIVE = LeaseState.ACTIVE.value

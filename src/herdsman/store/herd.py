@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from herdsman.core.states import WORKER
-from herdsman.store.database import Tx
-from herdsman.store.reading import Record, record, records
-from herdsman.store.schema import jobs, workers
+from herdsman.db.connection import Record, Tx, record, records
+from herdsman.db.schema import jobs, workers
 
 MOST = 200
 

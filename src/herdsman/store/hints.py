@@ -10,10 +10,10 @@ from herdsman.core.body import clean
 from herdsman.core.hints import Hint, Known
 from herdsman.core.model import JobId, PoolId
 from herdsman.core.states import JobState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
+from herdsman.db.connection import Tx
+from herdsman.db.schema import SERVICE, audit, jobs, pools
+from herdsman.db.statements import Hot
 from herdsman.store.jobs import seconds
-from herdsman.store.schema import SERVICE, audit, jobs, pools
 
 MOST_POOLS = 200
 QUARANTINED = "stream.quarantined"

@@ -11,10 +11,9 @@ from sqlalchemy import bindparam, func, insert, or_, select, update
 from herdsman.core.holds import ALL, Hold, Holding, HoldKind
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row
-from herdsman.store.schema import audit
-from herdsman.store.schema_resources import holds
+from herdsman.db.connection import Tx
+from herdsman.db.schema import audit, holds
+from herdsman.db.statements import Hot, Row
 from herdsman.store.workers import move_all
 
 KIND = "hold"

@@ -10,9 +10,8 @@ from sqlalchemy import func, insert, select, text, update
 from herdsman.core.installation import LEAP, Installation, Place, Stamp
 from herdsman.core.model import ClaimKey
 from herdsman.core.states import HELD, JOB
-from herdsman.store.database import Tx
-from herdsman.store.reading import record, values
-from herdsman.store.schema import installation, jobs, leader
+from herdsman.db.connection import Tx, record, values
+from herdsman.db.schema import installation, jobs, leader
 
 NAME = "installation"
 TOKENS_AT_ONCE = 1000

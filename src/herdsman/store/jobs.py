@@ -13,10 +13,9 @@ from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
-from herdsman.store.cursor import beyond, check_limit, cursor
-from herdsman.store.database import Tx
-from herdsman.store.reading import Record, record, records
-from herdsman.store.schema import audit, job_attempts, job_tags, jobs
+from herdsman.db.connection import Record, Tx, record, records
+from herdsman.db.paging import beyond, check_limit, cursor
+from herdsman.db.schema import audit, job_attempts, job_tags, jobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Float, case, func, literal_column, select
 
 from herdsman.core.states import JobState
-from herdsman.store.database import Tx
-from herdsman.store.phrases import PHRASES
-from herdsman.store.schema import jobs
+from herdsman.db.connection import Tx
+from herdsman.db.dialects import PHRASES
+from herdsman.db.schema import jobs
 
 BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 MOST_TYPES = 200

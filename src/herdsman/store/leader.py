@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, bindparam, insert, select, true, update
 
 from herdsman.core.errors import StaleWrite
-from herdsman.store.columns import Instant
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.schema import leader
+from herdsman.db.connection import Tx
+from herdsman.db.dialects import Instant
+from herdsman.db.schema import leader
+from herdsman.db.statements import Hot
 
 NAME = "gpu_orchestrator_leader"
 FOLLOWER = "gpu_orchestrator_follower"

@@ -13,10 +13,9 @@ from herdsman.core.leasing import LeasePolicy, Standing, Wish, free_mb, obstacle
 from herdsman.core.model import JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import LeaseState
-from herdsman.store.database import Tx
-from herdsman.store.hot import MOST_LISTED, Hot
-from herdsman.store.schema import leases
-from herdsman.store.schema_resources import gpus, worker_gpus
+from herdsman.db.connection import Tx
+from herdsman.db.schema import gpus, leases, worker_gpus
+from herdsman.db.statements import MOST_LISTED, Hot
 from herdsman.store.standings import LOCKED, lock, to_gpu
 
 _ACTIVE = LeaseState.ACTIVE.value

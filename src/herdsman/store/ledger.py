@@ -7,10 +7,9 @@ from decimal import Decimal
 
 from sqlalchemy import bindparam, or_, select
 
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row
-from herdsman.store.reading import Record, records
-from herdsman.store.schema import instances, job_attempts, jobs
+from herdsman.db.connection import Record, Tx, records
+from herdsman.db.schema import instances, job_attempts, jobs
+from herdsman.db.statements import Hot, Row
 
 HOUR = timedelta(hours=1)
 MOST_LISTED = 500

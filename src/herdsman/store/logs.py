@@ -9,10 +9,9 @@ from sqlalchemy import and_, bindparam, delete, func, insert, or_, select, updat
 
 from herdsman.core.model import ClaimKey, JobId
 from herdsman.core.work import LogLines
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.reading import record, records, values
-from herdsman.store.schema_api import checkpoints, logs, system_logs
+from herdsman.db.connection import Tx, record, records, values
+from herdsman.db.schema import checkpoints, logs, system_logs
+from herdsman.db.statements import Hot
 from herdsman.telemetry.logs import LogRow
 
 MOST_LINES = 10_000

@@ -10,12 +10,10 @@ from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.pools import OPEN
 from herdsman.core.work import Load
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row, one_of
+from herdsman.db.connection import Tx, records
+from herdsman.db.schema import pools, worker_models, workers
+from herdsman.db.statements import Hot, Row, one_of
 from herdsman.store.pool_rules import read_rules
-from herdsman.store.reading import records
-from herdsman.store.schema import pools, workers
-from herdsman.store.schema_resources import worker_models
 from herdsman.store.workers import METADATA
 
 MOST_MODELS = 64

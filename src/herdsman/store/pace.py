@@ -7,9 +7,9 @@ from datetime import datetime
 from sqlalchemy import bindparam, func, select
 
 from herdsman.core.states import JobState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row
-from herdsman.store.schema import jobs, workers
+from herdsman.db.connection import Tx
+from herdsman.db.schema import jobs, workers
+from herdsman.db.statements import Hot, Row
 
 MOST_READ = 5000
 """Ends of jobs that are looked through for those of one type: no index has the types."""

@@ -7,10 +7,8 @@ from sqlalchemy import func, insert, select
 
 from herdsman.core.errors import NotFound
 from herdsman.core.reasons import Reason
-from herdsman.store.database import Tx
-from herdsman.store.reading import Record, records
-from herdsman.store.schema import audit
-from herdsman.store.schema_resources import policies
+from herdsman.db.connection import Record, Tx, records
+from herdsman.db.schema import audit, policies
 
 KIND = "policy"
 """In the audit: the kind of thing, and the name of the only one."""

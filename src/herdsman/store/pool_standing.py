@@ -7,10 +7,9 @@ from sqlalchemy import func, select
 
 from herdsman.core.pools import Pool, PoolStanding
 from herdsman.core.states import WORKER, JobState, WorkerState
-from herdsman.store.database import Tx
-from herdsman.store.hot import one_of
-from herdsman.store.reading import Record, records, values
-from herdsman.store.schema import jobs, workers
+from herdsman.db.connection import Record, Tx, records, values
+from herdsman.db.schema import jobs, workers
+from herdsman.db.statements import one_of
 
 MOST_TROUBLES = 10
 

@@ -5,10 +5,9 @@ from sqlalchemy import select
 from herdsman.core.model import ClaimKey, JobId, PoolId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import HELD, WORKER, WorkerState
-from herdsman.store.database import Tx
-from herdsman.store.hot import one_of
-from herdsman.store.reading import records
-from herdsman.store.schema import jobs, workers
+from herdsman.db.connection import Tx, records
+from herdsman.db.schema import jobs, workers
+from herdsman.db.statements import one_of
 from herdsman.store.workers import move_all
 
 

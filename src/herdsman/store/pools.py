@@ -12,11 +12,10 @@ from herdsman.core.pools import CLOSED, OPEN, NewPool, Pool, PoolNews, ServedBy,
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.states import POOL, WORKER, JobState, PoolState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, one_of
+from herdsman.db.connection import Record, Tx, record, records, values
+from herdsman.db.schema import fleets, jobs, pools, workers
+from herdsman.db.statements import Hot, one_of
 from herdsman.store.pool_rules import read_rules, write_rules
-from herdsman.store.reading import Record, record, records, values
-from herdsman.store.schema import fleets, jobs, pools, workers
 
 MOST_LISTED = 1000
 ALL = "*"

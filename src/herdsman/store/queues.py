@@ -7,9 +7,9 @@ from datetime import datetime
 from sqlalchemy import bindparam, func, select
 
 from herdsman.core.states import JobState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.schema import jobs
+from herdsman.db.connection import Tx
+from herdsman.db.schema import jobs
+from herdsman.db.statements import Hot
 
 MOST_COUNTED = 5000
 """Jobs that every cycle of the control loop counts by type: no index has the types, so each row is looked at."""

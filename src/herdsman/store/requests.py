@@ -7,10 +7,9 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.reading import record
-from herdsman.store.schema_resources import requests
+from herdsman.db.connection import Tx, record
+from herdsman.db.schema import requests
+from herdsman.db.statements import Hot
 
 MOST_TAKEN = 100
 KEPT = timedelta(hours=1)

@@ -11,9 +11,9 @@ from herdsman.core.order import place
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.states import HELD, JOB, JobState
-from herdsman.store.database import Tx
+from herdsman.db.connection import Tx
+from herdsman.db.schema import SERVICE, jobs
 from herdsman.store.jobs import matching
-from herdsman.store.schema import SERVICE, jobs
 
 
 def cancel(tx: Tx, job_id: JobId, who: str) -> JobState:

@@ -4,10 +4,10 @@ from sqlalchemy import bindparam, func, update
 
 from herdsman.core.model import ClaimKey, WorkerId
 from herdsman.core.service import MarkStatus, ServiceMark
+from herdsman.db.connection import Tx
+from herdsman.db.schema import jobs
+from herdsman.db.statements import Hot
 from herdsman.store.claims import OWN_CLAIM, named
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.schema import jobs
 
 # No step of the job, so neither its version nor the audit moves.
 MARK = Hot(

@@ -16,12 +16,11 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.scaling.demand import Demand
 from herdsman.core.scaling.registry import forecasts
 from herdsman.core.states import HELD, WORKER, JobState, WorkerState
+from herdsman.db.connection import Tx, records
+from herdsman.db.schema import fleets, instances, job_attempts, jobs, workers
+from herdsman.db.statements import Hot, Row, one_of
 from herdsman.store import demand, holds
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row, one_of
 from herdsman.store.jobs import seconds
-from herdsman.store.reading import records
-from herdsman.store.schema import fleets, instances, job_attempts, jobs, workers
 
 REMEMBERED = timedelta(hours=1)
 """How long a terminated worker is still looked at: its instance may come back from the dead in a listing."""

@@ -10,10 +10,9 @@ from typing import Any, cast
 from sqlalchemy import delete, insert, select
 
 from herdsman.core.deltas import applied, difference
+from herdsman.db.connection import Database, Record, Tx, record, records, values
+from herdsman.db.schema import cycles, sights
 from herdsman.store.cycles import Recorded, recorded
-from herdsman.store.database import Database, Tx
-from herdsman.store.reading import Record, record, records, values
-from herdsman.store.schema import cycles, sights
 
 BATCH = 500
 MOST_FROM_ONE = 120

@@ -11,10 +11,9 @@ from herdsman.core.leasing import Gpu, Held, Standing
 from herdsman.core.model import WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import LeaseState
-from herdsman.store.database import Tx
-from herdsman.store.hot import MOST_LISTED, Hot, Row
-from herdsman.store.schema import leases
-from herdsman.store.schema_resources import gpus
+from herdsman.db.connection import Tx
+from herdsman.db.schema import gpus, leases
+from herdsman.db.statements import MOST_LISTED, Hot, Row
 
 LATELY = timedelta(minutes=1)
 MOST_GPUS = 1000

@@ -14,9 +14,9 @@ from herdsman.core.order import place
 from herdsman.core.reasons import Reason
 from herdsman.core.request import LONGEST_WAIT
 from herdsman.core.states import JobState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.schema import job_tags, jobs
+from herdsman.db.connection import Tx
+from herdsman.db.schema import job_tags, jobs
+from herdsman.db.statements import Hot
 
 LARGEST_BATCH = 1000
 

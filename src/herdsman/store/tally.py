@@ -9,10 +9,9 @@ from sqlalchemy import bindparam, exists, func, select
 
 from herdsman.core.leasing import LeasePolicy
 from herdsman.core.states import HELD, WORKER, JobState, LeaseState, PoolState, WorkerState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, one_of
-from herdsman.store.schema import jobs, leases, pools, workers
-from herdsman.store.schema_resources import gpus
+from herdsman.db.connection import Tx
+from herdsman.db.schema import gpus, jobs, leases, pools, workers
+from herdsman.db.statements import Hot, one_of
 
 HOUR = timedelta(hours=1)
 OVERDUE = timedelta(seconds=60)

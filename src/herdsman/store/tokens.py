@@ -9,11 +9,9 @@ from herdsman.core.access import Role, Token
 from herdsman.core.errors import NotFound
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import WorkerState
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.reading import Record, record, records, values
-from herdsman.store.schema import workers
-from herdsman.store.schema_api import tokens
+from herdsman.db.connection import Record, Tx, record, records, values
+from herdsman.db.schema import tokens, workers
+from herdsman.db.statements import Hot
 
 LARGEST_PAGE = 200
 MOST_LIVE = 50_000

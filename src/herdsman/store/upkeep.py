@@ -10,12 +10,21 @@ from herdsman.core.machine import AnyMachine
 from herdsman.core.model import JobId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JOB, LEASE, WORKER, JobState
+from herdsman.db.connection import Tx, values
+from herdsman.db.schema import (
+    audit,
+    checkpoints,
+    cycles,
+    job_attempts,
+    job_tags,
+    jobs,
+    leases,
+    logs,
+    retention,
+    workers,
+)
+from herdsman.db.statements import Hot
 from herdsman.store import sights
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot
-from herdsman.store.reading import values
-from herdsman.store.schema import audit, cycles, job_attempts, job_tags, jobs, leases, retention, workers
-from herdsman.store.schema_api import checkpoints, logs
 
 BATCH = 500
 CYCLES_KEPT = timedelta(days=7)

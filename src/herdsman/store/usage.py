@@ -7,12 +7,10 @@ from typing import Any
 from sqlalchemy import bindparam, delete, insert, text, update
 
 from herdsman.core.model import PoolId
+from herdsman.db.connection import Tx, records
+from herdsman.db.dialects import PHRASES, Instant
+from herdsman.db.schema import usage
 from herdsman.store.admission import day_of
-from herdsman.store.columns import Instant
-from herdsman.store.database import Tx
-from herdsman.store.phrases import PHRASES
-from herdsman.store.reading import records
-from herdsman.store.schema_resources import usage
 
 KEPT = timedelta(days=31)
 

@@ -12,11 +12,9 @@ from sqlalchemy import select
 from herdsman.core.leasing import LeasePolicy, Obstacle, Standing, Wish, free_mb, obstacle
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import WorkerState
-from herdsman.store.database import Tx
-from herdsman.store.hot import MOST_LISTED
-from herdsman.store.reading import record, records
-from herdsman.store.schema import cycles, workers
-from herdsman.store.schema_resources import gpus, worker_gpus, worker_models
+from herdsman.db.connection import Tx, record, records
+from herdsman.db.schema import cycles, gpus, worker_gpus, worker_models, workers
+from herdsman.db.statements import MOST_LISTED
 from herdsman.store.standings import columns, standings, to_gpu
 
 REMEMBERED = 50

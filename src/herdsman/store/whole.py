@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Select, select
 
 from herdsman.core.states import LEASE, POOL, WORKER
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, Row
-from herdsman.store.schema import audit, job_attempts, jobs, leases, pools, workers
+from herdsman.db.connection import Tx
+from herdsman.db.schema import audit, job_attempts, jobs, leases, pools, workers
+from herdsman.db.statements import Hot, Row
 
 # In the order of the numbers, which on a server is nearly that of the commits; of one object it is exactly that.
 _MOVES = Hot(

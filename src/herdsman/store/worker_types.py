@@ -8,10 +8,9 @@ from sqlalchemy import select, update
 from herdsman.core.body import clean
 from herdsman.core.model import WorkerId
 from herdsman.core.states import WORKER
-from herdsman.store.database import Tx
-from herdsman.store.hot import one_of
-from herdsman.store.reading import records
-from herdsman.store.schema import workers
+from herdsman.db.connection import Tx, records
+from herdsman.db.schema import workers
+from herdsman.db.statements import one_of
 from herdsman.store.workers import LONGEST_FAULT, METADATA
 
 FIELD = "types"

@@ -14,11 +14,10 @@ from herdsman.core.reasons import Reason
 from herdsman.core.releases import VERSION, release
 from herdsman.core.request import check_name
 from herdsman.core.states import SERVING, WORKER, WorkerState
-from herdsman.store.cursor import beyond, check_limit, cursor
-from herdsman.store.database import Tx
-from herdsman.store.hot import Hot, one_of
-from herdsman.store.reading import Record, record, records, values
-from herdsman.store.schema import jobs, workers
+from herdsman.db.connection import Record, Tx, record, records, values
+from herdsman.db.paging import beyond, check_limit, cursor
+from herdsman.db.schema import jobs, workers
+from herdsman.db.statements import Hot, one_of
 
 BEAT = Hot(
     update(workers)

@@ -8,7 +8,7 @@ import pytest
 from herdsman.core.model import JobPolicy
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
-from herdsman.settings.surroundings import harmless_environment
+from herdsman.settings.environment import harmless_environment
 from herdsman.worker.child import Answer, HandlerChild
 from herdsman.worker.registry import Sources
 from herdsman.worker.supervisor import Parting

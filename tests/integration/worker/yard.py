@@ -14,7 +14,7 @@ from herdsman.core.retry import RetryPolicy
 from herdsman.core.states import JobState
 from herdsman.core.work import Load
 from herdsman.ports import SystemClock
-from herdsman.settings.surroundings import harmless_environment
+from herdsman.settings.environment import harmless_environment
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from herdsman.worker.child import HandlerChild

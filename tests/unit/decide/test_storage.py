@@ -11,7 +11,7 @@ from herdsman.core.fleet import SeenWorker, Unseen
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 from herdsman.settings import load_settings
-from herdsman.settings.fleet import fleet_policy
+from herdsman.settings.options import fleet_policy
 from tests.fleet import a_snapshot, a_worker, minutes
 
 POLICY = FleetPolicy(min_workers=0, volume_min_free_gb=50, volume_max_used=85, volume_grow_gb=20)

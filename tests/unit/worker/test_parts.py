@@ -14,7 +14,7 @@ import pytest
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey, JobId
 from herdsman.core.request import NAME
-from herdsman.settings.surroundings import this_machine
+from herdsman.settings.environment import this_machine
 from herdsman.worker.child import Exit
 from herdsman.worker.context import Alone, Cancelled, JobContext, UserError
 from herdsman.worker.failures import kind

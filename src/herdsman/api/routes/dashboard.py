@@ -21,8 +21,8 @@ from herdsman.control.shadow_report import report
 from herdsman.core.access import Role
 from herdsman.core.errors import Forbidden
 from herdsman.core.model import JobId
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.ports import SystemClock
-from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.dashboard import (
     MOST_HOURS,
     BulkOut,

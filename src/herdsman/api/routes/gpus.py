@@ -10,7 +10,7 @@ from herdsman.api.context import Context
 from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
 from herdsman.control.commands import gpus
-from herdsman.store.cursor import LARGEST_PAGE
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.wire.leases import GpuOut, GpusIn, GpusOut, TakenOut
 
 router = APIRouter(route_class=Measured, tags=["leases"])

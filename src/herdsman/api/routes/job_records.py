@@ -12,7 +12,7 @@ from herdsman.control import commands
 from herdsman.control.commands.logs import MOST_PIECES
 from herdsman.core.access import Caller
 from herdsman.core.model import JobId
-from herdsman.store.cursor import LARGEST_PAGE
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.wire.jobs import AttemptOut, AttemptsOut, EventOut, EventsOut, LogOut, LogsOut
 
 router = APIRouter(route_class=Measured, tags=["jobs"])

@@ -14,11 +14,11 @@ from herdsman.api.routes.desk import AtDesk, submit_batch
 from herdsman.api.routes.measured import Measured
 from herdsman.control import commands
 from herdsman.core.access import Caller
-from herdsman.core.faces import states_of
 from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId, Submitted
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JOB, JobState
-from herdsman.store.cursor import LARGEST_PAGE
+from herdsman.core.task_status import states_of
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.wire.jobs import (
     CancelOut,
     JobDetail,

@@ -13,7 +13,7 @@ from herdsman.api.routes.work import gone
 from herdsman.control.commands import leases
 from herdsman.core.lease_request import check_wait
 from herdsman.core.leasing import Refusal
-from herdsman.store.cursor import LARGEST_PAGE
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.wire.leases import BeatIn, KeptOut, LeaseAnswer, LeaseIn, LeaseOut, LeasesOut
 
 router = APIRouter(route_class=Measured, tags=["leases"])

@@ -20,8 +20,8 @@ from herdsman.core.errors import HerdsmanError
 from herdsman.core.holds import HoldKind
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.states import JobState, WorkerState
+from herdsman.db.connection import Tx
 from herdsman.store import tally
-from herdsman.store.database import Tx
 from herdsman.store.holds import standing
 from herdsman.telemetry import metrics
 

@@ -9,9 +9,9 @@ from threading import Event, Lock
 import structlog
 
 from herdsman.core.errors import HerdsmanError
+from herdsman.db.checks import schema_fault
+from herdsman.db.connection import Database
 from herdsman.store import tokens
-from herdsman.store.database import Database
-from herdsman.store.revisions import schema_fault
 from herdsman.wire.problems import told_of
 
 log = structlog.get_logger()

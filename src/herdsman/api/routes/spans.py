@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from prometheus_client.core import Metric
 
-from herdsman.store.database import Tx
+from herdsman.db.connection import Tx
 from herdsman.store.latency import BOUNDS, Took, took
 from herdsman.telemetry import metrics
 

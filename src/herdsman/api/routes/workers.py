@@ -16,8 +16,8 @@ from herdsman.core.access import Caller, Role
 from herdsman.core.errors import Conflict
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import WorkerState
+from herdsman.db.paging import LARGEST_PAGE
 from herdsman.store import workers
-from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.beats import OrdersOut, PulseIn
 from herdsman.wire.dashboard import DrainedOut
 from herdsman.wire.ids import new_worker_id

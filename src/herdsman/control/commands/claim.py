@@ -10,11 +10,11 @@ from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import Claim, ClaimKey, PoolId, WorkerId
 from herdsman.core.request import check_model, check_name
 from herdsman.core.work import MOST_AT_ONCE, Ask
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
+from herdsman.db.statements import MOST_LISTED
 from herdsman.store import claiming, claims
 from herdsman.store.claiming import Free
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
-from herdsman.store.hot import MOST_LISTED
 
 _TRIES = 5
 

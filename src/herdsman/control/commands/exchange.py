@@ -13,10 +13,10 @@ from herdsman.core.model import ClaimKey, Failure, WorkerId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Told
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
 from herdsman.store import workers
 from herdsman.store.claims import Result
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 
 
 def finish_jobs(

@@ -13,9 +13,9 @@ from herdsman.core.model import ClaimKey, Failure, WorkerId
 from herdsman.core.retry import FailureClass
 from herdsman.core.saved import check_saved
 from herdsman.core.states import JobState
+from herdsman.db.connection import Tx
 from herdsman.store import claims
 from herdsman.store.claims import Result
-from herdsman.store.database import Tx
 
 LONGEST_ERROR = 8192
 

@@ -9,9 +9,9 @@ from herdsman.core.body import clean
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.holds import ALL, Hold, HoldKind, Stillness
 from herdsman.core.model import PoolId
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
 from herdsman.store import fleet, holds, tally
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from herdsman.core.body import encode
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import JobFilter, JobId
 from herdsman.core.states import JOB, JobState
+from herdsman.db.connection import Tx
 from herdsman.store import jobs, requeue
-from herdsman.store.database import Tx
 
 MOST_REQUEUED = 10_000
 _BATCH = 200

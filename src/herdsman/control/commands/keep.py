@@ -16,8 +16,8 @@ from herdsman.core.leasing import LeaseMode
 from herdsman.core.model import Beat, ClaimKey, WorkerId
 from herdsman.core.states import WorkerState
 from herdsman.core.work import MOST_AT_ONCE, Orders, Progress, Pulse
+from herdsman.db.connection import Tx
 from herdsman.store import claims, gpus, installation, leases, logs, models, worker_types, workers
-from herdsman.store.database import Tx
 
 log = structlog.get_logger()
 

@@ -17,9 +17,9 @@ from herdsman.core.leasing import LeaseMode, Obstacle, Refusal, Standing, choose
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.states import LeaseState
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
 from herdsman.store import admission, choosing, granting, standings
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 from herdsman.store.granting import NewLease
 
 log = structlog.get_logger()

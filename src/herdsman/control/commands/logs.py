@@ -12,8 +12,8 @@ from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import AuditEntry, ClaimKey, JobId, WorkerId
 from herdsman.core.request import check_name
 from herdsman.core.states import JOB
+from herdsman.db.connection import Tx
 from herdsman.store import claims, jobs, logs
-from herdsman.store.database import Tx
 
 MOST_PIECES = 200
 MOST_EVENTS = 1000

@@ -11,10 +11,10 @@ from herdsman.core.body import clean
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import Conflict, InvalidRequest
 from herdsman.core.policy_changes import Change, changes
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
+from herdsman.db.paging import check_limit
 from herdsman.store import admission, policies
-from herdsman.store.cursor import check_limit
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 from herdsman.store.policies import Edition
 from herdsman.wire.policy import ChangeOut, EditionOut, HistoryOut, PolicyDocument, PolicyOut, stored
 

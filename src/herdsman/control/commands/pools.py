@@ -15,9 +15,9 @@ from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import PoolState
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
 from herdsman.store import pool_standing, pool_workers, pools
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 
 _TRIES = 5
 LARGEST_PAGE = 200

@@ -2,8 +2,8 @@
 
 from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.core.model import ClaimKey
+from herdsman.db.connection import Tx
 from herdsman.store import claims
-from herdsman.store.database import Tx
 
 
 def refusal(tx: Tx, key: ClaimKey, verb: str) -> HerdsmanError:

@@ -8,9 +8,9 @@ from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import ClaimKey, WorkerId
 from herdsman.core.service import ServiceMark
+from herdsman.db.connection import Tx
+from herdsman.db.schema import SERVICE
 from herdsman.store import hints, service
-from herdsman.store.database import Tx
-from herdsman.store.schema import SERVICE
 
 LONGEST_EXTERNAL_ID = 255
 _PRINTABLE = re.compile(r"[ -~]+")

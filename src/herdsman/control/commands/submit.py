@@ -8,9 +8,9 @@ from herdsman.control.services import Services
 from herdsman.core.errors import Conflict, HerdsmanError, InvalidRequest, StoreUnavailable
 from herdsman.core.model import JobId, NewJob, Submitted
 from herdsman.core.request import body_hash, check
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
 from herdsman.store import models, pools, submissions
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 from herdsman.store.submissions import LARGEST_BATCH, Draft
 
 _TRIES = 5

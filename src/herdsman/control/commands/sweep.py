@@ -11,8 +11,8 @@ from herdsman.control.services import Services
 from herdsman.core.ending import end_of, overdue_failure
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.states import JOB, JobState
+from herdsman.db.connection import Tx
 from herdsman.store import claims, leader, logs, upkeep
-from herdsman.store.database import Tx
 
 log = structlog.get_logger()
 

@@ -12,8 +12,8 @@ from herdsman.core.errors import Conflict, Forbidden, InvalidRequest, NotFound, 
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.request import check_name
 from herdsman.core.states import SERVING
+from herdsman.db.connection import Tx
 from herdsman.store import tokens
-from herdsman.store.database import Tx
 
 log = structlog.get_logger()
 

@@ -1,9 +1,9 @@
 """What agents have used of the GPUs today; their quotas are held against it."""
 
 from herdsman.control.services import Services
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
 from herdsman.store import usage
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 
 
 def count_gpu_seconds(services: Services) -> int:

@@ -9,9 +9,9 @@ from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.request import check_name
 from herdsman.core.states import WorkerState
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
 from herdsman.store import workers
-from herdsman.store.database import Tx
-from herdsman.store.faults import Duplicate
 
 LONGEST_TYPE = 128
 MOST_METADATA = 65_536

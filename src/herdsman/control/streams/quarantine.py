@@ -9,10 +9,10 @@ from herdsman.bus.entries import Entry, Letter
 from herdsman.bus.streams import Streams
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.body import clean
+from herdsman.db.connection import Database
+from herdsman.db.errors import Duplicate
 from herdsman.ports import Clock
 from herdsman.store import hints
-from herdsman.store.database import Database
-from herdsman.store.faults import Duplicate
 
 log = structlog.get_logger()
 

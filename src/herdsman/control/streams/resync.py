@@ -10,8 +10,8 @@ from herdsman.control.streams.roster import Roster
 from herdsman.control.streams.settler import letter
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.hints import Hint
+from herdsman.db.connection import Database
 from herdsman.store import hints
-from herdsman.store.database import Database
 
 FIRST = 1000
 """Jobs of each pool: those that will be claimed next. The others come nearer, and are announced then."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from herdsman.bus.names import Names, Stream
 from herdsman.core.model import PoolId
+from herdsman.db.connection import Database
 from herdsman.store import hints
-from herdsman.store.database import Database
 
 
 class Roster:

@@ -11,8 +11,8 @@ from herdsman.control.streams.quarantine import Quarantine
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.hints import Known, Verdict, judge, possible
 from herdsman.core.states import HELD, JOB, JobState
+from herdsman.db.connection import Database
 from herdsman.store import hints
-from herdsman.store.database import Database
 
 MOST_PAGES = 10
 """In one pass over one stream; the next pass goes on from there."""

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from herdsman.db.connection import Database
+from herdsman.db.statements import Row as Columns
 from herdsman.sim.checks.history import AttemptRow, History, JobRow, LeaseRow, Move, Row, WorkerRow
 from herdsman.store import whole
-from herdsman.store.database import Database
-from herdsman.store.hot import Row as Columns
 
 _SECOND = timedelta(seconds=1)
 

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId
+from herdsman.db.connection import Database, Tx
 from herdsman.sim.whatif.boots import Boots
 from herdsman.sim.whatif.classes import Classes
 from herdsman.sim.whatif.trace import Trace, made
 from herdsman.store import demand, pace
-from herdsman.store.database import Database, Tx
 
 MOST_JOBS = 5_000_000
 

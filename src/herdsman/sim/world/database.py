@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine
 
 from herdsman.core.errors import OutcomeUnknown, StoreUnavailable
+from herdsman.db.connection import Database, Tx
+from herdsman.db.errors import Contended
+from herdsman.db.upgrade import upgrade
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.world import ZERO, World
-from herdsman.store.database import Database, Tx
-from herdsman.store.faults import Contended
-from herdsman.store.upgrade import upgrade
 
 T = TypeVar("T")
 

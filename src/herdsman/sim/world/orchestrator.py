@@ -13,13 +13,13 @@ from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.scaling.registry import OURS
+from herdsman.db.connection import Tx
 from herdsman.sim.checks.history import LeaderWrite
 from herdsman.sim.world.cloud import INSTALLATION, WorldProvider, name_of
 from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.threads import OwnClock, WorldThreads
 from herdsman.sim.world.timing import Timing
 from herdsman.sim.world.world import World
-from herdsman.store.database import Tx
 
 
 class WatchedLeadership(Leadership):

@@ -1,0 +1,1 @@
+"""How the one database is opened, described, guarded and spoken to."""

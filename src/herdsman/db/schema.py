@@ -1,0 +1,582 @@
+"""The tables. Their names and first columns are public; migrations/ holds the steps that lead here."""
+
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    UniqueConstraint,
+    text,
+)
+
+from herdsman.core.machine import AnyMachine
+from herdsman.core.order import HIGHEST, LOWEST
+from herdsman.core.states import HELD, JOB, LEASE, POOL, WORKER
+from herdsman.db.dialects import Instant, JsonObject, JsonText, long_text, name, packed, real
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+}
+metadata = MetaData(naming_convention=NAMING)
+
+INNODB: dict[str, Any] = {"mysql_engine": "InnoDB", "mysql_default_charset": "utf8mb4"}
+# Keys that grow by themselves; SQLite only does that for a plain INTEGER.
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+
+
+def in_states(states: tuple[StrEnum, ...] | frozenset[StrEnum], column: str = "status") -> str:
+    """SQL: `column` is one of `states`. Sorted, so that generated text is the same every time."""
+    return f"{column} IN ({', '.join(repr(str(state)) for state in sorted(states))})"
+
+
+def _moving(machine: AnyMachine) -> list[Column[object] | CheckConstraint]:
+    """What every table of a state machine has: the state, why, by whom, and how many moves so far."""
+    return [
+        Column("status", name(32), nullable=False),
+        Column("reason", name(64), nullable=False),
+        Column("actor", name(255), nullable=False),
+        Column("version", BigInteger(), nullable=False),
+        Column("updated_at", Instant(), nullable=False),
+        CheckConstraint(in_states(machine.states), name="status"),
+    ]
+
+
+jobs = Table(
+    JOB.table,
+    metadata,
+    Column("job_id", name(128), primary_key=True),
+    Column("type", name(64), nullable=False),
+    Column("payload", JsonText(), nullable=False),
+    *_moving(JOB),
+    Column("agent", name(255), nullable=False),
+    Column("pool", name(128), nullable=False),
+    Column("owner_pool", name(128)),
+    Column("priority", Integer(), nullable=False),
+    Column("place", BigInteger(), nullable=False),
+    Column("tags", JsonText(), nullable=False),
+    Column("body_hash", name(64), nullable=False),
+    Column("idempotency_key", name(255)),
+    Column("attempts", Integer(), nullable=False),
+    Column("max_attempts", Integer(), nullable=False),
+    Column("interruptions", Integer(), nullable=False),
+    Column("worker_losses", Integer(), nullable=False),
+    Column("out_of_memory", Integer(), nullable=False),
+    Column("retry_base_s", real()),
+    Column("retry_cap_s", real()),
+    Column("timeout_s", real()),
+    Column("run_at", Instant(), nullable=False),
+    Column("worker_id", name(128), ForeignKey("workers.id")),
+    Column("slot", Integer(), nullable=False, server_default=text("0")),
+    Column("last_worker_id", name(128)),
+    Column("claim_token", BigInteger(), nullable=False),
+    Column("claim_expires_at", Instant()),
+    Column("claimed_at", Instant()),
+    Column("started_at", Instant()),
+    Column("deadline_at", Instant()),
+    Column("progress", real()),
+    Column("progress_note", name(255)),
+    Column("progress_at", Instant()),
+    Column("cancel_requested_at", Instant()),
+    Column("finished_at", Instant()),
+    Column("result", JsonText()),
+    Column("failure_class", name(32)),
+    Column("last_error", long_text()),
+    Column("service_job_id", name(255)),
+    Column("service_status", name(64)),
+    Column("service_submitted_at", Instant()),
+    Column("last_service_check", Instant()),
+    Column("created_at", Instant(), nullable=False),
+    # The model that it runs with: a worker that has it loaded is preferred.
+    Column("model", name(255)),
+    # Memory of the GPU that it needs; without a number, all of it.
+    Column("gpu_memory_mb", Integer()),
+    # It may run on a worker without a GPU, though it names how much memory it would need of one.
+    Column("allow_cpu", Integer(), nullable=False, server_default=text("0")),
+    # Only so many jobs of one key run at a time.
+    Column("concurrency_key", name(128)),
+    # Why it was put off or sent to another pool when it was accepted.
+    Column("admission", name(64)),
+    # GPU time that was spared because the result was found at the service, not made again.
+    Column("saved_gpu_s", real()),
+    # Which incarnation of its worker has begun the claim: one token, one execution.
+    Column("begun_by", name(64)),
+    # One job per slot: a worker that takes no batches has slot 0 alone, and so one job at a time.
+    UniqueConstraint("worker_id", "slot"),
+    UniqueConstraint("agent", "idempotency_key"),
+    CheckConstraint(f"({in_states(HELD)}) = (worker_id IS NOT NULL)", name="owned"),
+    CheckConstraint(f"({in_states(HELD)}) = (claim_expires_at IS NOT NULL)", name="expires"),
+    CheckConstraint(f"({in_states(JOB.terminal)}) = (finished_at IS NOT NULL)", name="finished"),
+    CheckConstraint("status = 'done' OR result IS NULL", name="result"),
+    CheckConstraint("status <> 'done' OR cancel_requested_at IS NULL", name="cancelled"),
+    CheckConstraint("attempts >= 0 AND interruptions >= 0 AND claim_token >= attempts", name="counted"),
+    CheckConstraint(f"priority BETWEEN {LOWEST} AND {HIGHEST}", name="priority"),
+    CheckConstraint("progress IS NULL OR (progress >= 0 AND progress <= 1)", name="progress"),
+    Index("ix_orchestrator_jobs_claim", "status", "pool", "place"),
+    Index("ix_orchestrator_jobs_due", "status", "run_at"),
+    Index("ix_orchestrator_jobs_list", "created_at", "job_id"),
+    Index("ix_orchestrator_jobs_list_state", "status", "created_at", "job_id"),
+    Index("ix_orchestrator_jobs_finished", "finished_at"),
+    # Whose turn it is, and the next of each model, are found by a few looks into it.
+    Index("ix_orchestrator_jobs_turn", "status", "pool", "agent", "model", "place"),
+    Index("ix_orchestrator_jobs_key", "status", "concurrency_key"),
+    Index("ix_orchestrator_jobs_agent", "agent", "status"),
+    # Only the few recovered jobs are in it, so it costs the others nothing. MariaDB has no such index: there all
+    # jobs are in it, but an entry that does not change is not written again.
+    Index(
+        "ix_orchestrator_jobs_saved",
+        "saved_gpu_s",
+        postgresql_where=text("saved_gpu_s IS NOT NULL"),
+        sqlite_where=text("saved_gpu_s IS NOT NULL"),
+    ),
+    **INNODB,
+)
+
+SERVICE = ("service_job_id", "service_status", "service_submitted_at", "last_service_check")
+"""The columns that say where a job is on an external service."""
+
+job_tags = Table(
+    "job_tags",
+    metadata,
+    Column("tag", name(64), primary_key=True),
+    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True, index=True),
+    # The job's own, so that a page of a tag's jobs is a piece of one index.
+    Column("created_at", Instant(), nullable=False),
+    Index("ix_job_tags_list", "tag", "created_at", "job_id"),
+    **INNODB,
+)
+
+job_attempts = Table(
+    "job_attempts",
+    metadata,
+    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
+    Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
+    Column("attempt", Integer(), nullable=False),
+    Column("worker_id", name(128), nullable=False, index=True),
+    Column("pool", name(128), nullable=False),
+    Column("claimed_at", Instant(), nullable=False),
+    Column("started_at", Instant()),
+    Column("ended_at", Instant()),
+    Column("outcome", name(32)),
+    Column("reason", name(64)),
+    Column("failure_class", name(32)),
+    Column("error", long_text()),
+    Index("ix_job_attempts_worker_id_ended_at", "worker_id", "ended_at"),
+    Index("ix_job_attempts_ended_at", "ended_at"),
+    **INNODB,
+)
+
+workers = Table(
+    WORKER.table,
+    metadata,
+    Column("id", name(128), primary_key=True),
+    Column("instance_type", name(128)),
+    Column("created_at", Instant(), nullable=False, index=True),
+    # No default: a heartbeat that nobody sent would look like a worker that lives.
+    Column("last_heartbeat", Instant(), index=True),
+    *_moving(WORKER),
+    Column("pool", name(128), nullable=False),
+    Column("entered_state_at", Instant(), nullable=False),
+    Column("metadata", JsonObject(), nullable=False),
+    Column("provider", name(64)),
+    # Unique for ever: a creation whose answer was lost is found again by it.
+    Column("instance_name", name(255)),
+    Column("instance_ref", name(128)),
+    Column("cost_per_hour", real()),
+    Column("ready", Integer()),
+    Column("gpu_seen", Integer()),
+    Column("gpu_fault", name(255)),
+    Column("vram_at", Instant()),
+    # Of the disk that it was started on, in millions of bytes.
+    Column("disk_total_mb", BigInteger()),
+    Column("disk_free_mb", BigInteger()),
+    Column("promoted_at", Instant()),
+    Column("failed_at", Instant(), index=True),
+    Column("error_code", name(64)),
+    Column("error_reason", long_text()),
+    Column("end_asked_at", Instant()),
+    Column("absent_since", Instant()),
+    # When a listing first had its instance: from then on it is known to have been there.
+    Column("listed_at", Instant()),
+    # When its process last got a token of its own: from then on heartbeats are due.
+    Column("registered_at", Instant()),
+    Column("node_id", name(128)),
+    # Which edition of its pool's model it has loaded, which it was told to load, and when it last changed.
+    Column("revision", Integer(), nullable=False, server_default=text("0")),
+    Column("wanted_revision", Integer(), nullable=False, server_default=text("0")),
+    Column("loaded_at", Instant()),
+    Index("uq_workers_instance_name", "instance_name", unique=True),
+    Index("ix_workers_status", "status", "pool"),
+    **INNODB,
+)
+
+pools = Table(
+    POOL.table,
+    metadata,
+    Column("pool_id", name(128), primary_key=True),
+    Column("agent_name", name(255), nullable=False),
+    Column("model_id", name(255)),
+    Column("adapter", name(255)),
+    Column("desired_workers", Integer(), nullable=False, server_default=text("0")),
+    Column("spawned_workers", Integer(), nullable=False, server_default=text("0")),
+    Column("started_at", Instant(), nullable=False),
+    Column("last_heartbeat", Instant()),
+    *_moving(POOL),
+    Column("hold_seconds", Integer(), nullable=False, server_default=text("600")),
+    Column("metadata", JsonObject(), nullable=False),
+    Column("variant", name(64)),
+    # Raised by each change of model, adapter or variant; workers follow one after the other.
+    Column("revision", Integer(), nullable=False, server_default=text("1")),
+    # What this pool has of its own, instead of the settings: sizes, times, schedule, preloads.
+    Column("rules", JsonObject()),
+    # `herdsman` spawns its workers; `hand` leaves that to somebody else.
+    Column("served_by", name(16), nullable=False, server_default=text("'herdsman'")),
+    # An isolated pool has a stream of its own.
+    Column("isolated", Integer(), nullable=False, server_default=text("0")),
+    Column("used_at", Instant()),
+    CheckConstraint("desired_workers >= 0 AND spawned_workers >= 0 AND hold_seconds >= 0", name="counted"),
+    **INNODB,
+)
+
+leases = Table(
+    LEASE.table,
+    metadata,
+    Column("token", name(64), primary_key=True),
+    Column("agent_name", name(255), nullable=False),
+    Column("gpu_index", Integer()),
+    Column("mode", name(8), nullable=False, server_default=text("'gpu'")),
+    Column("created_at", Instant(), nullable=False),
+    Column("expires_at", Instant(), nullable=False),
+    Column("last_heartbeat", Instant()),
+    *_moving(LEASE),
+    Column("metadata", JsonObject(), nullable=False),
+    Column("gpu_uuid", name(64)),
+    Column("node_id", name(128)),
+    Column("memory_mb", Integer(), nullable=False, server_default=text("0")),
+    Column("exclusive", Integer(), nullable=False, server_default=text("0")),
+    Column("ttl_s", real()),
+    # Rises with each lease of a GPU: what carries an older number comes from a holder that has lost it.
+    Column("lease_seq", BigInteger(), nullable=False, server_default=text("0")),
+    # The worker whose claim this is; none for a lease that somebody asked for.
+    Column("worker_id", name(128)),
+    Column("ended_at", Instant()),
+    # Given in shadow mode although it would have been refused, and why.
+    Column("overruled", name(64)),
+    CheckConstraint("mode IN ('gpu', 'cpu')", name="mode"),
+    Index("idx_leases_agent", "agent_name"),
+    Index("ix_orchestrator_leases_expiry", "status", "expires_at"),
+    Index("ix_orchestrator_leases_gpu", "gpu_uuid", "status"),
+    Index("ix_orchestrator_leases_ended", "gpu_uuid", "ended_at"),
+    Index("ix_orchestrator_leases_worker", "worker_id", "status"),
+    Index("ix_orchestrator_leases_list", "created_at", "token"),
+    **INNODB,
+)
+
+audit = Table(
+    "orchestrator_audit",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    Column("ts", Instant(), nullable=False, index=True),
+    Column("event_type", name(128), nullable=False),
+    Column("object_kind", name(16), nullable=False),
+    Column("object_id", name(128), nullable=False),
+    Column("seq", BigInteger(), nullable=False),
+    Column("from_status", name(32)),
+    Column("to_status", name(32), nullable=False),
+    Column("reason", name(64), nullable=False),
+    Column("actor", name(255), nullable=False),
+    Column("details", JsonObject(), nullable=False),
+    UniqueConstraint("object_kind", "object_id", "seq"),
+    sqlite_autoincrement=True,
+    **INNODB,
+)
+
+retention = Table(
+    "orchestrator_retention",
+    metadata,
+    Column("name", name(32), primary_key=True),
+    Column("prune_before", Instant(), nullable=False),
+    **INNODB,
+)
+
+leader = Table(
+    "orchestrator_leader",
+    metadata,
+    Column("name", name(64), primary_key=True),
+    Column("holder", name(255), nullable=False),
+    # Only rises, by one with each change of leader: it fences every write of the control loop.
+    Column("epoch", BigInteger(), nullable=False),
+    Column("acquired_at", Instant(), nullable=False),
+    Column("renewed_at", Instant(), nullable=False),
+    Column("expires_at", Instant(), nullable=False),
+    # Since when heartbeats could be written without a break: silence and expired claims count from then.
+    Column("beats_since", Instant()),
+    # Until then a leader that is cut off may let workers go on with their jobs; NULL where it does not.
+    Column("holds_until", Instant()),
+    **INNODB,
+)
+
+installation = Table(
+    "orchestrator_installation",
+    metadata,
+    Column("name", name(64), primary_key=True),
+    # In the name of every instance that this database has started: it ends no others.
+    Column("id", name(32), nullable=False),
+    # The number of the last one, in its name as well: a higher one shows that this database went back in time.
+    Column("spawned", BigInteger(), nullable=False),
+    # Where it was when it was used last: elsewhere, it may be a copy.
+    Column("place", JsonObject(), nullable=False),
+    # Since when each instance that belongs to no worker has been listed.
+    Column("orphans", JsonObject(), nullable=False),
+    # What showed that it went back in time; until a person adopts it, it starts and ends nothing.
+    Column("held", long_text()),
+    # The same, by the word of a worker: that stops nothing.
+    Column("hint", long_text()),
+    Column("raised_at", Instant()),
+    Column("created_at", Instant(), nullable=False),
+    **INNODB,
+)
+
+fleets = Table(
+    "orchestrator_fleets",
+    metadata,
+    # Locked by whoever adds a worker to the pool, so that two cannot both take its last place.
+    Column("pool", name(128), primary_key=True),
+    Column("last_scaled_at", Instant()),
+    Column("wait_until", Instant()),
+    Column("waits", Integer(), nullable=False),
+    Column("stopped_by", long_text()),
+    **INNODB,
+)
+
+instances = Table(
+    "orchestrator_instances",
+    metadata,
+    Column("name", name(255), primary_key=True),
+    Column("worker_id", name(128), nullable=False, index=True),
+    Column("pool", name(128), nullable=False),
+    Column("provider", name(64), nullable=False),
+    Column("ref", name(128)),
+    Column("gpu_type", name(128)),
+    Column("cost_per_hour", real(), nullable=False),
+    Column("asked_at", Instant(), nullable=False, index=True),
+    Column("started_at", Instant()),
+    Column("ended_at", Instant(), index=True),
+    **INNODB,
+)
+
+cycles = Table(
+    "orchestrator_cycles",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    Column("epoch", BigInteger(), nullable=False),
+    Column("started_at", Instant(), nullable=False, index=True),
+    Column("finished_at", Instant(), nullable=False),
+    Column("summary", JsonObject(), nullable=False),
+    Column("steps", JsonObject(), nullable=False),
+    sqlite_autoincrement=True,
+    **INNODB,
+)
+
+sights = Table(
+    "orchestrator_sights",
+    metadata,
+    # What the cycle of this number saw. Without a base it is whole, else what is different from what the base saw.
+    Column("cycle_id", BigInteger(), primary_key=True, autoincrement=False),
+    Column("base_id", BigInteger()),
+    Column("data", packed(), nullable=False),
+    **INNODB,
+)
+
+# The API: who may call it, and what attempts leave behind.
+
+tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", name(32), primary_key=True),
+    Column("role", name(16), nullable=False),
+    Column("name", name(255), nullable=False),
+    # Never the secret itself: a keyed hash of it.
+    Column("hash", name(64), nullable=False),
+    # What a token is good for beyond its role: one submitter's jobs, one worker, one pool.
+    Column("agent", name(255)),
+    Column("worker_id", name(128), index=True),
+    Column("incarnation", name(64)),
+    Column("pool", name(128)),
+    Column("created_at", Instant(), nullable=False),
+    Column("expires_at", Instant()),
+    Column("revoked_at", Instant()),
+    Column("used_at", Instant()),
+    **INNODB,
+)
+
+logs = Table(
+    "job_logs",
+    metadata,
+    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
+    Column("claim_token", BigInteger(), primary_key=True, autoincrement=False),
+    # Counts the lines of the attempt from 0: the same piece sent twice is one row.
+    Column("first_line", Integer(), primary_key=True, autoincrement=False),
+    Column("ts", Instant(), nullable=False),
+    Column("line_count", Integer(), nullable=False),
+    Column("byte_count", Integer(), nullable=False),
+    Column("lines", JsonText(), nullable=False),
+    **INNODB,
+)
+
+system_logs = Table(
+    "system_logs",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    # By the clock of who said it; what is old is told by ours.
+    Column("ts", Instant(), nullable=False),
+    Column("stored_at", Instant(), nullable=False, index=True),
+    Column("instance", name(255), nullable=False),
+    Column("level", name(16), nullable=False),
+    Column("event", name(255), nullable=False),
+    Column("details", JsonObject(), nullable=False),
+    Index("ix_system_logs_level", "level", "ts"),
+    sqlite_autoincrement=True,
+    **INNODB,
+)
+
+checkpoints = Table(
+    "job_checkpoints",
+    metadata,
+    Column("job_id", name(128), ForeignKey("orchestrator_jobs.job_id"), primary_key=True),
+    Column("claim_token", BigInteger(), nullable=False),
+    Column("updated_at", Instant(), nullable=False),
+    Column("value", JsonText(), nullable=False),
+    **INNODB,
+)
+
+# What is shared out: GPUs, models, rights to submit, and what people have stopped.
+
+gpus = Table(
+    "orchestrator_gpus",
+    metadata,
+    # The driver's own name of the card: two containers that see one card speak of the same.
+    Column("uuid", name(64), primary_key=True),
+    Column("node_id", name(128), nullable=False, index=True),
+    Column("gpu_index", Integer(), nullable=False),
+    Column("name", name(64), nullable=False),
+    # The worker that reports it; none where a node is reported by itself.
+    Column("worker_id", name(128), index=True),
+    Column("total_mb", Integer(), nullable=False),
+    Column("used_mb", Integer(), nullable=False),
+    # Memory of processes that hold no lease, as far as that can be told.
+    Column("outside_mb", Integer(), nullable=False, server_default=text("0")),
+    Column("utilisation", Integer()),
+    Column("processes", JsonText()),
+    Column("measured_at", Instant(), nullable=False),
+    # The last measurement that found nothing on it but what leases and known outsiders explain.
+    Column("proven_at", Instant(), nullable=False),
+    Column("lease_seq", BigInteger(), nullable=False, server_default=text("0")),
+    Column("quarantined_at", Instant()),
+    Column("quarantine_reason", name(255)),
+    **INNODB,
+)
+
+worker_gpus = Table(
+    "worker_gpus",
+    metadata,
+    # Several workers may see one card; one of them reports it, all of them need it.
+    Column("worker_id", name(128), primary_key=True),
+    Column("uuid", name(64), primary_key=True, index=True),
+    **INNODB,
+)
+
+worker_models = Table(
+    "worker_models",
+    metadata,
+    Column("worker_id", name(128), primary_key=True),
+    Column("model", name(255), primary_key=True),
+    **INNODB,
+)
+
+holds = Table(
+    "orchestrator_holds",
+    metadata,
+    # `all`, `pool:NAME` or `type:NAME`.
+    Column("scope", name(160), primary_key=True),
+    # `pause` gives out no jobs; `drain` also lets the workers go, and spawns none.
+    Column("kind", name(16), nullable=False),
+    Column("why", name(255), nullable=False),
+    Column("actor", name(255), nullable=False),
+    Column("since", Instant(), nullable=False),
+    Column("until", Instant()),
+    **INNODB,
+)
+
+policies = Table(
+    "orchestrator_policies",
+    metadata,
+    Column("version", Integer(), primary_key=True, autoincrement=False),
+    Column("document", JsonText(), nullable=False),
+    Column("note", name(255), nullable=False),
+    Column("actor", name(255), nullable=False),
+    Column("created_at", Instant(), nullable=False),
+    **INNODB,
+)
+
+buckets = Table(
+    "admission_buckets",
+    metadata,
+    Column("agent", name(255), primary_key=True),
+    Column("tokens", real(), nullable=False),
+    Column("filled_at", Instant(), nullable=False),
+    **INNODB,
+)
+
+gates = Table(
+    "admission_gates",
+    metadata,
+    Column("name", name(300), primary_key=True),
+    Column("closed_at", Instant()),
+    # It stays closed at least until then.
+    Column("until", Instant()),
+    Column("detail", name(255)),
+    **INNODB,
+)
+
+usage = Table(
+    "agent_usage",
+    metadata,
+    Column("agent", name(255), primary_key=True),
+    Column("day", name(10), primary_key=True),
+    Column("gpu_seconds", real(), nullable=False),
+    Column("updated_at", Instant(), nullable=False),
+    **INNODB,
+)
+
+concurrency = Table(
+    "concurrency_keys",
+    metadata,
+    # Locked by whoever gives out a job of the key, so that two cannot both take its last place.
+    Column("key", name(128), primary_key=True),
+    **INNODB,
+)
+
+requests = Table(
+    "control_requests",
+    metadata,
+    Column("id", name(32), primary_key=True),
+    Column("kind", name(32), nullable=False),
+    Column("actor", name(255), nullable=False),
+    Column("asked_at", Instant(), nullable=False),
+    Column("taken_at", Instant()),
+    Column("done_at", Instant()),
+    Column("outcome", JsonObject()),
+    Column("error", long_text()),
+    Index("ix_control_requests_done", "done_at", "asked_at"),
+    **INNODB,
+)
