@@ -18,7 +18,7 @@ from herdsman.core.errors import Overloaded, TooMany
 from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
 from herdsman.store import jobs
-from herdsman.wire.policy import written
+from herdsman.wire.limits import written
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 

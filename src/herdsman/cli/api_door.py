@@ -17,7 +17,7 @@ from herdsman.client.operation import run
 from herdsman.client.transport import BlockingConnection, Patience, Transport
 from herdsman.core.model import JobFilter
 from herdsman.ports import Clock
-from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
+from herdsman.wire.fleet import CycleOut
 from herdsman.wire.jobs import (
     AttemptsOut,
     EventsOut,
@@ -29,7 +29,18 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedOut,
 )
-from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.limits import (
+    DrainIn,
+    EditionOut,
+    HistoryOut,
+    HoldOut,
+    HoldsOut,
+    PauseIn,
+    PolicyIn,
+    PolicyOut,
+    ResumedOut,
+    ScopeIn,
+)
 from herdsman.wire.pools import PoolOut
 
 T = TypeVar("T")

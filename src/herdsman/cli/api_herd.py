@@ -7,8 +7,8 @@ from herdsman.client import calls
 from herdsman.client.events import read_events
 from herdsman.client.operation import iterate
 from herdsman.client.transport import Transport
+from herdsman.wire.fleet import WorkerOut, WorkersOut
 from herdsman.wire.jobs import EventOut
-from herdsman.wire.workers import WorkerOut, WorkersOut
 
 
 class ApiHerd(Asking):

@@ -5,22 +5,18 @@ from collections.abc import Sequence
 from herdsman.cli.asking import Asking
 from herdsman.cli.look_door import Kind
 from herdsman.client import calls
-from herdsman.wire.dashboard import (
-    BulkOut,
+from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
+from herdsman.wire.fleet import (
     CostOut,
     DecisionOut,
     DecisionsOut,
     DrainedOut,
-    EtaOut,
-    FailuresOut,
     HerdOut,
     MeOut,
     OverviewOut,
-    RequeueIn,
-    TimelineOut,
-    WhyOut,
+    ShadowReportOut,
 )
-from herdsman.wire.shadow import ShadowReportOut
+from herdsman.wire.jobs import BulkOut, FailuresOut, RequeueIn
 
 
 class ApiLooks(Asking):

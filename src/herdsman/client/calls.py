@@ -9,35 +9,51 @@ from herdsman.client.call import Answer, Call, built, encoded, get, named, nothi
 from herdsman.core.model import ClaimKey
 from herdsman.core.service import ServiceMark
 from herdsman.core.work import Ask, Ending, Pulse
-from herdsman.wire.beats import OrdersOut, PulseIn
-from herdsman.wire.control import CycleOut, DrainIn, EvictIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
-from herdsman.wire.dashboard import (
-    BulkOut,
+from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
+from herdsman.wire.fleet import (
     CostOut,
+    CycleOut,
     DecisionOut,
     DecisionsOut,
     DrainedOut,
-    EtaOut,
-    FailuresOut,
     HerdOut,
-    JobIdsIn,
     MeOut,
+    OrdersOut,
     OverviewOut,
-    RequeueIn,
-    TimelineOut,
-    WhyOut,
+    PulseIn,
+    ShadowReportOut,
+    WorkerOut,
+    WorkersOut,
 )
 from herdsman.wire.jobs import (
+    AskIn,
     AttemptsOut,
+    BulkOut,
     CancelOut,
+    CheckpointIn,
+    CheckpointOut,
+    ClaimsOut,
+    EndingIn,
     EventsOut,
+    FailuresOut,
+    FinishedOut,
+    FinishIn,
+    HeldClaimsOut,
     JobDetail,
+    JobIdsIn,
     JobIn,
     JobsIn,
     JobsOut,
+    KeyIn,
     LogsOut,
+    RegisteredOut,
+    RegisterIn,
+    RequeueIn,
     ResultOut,
     RetryIn,
+    ServiceIn,
+    StartedOut,
+    StartManyIn,
     SubmittedManyOut,
     SubmittedOut,
 )
@@ -53,26 +69,19 @@ from herdsman.wire.leases import (
     LeasesOut,
     TakenOut,
 )
-from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
-from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
-from herdsman.wire.shadow import ShadowReportOut
-from herdsman.wire.work import (
-    AskIn,
-    CheckpointIn,
-    CheckpointOut,
-    ClaimsOut,
-    EndingIn,
-    FinishedOut,
-    FinishIn,
-    HeldClaimsOut,
-    KeyIn,
-    RegisteredOut,
-    RegisterIn,
-    ServiceIn,
-    StartedOut,
-    StartManyIn,
+from herdsman.wire.limits import (
+    DrainIn,
+    EditionOut,
+    HistoryOut,
+    HoldOut,
+    HoldsOut,
+    PauseIn,
+    PolicyIn,
+    PolicyOut,
+    ResumedOut,
+    ScopeIn,
 )
-from herdsman.wire.workers import WorkerOut, WorkersOut
+from herdsman.wire.pools import EvictIn, PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
 NOT_FINISHED = "urn:herdsman:not-finished"
 LONGEST_CYCLE = timedelta(seconds=60)

@@ -25,11 +25,11 @@ from herdsman.client.options import Seconds, SharedOptions, SubmitOptions, job_i
 from herdsman.client.transport import AsyncConnection, BlockingConnection, Connection, Patience, Transport
 from herdsman.core.errors import InvalidRequest
 from herdsman.ports import Clock
-from herdsman.wire.dashboard import CostOut, DecisionsOut, EtaOut, FailuresOut, OverviewOut, WhyOut
+from herdsman.wire.explain import EtaOut, WhyOut
+from herdsman.wire.fleet import CostOut, DecisionsOut, OverviewOut, WorkerOut
 from herdsman.wire.ids import new_job_id, new_lease_token
-from herdsman.wire.jobs import EventOut, JobIn, JobOut, SubmittedOut
+from herdsman.wire.jobs import EventOut, FailuresOut, JobIn, JobOut, SubmittedOut
 from herdsman.wire.leases import LeaseIn
-from herdsman.wire.workers import WorkerOut
 
 TIMEOUT = timedelta(seconds=30)
 PATIENCE = Patience().most

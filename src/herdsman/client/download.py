@@ -15,7 +15,7 @@ from herdsman.core.errors import (
     TooMany,
     Unreachable,
 )
-from herdsman.wire.files import sha256_of
+from herdsman.wire.jobs import sha256_of
 from herdsman.wire.model import VERSION_HEADER
 
 SILENCE = timedelta(seconds=60)

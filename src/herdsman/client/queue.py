@@ -17,7 +17,7 @@ from herdsman.core.saved import check_saved
 from herdsman.core.service import ServiceMark
 from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Ending, Exchange, Failed, Orders, Pulse, Told
 from herdsman.ports import Clock
-from herdsman.wire.work import RegisteredOut
+from herdsman.wire.jobs import RegisteredOut
 
 TIMEOUT = timedelta(seconds=10)
 """Well below the time after which a silent worker stops its own job."""

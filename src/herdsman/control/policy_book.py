@@ -7,7 +7,7 @@ from herdsman.core.errors import StoreUnavailable
 from herdsman.ports import Clock
 from herdsman.store import policies
 from herdsman.store.database import Database, Tx
-from herdsman.wire.policy import stored
+from herdsman.wire.limits import stored
 
 FRESH_S = 1.0
 """What another replica has set holds here after this long."""

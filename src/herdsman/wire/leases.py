@@ -9,7 +9,7 @@ from herdsman.core.gpu import GpuDevice
 from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest, check_ttl
 from herdsman.core.leasing import Gpu, LeasePolicy, Refusal, Wish
-from herdsman.wire.beats import DeviceIn
+from herdsman.wire.fleet import DeviceIn
 from herdsman.wire.ids import lease_id
 from herdsman.wire.model import Reply, Request, name
 

@@ -1,4 +1,4 @@
-"""Pools of warm workers: asked for in two spellings, answered in one, that of the table."""
+"""Pools of warm workers with their schedules: asked for in two spellings, answered in that of the table."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypeVar
@@ -8,17 +8,83 @@ from pydantic import Field
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_AGENT, PoolId
 from herdsman.core.pools import NewPool, PoolRules, PoolStanding, ServedBy, Serves
-from herdsman.core.schedule import Schedule
+from herdsman.core.schedule import Schedule, Sizes, Window, parse_clock, parse_days, shown_clock, shown_days
 from herdsman.core.states import WorkerState
 from herdsman.wire.model import Duration, Reply, Request, model_name, name
-from herdsman.wire.schedules import SizesIn, SizesOut, WindowIn, WindowOut
+
+Count = Annotated[int, Field(ge=0, le=64)]
+
+
+Clock = Annotated[str, Field(max_length=5, examples=["08:30"])]
+
+
+class SizesIn(Request):
+    min: Count | None = Field(default=None, description="Least workers; without it, as at other times.")
+    max: Count | None = Field(default=None, description="Most workers; without it, as at other times.")
+
+    def sizes(self) -> Sizes:
+        return Sizes(least=self.min, most=self.max)
+
+
+class WindowIn(SizesIn):
+    """From the one time of day to the other; one that ends before it begins ends on the day after."""
+
+    days: Annotated[str, Field(max_length=64, examples=["mon-fri", "sat,sun"])] = "daily"
+    begin: Clock = Field(alias="from")
+    end: Clock = Field(alias="to", description="`24:00` is the end of the day.")
+    timezone: Annotated[str, Field(max_length=64, examples=["Europe/Berlin"])] = "UTC"
+
+    def window(self) -> Window:
+        return Window(
+            days=parse_days(self.days),
+            begin=parse_clock("from", self.begin),
+            end=parse_clock("to", self.end),
+            zone=self.timezone,
+            sizes=self.sizes(),
+        )
+
+
+class SizesOut(Reply):
+    min: int | None = None
+    max: int | None = None
+
+    @staticmethod
+    def of(sizes: Sizes) -> "SizesOut":
+        return SizesOut(min=sizes.least, max=sizes.most)
+
+
+class WindowOut(SizesOut):
+    days: str
+    begin: str = Field(alias="from")
+    end: str = Field(alias="to")
+    timezone: str
+
+    @staticmethod
+    def of(window: Window) -> "WindowOut":  # pyright: ignore[reportIncompatibleMethodOverride]  (a window is more)
+        return WindowOut.model_validate(
+            {
+                "days": shown_days(window.days),
+                "from": shown_clock(window.begin),
+                "to": shown_clock(window.end),
+                "timezone": window.zone,
+                "min": window.sizes.least,
+                "max": window.sizes.most,
+            }
+        )
+
 
 T = TypeVar("T", int, str)
 
-Count = Annotated[int, Field(ge=0, le=64)]
+
 Model = Annotated[str, model_name()]
+
+
 Variant = Annotated[str, name(64)]
+
+
 USUAL_WORKERS = 1
+
+
 USUAL_HOLD_S = 600
 
 
@@ -223,3 +289,7 @@ def _span(seconds: float | None) -> timedelta | None:
 
 def _seconds(span: timedelta | None) -> float | None:
     return None if span is None else span.total_seconds()
+
+
+class EvictIn(Request):
+    pool_id: Annotated[str, name(128)]

@@ -1,4 +1,4 @@
-"""The policy that people set while everything runs, as a document."""
+"""Limits that people set while everything runs: the policy, as a document, and pauses."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -10,23 +10,40 @@ from pydantic.config import JsonDict
 
 from herdsman.core.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.core.errors import InvalidRequest, StoreMisconfigured
+from herdsman.core.holds import ALL, LONGEST_NAME, Hold, Stillness, scope_of
 from herdsman.core.model import PoolId
 from herdsman.core.policy_changes import Change
 from herdsman.core.request import LARGEST_MEMORY_MB, NAME
-from herdsman.wire.model import Reply, Request
+from herdsman.wire.model import Duration, Reply, Request, name
 
 MOST_NAMED = 1000
+
+
 LARGEST = 10_000_000
+
+
 STORED = "stored"
 """In the context of a document that was let in before: words of a newer version are passed over."""
 
+
 _CLOSED: JsonDict = {"additionalProperties": False}
 
+
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
+
+
 Memory = Annotated[int, Field(ge=0, le=LARGEST_MEMORY_MB)]
+
+
 Span = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
+
+
 Named = Annotated[str, Field(min_length=1, max_length=255, pattern=f"^{NAME.pattern}$")]
+
+
 PoolName = Annotated[str, Field(min_length=1, max_length=128, pattern=f"^{NAME.pattern}$")]
+
+
 Key = PoolName
 
 
@@ -208,3 +225,87 @@ def _told(error: ValidationError) -> str:
 
 def _span(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
+
+
+Why = Annotated[str, Field(max_length=255, description="For who wonders later.")]
+
+
+class ScopeIn(Request):
+    """One pool, one type of job, or everything."""
+
+    scope: str | None = Field(
+        default=None, max_length=160, description="`all`, `pool:NAME` or `type:NAME`, instead of the others."
+    )
+    pool: Annotated[str, name(LONGEST_NAME)] | None = None
+    type: Annotated[str, name(64)] | None = None
+    queue: Annotated[str, name(64)] | None = Field(default=None, description="Another word for `type`.")
+
+    def meant(self) -> str:
+        given = [each for each in (self.scope, self.pool, self.type, self.queue) if each is not None]
+        if len(given) > 1:
+            raise InvalidRequest("more than one of scope, pool, type and queue was given: use one at a time")
+        if self.scope is None:
+            return scope_of(pool=self.pool, kind=self.type if self.type is not None else self.queue)
+        match self.scope.partition(":"):
+            case ["pool", ":", named]:
+                return scope_of(pool=named)
+            case ["type", ":", named]:
+                return scope_of(kind=named)
+            case [only, "", _] if only == ALL:
+                return ALL
+            case _:
+                raise InvalidRequest(f"scope is {self.scope!r}: it must be all, pool:NAME or type:NAME")
+
+
+class PauseIn(ScopeIn):
+    why: Why = ""
+    seconds: Duration | None = Field(default=None, description="After so long it goes on by itself.")
+
+    @property
+    def duration(self) -> timedelta | None:
+        return None if self.seconds is None else timedelta(seconds=self.seconds)
+
+
+class DrainIn(Request):
+    why: Why = ""
+
+
+class HoldOut(Reply):
+    scope: str
+    kind: str
+    why: str
+    actor: str
+    since: datetime
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, hold: Hold) -> "HoldOut":
+        return cls(
+            scope=hold.scope,
+            kind=hold.kind,
+            why=hold.why,
+            actor=hold.actor,
+            since=hold.since,
+            until=hold.until,
+        )
+
+
+class ResumedOut(Reply):
+    scope: str
+    resumed: bool = Field(description="Whether it was held.")
+
+
+class HoldsOut(Reply):
+    """What is held, and what goes on all the same."""
+
+    holds: tuple[HoldOut, ...]
+    jobs_held: int = Field(description="Jobs that workers hold.")
+    workers: dict[str, int] = Field(description="Workers that live, by status.")
+
+    @classmethod
+    def of(cls, found: Stillness) -> "HoldsOut":
+        return cls(
+            holds=tuple(HoldOut.of(each) for each in found.holding.holds),
+            jobs_held=found.jobs_held,
+            workers={state.value: count for state, count in found.workers.items()},
+        )
