@@ -1,11 +1,10 @@
 """Why a job, a worker or a pool is as it is, and how long things take."""
 
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import Field
 
-from herdsman.core.blockers import Blocker
 from herdsman.wire.model import Reply
 
 
@@ -46,10 +45,6 @@ class BlockerOut(Reply):
     text: str
     since: datetime | None = Field(description="Null where nobody has written it down.")
     ends: str = Field(description="What would start the job; empty where nothing more can be said.")
-
-    @classmethod
-    def of(cls, blocker: Blocker) -> Self:
-        return cls(code=blocker.code, text=blocker.text, since=blocker.since, ends=blocker.ends)
 
 
 class WhyOut(Reply):

@@ -1,22 +1,22 @@
 """Workers with their heartbeats, the control loop with its decisions, and the whole fleet at a glance."""
 
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from herdsman import __version__
 from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.model import ClaimKey, JobId, Worker
+from herdsman.core.model import ClaimKey, Worker
 from herdsman.core.releases import VERSION, misfit
 from herdsman.core.states import WORKER
 from herdsman.core.work import MOST_AT_ONCE, Load, LogLines, Orders, Progress, Pulse
 from herdsman.wire.jobs import MOST_MODELS, KeyIn, RefusedOut
-from herdsman.wire.model import Reply, Request, model_name, name
+from herdsman.wire.model import Reply, Request, core_fields, model_name, name
 
 
 class WorkerOut(Reply):
-    worker_id: str
+    worker_id: str = Field(validation_alias=AliasChoices("worker_id", "id"))
     pool: str
     status: str
     reason: str
@@ -30,23 +30,18 @@ class WorkerOut(Reply):
     cost_per_hour: float | None = None
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
-    @staticmethod
-    def of(worker: Worker) -> "WorkerOut":
-        version = worker.metadata.get(VERSION)
-        return WorkerOut(
-            worker_id=worker.id,
-            pool=worker.pool,
-            status=worker.state,
-            reason=worker.reason,
-            instance_type=worker.instance_type,
-            created_at=worker.created_at,
-            entered_status_at=worker.entered_state_at,
-            last_heartbeat=worker.last_heartbeat,
-            error=worker.error,
-            version=None if version is None else str(version),
-            warning=misfit(worker.metadata, __version__) if worker.state in WORKER.live else None,
-            cost_per_hour=worker.cost_per_hour,
-            metadata=dict(worker.metadata),
+    @classmethod
+    def of(cls, value: Worker) -> Self:
+        version = value.metadata.get(VERSION)
+        return (
+            super()
+            .of(value)
+            .model_copy(
+                update={
+                    "version": None if version is None else str(version),
+                    "warning": misfit(value.metadata, __version__) if value.state in WORKER.live else None,
+                }
+            )
         )
 
 
@@ -81,48 +76,16 @@ class ReportIn(Request):
     disk_total_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     disk_free_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     devices: tuple[DeviceIn, ...] = Field(default=(), max_length=64, fail_fast=True)
-    node: Annotated[str, name(128)] | None = Field(default=None, description="The machine they are in.")
+    node: Annotated[str, name("node")] | None = Field(default=None, description="The machine they are in.")
 
-    @staticmethod
-    def of(report: GpuReport) -> "ReportIn":
-        return ReportIn(
-            ready=report.ready,
-            seen=report.seen,
-            fault=report.fault,
-            vram_total_mb=report.vram_total_mb,
-            vram_used_mb=report.vram_used_mb,
-            vram_age_seconds=report.vram_age.total_seconds(),
-            disk_total_mb=report.disk_total_mb,
-            disk_free_mb=report.disk_free_mb,
-            devices=tuple(
-                DeviceIn(
-                    index=each.index,
-                    uuid=each.uuid,
-                    name=each.name,
-                    total_mb=each.total_mb,
-                    used_mb=each.used_mb,
-                    utilisation=each.utilisation,
-                    processes=each.processes,
-                    own_mb=each.own_mb,
-                )
-                for each in report.devices
-            ),
-            node=report.node,
-        )
+    @classmethod
+    def of(cls, report: GpuReport) -> Self:
+        found = cls.model_validate(report, from_attributes=True)
+        return found.model_copy(update={"vram_age_seconds": report.vram_age.total_seconds()})
 
     def report(self) -> GpuReport:
-        return GpuReport(
-            ready=self.ready,
-            seen=self.seen,
-            fault=self.fault,
-            vram_total_mb=self.vram_total_mb,
-            vram_used_mb=self.vram_used_mb,
-            vram_age=timedelta(seconds=self.vram_age_seconds),
-            disk_total_mb=self.disk_total_mb,
-            disk_free_mb=self.disk_free_mb,
-            devices=tuple(GpuDevice(**dict(each)) for each in self.devices),
-            node=self.node,
-        )
+        devices = tuple(GpuDevice(**dict(each)) for each in self.devices)
+        return GpuReport(devices=devices, **core_fields(self, "devices"))
 
 
 class HeldIn(KeyIn):
@@ -147,14 +110,14 @@ class PulseIn(Request):
     trouble: str | None = Field(default=None, max_length=1000)
     unfit: (
         Annotated[
-            dict[Annotated[str, name(64)], Annotated[str, Field(max_length=1000)]], Field(max_length=200)
+            dict[Annotated[str, name("type")], Annotated[str, Field(max_length=1000)]], Field(max_length=200)
         ]
         | None
     ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
 
-    @staticmethod
-    def of(pulse: Pulse) -> "PulseIn":
-        return PulseIn(
+    @classmethod
+    def of(cls, pulse: Pulse) -> Self:
+        return cls(
             holding=tuple(_held(key, pulse) for key in pulse.keys),
             report=None if pulse.report is None else ReportIn.of(pulse.report),
             models=pulse.models,
@@ -193,24 +156,8 @@ class LoadOut(Reply):
     variant: str | None = None
     preload: tuple[str, ...] = ()
 
-    @staticmethod
-    def of(load: Load) -> "LoadOut":
-        return LoadOut(
-            revision=load.revision,
-            model=load.model,
-            adapter=load.adapter,
-            variant=load.variant,
-            preload=load.preload,
-        )
-
     def load(self) -> Load:
-        return Load(
-            revision=self.revision,
-            model=self.model,
-            adapter=self.adapter,
-            variant=self.variant,
-            preload=self.preload,
-        )
+        return Load(**dict(self))
 
 
 class OrdersOut(Reply):
@@ -225,23 +172,23 @@ class OrdersOut(Reply):
     token: str | None = Field(default=None, description="A new token for every later request.")
     token_expires_at: datetime | None = None
 
-    @staticmethod
-    def of(orders: Orders) -> "OrdersOut":
-        return OrdersOut(
-            expires_at=orders.expires_at,
-            drain=orders.drain,
-            cancel=tuple(RefusedOut.of(key, "it was cancelled") for key in sorted(orders.cancel, key=str)),
-            lost=tuple(RefusedOut.of(key, why) for key, why in orders.lost.items()),
-            load=None if orders.load is None else LoadOut.of(orders.load),
-            not_active=orders.not_active,
+    @classmethod
+    def of(cls, value: Orders) -> Self:
+        return cls(
+            expires_at=value.expires_at,
+            drain=value.drain,
+            cancel=tuple(RefusedOut.of(key, "it was cancelled") for key in sorted(value.cancel, key=str)),
+            lost=tuple(RefusedOut.of(key, why) for key, why in value.lost.items()),
+            load=None if value.load is None else LoadOut.of(value.load),
+            not_active=value.not_active,
         )
 
     def orders(self) -> Orders:
         return Orders(
             expires_at=self.expires_at,
             drain=self.drain,
-            cancel=frozenset(ClaimKey(JobId(each.job_id), each.token) for each in self.cancel),
-            lost={ClaimKey(JobId(each.job_id), each.token): each.why for each in self.lost},
+            cancel=frozenset(each.key() for each in self.cancel),
+            lost={each.key(): each.why for each in self.lost},
             load=None if self.load is None else self.load.load(),
             not_active=self.not_active,
         )

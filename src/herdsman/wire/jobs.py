@@ -2,24 +2,19 @@
 
 import re
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AwareDatetime, Field
+from pydantic import AliasChoices, AliasPath, AwareDatetime, BeforeValidator, ConfigDict, Field
 
 from herdsman.core.model import (
     DEFAULT_AGENT,
     DEFAULT_POOL,
-    Attempt,
     AuditEntry,
     Claim,
     ClaimKey,
     Failure,
-    Job,
     JobId,
     NewJob,
-    PoolId,
-    Submitted,
-    WorkerId,
 )
 from herdsman.core.order import HIGHEST, LOWEST
 from herdsman.core.request import LARGEST_MEMORY_MB, MAX_ATTEMPTS, MAX_TAGS
@@ -29,20 +24,20 @@ from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.states import LEASE, JobState
 from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Ending, Exchange, Failed, GivenBack, Told
 from herdsman.wire.ids import lease_id
-from herdsman.wire.model import Duration, Reply, Request, model_name, name
+from herdsman.wire.model import Duration, Reply, Request, Seconds, core_fields, model_name, name, span
 
 
 class JobIn(Request):
     """A job to run. Sent again with the same id and the same body it is the same job."""
 
-    type: Annotated[str, name(64)]
+    type: Annotated[str, name("type")]
     payload: Any = Field(default_factory=dict[str, Any], description="Any JSON; it is data for the handler.")
-    job_id: Annotated[str, name(128)] | None = None
-    idempotency_key: Annotated[str, name(255)] | None = None
-    agent: Annotated[str, name(255)] | None = Field(default=None, description="For whom it runs.")
-    pool: Annotated[str, name(128)] = DEFAULT_POOL
+    job_id: Annotated[str, name("job_id")] | None = None
+    idempotency_key: Annotated[str, name("idempotency_key")] | None = None
+    agent: Annotated[str, name("agent")] | None = Field(default=None, description="For whom it runs.")
+    pool: Annotated[str, name("pool")] = DEFAULT_POOL
     priority: int = Field(default=0, ge=LOWEST, le=HIGHEST)
-    tags: tuple[Annotated[str, name(64)], ...] = Field(default=(), max_length=MAX_TAGS, fail_fast=True)
+    tags: tuple[Annotated[str, name("tag")], ...] = Field(default=(), max_length=MAX_TAGS, fail_fast=True)
     run_at: AwareDatetime | None = None
     delay_seconds: Duration | None = None
     timeout_seconds: Duration | None = None
@@ -55,7 +50,7 @@ class JobIn(Request):
     gpu_memory_mb: Annotated[int, Field(ge=1, le=LARGEST_MEMORY_MB)] | None = Field(
         default=None, description="How much of a GPU it needs; without a number, all of it."
     )
-    concurrency_key: Annotated[str, name(128)] | None = Field(
+    concurrency_key: Annotated[str, name("concurrency_key")] | None = Field(
         default=None, description="Only so many jobs of one key run at a time."
     )
     allow_cpu: bool = Field(default=False, description="Where GPUs are short, it may run without one.")
@@ -65,27 +60,7 @@ class JobIn(Request):
 
     def new_job(self, agent: str | None = None) -> NewJob:
         """`agent` is the one of the caller, for a body that names none."""
-        return NewJob(
-            type=self.type,
-            payload=self.payload,
-            job_id=None if self.job_id is None else JobId(self.job_id),
-            idempotency_key=self.idempotency_key,
-            agent=self.agent or agent or DEFAULT_AGENT,
-            pool=PoolId(self.pool),
-            priority=self.priority,
-            tags=self.tags,
-            run_at=self.run_at,
-            delay=_span(self.delay_seconds),
-            timeout=_span(self.timeout_seconds),
-            max_attempts=self.max_attempts,
-            retry_base=_span(self.retry_base_seconds),
-            retry_cap=_span(self.retry_cap_seconds),
-            model=self.model,
-            gpu_memory_mb=self.gpu_memory_mb,
-            concurrency_key=self.concurrency_key,
-            allow_cpu=self.allow_cpu,
-            max_defer=_span(self.max_defer_seconds),
-        )
+        return NewJob(agent=self.agent or agent or DEFAULT_AGENT, **core_fields(self, "agent"))
 
 
 class JobsIn(Request):
@@ -101,19 +76,14 @@ class SubmittedOut(Reply):
     pool: str | None = Field(default=None, description="The pool that it was sent to instead.")
     run_at: datetime | None = Field(default=None, description="Until when it was put off.")
 
-    @staticmethod
-    def of(done: Submitted) -> "SubmittedOut":
-        return SubmittedOut(
-            job_id=done.job_id,
-            created=done.created,
-            admission=done.admission,
-            pool=done.pool,
-            run_at=done.run_at,
-        )
-
 
 class SubmittedManyOut(Reply):
     jobs: tuple[SubmittedOut, ...]
+
+
+def _happened(value: object) -> object:
+    """Whether there is an instant at which it did."""
+    return isinstance(value, datetime) if value is None or isinstance(value, datetime) else value
 
 
 _SAVED = "GPU time that was spared because its result was found at the service; null where it was made."
@@ -141,17 +111,15 @@ class JobOut(Reply):
     claimed_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
-    timeout_seconds: float | None
-    cancel_requested: bool
+    timeout_seconds: Seconds | None
+    cancel_requested: Annotated[bool, BeforeValidator(_happened)] = Field(
+        validation_alias=AliasChoices("cancel_requested", "cancel_requested_at")
+    )
     version: int = Field(description="Rises with every change of status.")
     model: str | None = None
     gpu_memory_mb: int | None = None
     concurrency_key: str | None = None
     admission: str | None = Field(default=None, description="Why it was put off, or sent to another pool.")
-
-    @staticmethod
-    def of(job: Job) -> "JobOut":
-        return JobOut(**_shared(job))
 
 
 class JobDetail(JobOut):
@@ -163,18 +131,7 @@ class JobDetail(JobOut):
         default=None, description="Where it is, or was made, on an external service."
     )
     service_status: str | None = None
-    saved_gpu_seconds: float | None = Field(default=None, description=_SAVED)
-
-    @staticmethod
-    def of(job: Job) -> "JobDetail":
-        return JobDetail(
-            **_shared(job),
-            payload=job.payload,
-            idempotency_key=job.idempotency_key,
-            service_job_id=job.service_job_id,
-            service_status=job.service_status,
-            saved_gpu_seconds=_seconds(job.saved_gpu),
-        )
+    saved_gpu_seconds: Seconds | None = Field(default=None, description=_SAVED)
 
 
 class JobsOut(Reply):
@@ -188,18 +145,7 @@ class ResultOut(Reply):
     result: Any = None
     failure_class: str | None = None
     last_error: str | None = None
-    saved_gpu_seconds: float | None = Field(default=None, description=_SAVED)
-
-    @staticmethod
-    def of(job: Job) -> "ResultOut":
-        return ResultOut(
-            job_id=job.job_id,
-            status=job.state,
-            result=job.result,
-            failure_class=job.failure_class,
-            last_error=job.last_error,
-            saved_gpu_seconds=_seconds(job.saved_gpu),
-        )
+    saved_gpu_seconds: Seconds | None = Field(default=None, description=_SAVED)
 
 
 class AttemptOut(Reply):
@@ -215,22 +161,6 @@ class AttemptOut(Reply):
     failure_class: str | None
     error: str | None
 
-    @staticmethod
-    def of(attempt: Attempt) -> "AttemptOut":
-        return AttemptOut(
-            attempt=attempt.attempt,
-            claim_token=attempt.claim_token,
-            worker_id=attempt.worker_id,
-            pool=attempt.pool,
-            claimed_at=attempt.claimed_at,
-            started_at=attempt.started_at,
-            ended_at=attempt.ended_at,
-            outcome=attempt.outcome,
-            reason=attempt.reason,
-            failure_class=attempt.failure_class,
-            error=attempt.error,
-        )
-
 
 class AttemptsOut(Reply):
     attempts: tuple[AttemptOut, ...]
@@ -238,6 +168,9 @@ class AttemptsOut(Reply):
 
 class EventOut(Reply):
     """One move of a job, a worker, a pool or a lease, as the audit has it."""
+
+    # Made by `of` alone, which hides the tokens of leases.
+    model_config = ConfigDict(from_attributes=False)
 
     id: int | None = None
     ts: datetime
@@ -250,19 +183,19 @@ class EventOut(Reply):
     reason: str
     actor: str
 
-    @staticmethod
-    def of(entry: AuditEntry) -> "EventOut":
-        return EventOut(
-            id=entry.id,
-            ts=entry.ts,
-            event=entry.event_type,
-            kind=entry.kind,
-            object_id=lease_id(entry.object_id) if entry.kind == LEASE.kind else entry.object_id,
-            seq=entry.seq,
-            from_status=entry.from_state,
-            to_status=entry.to_state,
-            reason=entry.reason,
-            actor=entry.actor,
+    @classmethod
+    def of(cls, value: AuditEntry) -> Self:
+        return cls(
+            id=value.id,
+            ts=value.ts,
+            event=value.event_type,
+            kind=value.kind,
+            object_id=lease_id(value.object_id) if value.kind == LEASE.kind else value.object_id,
+            seq=value.seq,
+            from_status=value.from_state,
+            to_status=value.to_state,
+            reason=value.reason,
+            actor=value.actor,
         )
 
 
@@ -296,64 +229,17 @@ class RetryIn(Request):
     edit: bool = Field(default=False, description="Whether `payload` replaces the job's own.")
 
 
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def _seconds(span: timedelta | None) -> float | None:
-    return None if span is None else span.total_seconds()
-
-
-def _shared(job: Job) -> dict[str, Any]:
-    return {
-        "job_id": job.job_id,
-        "type": job.type,
-        "agent": job.agent,
-        "pool": job.pool,
-        "priority": job.priority,
-        "tags": job.tags,
-        "status": job.state,
-        "reason": job.reason,
-        "attempts": job.attempts,
-        "interruptions": job.interruptions,
-        "max_attempts": job.max_attempts,
-        "worker_id": job.worker_id,
-        "progress": job.progress,
-        "progress_note": job.progress_note,
-        "failure_class": job.failure_class,
-        "last_error": job.last_error,
-        "run_at": job.run_at,
-        "created_at": job.created_at,
-        "claimed_at": job.claimed_at,
-        "started_at": job.started_at,
-        "finished_at": job.finished_at,
-        "timeout_seconds": _seconds(job.timeout),
-        "cancel_requested": job.cancel_requested_at is not None,
-        "version": job.version,
-        "model": job.model,
-        "gpu_memory_mb": job.gpu_memory_mb,
-        "concurrency_key": job.concurrency_key,
-        "admission": job.admission,
-    }
-
-
 _SUM = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def sha256_of(result: object, name: str) -> str | None:
     """The sum that the result tells for a file; None where it tells none. Handlers may return anything."""
-    for output in _outputs(result):
-        if output.get("name") == name:
-            told = output.get("sha256")
+    outputs = cast("dict[str, Any]", result).get("outputs") if isinstance(result, dict) else None
+    for output in cast("list[Any]", outputs) if isinstance(outputs, list) else []:
+        if isinstance(output, dict) and (found := cast("dict[str, Any]", output)).get("name") == name:
+            told = found.get("sha256")
             return told if isinstance(told, str) and _SUM.fullmatch(told) else None
     return None
-
-
-def _outputs(result: object) -> list[dict[str, Any]]:
-    listed = cast("dict[str, Any]", result).get("outputs") if isinstance(result, dict) else None
-    if not isinstance(listed, list):
-        return []
-    return [cast("dict[str, Any]", each) for each in cast("list[Any]", listed) if isinstance(each, dict)]
 
 
 MOST_IN_BULK = 500
@@ -399,7 +285,9 @@ class BulkOut(Reply):
 class JobIdsIn(Request):
     """Jobs to cancel or to run once more, each answered by itself."""
 
-    ids: tuple[Annotated[str, name(128)], ...] = Field(min_length=1, max_length=MOST_IN_BULK, fail_fast=True)
+    ids: tuple[Annotated[str, name("job_id")], ...] = Field(
+        min_length=1, max_length=MOST_IN_BULK, fail_fast=True
+    )
 
 
 class RequeueIn(Request):
@@ -429,14 +317,14 @@ _Saved = Annotated[
 ]
 
 
-_JobName = Annotated[str, Field(min_length=1), name(128)]
+_JobName = Annotated[str, Field(min_length=1), name("job_id")]
 
 
 class RegisterIn(Request):
     """Sent once with the bootstrap token, or with one that may register workers by hand."""
 
-    worker_id: Annotated[str, name(128)] | None = None
-    pool: Annotated[str, name(128)] = DEFAULT_POOL
+    worker_id: Annotated[str, name("worker_id")] | None = None
+    pool: Annotated[str, name("pool")] = DEFAULT_POOL
     instance_type: str | None = Field(default=None, max_length=128)
     incarnation: str = Field(
         min_length=8, max_length=64, description="Random, new with every start of the process."
@@ -462,71 +350,39 @@ class AskIn(Request):
     )
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
 
-    @staticmethod
-    def of(ask: Ask, wait: timedelta) -> "AskIn":
-        return AskIn(
-            types=ask.types,
-            most=dict(ask.most),
-            beside=ask.beside,
-            begin=ask.begin,
-            resume=ask.resume,
-            models=ask.models,
-            wait_seconds=min(wait.total_seconds(), LONGEST_POLL),
-        )
+    @classmethod
+    def of(cls, ask: Ask, wait: timedelta) -> Self:
+        found = cls.model_validate(ask, from_attributes=True)
+        seconds = min(max(0.0, wait.total_seconds()), LONGEST_POLL)
+        return found.model_copy(update={"wait_seconds": seconds})
 
     def ask(self) -> Ask:
-        return Ask(
-            types=self.types,
-            most=self.most,
-            beside=self.beside,
-            begin=self.begin,
-            resume=self.resume,
-            models=self.models,
-        )
+        return Ask(**core_fields(self, "wait_seconds"))
 
 
-class ClaimOut(Reply):
-    job_id: str
-    token: int
+class KeyOut(Reply):
+    """A claim, by its job and its token."""
+
+    job_id: str = Field(validation_alias=AliasChoices("job_id", AliasPath("key", "job_id")))
+    token: int = Field(validation_alias=AliasChoices("token", AliasPath("key", "token")))
+
+    def key(self) -> ClaimKey:
+        return ClaimKey(JobId(self.job_id), self.token)
+
+
+class ClaimOut(KeyOut):
     worker_id: str
     type: str
     payload: Any
     attempt: int
-    timeout_seconds: float | None
+    timeout_seconds: Seconds | None
     expires_at: datetime
     service_job_id: str | None = None
     model: str | None = None
     agent: str = Field(default="", description="For whom it runs.")
 
-    @staticmethod
-    def of(claim: Claim) -> "ClaimOut":
-        return ClaimOut(
-            job_id=claim.key.job_id,
-            token=claim.key.token,
-            worker_id=claim.worker_id,
-            type=claim.type,
-            payload=claim.payload,
-            attempt=claim.attempt,
-            timeout_seconds=None if claim.timeout is None else claim.timeout.total_seconds(),
-            expires_at=claim.expires_at,
-            service_job_id=claim.service_job_id,
-            model=claim.model,
-            agent=claim.agent,
-        )
-
     def claim(self) -> Claim:
-        return Claim(
-            key=ClaimKey(JobId(self.job_id), self.token),
-            worker_id=WorkerId(self.worker_id),
-            type=self.type,
-            payload=self.payload,
-            attempt=self.attempt,
-            timeout=None if self.timeout_seconds is None else timedelta(seconds=self.timeout_seconds),
-            expires_at=self.expires_at,
-            service_job_id=self.service_job_id,
-            model=self.model,
-            agent=self.agent,
-        )
+        return Claim(key=self.key(), **core_fields(self, "job_id", "token"))
 
 
 class ClaimsOut(Reply):
@@ -537,20 +393,16 @@ class KeyIn(Request):
     job_id: _JobName
     token: _Token
 
-    @staticmethod
-    def of(key: ClaimKey) -> "KeyIn":
-        return KeyIn(job_id=key.job_id, token=key.token)
+    @classmethod
+    def of(cls, key: ClaimKey) -> Self:
+        return cls.model_validate(key, from_attributes=True)
 
     def key(self) -> ClaimKey:
         return ClaimKey(JobId(self.job_id), self.token)
 
 
-class HeldClaimOut(Reply):
-    job_id: str
-    token: int
-
-    def key(self) -> ClaimKey:
-        return ClaimKey(JobId(self.job_id), self.token)
+class HeldClaimOut(KeyOut):
+    pass
 
 
 class HeldClaimsOut(Reply):
@@ -569,21 +421,19 @@ class StartManyIn(Request):
     claims: tuple[KeyIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
 
 
-class RefusedOut(Reply):
-    job_id: str
-    token: int
+class RefusedOut(KeyOut):
     why: str
 
-    @staticmethod
-    def of(key: ClaimKey, why: str) -> "RefusedOut":
-        return RefusedOut(job_id=key.job_id, token=key.token, why=why)
+    @classmethod
+    def of(cls, value: ClaimKey, why: str) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (a key has no reason)
+        return cls(job_id=value.job_id, token=value.token, why=why)
 
 
 class StartedOut(Reply):
     refused: tuple[RefusedOut, ...] = ()
 
     def by_key(self) -> dict[ClaimKey, str]:
-        return {ClaimKey(JobId(each.job_id), each.token): each.why for each in self.refused}
+        return {each.key(): each.why for each in self.refused}
 
 
 class ProgressIn(Request):
@@ -598,7 +448,7 @@ class CompleteIn(Request):
     saved_seconds: _Saved | None = None
 
     def saved(self) -> timedelta | None:
-        return _span(self.saved_seconds)
+        return span(self.saved_seconds)
 
 
 class FailIn(Request):
@@ -619,9 +469,9 @@ class ServiceIn(Request):
     external_id: str = Field(min_length=1, max_length=255, json_schema_extra={"pattern": "^[ -~]+$"})
     status: MarkStatus
 
-    @staticmethod
-    def of(token: int, mark: ServiceMark) -> "ServiceIn":
-        return ServiceIn(token=token, external_id=mark.external_id, status=mark.status)
+    @classmethod
+    def of(cls, token: int, mark: ServiceMark) -> Self:
+        return cls(token=token, external_id=mark.external_id, status=mark.status)
 
     def mark(self) -> ServiceMark:
         return ServiceMark(external_id=self.external_id, status=self.status)
@@ -639,24 +489,22 @@ class EndingIn(KeyIn):
     error: str = Field(default="", max_length=65_536)
     saved_seconds: _Saved | None = None
 
-    @staticmethod
-    def of(ending: Ending) -> "EndingIn":  # pyright: ignore[reportIncompatibleMethodOverride]
+    @classmethod
+    def of(cls, ending: Ending) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
         named: dict[str, Any] = {"job_id": ending.key.job_id, "token": ending.key.token}
         match ending:
             case Done():
                 saved = None if ending.saved is None else ending.saved.total_seconds()
-                return EndingIn(**named, outcome="done", result=ending.result, saved_seconds=saved)
+                return cls(**named, outcome="done", result=ending.result, saved_seconds=saved)
             case Failed():
-                return EndingIn(
-                    **named, outcome="failed", kind=ending.failure.kind, error=ending.failure.error
-                )
+                return cls(**named, outcome="failed", kind=ending.failure.kind, error=ending.failure.error)
             case GivenBack():
-                return EndingIn(**named, outcome="given_back", error=ending.why)
+                return cls(**named, outcome="given_back", error=ending.why)
 
     def ending(self) -> Ending:
         match self.outcome:
             case "done":
-                return Done(self.key(), self.result, _span(self.saved_seconds))
+                return Done(self.key(), self.result, span(self.saved_seconds))
             case "failed":
                 return Failed(self.key(), Failure(kind=self.kind, error=self.error))
             case "given_back":
@@ -668,9 +516,7 @@ class FinishIn(Request):
     then: AskIn | None = None
 
 
-class FinishResultOut(Reply):
-    job_id: str
-    token: int
+class FinishResultOut(KeyOut):
     status: str | None = None
     refused: str | None = None
     stale: bool = False
@@ -680,27 +526,11 @@ class FinishedOut(Reply):
     told: tuple[FinishResultOut, ...]
     claims: tuple[ClaimOut, ...] = ()
 
-    @staticmethod
-    def of(exchange: Exchange) -> "FinishedOut":
-        return FinishedOut(
-            told=tuple(
-                FinishResultOut(
-                    job_id=each.key.job_id,
-                    token=each.key.token,
-                    status=each.state,
-                    refused=each.refused,
-                    stale=each.stale,
-                )
-                for each in exchange.told
-            ),
-            claims=tuple(ClaimOut.of(claim) for claim in exchange.claims),
-        )
-
     def exchange(self) -> Exchange:
         return Exchange(
             told=[
                 Told(
-                    key=ClaimKey(JobId(each.job_id), each.token),
+                    key=each.key(),
                     state=None if each.status is None else JobState(each.status),
                     refused=each.refused,
                     stale=each.stale,

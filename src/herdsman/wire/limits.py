@@ -5,16 +5,23 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
 from herdsman.core.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.core.errors import InvalidRequest, StoreMisconfigured
-from herdsman.core.holds import ALL, LONGEST_NAME, Hold, Stillness, scope_of
-from herdsman.core.model import PoolId
-from herdsman.core.policy_changes import Change
-from herdsman.core.request import LARGEST_MEMORY_MB, NAME
-from herdsman.wire.model import Duration, Reply, Request, name
+from herdsman.core.holds import ALL, scope_of
+from herdsman.core.request import LARGEST_MEMORY_MB, LONGEST, NAME
+from herdsman.wire.model import Duration, Reply, Request, core_fields, name, span
 
 MOST_NAMED = 1000
 
@@ -38,10 +45,10 @@ Memory = Annotated[int, Field(ge=0, le=LARGEST_MEMORY_MB)]
 Span = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
 
 
-Named = Annotated[str, Field(min_length=1, max_length=255, pattern=f"^{NAME.pattern}$")]
+Named = Annotated[str, Field(min_length=1, max_length=LONGEST["agent"], pattern=f"^{NAME.pattern}$")]
 
 
-PoolName = Annotated[str, Field(min_length=1, max_length=128, pattern=f"^{NAME.pattern}$")]
+PoolName = Annotated[str, Field(min_length=1, max_length=LONGEST["pool"], pattern=f"^{NAME.pattern}$")]
 
 
 Key = PoolName
@@ -111,14 +118,7 @@ class GatesDocument(_Part):
     oldest_low_seconds: Span | None = Field(default=None, description="Until the oldest has waited less.")
 
     def gates(self) -> Gates:
-        return Gates(
-            gpu_memory_high_pct=self.gpu_memory_high_pct,
-            gpu_memory_hold=timedelta(seconds=self.gpu_memory_hold_seconds),
-            queue_high=self.queue_high,
-            queue_low=self.queue_low,
-            oldest_high=_span(self.oldest_high_seconds),
-            oldest_low=_span(self.oldest_low_seconds),
-        )
+        return Gates(**core_fields(self))
 
 
 class PolicyDocument(_Part):
@@ -156,12 +156,7 @@ class PolicyDocument(_Part):
             default=self.default.limits(),
             agents={agent: each.limits() for agent, each in self.agents.items()},
             gates=self.gates.gates(),
-            cpu_pool=None if self.cpu_pool is None else PoolId(self.cpu_pool),
-            cheaper_pools={PoolId(pool): PoolId(to) for pool, to in self.cheaper_pools.items()},
-            fallback_max_queued=self.fallback_max_queued,
-            concurrency=self.concurrency,
-            default_concurrency=self.default_concurrency,
-            fair=self.fair,
+            **core_fields(self, "default", "agents", "gates"),
         )
 
 
@@ -178,10 +173,6 @@ class ChangeOut(Reply):
     path: str
     old: Any
     new: Any
-
-    @staticmethod
-    def of(change: Change) -> "ChangeOut":
-        return ChangeOut(path=change.path, old=change.old, new=change.new)
 
 
 class PolicyOut(Reply):
@@ -223,10 +214,6 @@ def _told(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(str(step)[:64] for step in each['loc'])}: {each['msg']}" for each in found)
 
 
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
 Why = Annotated[str, Field(max_length=255, description="For who wonders later.")]
 
 
@@ -236,9 +223,9 @@ class ScopeIn(Request):
     scope: str | None = Field(
         default=None, max_length=160, description="`all`, `pool:NAME` or `type:NAME`, instead of the others."
     )
-    pool: Annotated[str, name(LONGEST_NAME)] | None = None
-    type: Annotated[str, name(64)] | None = None
-    queue: Annotated[str, name(64)] | None = Field(default=None, description="Another word for `type`.")
+    pool: Annotated[str, name("pool_id")] | None = None
+    type: Annotated[str, name("type")] | None = None
+    queue: Annotated[str, name("type")] | None = Field(default=None, description="Another word for `type`.")
 
     def meant(self) -> str:
         given = [each for each in (self.scope, self.pool, self.type, self.queue) if each is not None]
@@ -263,7 +250,7 @@ class PauseIn(ScopeIn):
 
     @property
     def duration(self) -> timedelta | None:
-        return None if self.seconds is None else timedelta(seconds=self.seconds)
+        return span(self.seconds)
 
 
 class DrainIn(Request):
@@ -278,17 +265,6 @@ class HoldOut(Reply):
     since: datetime
     until: datetime | None = None
 
-    @classmethod
-    def of(cls, hold: Hold) -> "HoldOut":
-        return cls(
-            scope=hold.scope,
-            kind=hold.kind,
-            why=hold.why,
-            actor=hold.actor,
-            since=hold.since,
-            until=hold.until,
-        )
-
 
 class ResumedOut(Reply):
     scope: str
@@ -298,14 +274,6 @@ class ResumedOut(Reply):
 class HoldsOut(Reply):
     """What is held, and what goes on all the same."""
 
-    holds: tuple[HoldOut, ...]
+    holds: tuple[HoldOut, ...] = Field(validation_alias=AliasChoices("holds", AliasPath("holding", "holds")))
     jobs_held: int = Field(description="Jobs that workers hold.")
     workers: dict[str, int] = Field(description="Workers that live, by status.")
-
-    @classmethod
-    def of(cls, found: Stillness) -> "HoldsOut":
-        return cls(
-            holds=tuple(HoldOut.of(each) for each in found.holding.holds),
-            jobs_held=found.jobs_held,
-            workers={state.value: count for state, count in found.workers.items()},
-        )
