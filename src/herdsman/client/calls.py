@@ -1,4 +1,7 @@
-"""Every request of the HTTP API, one function each: its method, path, parameters, body and reply."""
+"""Every request of people and their programs, one function each: its method, path, parameters, body and reply.
+
+Those of a worker stand in `queue`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +9,6 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from herdsman.client.call import Answer, Call, built, encoded, get, named, nothing, post, refusal
-from herdsman.core.model import ClaimKey
-from herdsman.core.service import ServiceMark
-from herdsman.core.work import Ask, Ending, Pulse
 from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
 from herdsman.wire.fleet import (
     CostOut,
@@ -18,42 +18,26 @@ from herdsman.wire.fleet import (
     DrainedOut,
     HerdOut,
     MeOut,
-    OrdersOut,
     OverviewOut,
-    PulseIn,
     ShadowReportOut,
     WorkerOut,
     WorkersOut,
 )
 from herdsman.wire.jobs import (
-    AskIn,
     AttemptsOut,
     BulkOut,
     CancelOut,
-    CheckpointIn,
-    CheckpointOut,
-    ClaimsOut,
-    EndingIn,
     EventsOut,
     FailuresOut,
-    FinishedOut,
-    FinishIn,
-    HeldClaimsOut,
     JobDetail,
     JobIdsIn,
     JobIn,
     JobsIn,
     JobsOut,
-    KeyIn,
     LogsOut,
-    RegisteredOut,
-    RegisterIn,
     RequeueIn,
     ResultOut,
     RetryIn,
-    ServiceIn,
-    StartedOut,
-    StartManyIn,
     SubmittedManyOut,
     SubmittedOut,
 )
@@ -386,66 +370,6 @@ def report_gpus(node: str, body: GpusIn) -> Call[TakenOut]:
 
 def clear_gpu(uuid: str) -> Call[GpuOut]:
     return post(f"/gpus/{named('uuid', uuid)}/clear", GpuOut)
-
-
-# The work of a worker
-
-
-def register(
-    *, worker_id: str | None, pool: str, incarnation: str, instance_type: str | None
-) -> Call[RegisteredOut]:
-    body = built(
-        lambda: RegisterIn(
-            worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
-        )
-    )
-    return post("/workers/register", RegisteredOut, body)
-
-
-def claim(ask: Ask, wait: timedelta) -> Call[ClaimsOut]:
-    body = built(lambda: AskIn.of(ask, wait))
-    return post("/jobs/claim", ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
-
-
-def held(worker_id: str) -> Call[HeldClaimsOut]:
-    return get(f"{_worker(worker_id)}/claims", HeldClaimsOut)
-
-
-def start(keys: Sequence[ClaimKey]) -> Call[StartedOut]:
-    body = built(lambda: StartManyIn(claims=tuple(KeyIn.of(key) for key in keys)))
-    return post("/jobs/start", StartedOut, body)
-
-
-def beat(worker_id: str, pulse: Pulse) -> Call[OrdersOut]:
-    return post(f"{_worker(worker_id)}/heartbeat", OrdersOut, built(lambda: PulseIn.of(pulse)))
-
-
-def finish(endings: Sequence[Ending], then: Ask | None) -> Call[FinishedOut]:
-    body = built(
-        lambda: FinishIn(
-            endings=tuple(EndingIn.of(ending) for ending in endings),
-            then=None if then is None else AskIn.of(then, timedelta(0)),
-        )
-    )
-    return post("/jobs/finish", FinishedOut, body)
-
-
-def get_checkpoint(key: ClaimKey) -> Call[CheckpointOut]:
-    return get(f"{_job(key.job_id)}/checkpoint", CheckpointOut, token=key.token)
-
-
-def put_checkpoint(key: ClaimKey, value: object) -> Call[None]:
-    body = built(lambda: CheckpointIn(token=key.token, value=value))
-    return Call(method="PUT", path=f"{_job(key.job_id)}/checkpoint", read=nothing, body=encoded(body))
-
-
-def mark_service(key: ClaimKey, mark: ServiceMark) -> Call[None]:
-    body = built(lambda: ServiceIn.of(key.token, mark))
-    return Call(method="PUT", path=f"{_job(key.job_id)}/service", read=nothing, body=encoded(body))
-
-
-def leave(worker_id: str) -> Call[None]:
-    return Call(method="POST", path=f"{_worker(worker_id)}/leave", read=nothing, body=b"{}")
 
 
 def _job(job_id: str) -> str:

@@ -6,8 +6,7 @@ from typing import TypeVar
 
 import httpx
 
-from herdsman.client import calls
-from herdsman.client.call import Call, batches, weight
+from herdsman.client.call import Call, batches, built, encoded, get, named, nothing, post, weight
 from herdsman.client.operation import run
 from herdsman.client.transport import BlockingConnection, Patience, Transport
 from herdsman.core.body import encode
@@ -17,7 +16,24 @@ from herdsman.core.saved import check_saved
 from herdsman.core.service import ServiceMark
 from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Ending, Exchange, Failed, Orders, Pulse, Told
 from herdsman.ports import Clock
-from herdsman.wire.jobs import RegisteredOut
+from herdsman.wire.fleet import OrdersOut, PulseIn
+from herdsman.wire.jobs import (
+    AskIn,
+    CheckpointIn,
+    CheckpointOut,
+    ClaimsOut,
+    EndingIn,
+    FinishedOut,
+    FinishIn,
+    HeldClaimsOut,
+    KeyIn,
+    RegisteredOut,
+    RegisterIn,
+    ServiceIn,
+    StartedOut,
+    StartManyIn,
+)
+from herdsman.wire.model import Request
 
 TIMEOUT = timedelta(seconds=10)
 """Well below the time after which a silent worker stops its own job."""
@@ -57,16 +73,19 @@ class HttpQueue:
         run(self._transport.close())
 
     def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
-        return [each.claim() for each in self._send(calls.claim(ask, wait)).claims]
+        body = built(lambda: AskIn.of(ask, wait))
+        call = post("/jobs/claim", ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
+        return [each.claim() for each in self._send(call).claims]
 
     def held(self) -> Sequence[ClaimKey]:
-        return [each.key() for each in self._send(calls.held(self.worker_id)).claims]
+        return [each.key() for each in self._send(get(f"{self._path}/claims", HeldClaimsOut)).claims]
 
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
-        return self._send(calls.start(keys)).by_key()
+        body = built(lambda: StartManyIn(claims=tuple(KeyIn.of(key) for key in keys)))
+        return self._send(post("/jobs/start", StartedOut, body)).by_key()
 
     def beat(self, pulse: Pulse) -> Orders:
-        answer = self._send(calls.beat(self.worker_id, pulse))
+        answer = self._send(post(f"{self._path}/heartbeat", OrdersOut, built(lambda: PulseIn.of(pulse))))
         if answer.token is not None:
             self._transport.renew(answer.token)
         return answer.orders()
@@ -83,23 +102,33 @@ class HttpQueue:
         claims: list[Claim] = []
         parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
         for part in parts:
-            answer = self._send(calls.finish(part, then if part is parts[-1] else None)).exchange()
+            more = then if part is parts[-1] else None
+            answer = self._send(post("/jobs/finish", FinishedOut, _finish_in(part, more))).exchange()
             told.extend(answer.told)
             claims.extend(answer.claims)
         return Exchange(told=told, claims=claims)
 
     def get_checkpoint(self, key: ClaimKey) -> object:
-        return self._send(calls.get_checkpoint(key), about=key).value
+        call = get(f"/jobs/{named('job_id', key.job_id)}/checkpoint", CheckpointOut, token=key.token)
+        return self._send(call, about=key).value
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None:
         encode(value, what="checkpoint", limit=LARGEST_REPORT)
-        self._send(calls.put_checkpoint(key, value), about=key)
+        self._put(key, "checkpoint", built(lambda: CheckpointIn(token=key.token, value=value)))
 
     def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
-        self._send(calls.mark_service(key, mark), about=key)
+        self._put(key, "service", built(lambda: ServiceIn.of(key.token, mark)))
 
     def leave(self) -> None:
-        self._send(calls.leave(self.worker_id))
+        self._send(Call(method="POST", path=f"{self._path}/leave", read=nothing, body=b"{}"))
+
+    @property
+    def _path(self) -> str:
+        return f"/workers/{named('worker_id', self.worker_id)}"
+
+    def _put(self, key: ClaimKey, what: str, body: Request) -> None:
+        path = f"/jobs/{named('job_id', key.job_id)}/{what}"
+        self._send(Call(method="PUT", path=path, read=nothing, body=encoded(body)), about=key)
 
     def _send(self, call: Call[T], *, about: ClaimKey | None = None) -> T:
         try:
@@ -143,9 +172,12 @@ def register(
         patience=Patience(most=patience),
         on_version=on_version,
     )
-    call = calls.register(
-        worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
+    body = built(
+        lambda: RegisterIn(
+            worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
+        )
     )
+    call = post("/workers/register", RegisteredOut, body)
     until = sender.now() + outage.total_seconds()
     try:
         while True:
@@ -163,6 +195,15 @@ def register(
         url, found.token, named, timeout=timeout, clock=clock, transport=transport, on_version=on_version
     )
     return queue, found
+
+
+def _finish_in(endings: Sequence[Ending], then: Ask | None) -> FinishIn:
+    return built(
+        lambda: FinishIn(
+            endings=tuple(EndingIn.of(ending) for ending in endings),
+            then=None if then is None else AskIn.of(then, timedelta(0)),
+        )
+    )
 
 
 def _size(ending: Ending) -> int:
