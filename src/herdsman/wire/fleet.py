@@ -14,6 +14,9 @@ from herdsman.core.work import MOST_AT_ONCE, Load, LogLines, Orders, Progress, P
 from herdsman.wire.jobs import MOST_MODELS, KeyIn, RefusedOut
 from herdsman.wire.model import Reply, Request, core_fields, model_name, name
 
+MOST_LINES = 2_000
+_NEXT = "Send it as `after` for the page that follows; null on the last."
+
 
 class WorkerOut(Reply):
     worker_id: str = Field(validation_alias=AliasChoices("worker_id", "id"))
@@ -50,9 +53,6 @@ class WorkersOut(Reply):
     next: str | None = Field(
         default=None, description="Send it as `after` for the page that follows; null on the last."
     )
-
-
-MOST_LINES = 2_000
 
 
 class DeviceIn(Request):
@@ -299,9 +299,6 @@ class HealthOut(ReadyOut):
     streams: str = "off"
     """`off`, `ok`, or what is wrong with Redis; without it jobs start a little later, so it makes nothing unhealthy."""
     jobs: dict[str, int]
-
-
-_NEXT = "Send it as `after` for the page that follows; null on the last."
 
 
 class LeadOut(Reply):

@@ -26,6 +26,23 @@ from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Ending, Exchange, Failed
 from herdsman.wire.ids import lease_id
 from herdsman.wire.model import Duration, Reply, Request, Seconds, core_fields, model_name, name, span
 
+_SAVED = "GPU time that was spared because its result was found at the service; null where it was made."
+_SUM = re.compile(r"[0-9a-f]{64}", re.ASCII)
+MOST_IN_BULK = 500
+MOST_HOURS = 24 * 31
+LONGEST_POLL = 60.0
+MOST_MODELS = 64
+_Token = Annotated[int, Field(ge=0, lt=2**63)]
+_Saved = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=MOST_SAVED.total_seconds(),
+        description="The result had been made before and was found: the GPU seconds that this spared.",
+    ),
+]
+_JobName = Annotated[str, Field(min_length=1), name("job_id")]
+
 
 class JobIn(Request):
     """A job to run. Sent again with the same id and the same body it is the same job."""
@@ -84,9 +101,6 @@ class SubmittedManyOut(Reply):
 def _happened(value: object) -> object:
     """Whether there is an instant at which it did."""
     return isinstance(value, datetime) if value is None or isinstance(value, datetime) else value
-
-
-_SAVED = "GPU time that was spared because its result was found at the service; null where it was made."
 
 
 class JobOut(Reply):
@@ -229,9 +243,6 @@ class RetryIn(Request):
     edit: bool = Field(default=False, description="Whether `payload` replaces the job's own.")
 
 
-_SUM = re.compile(r"[0-9a-f]{64}", re.ASCII)
-
-
 def sha256_of(result: object, name: str) -> str | None:
     """The sum that the result tells for a file; None where it tells none. Handlers may return anything."""
     outputs = cast("dict[str, Any]", result).get("outputs") if isinstance(result, dict) else None
@@ -240,12 +251,6 @@ def sha256_of(result: object, name: str) -> str | None:
             told = found.get("sha256")
             return told if isinstance(told, str) and _SUM.fullmatch(told) else None
     return None
-
-
-MOST_IN_BULK = 500
-
-
-MOST_HOURS = 24 * 31
 
 
 class FailureGroupOut(Reply):
@@ -298,26 +303,7 @@ class RequeueIn(Request):
     limit: Annotated[int, Field(ge=1, le=MOST_IN_BULK)] = MOST_IN_BULK
 
 
-LONGEST_POLL = 60.0
-
-
-MOST_MODELS = 64
-
-
-_Token = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-_Saved = Annotated[
-    float,
-    Field(
-        ge=0,
-        le=MOST_SAVED.total_seconds(),
-        description="The result had been made before and was found: the GPU seconds that this spared.",
-    ),
-]
-
-
-_JobName = Annotated[str, Field(min_length=1), name("job_id")]
+# What a worker says. Its token tells which worker it is.
 
 
 class RegisterIn(Request):

@@ -24,34 +24,17 @@ from herdsman.core.request import LARGEST_MEMORY_MB, LONGEST, NAME
 from herdsman.wire.model import Duration, Reply, Request, core_fields, name, span
 
 MOST_NAMED = 1000
-
-
 LARGEST = 10_000_000
-
-
 STORED = "stored"
 """In the context of a document that was let in before: words of a newer version are passed over."""
-
-
 _CLOSED: JsonDict = {"additionalProperties": False}
-
-
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
-
-
 Memory = Annotated[int, Field(ge=0, le=LARGEST_MEMORY_MB)]
-
-
 Span = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
-
-
 Named = Annotated[str, Field(min_length=1, max_length=LONGEST["agent"], pattern=f"^{NAME.pattern}$")]
-
-
 PoolName = Annotated[str, Field(min_length=1, max_length=LONGEST["pool"], pattern=f"^{NAME.pattern}$")]
-
-
 Key = PoolName
+Why = Annotated[str, Field(max_length=255, description="For who wonders later.")]
 
 
 class _Part(BaseModel):
@@ -212,9 +195,6 @@ def _told(error: ValidationError) -> str:
     """Where and why."""
     found = error.errors(include_url=False, include_input=False)[:20]
     return "; ".join(f"{'.'.join(str(step)[:64] for step in each['loc'])}: {each['msg']}" for each in found)
-
-
-Why = Annotated[str, Field(max_length=255, description="For who wonders later.")]
 
 
 class ScopeIn(Request):

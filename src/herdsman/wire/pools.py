@@ -13,9 +13,13 @@ from herdsman.core.states import WorkerState
 from herdsman.wire.model import Duration, Reply, Request, Seconds, model_name, name, span, values_of
 
 Count = Annotated[int, Field(ge=0, le=64)]
-
-
 Clock = Annotated[str, Field(max_length=5, examples=["08:30"])]
+T = TypeVar("T", int, str)
+Model = Annotated[str, model_name()]
+Variant = Annotated[str, name("variant")]
+USUAL_WORKERS = 1
+USUAL_HOLD_S = 600
+_LIVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING, WorkerState.ERROR)
 
 
 class SizesIn(Request):
@@ -67,21 +71,6 @@ class WindowOut(SizesOut):
                 "max": value.sizes.most,
             }
         )
-
-
-T = TypeVar("T", int, str)
-
-
-Model = Annotated[str, model_name()]
-
-
-Variant = Annotated[str, name("variant")]
-
-
-USUAL_WORKERS = 1
-
-
-USUAL_HOLD_S = 600
 
 
 class PoolIn(Request):
@@ -234,9 +223,6 @@ class PoolsOut(Reply):
     next: str | None = Field(
         default=None, description="Send it as `after` for the page that follows; null on the last."
     )
-
-
-_LIVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING, WorkerState.ERROR)
 
 
 def _one(first: str, one: T | None, second: str, other: T | None) -> T | None:
