@@ -17,6 +17,7 @@ from herdsman.wire.fleet import (
     DecisionsOut,
     DrainedOut,
     HerdOut,
+    LeaderOut,
     MeOut,
     OverviewOut,
     ShadowReportOut,
@@ -67,6 +68,7 @@ from herdsman.wire.limits import (
 )
 from herdsman.wire.pools import EvictIn, PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
+MOST_WORKERS = 200
 NOT_FINISHED = "urn:herdsman:not-finished"
 LONGEST_CYCLE = timedelta(seconds=60)
 """Another replica may have to be asked, and a cycle takes its time."""
@@ -104,6 +106,10 @@ def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
         headers={} if mark is None else {"If-None-Match": mark},
         also=frozenset() if mark is None else frozenset({304}),
     )
+
+
+def job(job_id: str) -> Call[JobDetail]:
+    return get(_job(job_id), JobDetail)
 
 
 def result(job_id: str) -> Call[ResultOut | None]:
@@ -253,9 +259,10 @@ def cost(days: int = 7) -> Call[CostOut]:
 
 
 def workers(
-    after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
+    after: str | None, *, limit: int = MOST_WORKERS, statuses: Sequence[str] = (), pool: str | None = None
 ) -> Call[WorkersOut]:
-    return get("/workers", WorkersOut, status=tuple(states), pool=pool, after=after, limit=limit)
+    """Newest first, the terminated ones too."""
+    return get("/workers", WorkersOut, status=tuple(statuses), pool=pool, after=after, limit=limit)
 
 
 def worker(worker_id: str) -> Call[WorkerOut]:
@@ -264,6 +271,10 @@ def worker(worker_id: str) -> Call[WorkerOut]:
 
 def drain_worker(worker_id: str) -> Call[DrainedOut]:
     return post(f"{_worker(worker_id)}/drain", DrainedOut)
+
+
+def leader() -> Call[LeaderOut]:
+    return get("/leader", LeaderOut)
 
 
 def reconcile() -> Call[CycleOut]:

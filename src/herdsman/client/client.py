@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 import httpx
 
 from herdsman.client import calls
-from herdsman.client.call import batches, built, encoded, onward, weight
+from herdsman.client.call import Call, batches, built, encoded, onward, weight
 from herdsman.client.download import download
 from herdsman.client.errors import JobCancelled, JobFailed
 from herdsman.client.events import read_events
@@ -39,6 +39,7 @@ PAGE = 200
 MOST_JOBS = 1000
 MOST_BYTES = 8 * 1024 * 1024
 
+T = TypeVar("T")
 H = TypeVar("H", JobHandle, AsyncJobHandle)
 L = TypeVar("L", Lease, AsyncLease)
 
@@ -71,6 +72,11 @@ class _Client(Generic[H, L]):
     @operation
     async def close(self) -> None:
         await self._transport.close()
+
+    @operation
+    async def send(self, call: Call[T]) -> T:
+        """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
+        return await self._transport.send(call)
 
     @operation
     async def submit(self, type: str, payload: object = None, **options: Unpack[SubmitOptions]) -> H:  # noqa: A002
@@ -224,7 +230,7 @@ class _Client(Generic[H, L]):
         """All of them, newest first, with what each said of itself last."""
         after: str | None = None
         while True:
-            page = await self._transport.send(calls.workers(after, PAGE))
+            page = await self._transport.send(calls.workers(after))
             for worker in page.workers:
                 yield worker
             if page.next is None:
@@ -233,10 +239,18 @@ class _Client(Generic[H, L]):
 
     @iteration
     def events(
-        self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None
+        self,
+        *,
+        since: int | None = None,
+        kind: str | None = None,
+        job_id: str | None = None,
+        follow: bool = True,
     ) -> AsyncGenerator[EventOut]:
-        """All that happens from now on, or from behind the event `since`; it ends when you stop asking."""
-        return read_events(self._transport, since=since, kind=kind, job_id=job_id)
+        """All that happens from now on, or from behind the event `since`; it ends when you stop asking.
+
+        Without `follow`, what has happened so far.
+        """
+        return read_events(self._transport, since=since, kind=kind, job_id=job_id, follow=follow)
 
     @operation
     async def overview(self) -> OverviewOut:

@@ -9,8 +9,17 @@ from typing import Any, assert_type
 import httpx
 import pytest
 
-from herdsman.client import AsyncClient, AsyncJobHandle, AsyncLease, Client, JobFailed, JobHandle, Lease
-from herdsman.wire.jobs import JobOut
+from herdsman.client import (
+    AsyncClient,
+    AsyncJobHandle,
+    AsyncLease,
+    Client,
+    JobFailed,
+    JobHandle,
+    Lease,
+    calls,
+)
+from herdsman.wire.jobs import JobIn, JobOut, SubmittedOut
 from tests.unit.client.served import Served, a_job, refused, said, stream, submitted
 
 PAIRS = [(Client, AsyncClient), (JobHandle, AsyncJobHandle)]
@@ -38,6 +47,7 @@ def test_the_types_tell_which_of_them_block() -> None:
         job = assert_type(client.submit("image"), JobHandle)
         assert_type(job.status, Callable[[], str])
         assert_type(client.jobs(), Iterator[JobOut])
+        assert assert_type(client.send(calls.submit(JobIn(type="image"))), SubmittedOut).created
         assert_type(client.lease(memory_mb=1), Lease)
 
     async def go() -> None:
@@ -45,6 +55,7 @@ def test_the_types_tell_which_of_them_block() -> None:
             job = assert_type(await client.submit("image"), AsyncJobHandle)
             assert_type(job.status, Callable[[], Coroutine[Any, Any, str]])
             assert_type(client.jobs(), AsyncGenerator[JobOut])
+            assert assert_type(await client.send(calls.submit(JobIn(type="image"))), SubmittedOut).created
             assert_type(client.lease(memory_mb=1), AsyncLease)
 
     asyncio.run(go())
