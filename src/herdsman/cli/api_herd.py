@@ -17,7 +17,7 @@ class ApiHerd(Asking):
     def workers(
         self, after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
     ) -> WorkersOut:
-        return self._ask(calls.workers(after, limit=limit, statuses=states, pool=pool))
+        return self._ask(calls.workers(after, limit, states=states, pool=pool))
 
     def worker(self, worker_id: str) -> WorkerOut:
         return self._ask(calls.worker(worker_id))

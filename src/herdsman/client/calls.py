@@ -68,7 +68,6 @@ from herdsman.wire.limits import (
 )
 from herdsman.wire.pools import EvictIn, PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
-MOST_WORKERS = 200
 NOT_FINISHED = "urn:herdsman:not-finished"
 LONGEST_CYCLE = timedelta(seconds=60)
 """Another replica may have to be asked, and a cycle takes its time."""
@@ -259,10 +258,10 @@ def cost(days: int = 7) -> Call[CostOut]:
 
 
 def workers(
-    after: str | None, *, limit: int = MOST_WORKERS, statuses: Sequence[str] = (), pool: str | None = None
+    after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
 ) -> Call[WorkersOut]:
     """Newest first, the terminated ones too."""
-    return get("/workers", WorkersOut, status=tuple(statuses), pool=pool, after=after, limit=limit)
+    return get("/workers", WorkersOut, status=tuple(states), pool=pool, after=after, limit=limit)
 
 
 def worker(worker_id: str) -> Call[WorkerOut]:

@@ -20,7 +20,7 @@ from herdsman.client.errors import JobCancelled, JobFailed
 from herdsman.client.events import read_events
 from herdsman.client.handle import KEEP, AsyncJobHandle, JobHandle, LogLine
 from herdsman.client.lease import AsyncLease, Lease
-from herdsman.client.operation import Awaited, Blocking, iteration, operation
+from herdsman.client.operation import Awaited, Blocking, iteration, operation, run
 from herdsman.client.options import Seconds, SharedOptions, SubmitOptions, job_in, span
 from herdsman.client.transport import AsyncConnection, BlockingConnection, Connection, Patience, Transport
 from herdsman.core.errors import InvalidRequest
@@ -72,11 +72,6 @@ class _Client(Generic[H, L]):
     @operation
     async def close(self) -> None:
         await self._transport.close()
-
-    @operation
-    async def send(self, call: Call[T]) -> T:
-        """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
-        return await self._transport.send(call)
 
     @operation
     async def submit(self, type: str, payload: object = None, **options: Unpack[SubmitOptions]) -> H:  # noqa: A002
@@ -230,7 +225,7 @@ class _Client(Generic[H, L]):
         """All of them, newest first, with what each said of itself last."""
         after: str | None = None
         while True:
-            page = await self._transport.send(calls.workers(after))
+            page = await self._transport.send(calls.workers(after, PAGE))
             for worker in page.workers:
                 yield worker
             if page.next is None:
@@ -343,6 +338,10 @@ class Client(_Client[JobHandle, Lease], Blocking):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def send(self, call: Call[T]) -> T:
+        """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
+        return run(self._transport.send(call))
+
 
 class AsyncClient(_Client[AsyncJobHandle, AsyncLease], Awaited):
     """`Client` for programs with an event loop: its methods are awaited, a lease is for an `async with` block."""
@@ -377,3 +376,7 @@ class AsyncClient(_Client[AsyncJobHandle, AsyncLease], Awaited):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    async def send(self, call: Call[T]) -> T:
+        """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
+        return await self._transport.send(call)
