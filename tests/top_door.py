@@ -8,16 +8,8 @@ from herdsman.cli.look_door import Kind
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.model import JobFilter
 from herdsman.core.states import JobState
-from herdsman.wire.dashboard import (
-    DrainedOut,
-    EtaOut,
-    HerdOut,
-    HerdWorkerOut,
-    MoveOut,
-    OverviewOut,
-    SpanOut,
-    WhyOut,
-)
+from herdsman.wire.explain import EtaOut, MoveOut, SpanOut, WhyOut
+from herdsman.wire.fleet import DrainedOut, HerdOut, HerdWorkerOut, OverviewOut
 from herdsman.wire.jobs import AttemptOut, AttemptsOut, JobDetail, JobOut, JobsOut, LogOut, LogsOut, RetryIn
 from tests.top_herd import JOBS, NOW, WORKERS, ago, an_overview
 

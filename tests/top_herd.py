@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from herdsman.wire.dashboard import (
+from herdsman.wire.fleet import (
     GpuBarOut,
     HeldOut,
     HerdWorkerOut,

@@ -19,7 +19,7 @@ from herdsman.core.model import DEFAULT_POOL, Claim, JobId, WorkerId
 from herdsman.core.work import Ask
 from herdsman.ports import SystemClock
 from herdsman.store import fleet, worker_types
-from herdsman.wire.policy import written
+from herdsman.wire.limits import written
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from herdsman.client.answers import Answer, refusal
+from herdsman.client.call import Answer, refusal
 from herdsman.control.commands.policy import set_policy
 from herdsman.control.policy_book import PolicyBook
 from herdsman.control.services import Services
@@ -18,7 +18,7 @@ from herdsman.core.errors import Overloaded, TooMany
 from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
 from herdsman.store import jobs
-from herdsman.wire.policy import written
+from herdsman.wire.limits import written
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 

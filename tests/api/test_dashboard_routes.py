@@ -18,7 +18,8 @@ from herdsman.core.access import Role
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
 from herdsman.settings import load_settings, rows
-from herdsman.wire.dashboard import CostOut, EtaOut, HerdOut, OverviewOut, TimelineOut, WhyOut
+from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
+from herdsman.wire.fleet import CostOut, HerdOut, OverviewOut
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job

@@ -11,8 +11,8 @@ from herdsman.api.routes.look import OFTEN_S
 from herdsman.core.access import Role
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.store.submissions import LARGEST_BATCH
+from herdsman.wire.jobs import LONGEST_POLL
 from herdsman.wire.problems import TABLE
-from herdsman.wire.work import LONGEST_POLL
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.docs.pages import page, table

@@ -21,7 +21,7 @@ from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
-from herdsman.wire.dashboard import RequeueIn
+from herdsman.wire.jobs import RequeueIn
 from tests.api.conftest import Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker
 from tests.databases import MovingClock

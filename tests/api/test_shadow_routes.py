@@ -15,8 +15,7 @@ from herdsman.core.access import Role
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import Load, Wanted
 from herdsman.core.scaling.registry import OURS
-from herdsman.wire.control import CycleOut
-from herdsman.wire.shadow import ShadowReportOut
+from herdsman.wire.fleet import CycleOut, ShadowReportOut
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.api.test_metrics import scrape

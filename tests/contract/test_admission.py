@@ -22,7 +22,7 @@ from herdsman.db.connection import Database
 from herdsman.db.schema import gpus
 from herdsman.ports import SystemClock
 from herdsman.testing.runpod import ManualClock
-from herdsman.wire.policy import written
+from herdsman.wire.limits import written
 from tests.builders import a_worker, scalar, sql
 from tests.databases import MovingClock, opened
 from tests.threads import at_once

@@ -23,7 +23,7 @@ from herdsman.core.model import JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
 from herdsman.ports import SystemClock
-from herdsman.wire.work import ClaimOut
+from herdsman.wire.jobs import ClaimOut
 from tests.api.calling import Client
 from tests.builders import replayed
 from tests.chaos.measuring import waited_for

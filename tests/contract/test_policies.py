@@ -16,7 +16,7 @@ from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
 from herdsman.store import jobs, policies
 from herdsman.testing.runpod import ManualClock
-from herdsman.wire.policy import PolicyDocument, stored, written
+from herdsman.wire.limits import PolicyDocument, stored, written
 from tests.builders import scalar, sql
 from tests.threads import at_once
 

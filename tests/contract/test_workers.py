@@ -13,7 +13,7 @@ from herdsman.core.model import AuditEntry, PoolId, Worker, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WORKER, WorkerState
 from herdsman.store import jobs, workers
-from herdsman.wire.workers import WorkerOut
+from herdsman.wire.fleet import WorkerOut
 from tests.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -11,16 +11,13 @@ from herdsman.cli.api_pools import ApiPools
 from herdsman.cli.lease_door import LeaseDoor
 from herdsman.cli.pool_door import PoolDoor
 from herdsman.cli.server import Server
-from herdsman.client import calls, control_calls, policy_calls
-from herdsman.client.answers import nothing
-from herdsman.client.call import Call, get
-from herdsman.client.connection import Blocking
-from herdsman.client.driving import run
-from herdsman.client.retries import Patience
-from herdsman.client.transport import Transport
+from herdsman.client import calls
+from herdsman.client.call import Call
+from herdsman.client.operation import run
+from herdsman.client.transport import BlockingConnection, Patience, Transport
 from herdsman.core.model import JobFilter
 from herdsman.ports import Clock
-from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
+from herdsman.wire.fleet import CycleOut
 from herdsman.wire.jobs import (
     AttemptsOut,
     EventsOut,
@@ -32,7 +29,18 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedOut,
 )
-from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.limits import (
+    DrainIn,
+    EditionOut,
+    HistoryOut,
+    HoldOut,
+    HoldsOut,
+    PauseIn,
+    PolicyIn,
+    PolicyOut,
+    ResumedOut,
+    ScopeIn,
+)
 from herdsman.wire.pools import PoolOut
 
 T = TypeVar("T")
@@ -53,7 +61,7 @@ class ApiDoor(ApiLooks, ApiHerd):
         self._clock = clock
         self._server = Server(url, token_from=None if token is None else token_from or "the caller")
         self._transport = Transport(
-            Blocking(clock, None),
+            BlockingConnection(clock),
             url=url,
             token=token,
             timeout=TIMEOUT,
@@ -62,7 +70,7 @@ class ApiDoor(ApiLooks, ApiHerd):
         )
 
     def alive(self) -> None:
-        self._ask(get("/health/live", nothing))
+        self._ask(calls.health())
 
     def submit(self, jobs: Sequence[JobIn]) -> Sequence[SubmittedOut]:
         if len(jobs) == 1:
@@ -108,19 +116,19 @@ class ApiDoor(ApiLooks, ApiHerd):
         self._ask(calls.retry(job_id, wanted))
 
     def hold(self, wanted: PauseIn) -> HoldOut:
-        return self._ask(control_calls.pause(wanted))
+        return self._ask(calls.pause(wanted))
 
     def resume(self, wanted: ScopeIn) -> ResumedOut:
-        return self._ask(control_calls.resume(wanted))
+        return self._ask(calls.resume(wanted))
 
     def drain(self, wanted: DrainIn) -> HoldOut:
-        return self._ask(control_calls.drain(wanted))
+        return self._ask(calls.drain(wanted))
 
     def holds(self) -> HoldsOut:
-        return self._ask(control_calls.holds())
+        return self._ask(calls.holds())
 
     def evict(self, pool: str) -> PoolOut:
-        return self._ask(control_calls.evict(pool))
+        return self._ask(calls.evict_pool(pool))
 
     @property
     def pools(self) -> PoolDoor:
@@ -131,16 +139,16 @@ class ApiDoor(ApiLooks, ApiHerd):
         return ApiLeases(self._ask)
 
     def reconcile(self) -> CycleOut:
-        return self._ask(control_calls.reconcile())
+        return self._ask(calls.reconcile())
 
     def policy(self, version: int | None) -> PolicyOut:
-        return self._ask(policy_calls.find(version))
+        return self._ask(calls.policy(version))
 
     def set_policy(self, wanted: PolicyIn) -> EditionOut:
-        return self._ask(policy_calls.change(wanted))
+        return self._ask(calls.set_policy(wanted))
 
     def policy_history(self, after: int | None, limit: int) -> HistoryOut:
-        return self._ask(policy_calls.history(after, limit))
+        return self._ask(calls.policy_history(after, limit))
 
     def pause(self, duration: timedelta) -> None:
         self._clock.sleep(duration)

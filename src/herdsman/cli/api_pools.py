@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from herdsman.client import pool_calls
+from herdsman.client import calls
 from herdsman.client.call import Call
 from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
@@ -14,19 +14,19 @@ class ApiPools:
     ask: Callable[[Call[Any]], Any]
 
     def start(self, wanted: PoolIn) -> PoolOut:
-        return self.ask(pool_calls.start(wanted))
+        return self.ask(calls.start_pool(wanted))
 
     def page(self, after: str | None, limit: int) -> PoolsOut:
-        return self.ask(pool_calls.page(after, limit))
+        return self.ask(calls.pools(after, limit))
 
     def look(self, pool_id: str) -> PoolOut:
-        return self.ask(pool_calls.look(pool_id))
+        return self.ask(calls.pool(pool_id))
 
     def scale(self, pool_id: str, wanted: ScaleIn) -> PoolOut:
-        return self.ask(pool_calls.scale(pool_id, wanted))
+        return self.ask(calls.scale_pool(pool_id, wanted))
 
     def swap(self, pool_id: str, wanted: SwapIn) -> PoolOut:
-        return self.ask(pool_calls.swap(pool_id, wanted))
+        return self.ask(calls.swap_pool(pool_id, wanted))
 
     def drain(self, pool_id: str) -> PoolOut:
-        return self.ask(pool_calls.drain(pool_id))
+        return self.ask(calls.drain_pool(pool_id))

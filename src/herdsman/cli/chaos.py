@@ -23,7 +23,7 @@ from herdsman.ports import SystemClock
 from herdsman.providers.local import LocalProvider
 from herdsman.providers.local.processes import Identity, family, is_alive, kill_family
 from herdsman.settings import Settings, load_settings
-from herdsman.wire.dashboard import HerdWorkerOut
+from herdsman.wire.fleet import HerdWorkerOut
 from herdsman.wiring import open_provider
 
 chaos = typer.Typer(

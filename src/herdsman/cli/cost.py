@@ -10,7 +10,7 @@ from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import door_here
 from herdsman.cli.shown import Layout
 from herdsman.control.cost import By
-from herdsman.wire.dashboard import CostOut, MoneyOut
+from herdsman.wire.fleet import CostOut, MoneyOut
 
 
 def cost(

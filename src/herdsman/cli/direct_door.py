@@ -21,7 +21,7 @@ from herdsman.core.model import JobFilter, JobId, PoolId
 from herdsman.core.states import JOB
 from herdsman.ports import Clock
 from herdsman.store import leader
-from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
+from herdsman.wire.fleet import CycleOut
 from herdsman.wire.jobs import (
     AttemptOut,
     AttemptsOut,
@@ -37,7 +37,18 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedOut,
 )
-from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.limits import (
+    DrainIn,
+    EditionOut,
+    HistoryOut,
+    HoldOut,
+    HoldsOut,
+    PauseIn,
+    PolicyIn,
+    PolicyOut,
+    ResumedOut,
+    ScopeIn,
+)
 from herdsman.wire.pools import PoolOut
 
 

@@ -10,8 +10,8 @@ from herdsman.control.services import Services
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import JOB, WorkerState
 from herdsman.store import workers
+from herdsman.wire.fleet import WorkerOut, WorkersOut
 from herdsman.wire.jobs import EventOut
-from herdsman.wire.workers import WorkerOut, WorkersOut
 
 LOOK = timedelta(milliseconds=500)
 

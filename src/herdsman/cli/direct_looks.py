@@ -18,22 +18,18 @@ from herdsman.control.shadow_report import report
 from herdsman.control.timeline import timeline
 from herdsman.core.access import Role
 from herdsman.core.model import JobId, WorkerId
-from herdsman.wire.dashboard import (
-    BulkOut,
+from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
+from herdsman.wire.fleet import (
     CostOut,
     DecisionOut,
     DecisionsOut,
     DrainedOut,
-    EtaOut,
-    FailuresOut,
     HerdOut,
     MeOut,
     OverviewOut,
-    RequeueIn,
-    TimelineOut,
-    WhyOut,
+    ShadowReportOut,
 )
-from herdsman.wire.shadow import ShadowReportOut
+from herdsman.wire.jobs import BulkOut, FailuresOut, RequeueIn
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from herdsman.cli.lease_door import LeaseDoor
 from herdsman.cli.look_door import LookDoor
 from herdsman.cli.pool_door import PoolDoor
 from herdsman.core.model import JobFilter
-from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
+from herdsman.wire.fleet import CycleOut
 from herdsman.wire.jobs import (
     AttemptsOut,
     EventsOut,
@@ -21,7 +21,18 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedOut,
 )
-from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.limits import (
+    DrainIn,
+    EditionOut,
+    HistoryOut,
+    HoldOut,
+    HoldsOut,
+    PauseIn,
+    PolicyIn,
+    PolicyOut,
+    ResumedOut,
+    ScopeIn,
+)
 from herdsman.wire.pools import PoolOut
 
 

@@ -16,8 +16,7 @@ from herdsman.cli.shown import Output, echo, print_json
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import JobFilter, PoolId
 from herdsman.core.states import JOB, JobState
-from herdsman.wire.dashboard import MOST_AT_ONCE, BulkOut
-from herdsman.wire.jobs import RetryIn
+from herdsman.wire.jobs import MOST_IN_BULK, BulkOut, RetryIn
 
 LIVING = tuple(state for state in JobState if state not in JOB.terminal)
 
@@ -29,7 +28,7 @@ TypeOption = Annotated[str | None, typer.Option(help="All of this type.")]
 TagOption = Annotated[str | None, typer.Option(help="All with this tag.")]
 PoolOption = Annotated[str | None, typer.Option(help="All of this pool.")]
 Limit = Annotated[
-    int, typer.Option("--limit", "-n", min=1, max=MOST_AT_ONCE, help="Of a filter, how many at most.")
+    int, typer.Option("--limit", "-n", min=1, max=MOST_IN_BULK, help="Of a filter, how many at most.")
 ]
 
 
@@ -49,7 +48,7 @@ def cancel(
     type: TypeOption = None,  # noqa: A002  (the users' word)
     tag: TagOption = None,
     pool: PoolOption = None,
-    limit: Limit = MOST_AT_ONCE,
+    limit: Limit = MOST_IN_BULK,
     dry_run: DryRun = False,
     yes: Yes = False,
     output: OutputOption = Output.TABLE,
@@ -71,7 +70,7 @@ def retry(
     type: TypeOption = None,  # noqa: A002
     tag: TagOption = None,
     pool: PoolOption = None,
-    limit: Limit = MOST_AT_ONCE,
+    limit: Limit = MOST_IN_BULK,
     dry_run: DryRun = False,
     yes: Yes = False,
     output: OutputOption = Output.TABLE,
@@ -115,8 +114,8 @@ def _meant(door: Door, verb: Verb, named: Sequence[str], wanted: JobFilter, limi
     if named and wanted != JobFilter():
         raise InvalidRequest(f"herdsman {verb.word} takes ids or a filter, not both")
     if named:
-        if len(named) > MOST_AT_ONCE:
-            raise InvalidRequest(f"{len(named)} jobs at once are too many: at most {MOST_AT_ONCE}")
+        if len(named) > MOST_IN_BULK:
+            raise InvalidRequest(f"{len(named)} jobs at once are too many: at most {MOST_IN_BULK}")
         return resolve_jobs(door, named)
     if wanted == JobFilter():
         raise InvalidRequest(

@@ -8,7 +8,7 @@ from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import resolve_job
 from herdsman.cli.shown import Output, echo, print_json
 from herdsman.core.spoken import spoken
-from herdsman.wire.dashboard import EtaOut, SpanOut
+from herdsman.wire.explain import EtaOut, SpanOut
 
 
 def eta(

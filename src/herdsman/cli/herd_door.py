@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from herdsman.wire.fleet import WorkerOut, WorkersOut
 from herdsman.wire.jobs import EventOut
-from herdsman.wire.workers import WorkerOut, WorkersOut
 
 
 class HerdDoor(Protocol):

@@ -13,7 +13,8 @@ from herdsman.cli.opening import door_here
 from herdsman.cli.shown import Layout, Output, age, echo, print_json
 from herdsman.client.call import built
 from herdsman.core.holds import ALL
-from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
+from herdsman.wire.fleet import CycleOut
+from herdsman.wire.limits import DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
 
 LOOK = timedelta(milliseconds=500)
 

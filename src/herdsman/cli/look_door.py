@@ -3,22 +3,18 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from herdsman.wire.dashboard import (
-    BulkOut,
+from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
+from herdsman.wire.fleet import (
     CostOut,
     DecisionOut,
     DecisionsOut,
     DrainedOut,
-    EtaOut,
-    FailuresOut,
     HerdOut,
     MeOut,
     OverviewOut,
-    RequeueIn,
-    TimelineOut,
-    WhyOut,
+    ShadowReportOut,
 )
-from herdsman.wire.shadow import ShadowReportOut
+from herdsman.wire.jobs import BulkOut, FailuresOut, RequeueIn
 
 Kind = Literal["job", "worker", "pool"]
 

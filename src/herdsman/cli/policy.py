@@ -15,7 +15,7 @@ from herdsman.cli.shown import Layout, Output, age, echo, print_json
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.policy_changes import changes, with_value
-from herdsman.wire.policy import (
+from herdsman.wire.limits import (
     ChangeOut,
     EditionOut,
     HistoryOut,

@@ -6,8 +6,8 @@ import typer
 
 from herdsman.cli.opening import door_here
 from herdsman.cli.shown import Output, age, echo, print_json
-from herdsman.wire.dashboard import MOST_HOURS
-from herdsman.wire.shadow import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
+from herdsman.wire.fleet import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
+from herdsman.wire.jobs import MOST_HOURS
 
 
 def shadow(

@@ -12,7 +12,7 @@ from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import resolve_job, resolve_worker
 from herdsman.cli.shown import Output, age, echo, indented, print_json
 from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
-from herdsman.wire.dashboard import ToldOut, WhyOut
+from herdsman.wire.explain import RepeatedDecisionOut, WhyOut
 
 
 def why(
@@ -76,7 +76,7 @@ def _show(answer: WhyOut) -> None:
         echo(f"  {_instant(step.ts)}  {step.to_status:<12} {step.reason:<18} {step.actor}")
 
 
-def _line(told: ToldOut) -> str:
+def _line(told: RepeatedDecisionOut) -> str:
     often = f" ({told.times} times since {_instant(told.since)})" if told.times > 1 else ""
     numbers = f" [{_numbers(told.numbers)}]" if told.numbers else ""
     undone = "" if told.done else f" [not done: {told.said}]"

@@ -12,8 +12,7 @@ from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import PAGE, resolve_worker
 from herdsman.cli.shown import Layout, age, ago, echo
 from herdsman.core.states import WORKER, WorkerState
-from herdsman.wire.dashboard import HerdWorkerOut
-from herdsman.wire.workers import WorkerOut
+from herdsman.wire.fleet import HerdWorkerOut, WorkerOut
 
 _COLUMNS = (
     *("WORKER", "POOL", "STATE", "WHY", "JOB", "HEARTBEAT", "AGE"),

@@ -4,14 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from herdsman.client.async_client import AsyncClient
-    from herdsman.client.async_handle import AsyncJobHandle
-    from herdsman.client.async_lease import AsyncLease
-    from herdsman.client.client import Client
+    from herdsman.client.client import AsyncClient, Client
     from herdsman.client.errors import JobCancelled, JobFailed, LeaseDenied, LeaseLost
-    from herdsman.client.handle import JobHandle
-    from herdsman.client.lease import Lease
-    from herdsman.client.watching import LogLine
+    from herdsman.client.handle import AsyncJobHandle, JobHandle, LogLine
+    from herdsman.client.lease import AsyncLease, Lease
 
 __all__ = [
     "AsyncClient",
@@ -29,9 +25,9 @@ __all__ = [
 
 # Loaded when they are asked for: an HTTP client takes a while, and a worker or a command needs one part of it.
 _PLACES = {
-    "AsyncClient": "async_client",
-    "AsyncJobHandle": "async_handle",
-    "AsyncLease": "async_lease",
+    "AsyncClient": "client",
+    "AsyncJobHandle": "handle",
+    "AsyncLease": "lease",
     "Client": "client",
     "JobCancelled": "errors",
     "JobFailed": "errors",
@@ -39,7 +35,7 @@ _PLACES = {
     "Lease": "lease",
     "LeaseDenied": "errors",
     "LeaseLost": "errors",
-    "LogLine": "watching",
+    "LogLine": "handle",
 }
 
 

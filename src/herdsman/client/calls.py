@@ -1,21 +1,42 @@
-"""What people and their programs ask of the server, one function for each."""
+"""Every request of people and their programs, one function each: its method, path, parameters, body and reply.
+
+Those of a worker stand in `queue`.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import quote
 
-from herdsman.client.answers import Answer, body_of, nothing, refusal
-from herdsman.client.call import Call, built, get, named, post
+from herdsman.client.call import Answer, Call, built, encoded, get, named, nothing, post, refusal
+from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
+from herdsman.wire.fleet import (
+    CostOut,
+    CycleOut,
+    DecisionOut,
+    DecisionsOut,
+    DrainedOut,
+    HerdOut,
+    LeaderOut,
+    MeOut,
+    OverviewOut,
+    ShadowReportOut,
+    WorkerOut,
+    WorkersOut,
+)
 from herdsman.wire.jobs import (
     AttemptsOut,
+    BulkOut,
     CancelOut,
     EventsOut,
+    FailuresOut,
     JobDetail,
+    JobIdsIn,
     JobIn,
     JobsIn,
     JobsOut,
     LogsOut,
+    RequeueIn,
     ResultOut,
     RetryIn,
     SubmittedManyOut,
@@ -33,169 +54,345 @@ from herdsman.wire.leases import (
     LeasesOut,
     TakenOut,
 )
-from herdsman.wire.workers import WorkersOut
+from herdsman.wire.limits import (
+    DrainIn,
+    EditionOut,
+    HistoryOut,
+    HoldOut,
+    HoldsOut,
+    PauseIn,
+    PolicyIn,
+    PolicyOut,
+    ResumedOut,
+    ScopeIn,
+)
+from herdsman.wire.pools import EvictIn, PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
-MOST_WORKERS = 200
 NOT_FINISHED = "urn:herdsman:not-finished"
+LONGEST_CYCLE = timedelta(seconds=60)
+"""Another replica may have to be asked, and a cycle takes its time."""
+
+
+# Jobs
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A job as it was seen, and the mark by which the server tells whether it has changed since."""
+    """A job, and the ETag by which the server tells whether it has changed since."""
 
     job: JobDetail
     mark: str | None
 
 
 def submit(job: JobIn) -> Call[SubmittedOut]:
-    return post("/jobs/submit", body_of(SubmittedOut), job)
+    return post("/jobs/submit", SubmittedOut, job)
 
 
 def submit_many(jobs: Sequence[JobIn]) -> Call[SubmittedManyOut]:
-    return post("/jobs/submit/batch", body_of(SubmittedManyOut), built(lambda: JobsIn(jobs=tuple(jobs))))
+    return post("/jobs/submit/batch", SubmittedManyOut, built(lambda: JobsIn(jobs=tuple(jobs))))
 
 
 def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
     """None when the job is as it was when `mark` was given."""
+
+    def read(answer: Answer) -> Look | None:
+        return None if answer.status == 304 else Look(answer.read(JobDetail), answer.headers.get("etag"))
+
     return Call(
         method="GET",
-        path=f"/jobs/{named('job_id', job_id)}",
-        read=_looked,
+        path=_job(job_id),
+        read=read,
         headers={} if mark is None else {"If-None-Match": mark},
-        also=frozenset({304}) if mark is not None else frozenset(),
+        also=frozenset() if mark is None else frozenset({304}),
     )
+
+
+def job(job_id: str) -> Call[JobDetail]:
+    return get(_job(job_id), JobDetail)
 
 
 def result(job_id: str) -> Call[ResultOut | None]:
     """None while the job has not ended."""
-    return get(f"/jobs/{named('job_id', job_id)}/result", _result, also=frozenset({409}))
+
+    def read(answer: Answer) -> ResultOut | None:
+        if answer.status != 409:
+            return answer.read(ResultOut)
+        found = answer.problem()
+        if found is not None and found.type == NOT_FINISHED:
+            return None
+        raise refusal(answer)
+
+    return Call(method="GET", path=f"{_job(job_id)}/result", read=read, also=frozenset({409}))
 
 
 def file(job_id: str, name: str) -> Call[object]:
-    return Call(
-        method="GET",
-        path=f"/jobs/{named('job_id', job_id)}/files/{quote(name, safe='')}",
-        read=lambda _: None,
-        headers={"Accept": "*/*"},
-    )
+    path = f"{_job(job_id)}/files/{quote(name, safe='')}"
+    return Call(method="GET", path=path, read=nothing, headers={"Accept": "*/*"})
 
 
 def jobs(
     *,
-    statuses: Sequence[str],
-    kind: str | None,
-    agent: str | None,
-    pool: str | None,
-    tag: str | None,
-    failure_class: str | None,
-    after: str | None,
-    limit: int,
+    statuses: Sequence[str] = (),
+    kind: str | None = None,
+    agent: str | None = None,
+    pool: str | None = None,
+    tag: str | None = None,
+    failure_class: str | None = None,
     begins: str | None = None,
+    after: str | None = None,
+    limit: int,
 ) -> Call[JobsOut]:
-    asked = {
-        "status": tuple(statuses),
-        "type": kind,
-        "agent": agent,
-        "pool": pool,
-        "tag": tag,
-        "failure_class": failure_class,
-        "begins": begins,
-        "after": after,
-        "limit": limit,
-    }
-    return get("/jobs", body_of(JobsOut), asked)
+    return get(
+        "/jobs",
+        JobsOut,
+        status=tuple(statuses),
+        type=kind,
+        agent=agent,
+        pool=pool,
+        tag=tag,
+        failure_class=failure_class,
+        begins=begins,
+        after=after,
+        limit=limit,
+    )
 
 
 def attempts(job_id: str) -> Call[AttemptsOut]:
-    return get(f"/jobs/{named('job_id', job_id)}/attempts", body_of(AttemptsOut))
+    return get(f"{_job(job_id)}/attempts", AttemptsOut)
 
 
 def history(job_id: str, since: str | None) -> Call[EventsOut]:
-    return get(f"/jobs/{named('job_id', job_id)}/events", body_of(EventsOut), {"since": since})
+    return get(f"{_job(job_id)}/events", EventsOut, since=since)
 
 
 def logs(job_id: str, since: str | None) -> Call[LogsOut]:
-    return get(f"/jobs/{named('job_id', job_id)}/logs", body_of(LogsOut), {"since": since})
+    return get(f"{_job(job_id)}/logs", LogsOut, since=since)
+
+
+def eta(job_id: str) -> Call[EtaOut]:
+    return get(f"{_job(job_id)}/eta", EtaOut)
+
+
+def timeline(job_id: str) -> Call[TimelineOut]:
+    return get(f"{_job(job_id)}/timeline", TimelineOut)
 
 
 def cancel(job_id: str) -> Call[CancelOut]:
-    return post(f"/jobs/{named('job_id', job_id)}/cancel", body_of(CancelOut))
+    return post(f"{_job(job_id)}/cancel", CancelOut)
 
 
 def retry(job_id: str, body: RetryIn) -> Call[None]:
-    return post(f"/jobs/{named('job_id', job_id)}/retry", nothing, body)
+    return Call(method="POST", path=f"{_job(job_id)}/retry", read=nothing, body=encoded(body))
 
 
-def workers(after: str | None) -> Call[WorkersOut]:
-    return get("/workers", body_of(WorkersOut), {"limit": MOST_WORKERS, "after": after})
+def cancel_many(job_ids: Sequence[str]) -> Call[BulkOut]:
+    return post("/jobs/cancel", BulkOut, built(lambda: JobIdsIn(ids=tuple(job_ids))))
 
 
-def lease(body: LeaseIn) -> Call[LeaseAnswer]:
-    asked = post("/leases", body_of(LeaseAnswer), body)
-    return replace(asked, wait=timedelta(seconds=body.wait_seconds))
+def retry_many(job_ids: Sequence[str]) -> Call[BulkOut]:
+    return post("/jobs/retry", BulkOut, built(lambda: JobIdsIn(ids=tuple(job_ids))))
 
 
-def keep_lease(token: str) -> Call[KeptOut]:
-    return post(f"/leases/{named('token', token)}/heartbeat", body_of(KeptOut), BeatIn())
+def failures(since_hours: int = 24) -> Call[FailuresOut]:
+    return get("/failures", FailuresOut, since_hours=since_hours)
 
 
-def release_lease(token: str) -> Call[LeaseOut]:
-    return post(f"/leases/{named('token', token)}/release", body_of(LeaseOut))
-
-
-def revoke_lease(token: str) -> Call[LeaseOut]:
-    return post(f"/leases/{named('token', token)}/revoke", body_of(LeaseOut))
-
-
-def leases(*, ended: bool, after: str | None, limit: int) -> Call[LeasesOut]:
-    asked = {"all": "true" if ended else None, "after": after, "limit": limit}
-    return get("/leases", body_of(LeasesOut), asked)
-
-
-def gpus(*, after: str | None, limit: int) -> Call[GpusOut]:
-    return get("/gpus", body_of(GpusOut), {"after": after, "limit": limit})
-
-
-def report_gpus(node: str, body: GpusIn) -> Call[TakenOut]:
-    return post(f"/nodes/{named('node', node)}/gpus", body_of(TakenOut), body)
-
-
-def clear_gpu(uuid: str) -> Call[GpuOut]:
-    return post(f"/gpus/{named('uuid', uuid)}/clear", body_of(GpuOut))
+def requeue(wanted: RequeueIn) -> Call[BulkOut]:
+    return post("/failures/requeue", BulkOut, wanted)
 
 
 def events(
     *, since: int | None, last: str | None, kind: str | None, job_id: str | None, follow: bool = True
 ) -> Call[object]:
-    """`last` is the id of the last event that arrived; the server goes on behind it."""
+    """A stream. `last` is the id of the last event that arrived; the server goes on behind it."""
     return Call(
         method="GET",
         path="/events",
-        read=lambda _: None,
-        params=tuple(
-            (name, str(value))
-            for name, value in {
-                "since": since,
-                "kind": kind,
-                "job_id": job_id,
-                "follow": None if follow else "false",
-            }.items()
-            if value is not None
-        ),
+        read=nothing,
+        params={"since": since, "kind": kind, "job_id": job_id, "follow": None if follow else "false"},
         headers={} if last is None else {"Last-Event-ID": last},
+        also=frozenset({204}),
     )
 
 
-def _looked(answer: Answer) -> Look | None:
-    if answer.status == 304:
-        return None
-    return Look(body_of(JobDetail)(answer), answer.headers.get("etag"))
+# The fleet
 
 
-def _result(answer: Answer) -> ResultOut | None:
-    if answer.status == 409:
-        found = answer.problem()
-        if found is not None and found.type == NOT_FINISHED:
-            return None
-        raise refusal(answer)
-    return body_of(ResultOut)(answer)
+def health() -> Call[None]:
+    return Call(method="GET", path="/health/live", read=nothing)
+
+
+def me() -> Call[MeOut]:
+    return get("/me", MeOut)
+
+
+def overview() -> Call[OverviewOut]:
+    return get("/overview", OverviewOut)
+
+
+def herd() -> Call[HerdOut]:
+    return get("/herd", HerdOut)
+
+
+def why(kind: str, thing: str) -> Call[WhyOut]:
+    return get(f"/why/{named('kind', kind)}/{named('id', thing)}", WhyOut)
+
+
+def decisions(
+    after: str | None = None, limit: int = 50, pool: str | None = None, *, acted: bool = False
+) -> Call[DecisionsOut]:
+    only = "acted" if acted else None
+    return get("/decisions", DecisionsOut, after=after, limit=limit, pool=pool, only=only)
+
+
+def decision(cycle: int) -> Call[DecisionOut]:
+    return get(f"/decisions/{cycle:d}", DecisionOut)
+
+
+def shadow(hours: int = 24) -> Call[ShadowReportOut]:
+    return get("/decisions/shadow", ShadowReportOut, hours=hours)
+
+
+def cost(days: int = 7) -> Call[CostOut]:
+    return get("/cost", CostOut, days=days)
+
+
+def workers(
+    after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
+) -> Call[WorkersOut]:
+    """Newest first, the terminated ones too."""
+    return get("/workers", WorkersOut, status=tuple(states), pool=pool, after=after, limit=limit)
+
+
+def worker(worker_id: str) -> Call[WorkerOut]:
+    return get(_worker(worker_id), WorkerOut)
+
+
+def drain_worker(worker_id: str) -> Call[DrainedOut]:
+    return post(f"{_worker(worker_id)}/drain", DrainedOut)
+
+
+def leader() -> Call[LeaderOut]:
+    return get("/leader", LeaderOut)
+
+
+def reconcile() -> Call[CycleOut]:
+    return post("/control/reconcile", CycleOut, wait=LONGEST_CYCLE)
+
+
+def pause(wanted: PauseIn) -> Call[HoldOut]:
+    return post("/control/pause", HoldOut, wanted)
+
+
+def resume(wanted: ScopeIn) -> Call[ResumedOut]:
+    return post("/control/resume", ResumedOut, wanted)
+
+
+def drain(wanted: DrainIn) -> Call[HoldOut]:
+    return post("/control/drain", HoldOut, wanted)
+
+
+def holds() -> Call[HoldsOut]:
+    return get("/control/holds", HoldsOut)
+
+
+# Pools and limits
+
+
+def start_pool(wanted: PoolIn) -> Call[PoolOut]:
+    return post("/workers/pool", PoolOut, wanted)
+
+
+def pools(after: str | None, limit: int) -> Call[PoolsOut]:
+    return get("/workers/pool", PoolsOut, after=after, limit=limit)
+
+
+def pool(pool_id: str) -> Call[PoolOut]:
+    return get(_pool(pool_id), PoolOut)
+
+
+def scale_pool(pool_id: str, wanted: ScaleIn) -> Call[PoolOut]:
+    return post(f"{_pool(pool_id)}/scale", PoolOut, wanted)
+
+
+def swap_pool(pool_id: str, wanted: SwapIn) -> Call[PoolOut]:
+    # What is null is taken away, and so it has to be sent.
+    body = wanted.model_dump_json(exclude_unset=True).encode()
+    path = f"{_pool(pool_id)}/swap"
+    return Call(method="POST", path=path, read=lambda answer: answer.read(PoolOut), body=body)
+
+
+def drain_pool(pool_id: str) -> Call[PoolOut]:
+    return post(f"{_pool(pool_id)}/drain", PoolOut)
+
+
+def evict_pool(pool_id: str) -> Call[PoolOut]:
+    return post("/control/evict_pool", PoolOut, built(lambda: EvictIn(pool_id=pool_id)))
+
+
+def policy(version: int | None = None) -> Call[PolicyOut]:
+    return get("/control/policy" if version is None else f"/control/policy/{version}", PolicyOut)
+
+
+def set_policy(wanted: PolicyIn) -> Call[EditionOut]:
+    return Call(
+        method="PUT",
+        path="/control/policy",
+        read=lambda answer: answer.read(EditionOut),
+        body=encoded(wanted),
+    )
+
+
+def policy_history(after: int | None, limit: int) -> Call[HistoryOut]:
+    return get("/control/policy/history", HistoryOut, after=after, limit=limit)
+
+
+# Leases and GPUs
+
+
+def lease(body: LeaseIn) -> Call[LeaseAnswer]:
+    return post("/leases", LeaseAnswer, body, wait=timedelta(seconds=body.wait_seconds))
+
+
+def keep_lease(token: str) -> Call[KeptOut]:
+    return post(f"{_lease(token)}/heartbeat", KeptOut, BeatIn())
+
+
+def release_lease(token: str) -> Call[LeaseOut]:
+    return post(f"{_lease(token)}/release", LeaseOut)
+
+
+def revoke_lease(token: str) -> Call[LeaseOut]:
+    return post(f"{_lease(token)}/revoke", LeaseOut)
+
+
+def leases(*, ended: bool, after: str | None, limit: int) -> Call[LeasesOut]:
+    return get("/leases", LeasesOut, all="true" if ended else None, after=after, limit=limit)
+
+
+def gpus(*, after: str | None, limit: int) -> Call[GpusOut]:
+    return get("/gpus", GpusOut, after=after, limit=limit)
+
+
+def report_gpus(node: str, body: GpusIn) -> Call[TakenOut]:
+    return post(f"/nodes/{named('node', node)}/gpus", TakenOut, body)
+
+
+def clear_gpu(uuid: str) -> Call[GpuOut]:
+    return post(f"/gpus/{named('uuid', uuid)}/clear", GpuOut)
+
+
+def _job(job_id: str) -> str:
+    return f"/jobs/{named('job_id', job_id)}"
+
+
+def _worker(worker_id: str) -> str:
+    return f"/workers/{named('worker_id', worker_id)}"
+
+
+def _pool(pool_id: str) -> str:
+    return f"/workers/pool/{named('pool_id', pool_id)}"
+
+
+def _lease(token: str) -> str:
+    return f"/leases/{named('token', token)}"

@@ -1,92 +1,101 @@
-"""The server, for programs that block: hand in jobs, wait for results, look and intervene."""
+"""The server, for programs: submit jobs, wait for results, look and intervene.
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+Every operation is written once, in `_Client`; `Client` offers it to programs that block, `AsyncClient` to programs with
+an event loop.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 import httpx
 
-from herdsman.client import dashboard_calls
-from herdsman.client.connection import Blocking
-from herdsman.client.downloading import Downloading
-from herdsman.client.driving import iterate, run
-from herdsman.client.handle import KEEP, JobHandle
-from herdsman.client.lease import Lease, wanted
-from herdsman.client.listing import Listing
-from herdsman.client.options import SharedOptions, SubmitOptions
-from herdsman.client.retries import Patience
-from herdsman.client.submitting import Submitting
-from herdsman.client.transport import Transport
-from herdsman.client.waiting import Seconds, span
-from herdsman.client.watching import LogLine
+from herdsman.client import calls
+from herdsman.client.call import Call, batches, built, encoded, onward, weight
+from herdsman.client.download import download
+from herdsman.client.errors import JobCancelled, JobFailed
+from herdsman.client.events import read_events
+from herdsman.client.handle import KEEP, AsyncJobHandle, JobHandle, LogLine
+from herdsman.client.lease import AsyncLease, Lease
+from herdsman.client.operation import Awaited, Blocking, iteration, operation, run
+from herdsman.client.options import Seconds, SharedOptions, SubmitOptions, job_in, span
+from herdsman.client.transport import AsyncConnection, BlockingConnection, Connection, Patience, Transport
+from herdsman.core.errors import InvalidRequest
 from herdsman.ports import Clock
-from herdsman.wire.dashboard import CostOut, DecisionsOut, EtaOut, FailuresOut, OverviewOut, WhyOut
+from herdsman.wire.explain import EtaOut, WhyOut
+from herdsman.wire.fleet import CostOut, DecisionsOut, OverviewOut, WorkerOut
 from herdsman.wire.ids import new_job_id, new_lease_token
-from herdsman.wire.jobs import EventOut, JobOut
-from herdsman.wire.workers import WorkerOut
+from herdsman.wire.jobs import EventOut, FailuresOut, JobIn, JobOut, SubmittedOut
+from herdsman.wire.leases import LeaseIn
 
 TIMEOUT = timedelta(seconds=30)
 PATIENCE = Patience().most
 WINDOW = 100
+WIDEST = 10_000
+PAGE = 200
+MOST_JOBS = 1000
+MOST_BYTES = 8 * 1024 * 1024
+
+T = TypeVar("T")
+H = TypeVar("H", JobHandle, AsyncJobHandle)
+L = TypeVar("L", Lease, AsyncLease)
 
 
-class Client:
-    """Safe to share between threads.
-
-    `timeout` limits every single request, `patience` how long one is repeated while the server cannot be
-    reached. `agent` is for whom jobs run that name nobody else.
-    """
+class _Client(Generic[H, L]):
+    _handle: type[H]
+    _lease: type[L]
 
     def __init__(
         self,
-        url: str,
-        token: str | None = None,
+        connection: Connection,
         *,
-        timeout: Seconds = TIMEOUT,
-        patience: Seconds = PATIENCE,
-        agent: str | None = None,
-        on_version: Callable[[str], None] | None = None,
-        clock: Clock | None = None,
-        transport: httpx.BaseTransport | None = None,
+        url: str,
+        token: str | None,
+        timeout: Seconds,
+        patience: Seconds,
+        agent: str | None,
+        on_version: Callable[[str], None] | None,
     ) -> None:
         self._transport = Transport(
-            Blocking(clock, transport),
+            connection,
             url=url,
             token=token,
             timeout=span(timeout),
             patience=Patience(most=span(patience)),
             on_version=on_version,
         )
-        self._submitting = Submitting(self._transport, agent=agent, new_job_id=new_job_id)
-        self._listing = Listing(self._transport)
         self._agent = agent
 
-    def __enter__(self) -> Self:
-        return self
+    @operation
+    async def close(self) -> None:
+        await self._transport.close()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        run(self._transport.close())
-
-    def submit(self, type: str, payload: object = None, **options: Unpack[SubmitOptions]) -> JobHandle:  # noqa: A002
+    @operation
+    async def submit(self, type: str, payload: object = None, **options: Unpack[SubmitOptions]) -> H:  # noqa: A002
         """Once it returns, the job is stored. No payload means an empty object."""
-        done = run(self._submitting.submit(type, payload, options))
-        return JobHandle(self._transport, done.job_id, created=done.created)
+        job = job_in(type, payload, options, job_id=new_job_id(), agent=self._agent)
+        done = await self._transport.send(calls.submit(job))
+        return self._handle(self._transport, done.job_id, created=done.created)
 
-    def submit_many(
+    @operation
+    async def submit_many(
         self,
         type: str,  # noqa: A002
         payloads: Iterable[object],
         **options: Unpack[SharedOptions],
-    ) -> list[JobHandle]:
-        """One job for each payload, in their order, many in one request."""
-        done = run(self._submitting.submit_many(type, payloads, options))
-        return [JobHandle(self._transport, each.job_id, created=each.created) for each in done]
+    ) -> list[H]:
+        """One job for each payload, in their order, many in one request.
 
-    def map(
+        Requests are of a bounded size. Each of them is taken as a whole or refused as a whole.
+        """
+        done = await self._submit_many(type, payloads, options)
+        return [self._handle(self._transport, each.job_id, created=each.created) for each in done]
+
+    @iteration
+    async def map(
         self,
         type: str,  # noqa: A002
         payloads: Iterable[object],
@@ -95,23 +104,35 @@ class Client:
         patience: Seconds | None = None,
         return_exceptions: bool = False,
         **options: Unpack[SharedOptions],
-    ) -> Iterator[Any]:
-        """Results in the order of the payloads, as they come; at most `window` jobs are handed in ahead.
+    ) -> AsyncGenerator[Any]:
+        """Results in the order of the payloads, as they come; at most `window` jobs are submitted ahead.
 
         `patience` limits the wait for each result. A failed job raises, or is returned as its error; jobs that
-        were handed in already go on in either case.
+        were submitted already go on in either case.
         """
-        return iterate(
-            self._submitting.map(
-                type, payloads, options, window=window, patience=patience, keep_errors=return_exceptions
-            )
-        )
+        if not 1 <= window <= WIDEST:
+            raise InvalidRequest(f"window is {window}: it must be from 1 to {WIDEST}")
+        source, waiting = iter(payloads), deque[str]()
+        while True:
+            if len(waiting) <= window // 2:
+                more = await self._submit_many(type, list(islice(source, window - len(waiting))), options)
+                waiting.extend(each.job_id for each in more)
+            if not waiting:
+                return
+            try:
+                result = await AsyncJobHandle(self._transport, waiting.popleft()).result(patience)
+            except (JobFailed, JobCancelled) as error:
+                if not return_exceptions:
+                    raise
+                result = error
+            yield result
 
-    def job(self, job_id: str) -> JobHandle:
+    def job(self, job_id: str) -> H:
         """A handle for a job that was submitted elsewhere; nothing is asked yet."""
-        return JobHandle(self._transport, job_id)
+        return self._handle(self._transport, job_id)
 
-    def jobs(
+    @iteration
+    async def jobs(
         self,
         *,
         status: str | Sequence[str] = (),
@@ -120,37 +141,52 @@ class Client:
         pool: str | None = None,
         tag: str | None = None,
         failure_class: str | None = None,
-    ) -> Iterator[JobOut]:
+    ) -> AsyncGenerator[JobOut]:
         """All that match, newest first, fetched page by page."""
-        return iterate(
-            self._listing.jobs(
-                statuses=(status,) if isinstance(status, str) else tuple(status),
-                kind=type,
-                agent=agent,
-                pool=pool,
-                tag=tag,
-                failure_class=failure_class,
+        after: str | None = None
+        while True:
+            page = await self._transport.send(
+                calls.jobs(
+                    statuses=(status,) if isinstance(status, str) else tuple(status),
+                    kind=type,
+                    agent=agent,
+                    pool=pool,
+                    tag=tag,
+                    failure_class=failure_class,
+                    after=after,
+                    limit=PAGE,
+                )
             )
-        )
+            for job in page.jobs:
+                yield job
+            if page.next is None:
+                return
+            after = onward(page.next, after)
 
-    def cancel(self, job_id: str) -> str:
-        return self.job(job_id).cancel()
+    @operation
+    async def cancel(self, job_id: str) -> str:
+        """From here on the job is never done; the answer is its status, which may take a moment to become final."""
+        return await AsyncJobHandle(self._transport, job_id).cancel()
 
-    def retry(self, job_id: str, payload: object = KEEP) -> JobHandle:
-        handle = self.job(job_id)
-        handle.retry(payload)
-        return handle
+    @operation
+    async def retry(self, job_id: str, payload: object = KEEP) -> H:
+        """Run a job that has ended once more; with a payload, with that one."""
+        await AsyncJobHandle(self._transport, job_id).retry(payload)
+        return self._handle(self._transport, job_id)
 
-    def logs(self, job_id: str, *, follow: bool = False) -> Iterator[LogLine]:
-        return self.job(job_id).logs(follow=follow)
+    @iteration
+    def logs(self, job_id: str, *, follow: bool = False) -> AsyncGenerator[LogLine]:
+        """What the attempts of a job wrote so far; with `follow` also what they write until it ends."""
+        return AsyncJobHandle(self._transport, job_id).logs(follow=follow)
 
-    def download(self, job_id: str, name: str, to: Path) -> Path:
+    @operation
+    async def download(self, job_id: str, name: str, to: Path) -> Path:
         """A file that the job made, by the name that its result tells; where it is now.
 
         `to` is the file, or a directory for it. What was there is replaced, once all has arrived and its SHA-256 is
         the one that the result tells.
         """
-        return run(Downloading(self._transport).download(job_id, name, to))
+        return await download(self._transport, job_id, name, to)
 
     def lease(
         self,
@@ -164,59 +200,183 @@ class Client:
         gpu_index: int | None = None,
         agent: str | None = None,
         metadata: dict[str, object] | None = None,
-    ) -> Lease:
+    ) -> L:
         """Memory of a GPU for a `with` block; `LeaseDenied` when there is none within `wait`.
 
         In the block, `lease.check()` raises `LeaseLost` as soon as the GPU may be another's.
         """
-        return Lease(
-            self._transport,
-            wanted(
-                memory_mb=memory_mb,
-                ttl=ttl,
-                wait=wait,
+        body = built(
+            lambda: LeaseIn(
+                agent=agent or self._agent,
+                min_memory_mb=memory_mb,
+                ttl_seconds=None if ttl is None else span(ttl).total_seconds(),
                 exclusive=exclusive,
                 allow_cpu=allow_cpu,
                 node=node,
                 gpu_index=gpu_index,
-                agent=agent or self._agent,
-                metadata=metadata,
                 token=new_lease_token(),
-            ),
+                metadata=metadata or {},
+            )
         )
+        return self._lease(self._transport, body, span(wait))
 
-    def workers(self) -> Iterator[WorkerOut]:
+    @iteration
+    async def workers(self) -> AsyncGenerator[WorkerOut]:
         """All of them, newest first, with what each said of itself last."""
-        return iterate(self._listing.workers())
+        after: str | None = None
+        while True:
+            page = await self._transport.send(calls.workers(after, PAGE))
+            for worker in page.workers:
+                yield worker
+            if page.next is None:
+                return
+            after = onward(page.next, after)
 
+    @iteration
     def events(
-        self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None
-    ) -> Iterator[EventOut]:
-        """All that happens from now on, or from behind the event `since`; it ends when you stop asking."""
-        return iterate(self._listing.events(since=since, kind=kind, job_id=job_id))
+        self,
+        *,
+        since: int | None = None,
+        kind: str | None = None,
+        job_id: str | None = None,
+        follow: bool = True,
+    ) -> AsyncGenerator[EventOut]:
+        """All that happens from now on, or from behind the event `since`; it ends when you stop asking.
 
-    def overview(self) -> OverviewOut:
+        Without `follow`, what has happened so far.
+        """
+        return read_events(self._transport, since=since, kind=kind, job_id=job_id, follow=follow)
+
+    @operation
+    async def overview(self) -> OverviewOut:
         """Everything at a glance: queues, workers, money, the latest decisions, the last hour."""
-        return run(self._transport.send(dashboard_calls.overview()))
+        return await self._transport.send(calls.overview())
 
-    def why(self, kind: str, id: str) -> WhyOut:  # noqa: A002
+    @operation
+    async def why(self, kind: str, id: str) -> WhyOut:  # noqa: A002
         """Why a `job`, a `worker` or a `pool` is as it is, and what would change it."""
-        return run(self._transport.send(dashboard_calls.why(kind, id)))
+        return await self._transport.send(calls.why(kind, id))
 
-    def eta(self, job_id: str) -> EtaOut:
+    @operation
+    async def eta(self, job_id: str) -> EtaOut:
         """When a job is likely to start and to end, from how long others took."""
-        return run(self._transport.send(dashboard_calls.eta(job_id)))
+        return await self._transport.send(calls.eta(job_id))
 
-    def decisions(
+    @operation
+    async def decisions(
         self, *, after: str | None = None, limit: int = 50, pool: str | None = None, acted: bool = False
     ) -> DecisionsOut:
         """What the control loop decided, newest cycle first; one page, and `next` for the one that follows."""
-        return run(self._transport.send(dashboard_calls.decisions(after, limit, pool, acted=acted)))
+        return await self._transport.send(calls.decisions(after, limit, pool, acted=acted))
 
-    def failures(self, *, since_hours: int = 24) -> FailuresOut:
+    @operation
+    async def failures(self, *, since_hours: int = 24) -> FailuresOut:
         """Jobs that failed, in groups of the same cause."""
-        return run(self._transport.send(dashboard_calls.failures(since_hours)))
+        return await self._transport.send(calls.failures(since_hours))
 
-    def cost(self, *, days: int = 7) -> CostOut:
+    @operation
+    async def cost(self, *, days: int = 7) -> CostOut:
         """What the fleet cost in so many days, today included."""
-        return run(self._transport.send(dashboard_calls.cost(days)))
+        return await self._transport.send(calls.cost(days))
+
+    async def _submit_many(
+        self, kind: str, payloads: Iterable[object], options: SharedOptions
+    ) -> list[SubmittedOut]:
+        # A name that only one job may have would make the others the same job, or refuse them.
+        for name in ("job_id", "idempotency_key"):
+            if name in options:
+                raise InvalidRequest(f"{name} was given for many jobs at once: submit such a job by itself")
+        done: list[SubmittedOut] = []
+        weighed = self._weighed(kind, payloads, SubmitOptions(**options))
+        for batch in batches(weighed, most=MOST_JOBS, largest=MOST_BYTES):
+            done.extend((await self._transport.send(calls.submit_many(batch))).jobs)
+        return done
+
+    def _weighed(
+        self, kind: str, payloads: Iterable[object], options: SubmitOptions
+    ) -> Iterator[tuple[JobIn, int]]:
+        for payload in payloads:
+            job = job_in(kind, payload, options, job_id=new_job_id(), agent=self._agent)
+            yield job, weight(encoded(job))
+
+
+class Client(_Client[JobHandle, Lease], Blocking):
+    """Safe to share between threads.
+
+    `timeout` limits every single request, `patience` how long one is repeated while the server cannot be
+    reached. `agent` is for whom jobs run that name nobody else.
+    """
+
+    _handle = JobHandle
+    _lease = Lease
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: Seconds = TIMEOUT,
+        patience: Seconds = PATIENCE,
+        agent: str | None = None,
+        on_version: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        super().__init__(
+            BlockingConnection(clock, transport),
+            url=url,
+            token=token,
+            timeout=timeout,
+            patience=patience,
+            agent=agent,
+            on_version=on_version,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, call: Call[T]) -> T:
+        """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
+        return run(self._transport.send(call))
+
+
+class AsyncClient(_Client[AsyncJobHandle, AsyncLease], Awaited):
+    """`Client` for programs with an event loop: its methods are awaited, a lease is for an `async with` block."""
+
+    _handle = AsyncJobHandle
+    _lease = AsyncLease
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: Seconds = TIMEOUT,
+        patience: Seconds = PATIENCE,
+        agent: str | None = None,
+        on_version: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(
+            AsyncConnection(clock, transport),
+            url=url,
+            token=token,
+            timeout=timeout,
+            patience=patience,
+            agent=agent,
+            on_version=on_version,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def send(self, call: Call[T]) -> T:
+        """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
+        return await self._transport.send(call)

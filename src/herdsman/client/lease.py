@@ -1,17 +1,15 @@
 """A part of a GPU for a block of code: asked for, kept by heartbeats, watched, and given back."""
 
+import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
 from herdsman.client import calls
-from herdsman.client.call import built
-from herdsman.client.driving import run
 from herdsman.client.errors import LeaseDenied, LeaseLost
+from herdsman.client.operation import run
 from herdsman.client.transport import Transport
-from herdsman.client.waiting import Seconds, span
 from herdsman.core.errors import Gone, HerdsmanError, NotFound
 from herdsman.wire.leases import LeaseAnswer, LeaseIn
 
@@ -21,46 +19,6 @@ BEATS = 3
 LONGEST_NAP = 60.0
 GOODBYE = timedelta(seconds=5)
 """So long it is tried to give a lease back; then it runs out by itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is asked for; always the same token, so that a lost answer costs nothing."""
-
-    body: LeaseIn
-    wait: timedelta
-
-    def asking(self, left: timedelta) -> LeaseIn:
-        return self.body.model_copy(update={"wait_seconds": max(0.0, min(left, LONGEST_ASK).total_seconds())})
-
-
-def wanted(
-    *,
-    memory_mb: int,
-    ttl: Seconds | None,
-    wait: Seconds,
-    exclusive: bool,
-    allow_cpu: bool,
-    node: str | None,
-    gpu_index: int | None,
-    agent: str | None,
-    metadata: dict[str, object] | None,
-    token: str,
-) -> Wanted:
-    body = built(
-        lambda: LeaseIn(
-            agent=agent,
-            min_memory_mb=memory_mb,
-            ttl_seconds=None if ttl is None else span(ttl).total_seconds(),
-            exclusive=exclusive,
-            allow_cpu=allow_cpu,
-            node=node,
-            gpu_index=gpu_index,
-            token=token,
-            metadata=metadata or {},
-        )
-    )
-    return Wanted(body=body, wait=span(wait))
 
 
 class Lost:
@@ -119,9 +77,11 @@ class Lost:
 class Held:
     """What the holder of a lease may ask, whichever kind of program it is."""
 
-    def __init__(self, transport: Transport, asked: Wanted) -> None:
+    def __init__(self, transport: Transport, body: LeaseIn, wait: timedelta) -> None:
         self._transport = transport
-        self._asked = asked
+        self._body = body
+        """Always with the same token, so that a lost answer costs nothing."""
+        self._patience = wait
         self._answer: LeaseAnswer | None = None
         self.lost = Lost(transport.now, float("inf"))
         """Set at the end of the lease less its margin, or as soon as the server says that it is over."""
@@ -171,11 +131,12 @@ class Held:
 
     async def take(self) -> None:
         """Ask until it is given, or raise `LeaseDenied` after all of the wait."""
-        until = self._transport.now() + self._asked.wait.total_seconds()
+        until = self._transport.now() + self._patience.total_seconds()
         while True:
             sent = self._transport.now()
-            left = timedelta(seconds=max(0.0, until - sent))
-            answer = await self._transport.send(calls.lease(self._asked.asking(left)))
+            wait = min(max(0.0, until - sent), LONGEST_ASK.total_seconds())
+            body = self._body.model_copy(update={"wait_seconds": wait})
+            answer = await self._transport.send(calls.lease(body))
             if answer.granted:
                 break
             retry = timedelta(seconds=answer.retry_after_seconds or 0)
@@ -183,23 +144,21 @@ class Held:
                 raise LeaseDenied(answer.reason or "unknown", answer.detail or "", retry or None)
         self._answer, self._expires = answer, answer.expires_at
         self.lost = Lost(self._transport.now, sent + self._lasting(answer.margin_seconds))
-        if self._asked.wait:  # the answer was held back, so it says little about how much is left
+        if self._patience:  # the answer was held back, so it says little about how much is left
             self.lost = Lost(self._transport.now, float("inf"))
-            await self._first_beat()
-
-    async def _first_beat(self) -> None:
-        try:
-            await self.beat()
-        except HerdsmanError:
-            await self.give_back()
-            raise
-        self.check()
+            try:
+                await self.beat()
+            except HerdsmanError:
+                await self.give_back()
+                raise
+            self.check()
 
     async def beat(self) -> None:
         """One heartbeat. Its own sending is when the new time begins, not the answer (L2)."""
-        sent = self._transport.now()
+        sent, deadline = self._transport.now(), self.lost.deadline
+        until = None if deadline == float("inf") else deadline
         try:
-            kept = await self._transport.send(calls.keep_lease(self.token), until=self._until())
+            kept = await self._transport.send(calls.keep_lease(self.token), until=until)
         except (Gone, NotFound) as error:
             self.lost.set(str(error))
             return
@@ -223,16 +182,12 @@ class Held:
     def _lasting(self, margin: float | None) -> float:
         return max(0.0, (self.answer.ttl_seconds or 0.0) - (margin or 0.0))
 
-    def _until(self) -> float | None:
-        deadline = self.lost.deadline
-        return None if deadline == float("inf") else deadline
-
 
 class Lease(Held):
     """Use it with `with`; heartbeats are sent by a thread of its own until the block is left."""
 
-    def __init__(self, transport: Transport, asked: Wanted) -> None:
-        super().__init__(transport, asked)
+    def __init__(self, transport: Transport, body: LeaseIn, wait: timedelta) -> None:
+        super().__init__(transport, body, wait)
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -253,4 +208,35 @@ class Lease(Held):
                 run(self.beat())
                 pause = self.pause()
             except HerdsmanError:  # it is tried again as long as there is time
+                pause = self.pause() / BEATS
+
+
+class AsyncLease(Held):
+    """Use it with `async with`; heartbeats are sent by a task of its own.
+
+    Code that blocks the event loop keeps them back: `check` and `lost` tell the truth all the same.
+    """
+
+    def __init__(self, transport: Transport, body: LeaseIn, wait: timedelta) -> None:
+        super().__init__(transport, body, wait)
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.take()
+        self._task = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        await self.give_back()
+
+    async def _keep(self) -> None:
+        pause = self.pause()
+        while not self.lost.is_set():
+            await asyncio.sleep(pause)
+            try:
+                await self.beat()
+                pause = self.pause()
+            except HerdsmanError:
                 pause = self.pause() / BEATS

@@ -1,29 +1,48 @@
 """The work queue of a worker on another machine. A request is sent once: the worker knows when to send it again."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import httpx
 
-from herdsman.client import work_calls
-from herdsman.client.connection import Blocking
-from herdsman.client.driving import run
-from herdsman.client.reports import LARGEST_REPORT, split
-from herdsman.client.retries import Patience
-from herdsman.client.transport import Transport
+from herdsman.client.call import Call, batches, built, encoded, get, named, nothing, post, weight
+from herdsman.client.operation import run
+from herdsman.client.transport import BlockingConnection, Patience, Transport
 from herdsman.core.body import encode
-from herdsman.core.errors import NotFound, StaleWrite, StoreUnavailable, Unauthenticated
+from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable, Unauthenticated
 from herdsman.core.model import DEFAULT_POOL, Claim, ClaimKey, WorkerId
+from herdsman.core.saved import check_saved
 from herdsman.core.service import ServiceMark
-from herdsman.core.work import Ask, Ending, Exchange, Orders, Pulse
+from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Ending, Exchange, Failed, Orders, Pulse, Told
 from herdsman.ports import Clock
-from herdsman.wire.work import RegisteredOut
+from herdsman.wire.fleet import OrdersOut, PulseIn
+from herdsman.wire.jobs import (
+    AskIn,
+    CheckpointIn,
+    CheckpointOut,
+    ClaimsOut,
+    EndingIn,
+    FinishedOut,
+    FinishIn,
+    HeldClaimsOut,
+    KeyIn,
+    RegisteredOut,
+    RegisterIn,
+    ServiceIn,
+    StartedOut,
+    StartManyIn,
+)
+from herdsman.wire.model import Request
 
 TIMEOUT = timedelta(seconds=10)
 """Well below the time after which a silent worker stops its own job."""
 PATIENCE = Patience().most
 ONCE = Patience(most=timedelta(0))
+LARGEST_REPORT = 8 * 1024 * 1024
+"""Half of what the server takes at once, so that there is room for the rest of the request."""
+
+T = TypeVar("T")
 
 
 class HttpQueue:
@@ -42,7 +61,7 @@ class HttpQueue:
     ) -> None:
         self.worker_id = worker_id
         self._transport = Transport(
-            Blocking(clock, transport),
+            BlockingConnection(clock, transport),
             url=url,
             token=token,
             timeout=timeout,
@@ -54,60 +73,73 @@ class HttpQueue:
         run(self._transport.close())
 
     def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
-        with self._wanted():
-            answer = run(self._transport.send(work_calls.claim(ask, wait)))
-        return [each.claim() for each in answer.claims]
+        body = built(lambda: AskIn.of(ask, wait))
+        call = post("/jobs/claim", ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
+        return [each.claim() for each in self._send(call).claims]
 
     def held(self) -> Sequence[ClaimKey]:
-        with self._wanted():
-            answer = run(self._transport.send(work_calls.held(self.worker_id)))
-        return [each.key() for each in answer.claims]
+        return [each.key() for each in self._send(get(f"{self._path}/claims", HeldClaimsOut)).claims]
 
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
-        with self._wanted():
-            return run(self._transport.send(work_calls.start(keys))).by_key()
+        body = built(lambda: StartManyIn(claims=tuple(KeyIn.of(key) for key in keys)))
+        return self._send(post("/jobs/start", StartedOut, body)).by_key()
 
     def beat(self, pulse: Pulse) -> Orders:
-        with self._wanted():
-            answer = run(self._transport.send(work_calls.beat(self.worker_id, pulse)))
+        answer = self._send(post(f"{self._path}/heartbeat", OrdersOut, built(lambda: PulseIn.of(pulse))))
         if answer.token is not None:
             self._transport.renew(answer.token)
         return answer.orders()
 
     def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
-        parts = split(endings)
-        told, claims = list(parts.refused), list[Claim]()
-        for index, part in enumerate(parts.sent, start=1):
-            last = index == len(parts.sent)
-            with self._wanted():
-                answer = run(self._transport.send(work_calls.finish(part, then if last else None)))
-            told.extend(answer.exchange().told)
-            claims.extend(answer.exchange().claims)
+        """In requests that the server takes. One result that cannot be sent holds up no other."""
+        fit: list[tuple[Ending, int]] = []
+        told: list[Told] = []
+        for ending in endings:
+            try:
+                fit.append((ending, _size(ending)))
+            except InvalidRequest as error:
+                told.append(Told(key=ending.key, refused=str(error)))
+        claims: list[Claim] = []
+        parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
+        for part in parts:
+            more = then if part is parts[-1] else None
+            answer = self._send(post("/jobs/finish", FinishedOut, _finish_in(part, more))).exchange()
+            told.extend(answer.told)
+            claims.extend(answer.claims)
         return Exchange(told=told, claims=claims)
 
     def get_checkpoint(self, key: ClaimKey) -> object:
-        with self._wanted(), _held(key):
-            return run(self._transport.send(work_calls.get_checkpoint(key))).value
+        call = get(f"/jobs/{named('job_id', key.job_id)}/checkpoint", CheckpointOut, token=key.token)
+        return self._send(call, about=key).value
 
     def put_checkpoint(self, key: ClaimKey, value: object) -> None:
         encode(value, what="checkpoint", limit=LARGEST_REPORT)
-        with self._wanted(), _held(key):
-            run(self._transport.send(work_calls.put_checkpoint(key, value)))
+        self._put(key, "checkpoint", built(lambda: CheckpointIn(token=key.token, value=value)))
 
     def mark_service(self, key: ClaimKey, mark: ServiceMark) -> None:
-        with self._wanted(), _held(key):
-            run(self._transport.send(work_calls.mark_service(key, mark)))
+        self._put(key, "service", built(lambda: ServiceIn.of(key.token, mark)))
 
     def leave(self) -> None:
-        with self._wanted():
-            run(self._transport.send(work_calls.leave(self.worker_id)))
+        self._send(Call(method="POST", path=f"{self._path}/leave", read=nothing, body=b"{}"))
 
-    @contextmanager
-    def _wanted(self) -> Generator[None]:
-        """The token dies with the worker's row, so one that is refused says the same as a row that is gone."""
+    @property
+    def _path(self) -> str:
+        return f"/workers/{named('worker_id', self.worker_id)}"
+
+    def _put(self, key: ClaimKey, what: str, body: Request) -> None:
+        path = f"/jobs/{named('job_id', key.job_id)}/{what}"
+        self._send(Call(method="PUT", path=path, read=nothing, body=encoded(body)), about=key)
+
+    def _send(self, call: Call[T], *, about: ClaimKey | None = None) -> T:
         try:
-            yield
+            return run(self._transport.send(call))
+        except NotFound as error:
+            if about is None:
+                raise
+            # A job that is gone is no claim of ours any more; that says nothing about the worker.
+            raise StaleWrite(f"job {about.job_id} is no longer there: {error}") from error
         except Unauthenticated as error:
+            # The token dies with the worker's row, so one that is refused says the same as a row that is gone.
             raise NotFound(f"the server takes it no longer: {error}") from error
 
 
@@ -133,16 +165,19 @@ def register(
     database is away, is asked for as long as `outage`.
     """
     sender = Transport(
-        Blocking(clock, transport),
+        BlockingConnection(clock, transport),
         url=url,
         token=bootstrap_token,
         timeout=timeout,
         patience=Patience(most=patience),
         on_version=on_version,
     )
-    call = work_calls.register(
-        worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
+    body = built(
+        lambda: RegisterIn(
+            worker_id=worker_id, pool=pool, incarnation=incarnation, instance_type=instance_type
+        )
     )
+    call = post("/workers/register", RegisteredOut, body)
     until = sender.now() + outage.total_seconds()
     try:
         while True:
@@ -162,10 +197,21 @@ def register(
     return queue, found
 
 
-@contextmanager
-def _held(key: ClaimKey) -> Generator[None]:
-    """A job that is gone is no claim of ours any more; that says nothing about the worker."""
-    try:
-        yield
-    except NotFound as error:
-        raise StaleWrite(f"job {key.job_id} is no longer there: {error}") from error
+def _finish_in(endings: Sequence[Ending], then: Ask | None) -> FinishIn:
+    return built(
+        lambda: FinishIn(
+            endings=tuple(EndingIn.of(ending) for ending in endings),
+            then=None if then is None else AskIn.of(then, timedelta(0)),
+        )
+    )
+
+
+def _size(ending: Ending) -> int:
+    match ending:
+        case Done():
+            check_saved(ending.saved)
+            return weight(encode(ending.result, what="result", limit=LARGEST_REPORT).encode())
+        case Failed():
+            return len(ending.failure.error)
+        case _:
+            return len(ending.why)

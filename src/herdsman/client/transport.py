@@ -1,34 +1,68 @@
-"""The one place that sends requests: within limits, and again where that is safe and may help."""
+"""The one place that sends requests: within limits, and again where that is safe and may help.
 
+`Transport` is written once, in coroutines; its connection is the only part that differs between programs that block
+and programs with an event loop.
+"""
+
+import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import httpx
 
-from herdsman.client.address import Address, checked_token
-from herdsman.client.answers import Answer, foreign, refusal
-from herdsman.client.call import Call, understood
-from herdsman.client.connection import Connection, Stream
-from herdsman.client.retries import TRY_AGAIN, Patience
-from herdsman.core.errors import HerdsmanError, Unreachable
+from herdsman import __version__
+from herdsman.client.call import Answer, Call, foreign, refusal, understood
+from herdsman.core.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
+from herdsman.ports import Clock, SystemClock
 from herdsman.wire.model import VERSION_HEADER
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 SHORTEST = timedelta(seconds=1)
 """Even a caller in a hurry gives the server that long to answer."""
-EVENTS = "text/event-stream"
+RETRIED = frozenset({429, 502, 503, 504})
+LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=16, keepalive_expiry=30)
+HEADERS = {
+    "User-Agent": f"herdsman/{__version__}",
+    "Accept": "application/json, application/problem+json, text/event-stream",
+    # A small answer may then not unfold into a huge one.
+    "Accept-Encoding": "identity",
+}
 
 T = TypeVar("T")
 
 
-class _Endless(Unreachable):
-    """It would be as long the next time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When to send a request again. Every request may be repeated safely, so only time is a limit."""
+
+    most: timedelta = timedelta(seconds=30)
+    """How long a request is repeated, from its first try; zero means that it is sent once."""
+    base: timedelta = timedelta(milliseconds=200)
+    cap: timedelta = timedelta(seconds=5)
+
+    def pause(
+        self, *, tries: int, asked: timedelta | None, spent: timedelta, spread: float
+    ) -> timedelta | None:
+        """The time to wait after so many tries; None when it is time to give up.
+
+        `asked` is what the server wants, and is never cut short; `spread` in [0, 1) keeps clients apart.
+        """
+        plain = min(self.cap, self.base * 2 ** min(tries - 1, 20))
+        pause = plain * (0.5 + spread / 2) if asked is None else asked + self.base * spread
+        return pause if spent + pause < self.most else None
 
 
 class StreamOver(Exception):
     """The server says that nothing more will come."""
+
+
+class _Endless(Unreachable):
+    """It would be as long the next time."""
 
 
 class Transport:
@@ -36,7 +70,7 @@ class Transport:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: "Connection",
         *,
         url: str,
         token: str | None,
@@ -46,7 +80,7 @@ class Transport:
         spread: Callable[[], float] = random.random,
     ) -> None:
         self._connection = connection
-        self._address = Address(url)
+        self._url = checked_url(url)
         self._token = checked_token(token)
         self._timeout = timeout
         self._patience = patience
@@ -67,7 +101,7 @@ class Transport:
         await self._connection.close()
 
     async def send(self, call: Call[T], *, until: float | None = None) -> T:
-        """The answer. What may be repeated is, but neither past the patience nor past `until`."""
+        """The answer. Failures that may pass are retried, but neither past the patience nor past `until`."""
         began, tries = self.now(), 0
         while True:
             tries += 1
@@ -78,98 +112,231 @@ class Transport:
             except Unreachable as error:
                 failed, asked = error, None
             else:
-                if answer.status not in TRY_AGAIN:
+                if answer.status not in RETRIED:
                     return understood(call, answer)
                 failed, asked = refusal(answer), answer.retry_after
-            await self._wait_or_raise(failed, asked, tries=tries, began=began, until=until)
+            pause = self._pause_after(tries, asked=asked, began=began)
+            if pause is None or (until is not None and self.now() + pause.total_seconds() > until):
+                raise failed
+            await self.pause(pause)
 
-    async def stream(self, call: Call[object], *, silence: timedelta) -> AsyncGenerator[bytes]:
-        """What comes down an endless answer; nothing for `silence`, and it counts as broken. Sent once."""
-        request = self._address.request(call, token=self._token, timeout=silence)
+    async def stream(
+        self, call: Call[object], *, silence: timedelta, ours: Callable[[Mapping[str, str]], bool]
+    ) -> AsyncGenerator[bytes]:
+        """The body of an answer of any size, as it arrives; no byte for `silence` breaks it. Sent once.
+
+        `ours` tells by the headers whether a 200 is Herdsman's; any other answer is raised as the error it stands for.
+        """
+        request = self._request(call, silence)
         stream = await self._connection.open(request)
         try:
-            await self._check_stream(request, stream)
+            status = stream.response.status_code
+            if status in call.also:
+                raise StreamOver
+            if status != 200 or not ours(stream.response.headers):
+                answer = await self._read(stream, self.now() + self._timeout.total_seconds())
+                raise refusal(answer) if status >= 400 else foreign(answer)
             while chunk := await stream.chunk():
                 yield chunk
         finally:
             await stream.close()
 
-    async def file(self, call: Call[object], *, silence: timedelta) -> AsyncGenerator[bytes]:
-        """What comes down an answer of any size, or the error that it stands for. Sent once."""
-        request = self._address.request(call, token=self._token, timeout=silence)
-        stream = await self._connection.open(request)
-        try:
-            if stream.status != 200 or VERSION_HEADER not in stream.headers:
-                answer = await self._read(request, stream, self.now() + self._timeout.total_seconds())
-                raise refusal(answer) if answer.status >= 400 else foreign(answer)
-            while chunk := await stream.chunk():
-                yield chunk
-        finally:
-            await stream.close()
+    async def rest(self, error: HerdsmanError, *, tries: int, began: float) -> None:
+        """Pause after that many failed tries since `began`; raises the error when it is time to give up."""
+        asked = error.retry_after if isinstance(error, TooMany) else None
+        pause = self._pause_after(tries, asked=asked, began=began)
+        if pause is None:
+            raise error
+        await self.pause(pause)
 
-    def pause_after(self, tries: int, *, asked: timedelta | None, began: float) -> timedelta | None:
-        """How long to rest after that many tries since `began`; None when it is time to give up."""
+    def _pause_after(self, tries: int, *, asked: timedelta | None, began: float) -> timedelta | None:
         spent = timedelta(seconds=self.now() - began)
         return self._patience.pause(tries=tries, asked=asked, spent=spent, spread=self._spread())
-
-    async def _wait_or_raise(
-        self,
-        failed: HerdsmanError,
-        asked: timedelta | None,
-        *,
-        tries: int,
-        began: float,
-        until: float | None,
-    ) -> None:
-        pause = self.pause_after(tries, asked=asked, began=began)
-        if pause is None or (until is not None and self.now() + pause.total_seconds() > until):
-            raise failed
-        await self.pause(pause)
 
     async def _exchange(self, call: Call[Any], until: float | None) -> Answer:
         timeout = self._timeout + call.wait
         if until is not None:
             timeout = min(timeout, max(SHORTEST, timedelta(seconds=until - self.now())))
-        request = self._address.request(call, token=self._token, timeout=timeout)
+        request = self._request(call, timeout)
         deadline = self.now() + timeout.total_seconds()
         stream = await self._connection.open(request)
         try:
-            return await self._read(request, stream, deadline)
+            return await self._read(stream, deadline)
         finally:
             await stream.close()
 
-    async def _read(self, request: httpx.Request, stream: Stream, deadline: float) -> Answer:
+    def _request(self, call: Call[Any], timeout: timedelta) -> httpx.Request:
+        headers = {
+            **HEADERS,
+            **({} if self._token is None else {"Authorization": f"Bearer {self._token}"}),
+            **({} if call.body is None else {"Content-Type": "application/json"}),
+            **call.headers,
+        }
+        params = [
+            (name, str(each))
+            for name, value in call.params.items()
+            for each in (cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,))
+            if each is not None
+        ]
+        return httpx.Request(
+            call.method,
+            httpx.URL(f"{self._url}{call.path}", params=params or None),
+            headers=headers,
+            content=call.body,
+            extensions={"timeout": httpx.Timeout(timeout.total_seconds()).as_dict()},
+        )
+
+    async def _read(self, stream: "Stream", deadline: float) -> Answer:
         """To its end, but neither for ever nor without measure: the timeout limits only the silence in between.
 
         An answer that is late but here is read: it may bring claims, and nobody would know of them. It is here when
         its rest takes no time.
         """
+        request = stream.response.request
+        asked = f"{request.method} {request.url}"
         body, late = bytearray(), False
         while chunk := await stream.chunk():
             body += chunk
             if (now := self.now()) > deadline and not late:
                 deadline, late = now + SHORTEST.total_seconds(), True
             if len(body) > LARGEST_ANSWER or now > deadline:
-                raise _Endless(
-                    f"{request.method} {request.url} is still being answered after {len(body):,} bytes: gave up"
-                )
-        answer = Answer(
-            asked=f"{request.method} {request.url}",
-            status=stream.status,
-            headers=stream.headers,
-            body=bytes(body),
-        )
-        self._note_version(answer)
-        return answer
-
-    async def _check_stream(self, request: httpx.Request, stream: Stream) -> None:
-        if stream.status == 204:
-            raise StreamOver
-        if stream.status != 200 or not stream.headers.get("content-type", "").startswith(EVENTS):
-            answer = await self._read(request, stream, self.now() + self._timeout.total_seconds())
-            raise refusal(answer) if answer.status >= 400 else foreign(answer)
-
-    def _note_version(self, answer: Answer) -> None:
-        version = answer.headers.get(VERSION_HEADER)
+                raise _Endless(f"{asked} is still being answered after {len(body):,} bytes: gave up")
+        headers = stream.response.headers
+        version = headers.get(VERSION_HEADER)
         if version and self._on_version is not None:
             self._on_version(version)
+        return Answer(asked=asked, status=stream.response.status_code, headers=headers, body=bytes(body))
+
+
+class Stream(Protocol):
+    """An answer whose head has arrived."""
+
+    @property
+    def response(self) -> httpx.Response: ...
+
+    async def chunk(self) -> bytes:
+        """The next piece of the body; empty at its end."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Connection(Protocol):
+    """Raises `Unreachable` for whatever the network does."""
+
+    def monotonic(self) -> float: ...
+
+    async def pause(self, duration: timedelta) -> None: ...
+
+    async def open(self, request: httpx.Request) -> Stream: ...
+
+    async def close(self) -> None: ...
+
+
+class BlockingConnection:
+    """Its coroutines never wait for an event loop: they block, and are driven by `operation.run`."""
+
+    def __init__(self, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._client = httpx.Client(limits=LIMITS, transport=transport)
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    async def pause(self, duration: timedelta) -> None:
+        self._clock.sleep(duration)
+
+    async def open(self, request: httpx.Request) -> Stream:
+        with translated(request):
+            return _BlockingStream(self._client.send(request, stream=True))
+
+    async def close(self) -> None:
+        self._client.close()
+
+
+class AsyncConnection:
+    """For programs with an event loop. With a clock of its own, a pause is what that clock makes of it."""
+
+    def __init__(self, clock: Clock | None = None, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._clock = clock
+        self._client = httpx.AsyncClient(limits=LIMITS, transport=transport)
+
+    def monotonic(self) -> float:
+        return time.monotonic() if self._clock is None else self._clock.monotonic()
+
+    async def pause(self, duration: timedelta) -> None:
+        if self._clock is not None:
+            self._clock.sleep(duration)
+        await asyncio.sleep(duration.total_seconds() if self._clock is None else 0)
+
+    async def open(self, request: httpx.Request) -> Stream:
+        with translated(request):
+            return _AsyncStream(await self._client.send(request, stream=True))
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+class _BlockingStream:
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self._chunks: Iterator[bytes] = response.iter_bytes()
+
+    async def chunk(self) -> bytes:
+        with translated(self.response.request):
+            return next(self._chunks, b"")
+
+    async def close(self) -> None:
+        self.response.close()
+
+
+class _AsyncStream:
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
+
+    async def chunk(self) -> bytes:
+        with translated(self.response.request):
+            return await anext(self._chunks, b"")
+
+    async def close(self) -> None:
+        await self.response.aclose()
+
+
+@contextmanager
+def translated(request: httpx.Request) -> Generator[None]:
+    try:
+        yield
+    except (httpx.HTTPError, httpx.StreamError) as error:
+        # Only its kind, and not as the cause: the text of a protocol error may repeat what was sent.
+        shown = str(error) if isinstance(error, httpx.ConnectError) else ""
+        raise Unreachable(
+            f"{request.method} {request.url} got no answer: {type(error).__name__}{shown and f' ({shown})'}; "
+            "check that the server runs and can be reached from here"
+        ) from None
+
+
+def checked_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url.strip())
+    except httpx.InvalidURL as error:
+        raise InvalidRequest(f"the URL of the server cannot be read: {error}") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidRequest(
+            f"the URL of the server is {url!r}: it must look like http://host:port or https://host"
+        )
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise InvalidRequest(
+            "the URL of the server may hold neither a password nor a query: pass the token apart"
+        )
+    return str(parsed).rstrip("/")
+
+
+def checked_token(token: str | None) -> str | None:
+    """A token with a line break in it, as a file brings one, would be a header of its own."""
+    if token is None:
+        return None
+    token = token.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidRequest("the token is empty or has characters in it that no token has: copy it again")
+    return token

@@ -8,7 +8,7 @@ from herdsman.control.services import Services
 from herdsman.control.snapshot import look_without_provider
 from herdsman.core.counterfactual import NextWorker
 from herdsman.core.model import AuditEntry, JobId, PoolId, WorkerId
-from herdsman.wire.dashboard import BlockerOut, MoveOut, NextWorkerOut, ToldOut, WhyOut
+from herdsman.wire.explain import BlockerOut, MoveOut, NextWorkerOut, RepeatedDecisionOut, WhyOut
 
 Kind = Literal["job", "worker", "pool"]
 
@@ -40,9 +40,9 @@ def why_out(answer: Answer) -> WhyOut:
     )
 
 
-def _told(told: Told) -> ToldOut:
-    given: dict[str, Any] = {name: getattr(told, name) for name in ToldOut.model_fields}
-    return ToldOut(**given)
+def _told(told: Told) -> RepeatedDecisionOut:
+    given: dict[str, Any] = {name: getattr(told, name) for name in RepeatedDecisionOut.model_fields}
+    return RepeatedDecisionOut(**given)
 
 
 def _move(step: AuditEntry) -> MoveOut:

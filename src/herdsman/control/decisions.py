@@ -11,7 +11,7 @@ from herdsman.core.counterfactual import NextWorker
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.store import cycles
 from herdsman.store.cycles import Recorded, Step
-from herdsman.wire.dashboard import CycleRowOut, DecisionOut, DecisionsOut, PoolThenOut, StepOut
+from herdsman.wire.fleet import CycleRowOut, DecisionOut, DecisionsOut, PoolThenOut, StepOut
 
 NOT_RECORDED = "it was recorded by an older version, which did not write down what it saw"
 

@@ -12,7 +12,7 @@ from herdsman.core.states import HELD, JOB, JobState
 from herdsman.db.connection import Tx
 from herdsman.store import jobs, pace, tally
 from herdsman.store.pace import Pace
-from herdsman.wire.dashboard import BlockerOut, EtaOut, SpanOut
+from herdsman.wire.explain import BlockerOut, EtaOut, SpanOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

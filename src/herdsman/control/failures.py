@@ -12,7 +12,7 @@ from herdsman.core.states import JOB, JobState
 from herdsman.db.connection import Tx
 from herdsman.store import failed, jobs, requeue
 from herdsman.store.failed import FailedJob
-from herdsman.wire.dashboard import MOST_AT_ONCE, BulkLineOut, BulkOut, FailureGroupOut, FailuresOut
+from herdsman.wire.jobs import MOST_IN_BULK, BulkLineOut, BulkOut, FailureGroupOut, FailuresOut
 
 MOST_GROUPS = 100
 SAMPLES = 5
@@ -113,8 +113,8 @@ def _check_visible(tx: Tx, job_id: JobId, agent: str | None) -> JobState:
 def _each(services: Services, job_ids: Sequence[JobId], change: Change) -> BulkOut:
     """Locked in the order of their ids, so that two who name the same jobs do not wait for each other."""
     wanted = list(dict.fromkeys(job_ids))
-    if len(wanted) > MOST_AT_ONCE:
-        raise InvalidRequest(f"{len(wanted)} jobs were named, the limit is {MOST_AT_ONCE} at a time")
+    if len(wanted) > MOST_IN_BULK:
+        raise InvalidRequest(f"{len(wanted)} jobs were named, the limit is {MOST_IN_BULK} at a time")
     told: dict[JobId, BulkLineOut] = {}
     for some in _batches(sorted(wanted)):
         told |= services.database.transact(

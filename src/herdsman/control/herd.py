@@ -5,7 +5,7 @@ from typing import Any
 
 from herdsman.control.services import Services
 from herdsman.store import herd
-from herdsman.wire.dashboard import GpuBarOut, HeldOut, HerdOut, HerdWorkerOut
+from herdsman.wire.fleet import GpuBarOut, HeldOut, HerdOut, HerdWorkerOut
 
 
 def living_herd(services: Services) -> HerdOut:

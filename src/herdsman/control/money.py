@@ -13,7 +13,7 @@ from herdsman.db.connection import Tx
 from herdsman.ports import Clock
 from herdsman.store import ledger, pace
 from herdsman.store.ledger import Effort, Stay
-from herdsman.wire.dashboard import CostOut, MoneyOut
+from herdsman.wire.fleet import CostOut, MoneyOut
 
 MOST_DAYS = 366
 SHOWN_HOURS = 24

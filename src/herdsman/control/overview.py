@@ -15,7 +15,7 @@ from herdsman.db.connection import Tx
 from herdsman.ports import Clock
 from herdsman.store import cycles, jobs, leader, ledger, queues, tally
 from herdsman.store.holds import standing
-from herdsman.wire.dashboard import LeadOut, OverviewOut, QueueOut, RecoveredOut, SeriesOut, StepOut
+from herdsman.wire.fleet import LeadOut, OverviewOut, QueueOut, RecoveredOut, SeriesOut, StepOut
 
 HOUR = timedelta(hours=1)
 POINTS = 120

@@ -7,7 +7,7 @@ from herdsman.core.errors import StoreUnavailable
 from herdsman.db.connection import Database, Tx
 from herdsman.ports import Clock
 from herdsman.store import policies
-from herdsman.wire.policy import stored
+from herdsman.wire.limits import stored
 
 FRESH_S = 1.0
 """What another replica has set holds here after this long."""

@@ -9,7 +9,7 @@ from herdsman.control.services import Services
 from herdsman.db.connection import Tx
 from herdsman.store import cycles
 from herdsman.store.cycles import Told
-from herdsman.wire.shadow import ShadowOut, ShadowPoolOut, ShadowReportOut, ShadowThenOut
+from herdsman.wire.fleet import ShadowOut, ShadowPoolOut, ShadowReportOut, ShadowThenOut
 
 MOST_READ = 20_000
 """Cycles that are summed up at most: a week of one each half minute."""

@@ -9,7 +9,7 @@ from herdsman.core.model import Attempt, AuditEntry, Job, JobId
 from herdsman.core.states import JOB, JobState
 from herdsman.db.connection import Tx
 from herdsman.store import herd, jobs
-from herdsman.wire.dashboard import SegmentOut, TimelineOut
+from herdsman.wire.explain import SegmentOut, TimelineOut
 
 HOUR = timedelta(hours=1)
 MOST_ATTEMPTS = 200

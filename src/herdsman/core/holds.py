@@ -6,12 +6,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from herdsman.core.errors import InvalidRequest
-from herdsman.core.request import check_name
+from herdsman.core.request import LONGEST, check_name
 from herdsman.core.states import WorkerState
 
 ALL = "all"
-LONGEST_NAME = 123
-"""Of a pool in a scope: with the word before it, the audit takes no more."""
 
 
 class HoldKind(StrEnum):
@@ -71,9 +69,9 @@ def scope_of(*, pool: str | None = None, kind: str | None = None) -> str:
     if pool is not None and kind is not None:
         raise InvalidRequest("a pool and a type were both given: hold one of them, or each by itself")
     if pool is not None:
-        check_name("pool", pool, LONGEST_NAME)
+        check_name("pool", pool, LONGEST["pool_id"])
         return f"pool:{pool}"
     if kind is not None:
-        check_name("type", kind, 64)
+        check_name("type", kind)
         return f"type:{kind}"
     return ALL

@@ -27,17 +27,17 @@ class LeaseRequest:
 
 def check_request(asked: LeaseRequest) -> None:
     """Every refusal names the field, the value and the rule."""
-    check_name("agent", asked.agent, 255)
+    check_name("agent", asked.agent)
     if not 1 <= asked.wish.memory_mb <= LARGEST_MEMORY_MB:
         raise InvalidRequest(
             f"min_memory_mb is {shown(asked.wish.memory_mb)}: it must be from 1 to {LARGEST_MEMORY_MB}"
         )
     if asked.wish.node is not None:
-        check_name("node", asked.wish.node, 128)
+        check_name("node", asked.wish.node)
     if asked.wish.gpu_index is not None and not 0 <= asked.wish.gpu_index < 2**31:
         raise InvalidRequest(f"gpu_index is {shown(asked.wish.gpu_index)}: it must be 0 or more")
     if asked.token is not None:
-        check_name("token", asked.token, 64)
+        check_name("token", asked.token)
         if len(asked.token) < 16:
             raise InvalidRequest(f"token has {len(asked.token)} characters: it must have from 16 to 64")
 

@@ -4,21 +4,19 @@ from datetime import timedelta
 
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.pools import NewPool, PoolRules, Serves
-from herdsman.core.request import check_model, check_name
+from herdsman.core.request import LONGEST, check_model, check_name
 from herdsman.core.schedule import MOST_WINDOWS, Schedule, check_sizes, check_window
 
 MOST_WORKERS = 64
 MOST_PRELOADS = 64
-LONGEST_ID = 123
-"""With the word that a hold has before it, the audit takes no more."""
 LONGEST_HOLD = timedelta(hours=2)
 LONGEST_SPAN = timedelta(days=365)
 
 
 def check_pool(new: NewPool) -> None:
     if new.pool_id is not None:
-        check_name("pool_id", new.pool_id, LONGEST_ID)
-    check_name("agent_name", new.agent, 255)
+        check_name("pool_id", new.pool_id)
+    check_name("agent_name", new.agent, LONGEST["agent"])
     check_serves(new.serves)
     check_size("desired_workers", new.desired_workers)
     _check_span("hold_seconds", new.hold, LONGEST_HOLD)
@@ -36,7 +34,7 @@ def check_serves(serves: Serves) -> None:
         if value is not None:
             check_model(field, value)
     if serves.variant is not None:
-        check_name("variant", serves.variant, 64)
+        check_name("variant", serves.variant)
 
 
 def check_size(field: str, value: int) -> None:

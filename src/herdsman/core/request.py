@@ -23,6 +23,23 @@ _DEFAULTS = {each.name: each.default for each in fields(NewJob) if each.name in 
 _BODY = tuple(each.name for each in fields(NewJob) if each.name not in _NAMES)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*", re.ASCII)
 MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]*", re.ASCII)
+LONGEST: Mapping[str, int] = {
+    "agent": 255,
+    "concurrency_key": 128,
+    "idempotency_key": 255,
+    "job_id": 128,
+    "model": 255,
+    "node": 128,
+    "pool": 128,
+    "pool_id": 123,
+    "tag": 64,
+    "token": 64,
+    "type": 64,
+    "variant": 64,
+    "worker_id": 128,
+}
+"""Characters of a name, by what it names. `pool_id` is a new pool: with the word that a hold has before it, the audit
+takes no more."""
 LARGEST_MEMORY_MB = 16_777_216
 
 
@@ -46,15 +63,17 @@ def _unused(field: str, value: object) -> bool:
 
 def check_model(field: str, value: str) -> None:
     """The name of a model or an adapter: as other names, with slashes."""
-    if len(value) > 255:
-        raise InvalidRequest(f"{field} has {len(value)} characters, the limit is 255")
+    if len(value) > LONGEST["model"]:
+        raise InvalidRequest(f"{field} has {len(value)} characters, the limit is {LONGEST['model']}")
     if not MODEL.fullmatch(value):
         raise InvalidRequest(
             f"{field} is {value!r}: it must begin with a letter or digit and hold only letters, digits and . _ : @ + / -"
         )
 
 
-def check_name(field: str, value: str, longest: int) -> None:
+def check_name(field: str, value: str, longest: int | None = None) -> None:
+    """`longest` is for what has no limit in `LONGEST`, or another one."""
+    longest = LONGEST[field] if longest is None else longest
     if len(value) > longest:
         raise InvalidRequest(f"{field} has {len(value)} characters, the limit is {longest}")
     if not NAME.fullmatch(value):
@@ -64,21 +83,21 @@ def check_name(field: str, value: str, longest: int) -> None:
 
 
 def _check_names(new: NewJob) -> None:
-    check_name("type", new.type, 64)
-    check_name("agent", new.agent, 255)
-    check_name("pool", new.pool, 128)
+    check_name("type", new.type)
+    check_name("agent", new.agent)
+    check_name("pool", new.pool)
     if new.job_id is not None:
-        check_name("job_id", new.job_id, 128)
+        check_name("job_id", new.job_id)
     if new.idempotency_key is not None:
-        check_name("idempotency_key", new.idempotency_key, 255)
+        check_name("idempotency_key", new.idempotency_key)
     if new.concurrency_key is not None:
-        check_name("concurrency_key", new.concurrency_key, 128)
+        check_name("concurrency_key", new.concurrency_key)
     if new.model is not None:
         check_model("model", new.model)
     if len(new.tags) > MAX_TAGS:
         raise InvalidRequest(f"{len(new.tags)} tags were given, the limit is {MAX_TAGS}")
     for tag in new.tags:
-        check_name("tag", tag, 64)
+        check_name("tag", tag)
 
 
 def _check_numbers(new: NewJob) -> None:

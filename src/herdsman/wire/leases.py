@@ -1,7 +1,8 @@
 """Leases and GPUs, as holders, nodes and people see them."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AliasChoices, Field
 
@@ -9,9 +10,9 @@ from herdsman.core.gpu import GpuDevice
 from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest, check_ttl
 from herdsman.core.leasing import Gpu, LeasePolicy, Refusal, Wish
-from herdsman.wire.beats import DeviceIn
+from herdsman.wire.fleet import DeviceIn
 from herdsman.wire.ids import lease_id
-from herdsman.wire.model import Reply, Request, name
+from herdsman.wire.model import Reply, Request, name, values_of
 
 MOST_DEVICES = 64
 
@@ -19,7 +20,7 @@ MOST_DEVICES = 64
 class LeaseIn(Request):
     """How much memory of a GPU, for how long, and how long to wait for it."""
 
-    agent: Annotated[str, name(255)] | None = Field(
+    agent: Annotated[str, name("agent")] | None = Field(
         default=None,
         validation_alias=AliasChoices("agent", "agent_name"),
         description="For whom; a submitter's token says it already. `agent_name` is the same.",
@@ -39,9 +40,9 @@ class LeaseIn(Request):
         json_schema_extra={"minimum": 0, "maximum": 60},
     )
     allow_cpu: bool = Field(default=False, description="Rather a lease without a GPU than none.")
-    node: Annotated[str, name(128)] | None = Field(default=None, description="Only a GPU of this machine.")
+    node: Annotated[str, name("node")] | None = Field(default=None, description="Only a GPU of this machine.")
     gpu_index: Annotated[int, Field(json_schema_extra={"minimum": 0})] | None = None
-    token: Annotated[str, name(64)] | None = Field(
+    token: Annotated[str, name("token")] | None = Field(
         default=None,
         description="A random name for the lease, 16 characters or more: sent again, it brings the same lease.",
     )
@@ -82,27 +83,27 @@ class LeaseAnswer(Reply):
     detail: str | None = None
     retry_after_seconds: float | None = None
 
-    @staticmethod
-    def of(lease: Lease, policy: LeasePolicy) -> "LeaseAnswer":
-        ttl = lease.ttl or policy.ttl
-        return LeaseAnswer(
+    @classmethod
+    def of(cls, value: Lease, policy: LeasePolicy) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (it tells the margin)
+        ttl = value.ttl or policy.ttl
+        return cls(
             granted=True,
-            token=lease.token,
-            lease_seq=lease.seq,
-            mode=lease.mode,
-            node_id=lease.node_id,
-            gpu_index=lease.gpu_index,
-            gpu_uuid=lease.gpu_uuid,
-            memory_mb=lease.memory_mb,
-            expires_at=lease.expires_at,
+            token=value.token,
+            lease_seq=value.seq,
+            mode=value.mode,
+            node_id=value.node_id,
+            gpu_index=value.gpu_index,
+            gpu_uuid=value.gpu_uuid,
+            memory_mb=value.memory_mb,
+            expires_at=value.expires_at,
             ttl_seconds=ttl.total_seconds(),
             margin_seconds=policy.margin_of(ttl).total_seconds(),
-            overruled=lease.overruled,
+            overruled=value.overruled,
         )
 
-    @staticmethod
-    def refused(why: Refusal) -> "LeaseAnswer":
-        return LeaseAnswer(
+    @classmethod
+    def refused(cls, why: Refusal) -> Self:
+        return cls(
             granted=False,
             reason=why.reason,
             detail=why.detail,
@@ -126,7 +127,7 @@ class LeaseOut(Reply):
     lease_id: str = Field(default="", description="Names it for people and in events; good for nothing else.")
     token: str | None = Field(default=None, description="Only for those who may end the lease.")
     agent: str
-    agent_name: str
+    agent_name: str = Field(validation_alias=AliasChoices("agent_name", "agent"))
     status: str
     reason: str
     mode: str
@@ -135,7 +136,7 @@ class LeaseOut(Reply):
     gpu_uuid: str | None
     memory_mb: int
     exclusive: bool
-    lease_seq: int
+    lease_seq: int = Field(validation_alias=AliasChoices("lease_seq", "seq"))
     worker_id: str | None = Field(description="The worker whose claim it belongs to.")
     created_at: datetime
     expires_at: datetime
@@ -144,30 +145,9 @@ class LeaseOut(Reply):
     overruled: str | None
     metadata: dict[str, Any]
 
-    @staticmethod
-    def of(lease: Lease) -> "LeaseOut":
-        return LeaseOut(
-            lease_id=lease_id(lease.token),
-            token=lease.token,
-            agent=lease.agent,
-            agent_name=lease.agent,
-            status=lease.state,
-            reason=lease.reason,
-            mode=lease.mode,
-            node_id=lease.node_id,
-            gpu_index=lease.gpu_index,
-            gpu_uuid=lease.gpu_uuid,
-            memory_mb=lease.memory_mb,
-            exclusive=lease.exclusive,
-            lease_seq=lease.seq,
-            worker_id=lease.worker_id,
-            created_at=lease.created_at,
-            expires_at=lease.expires_at,
-            last_heartbeat=lease.last_heartbeat,
-            ended_at=lease.ended_at,
-            overruled=lease.overruled,
-            metadata=dict(lease.metadata),
-        )
+    @classmethod
+    def of(cls, value: Lease) -> Self:
+        return super().of(value).model_copy(update={"lease_id": lease_id(value.token)})
 
     def without_token(self) -> "LeaseOut":
         return self.model_copy(update={"token": None})
@@ -184,19 +164,12 @@ class GpusIn(Request):
 
     @staticmethod
     def of(devices: tuple[GpuDevice, ...], age: timedelta) -> "GpusIn":
-        shown = tuple(
-            DeviceIn(
-                index=each.index,
-                uuid=each.uuid[:128],
-                name=each.name[:128],
-                total_mb=each.total_mb,
-                used_mb=each.used_mb,
-                utilisation=each.utilisation,
-                processes=each.processes,
-            )
+        shown = (
+            replace(each, uuid=each.uuid[:128], name=each.name[:128], own_mb=None)
             for each in devices[:MOST_DEVICES]
         )
-        return GpusIn(gpus=shown, age_seconds=age.total_seconds())
+        gpus = tuple(DeviceIn.model_validate(each, from_attributes=True) for each in shown)
+        return GpusIn(gpus=gpus, age_seconds=age.total_seconds())
 
     def devices(self) -> list[GpuDevice]:
         return [GpuDevice(**dict(each)) for each in self.gpus]
@@ -209,7 +182,7 @@ class TakenOut(Reply):
 class GpuOut(Reply):
     uuid: str
     node_id: str
-    gpu_index: int
+    gpu_index: int = Field(validation_alias=AliasChoices("gpu_index", "index"))
     name: str
     worker_id: str | None
     total_mb: int
@@ -223,25 +196,9 @@ class GpuOut(Reply):
     quarantined_at: datetime | None
     quarantine_reason: str | None
 
-    @staticmethod
-    def of(gpu: Gpu, leased_mb: int) -> "GpuOut":
-        return GpuOut(
-            uuid=gpu.uuid,
-            node_id=gpu.node_id,
-            gpu_index=gpu.index,
-            name=gpu.name,
-            worker_id=gpu.worker_id,
-            total_mb=gpu.total_mb,
-            used_mb=gpu.used_mb,
-            outside_mb=gpu.outside_mb,
-            leased_mb=leased_mb,
-            utilisation=gpu.utilisation,
-            processes=tuple(tuple(each) for each in gpu.processes),
-            measured_at=gpu.measured_at,
-            lease_seq=gpu.lease_seq,
-            quarantined_at=gpu.quarantined_at,
-            quarantine_reason=gpu.quarantine_reason,
-        )
+    @classmethod
+    def of(cls, value: Gpu, leased_mb: int) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (a GPU does not know it)
+        return cls.model_validate({**values_of(value), "leased_mb": leased_mb})
 
 
 class GpusOut(Reply):

@@ -1,33 +1,86 @@
-"""Pools of warm workers: asked for in two spellings, answered in one, that of the table."""
+"""Pools of warm workers with their schedules: asked for in two spellings, answered in that of the table."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_AGENT, PoolId
 from herdsman.core.pools import NewPool, PoolRules, PoolStanding, ServedBy, Serves
-from herdsman.core.schedule import Schedule
+from herdsman.core.schedule import Schedule, Sizes, Window, parse_clock, parse_days, shown_clock, shown_days
 from herdsman.core.states import WorkerState
-from herdsman.wire.model import Duration, Reply, Request, model_name, name
-from herdsman.wire.schedules import SizesIn, SizesOut, WindowIn, WindowOut
-
-T = TypeVar("T", int, str)
+from herdsman.wire.model import Duration, Reply, Request, Seconds, model_name, name, span, values_of
 
 Count = Annotated[int, Field(ge=0, le=64)]
+Clock = Annotated[str, Field(max_length=5, examples=["08:30"])]
+T = TypeVar("T", int, str)
 Model = Annotated[str, model_name()]
-Variant = Annotated[str, name(64)]
+Variant = Annotated[str, name("variant")]
 USUAL_WORKERS = 1
 USUAL_HOLD_S = 600
+_LIVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING, WorkerState.ERROR)
+
+
+class SizesIn(Request):
+    min: Count | None = Field(default=None, description="Least workers; without it, as at other times.")
+    max: Count | None = Field(default=None, description="Most workers; without it, as at other times.")
+
+    def sizes(self) -> Sizes:
+        return Sizes(least=self.min, most=self.max)
+
+
+class WindowIn(SizesIn):
+    """From the one time of day to the other; one that ends before it begins ends on the day after."""
+
+    days: Annotated[str, Field(max_length=64, examples=["mon-fri", "sat,sun"])] = "daily"
+    begin: Clock = Field(alias="from")
+    end: Clock = Field(alias="to", description="`24:00` is the end of the day.")
+    timezone: Annotated[str, Field(max_length=64, examples=["Europe/Berlin"])] = "UTC"
+
+    def window(self) -> Window:
+        return Window(
+            days=parse_days(self.days),
+            begin=parse_clock("from", self.begin),
+            end=parse_clock("to", self.end),
+            zone=self.timezone,
+            sizes=self.sizes(),
+        )
+
+
+class SizesOut(Reply):
+    min: int | None = Field(default=None, validation_alias=AliasChoices("min", "least"))
+    max: int | None = Field(default=None, validation_alias=AliasChoices("max", "most"))
+
+
+class WindowOut(SizesOut):
+    days: str
+    begin: str = Field(alias="from")
+    end: str = Field(alias="to")
+    timezone: str
+
+    @classmethod
+    def of(cls, value: Window) -> Self:
+        return cls.model_validate(
+            {
+                "days": shown_days(value.days),
+                "from": shown_clock(value.begin),
+                "to": shown_clock(value.end),
+                "timezone": value.zone,
+                "min": value.sizes.least,
+                "max": value.sizes.most,
+            }
+        )
 
 
 class PoolIn(Request):
     """Two spellings of the same: those of the table, and `agent`, `model`, `num_workers`."""
 
-    pool_id: Annotated[str, name(123)] | None = Field(default=None, description="Made where it is left out.")
-    agent_name: Annotated[str, name(255)] | None = Field(default=None, description="For whom it is held.")
-    agent: Annotated[str, name(255)] | None = Field(default=None, description="The same as `agent_name`.")
+    pool_id: Annotated[str, name("pool_id")] | None = Field(
+        default=None, description="Made where it is left out."
+    )
+    agent_name: Annotated[str, name("agent")] | None = Field(default=None, description="For whom it is held.")
+    agent: Annotated[str, name("agent")] | None = Field(default=None, description="The same as `agent_name`.")
     model_id: Model | None = Field(default=None, description="What its workers load.")
     model: Model | None = Field(default=None, description="The same as `model_id`.")
     adapter: Model | None = None
@@ -83,15 +136,14 @@ class PoolIn(Request):
 
     def _rules(self) -> PoolRules:
         outside = SizesIn(min=0) if self.outside is None else self.outside
+        windows = tuple(each.window() for each in self.schedule)
         return PoolRules(
             min_workers=self.min_workers,
             max_workers=self.max_workers,
             warm_buffer=self.warm_buffer,
-            idle_timeout=_span(self.idle_timeout_seconds),
-            max_lifetime=_span(self.max_lifetime_seconds),
-            schedule=Schedule(
-                windows=tuple(each.window() for each in self.schedule), outside=outside.sizes()
-            ),
+            idle_timeout=span(self.idle_timeout_seconds),
+            max_lifetime=span(self.max_lifetime_seconds),
+            schedule=Schedule(windows=windows, outside=outside.sizes()),
             preload=self.preload,
         )
 
@@ -121,13 +173,13 @@ class PoolOut(Reply):
     pool_id: str
     status: str
     reason: str
-    agent_name: str
-    model_id: str | None = None
+    agent_name: str = Field(validation_alias=AliasChoices("agent_name", "agent"))
+    model_id: str | None = Field(default=None, validation_alias=AliasChoices("model_id", "model"))
     adapter: str | None = None
     variant: str | None = None
     desired_workers: int
     spawned_workers: int
-    hold_seconds: float
+    hold_seconds: Seconds
     revision: int
     started_at: datetime
     last_heartbeat: datetime | None = None
@@ -137,8 +189,8 @@ class PoolOut(Reply):
     min_workers: int
     max_workers: int | None = None
     warm_buffer: int | None = None
-    idle_timeout_seconds: float | None = None
-    max_lifetime_seconds: float | None = None
+    idle_timeout_seconds: Seconds | None = None
+    max_lifetime_seconds: Seconds | None = None
     schedule: tuple[WindowOut, ...] = ()
     outside: SizesOut | None = None
     preload: tuple[str, ...] = ()
@@ -150,33 +202,19 @@ class PoolOut(Reply):
     )
     queued: int = Field(description="Jobs that wait for it now.")
 
-    @staticmethod
-    def of(seen: PoolStanding) -> "PoolOut":
-        pool, rules = seen.pool, seen.pool.rules
-        return PoolOut(
-            pool_id=pool.pool_id,
-            status=pool.state,
-            reason=pool.reason,
-            agent_name=pool.agent,
-            model_id=pool.serves.model,
-            adapter=pool.serves.adapter,
-            variant=pool.serves.variant,
-            desired_workers=pool.desired_workers,
-            # The row is brought up to date by the control loop; this is what there is.
-            spawned_workers=_there(seen),
-            hold_seconds=pool.hold.total_seconds(),
-            revision=pool.revision,
-            started_at=pool.started_at,
-            last_heartbeat=pool.last_heartbeat,
-            used_at=pool.used_at,
-            served_by=pool.served_by,
-            isolated=pool.isolated,
-            **_shown(rules),
-            workers={state: seen.workers.get(state, 0) for state in _LIVING},
-            at_revision=seen.at_revision,
-            swapping=seen.swapping,
-            troubles=seen.troubles,
-            queued=seen.queued,
+    @classmethod
+    def of(cls, value: PoolStanding) -> Self:
+        pool, rules, workers = value.pool, value.pool.rules, value.workers
+        return cls.model_validate(
+            {
+                **values_of(rules, pool.serves, pool, value),
+                # The row is brought up to date by the control loop; this is what there is.
+                "spawned_workers": workers.get(WorkerState.SPAWNING, 0) + workers.get(WorkerState.ACTIVE, 0),
+                "schedule": tuple(WindowOut.of(each) for each in rules.schedule.windows),
+                "outside": rules.schedule.outside if rules.schedule else None,
+                "workers": {state: workers.get(state, 0) for state in _LIVING},
+                "swapping": value.swapping,
+            }
         )
 
 
@@ -185,27 +223,6 @@ class PoolsOut(Reply):
     next: str | None = Field(
         default=None, description="Send it as `after` for the page that follows; null on the last."
     )
-
-
-_LIVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING, WorkerState.ERROR)
-
-
-def _there(seen: PoolStanding) -> int:
-    return seen.workers.get(WorkerState.SPAWNING, 0) + seen.workers.get(WorkerState.ACTIVE, 0)
-
-
-def _shown(rules: PoolRules) -> dict[str, Any]:
-    schedule = rules.schedule
-    return {
-        "min_workers": rules.min_workers,
-        "max_workers": rules.max_workers,
-        "warm_buffer": rules.warm_buffer,
-        "idle_timeout_seconds": _seconds(rules.idle_timeout),
-        "max_lifetime_seconds": _seconds(rules.max_lifetime),
-        "schedule": tuple(WindowOut.of(each) for each in schedule.windows),
-        "outside": SizesOut.of(schedule.outside) if schedule else None,
-        "preload": rules.preload,
-    }
 
 
 def _one(first: str, one: T | None, second: str, other: T | None) -> T | None:
@@ -217,9 +234,5 @@ def _one(first: str, one: T | None, second: str, other: T | None) -> T | None:
     return other if one is None else one
 
 
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def _seconds(span: timedelta | None) -> float | None:
-    return None if span is None else span.total_seconds()
+class EvictIn(Request):
+    pool_id: Annotated[str, name("pool")]

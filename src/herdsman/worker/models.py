@@ -8,7 +8,7 @@ from typing import Any, cast
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.request import check_model
 from herdsman.core.work import Load
-from herdsman.wire.work import MOST_MODELS
+from herdsman.wire.jobs import MOST_MODELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

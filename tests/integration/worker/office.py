@@ -11,15 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from herdsman.testing.queue import MemoryQueue
-from herdsman.wire.beats import OrdersOut, PulseIn
-from herdsman.wire.work import (
-    AskIn,
-    ClaimOut,
-    ClaimsOut,
-    FinishedOut,
-    FinishIn,
-    RegisteredOut,
-)
+from herdsman.wire.fleet import OrdersOut, PulseIn
+from herdsman.wire.jobs import AskIn, ClaimOut, ClaimsOut, FinishedOut, FinishIn, RegisteredOut
 
 Answer = BaseModel | Mapping[str, object]
 

@@ -1,25 +1,64 @@
-"""The twin for programs with an event loop does the same."""
+"""The client for programs with an event loop does the same."""
 
 import asyncio
 import inspect
 import json
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from typing import Any, assert_type
 
 import httpx
 import pytest
 
-from herdsman.client import AsyncClient, AsyncJobHandle, Client, JobFailed, JobHandle
+from herdsman.client import (
+    AsyncClient,
+    AsyncJobHandle,
+    AsyncLease,
+    Client,
+    JobFailed,
+    JobHandle,
+    Lease,
+    calls,
+)
+from herdsman.wire.jobs import JobIn, JobOut, SubmittedOut
 from tests.unit.client.served import Served, a_job, refused, said, stream, submitted
 
-TWINS = [(Client, AsyncClient), (JobHandle, AsyncJobHandle)]
+PAIRS = [(Client, AsyncClient), (JobHandle, AsyncJobHandle)]
+NO_REQUEST = {"job", "lease"}
 
 
-@pytest.mark.parametrize(("one", "other"), TWINS)
-def test_the_twins_have_the_same_methods_with_the_same_parameters(one: type, other: type) -> None:
-    methods = {name for name in vars(one) if not name.startswith("_")}
-    assert methods == {name for name in vars(other) if not name.startswith("_")}
-    for name in methods:
-        mine, theirs = (inspect.signature(getattr(each, name)) for each in (one, other))
-        assert list(mine.parameters.values()) == list(theirs.parameters.values()), name
+@pytest.mark.parametrize(("blocking", "awaited"), PAIRS)
+def test_each_operation_blocks_on_one_class_and_is_awaited_on_the_other(
+    blocking: type, awaited: type
+) -> None:
+    operations = {name for name in dir(blocking) if not name.startswith("_")} - NO_REQUEST
+    assert operations == {name for name in dir(awaited) if not name.startswith("_")} - NO_REQUEST
+    for name in operations:
+        mine, theirs = getattr(blocking, name), getattr(awaited, name)
+        assert inspect.signature(mine).parameters == inspect.signature(theirs).parameters, name
+        assert mine.__name__ == theirs.__name__ == name
+        assert mine.__doc__ == theirs.__doc__
+        assert not inspect.iscoroutinefunction(mine), name
+        assert not inspect.isasyncgenfunction(mine), name
+
+
+def test_the_types_tell_which_of_them_block() -> None:
+    served = Served(lambda _: submitted())
+    with served.client() as client:
+        job = assert_type(client.submit("image"), JobHandle)
+        assert_type(job.status, Callable[[], str])
+        assert_type(client.jobs(), Iterator[JobOut])
+        assert assert_type(client.send(calls.submit(JobIn(type="image"))), SubmittedOut).created
+        assert_type(client.lease(memory_mb=1), Lease)
+
+    async def go() -> None:
+        async with served.async_client() as client:
+            job = assert_type(await client.submit("image"), AsyncJobHandle)
+            assert_type(job.status, Callable[[], Coroutine[Any, Any, str]])
+            assert_type(client.jobs(), AsyncGenerator[JobOut])
+            assert assert_type(await client.send(calls.submit(JobIn(type="image"))), SubmittedOut).created
+            assert_type(client.lease(memory_mb=1), AsyncLease)
+
+    asyncio.run(go())
 
 
 def test_a_job_from_its_submission_to_its_result() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from herdsman.client import reports
+from herdsman.client import queue as queue_module
 from herdsman.client.queue import HttpQueue, register
 from herdsman.core.errors import (
     Forbidden,
@@ -178,7 +178,7 @@ def test_one_result_that_cannot_be_sent_holds_up_no_other() -> None:
 
 
 def test_many_large_results_go_in_several_requests_and_ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reports, "LARGEST_REPORT", 1000)
+    monkeypatch.setattr(queue_module, "LARGEST_REPORT", 1000)
     served = Served(finished)
     endings = [Done(ClaimKey(JobId(f"job-{each}"), 1), "x" * 400) for each in range(5)]
     done = queue_on(served).finish(endings, Ask())

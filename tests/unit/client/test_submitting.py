@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from herdsman.client import JobCancelled, JobFailed, submitting
+from herdsman.client import JobCancelled, JobFailed
+from herdsman.client import client as client_module
 from herdsman.core.errors import InvalidRequest, TooLarge
 from tests.unit.client.served import Served, a_job, said, submitted
 
@@ -107,7 +108,7 @@ def test_many_jobs_go_in_few_requests_and_keep_their_order() -> None:
 
 
 def test_a_request_for_many_jobs_stays_below_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submitting, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(client_module, "MOST_BYTES", 10_000)
     served = Served(taken)
     served.client().submit_many("image", ["x" * 3000] * 7)
     assert [len(body["jobs"]) for body in served.bodies] == [3, 3, 1]
@@ -115,7 +116,7 @@ def test_a_request_for_many_jobs_stays_below_its_size(monkeypatch: pytest.Monkey
 
 def test_jobs_of_many_small_values_are_sent_in_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server counts values as well as bytes."""
-    monkeypatch.setattr(submitting, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(client_module, "MOST_BYTES", 10_000)
     served = Served(taken)
     empty: list[object] = []
     served.client().submit_many("image", [[empty] * 1_000] * 4)

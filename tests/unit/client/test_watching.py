@@ -115,7 +115,7 @@ def test_pages_that_follow_upon_themselves_end_in_an_error() -> None:
     with pytest.raises(Unreachable, match="do not end"):
         list(served.client().job("job-1").events())
     listing = Served(said({"jobs": [a_job()], "next": "a"}))
-    with pytest.raises(Unreachable, match="does not end"):
+    with pytest.raises(Unreachable, match="do not end"):
         list(listing.client().jobs())
 
 

@@ -10,7 +10,7 @@ from herdsman.cli.look_door import Kind
 from herdsman.cli.top.app import Top
 from herdsman.cli.top.seen import look
 from herdsman.core.errors import Conflict, Forbidden
-from herdsman.wire.dashboard import WhyOut
+from herdsman.wire.explain import WhyOut
 from tests.top_door import FakeDoor
 from tests.top_herd import WORKERS, a_job
 from tests.top_site import PLACE, StillClock, Terminal, at_terminal

@@ -9,7 +9,7 @@ import pytest
 from herdsman.cli.top.frame import frame
 from herdsman.cli.top.seen import look
 from herdsman.core.errors import Unreachable
-from herdsman.wire.dashboard import HerdOut
+from herdsman.wire.fleet import HerdOut
 from tests.docs.pages import page
 from tests.top_door import FakeDoor
 from tests.top_herd import an_overview

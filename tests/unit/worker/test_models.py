@@ -5,7 +5,7 @@ import pytest
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.loading import NOTHING, VARIABLES, from_variables, to_variables
 from herdsman.core.work import Load
-from herdsman.wire.work import MOST_MODELS
+from herdsman.wire.jobs import MOST_MODELS
 from herdsman.worker.context import Alone, JobContext, Setup
 from herdsman.worker.models import Models
 from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler, prepare

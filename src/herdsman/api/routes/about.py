@@ -7,7 +7,7 @@ from herdsman.api.context import Context
 from herdsman.api.routes.measured import Measured
 from herdsman.api.verbs import verbs
 from herdsman.settings import rows
-from herdsman.wire.dashboard import MeOut, SettingOut, SettingsOut
+from herdsman.wire.fleet import MeOut, SettingOut, SettingsOut
 
 router = APIRouter(route_class=Measured, tags=["about"])
 

@@ -17,7 +17,7 @@ from herdsman.core.access import Caller
 from herdsman.core.errors import Overloaded, TooMany
 from herdsman.ports import SystemClock
 from herdsman.store import leader
-from herdsman.wire.control import CycleOut, LeaderOut
+from herdsman.wire.fleet import CycleOut, LeaderOut
 
 router = APIRouter(route_class=Measured, tags=["control"])
 

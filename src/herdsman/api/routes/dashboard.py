@@ -23,19 +23,9 @@ from herdsman.core.errors import Forbidden
 from herdsman.core.model import JobId
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.ports import SystemClock
-from herdsman.wire.dashboard import (
-    MOST_HOURS,
-    BulkOut,
-    CostOut,
-    DecisionOut,
-    DecisionsOut,
-    FailuresOut,
-    HerdOut,
-    OverviewOut,
-    RequeueIn,
-    WhyOut,
-)
-from herdsman.wire.shadow import ShadowReportOut
+from herdsman.wire.explain import WhyOut
+from herdsman.wire.fleet import CostOut, DecisionOut, DecisionsOut, HerdOut, OverviewOut, ShadowReportOut
+from herdsman.wire.jobs import MOST_HOURS, BulkOut, FailuresOut, RequeueIn
 
 router = APIRouter(route_class=Measured, tags=["dashboard"])
 

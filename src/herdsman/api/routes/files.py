@@ -21,7 +21,7 @@ from herdsman.core.errors import NotFound, ServiceUnavailable
 from herdsman.core.model import JobId
 from herdsman.ports import ResultFiles
 from herdsman.results.names import content_type
-from herdsman.wire.files import sha256_of
+from herdsman.wire.jobs import sha256_of
 
 log = structlog.get_logger()
 router = APIRouter(route_class=Measured, tags=["jobs"])

@@ -12,7 +12,7 @@ from herdsman.api.routes.measured import Measured
 from herdsman.api.routes.ready import FINE
 from herdsman.control.commands import count_jobs
 from herdsman.core.errors import HerdsmanError
-from herdsman.wire.control import HealthOut, LiveOut, ReadyOut
+from herdsman.wire.fleet import HealthOut, LiveOut, ReadyOut
 
 router = APIRouter(route_class=Measured, tags=["health"])
 

@@ -8,8 +8,8 @@ from herdsman.api.routes.measured import Measured
 from herdsman.control.commands import holds
 from herdsman.control.commands import pools as commands
 from herdsman.core.model import PoolId
-from herdsman.wire.control import DrainIn, EvictIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
-from herdsman.wire.pools import PoolOut
+from herdsman.wire.limits import DrainIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
+from herdsman.wire.pools import EvictIn, PoolOut
 
 router = APIRouter(route_class=Measured, tags=["control"])
 

@@ -12,7 +12,8 @@ from herdsman.control.failures import cancel_jobs, retry_jobs
 from herdsman.control.timeline import timeline
 from herdsman.core.access import Caller
 from herdsman.core.model import JobId
-from herdsman.wire.dashboard import BulkOut, EtaOut, JobIdsIn, TimelineOut
+from herdsman.wire.explain import EtaOut, TimelineOut
+from herdsman.wire.jobs import BulkOut, JobIdsIn
 
 router = APIRouter(route_class=Measured, tags=["jobs"])
 

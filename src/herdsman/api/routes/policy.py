@@ -9,7 +9,7 @@ from herdsman.api.context import Context
 from herdsman.api.routes.measured import Measured
 from herdsman.control.commands import policy as commands
 from herdsman.db.paging import LARGEST_PAGE
-from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.limits import EditionOut, HistoryOut, PolicyIn, PolicyOut
 
 router = APIRouter(route_class=Measured, tags=["control"])
 

@@ -1,7 +1,7 @@
 """Tokens, for admins. The secret of a new one is in the answer and nowhere else."""
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -10,7 +10,7 @@ from herdsman.api.auth import Who
 from herdsman.api.context import Context
 from herdsman.api.routes.measured import Measured
 from herdsman.control.commands import tokens as commands
-from herdsman.core.access import Role, Token
+from herdsman.core.access import Role
 from herdsman.wire.model import Duration, Name, Reply, Request
 
 router = APIRouter(prefix="/tokens", route_class=Measured, tags=["tokens"])
@@ -33,10 +33,6 @@ class TokenOut(Reply):
     expires_at: datetime | None
     revoked_at: datetime | None
     used_at: datetime | None
-
-    @staticmethod
-    def of(token: Token) -> "TokenOut":
-        return TokenOut(**_shared(token))
 
 
 class NewTokenOut(TokenOut):
@@ -73,7 +69,7 @@ def create_token(body: TokenIn, who: Who, context: Context) -> NewTokenOut:
         expires_in=life,
         who=who.who,
     )
-    return NewTokenOut(**_shared(issued.token), token=issued.secret)
+    return NewTokenOut(**dict(TokenOut.of(issued.token)), token=issued.secret)
 
 
 @router.delete("/{token_id}")
@@ -81,7 +77,3 @@ def revoke_token(token_id: str, who: Who, context: Context) -> TokenOut:
     revoked = commands.revoke_token(context.services, token_id, who=who.who)
     context.authenticator.forget(token_id)
     return TokenOut.of(revoked)
-
-
-def _shared(token: Token) -> dict[str, Any]:
-    return {field: getattr(token, field) for field in TokenOut.model_fields}

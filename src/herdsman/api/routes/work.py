@@ -13,7 +13,7 @@ from herdsman.api.routes.measured import Measured
 from herdsman.control import commands
 from herdsman.core.model import ClaimKey, Failure, JobId
 from herdsman.core.states import JobState
-from herdsman.wire.work import (
+from herdsman.wire.jobs import (
     AskIn,
     CheckpointIn,
     CheckpointOut,

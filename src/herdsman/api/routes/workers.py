@@ -18,11 +18,9 @@ from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import WorkerState
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.store import workers
-from herdsman.wire.beats import OrdersOut, PulseIn
-from herdsman.wire.dashboard import DrainedOut
+from herdsman.wire.fleet import DrainedOut, OrdersOut, PulseIn, WorkerOut, WorkersOut
 from herdsman.wire.ids import new_worker_id
-from herdsman.wire.work import HeldClaimOut, HeldClaimsOut, RegisteredOut, RegisterIn
-from herdsman.wire.workers import WorkerOut, WorkersOut
+from herdsman.wire.jobs import HeldClaimOut, HeldClaimsOut, RegisteredOut, RegisterIn
 
 router = APIRouter(route_class=Measured, tags=["workers"])
 

@@ -6,7 +6,7 @@ from herdsman.cli.top.rows import tables
 from herdsman.cli.top.seen import Seen
 from herdsman.cli.top.table import Table
 from herdsman.cli.top.words import clean, count, ink, money, span
-from herdsman.wire.dashboard import OverviewOut
+from herdsman.wire.fleet import OverviewOut
 
 SHARES = (4, 6, 5, 6)
 """How the tables divide the screen; at 80 by 24 these are lines."""

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from herdsman.cli.top.rows import gpu_memory
 from herdsman.cli.top.words import bar, clean, ink, load, money, span, state
-from herdsman.wire.dashboard import EtaOut, GpuBarOut, HerdWorkerOut, StepOut, WhyOut
+from herdsman.wire.explain import EtaOut, WhyOut
+from herdsman.wire.fleet import GpuBarOut, HerdWorkerOut, StepOut
 from herdsman.wire.jobs import AttemptOut, JobDetail
 
 SHOWN_LINES = 40

@@ -9,7 +9,7 @@ from herdsman.cli.top.seen import CHOICES, Choice, Seen
 from herdsman.cli.top.table import Column, JobAim, QueueAim, Row, StepAim, Table, WorkerAim
 from herdsman.cli.top.words import bar, blocks, clean, count, ink, load, middle, span, state, trend
 from herdsman.core.states import HELD
-from herdsman.wire.dashboard import GpuBarOut, HeldOut, HerdWorkerOut, QueueOut, SeriesOut, StepOut
+from herdsman.wire.fleet import GpuBarOut, HeldOut, HerdWorkerOut, QueueOut, SeriesOut, StepOut
 from herdsman.wire.jobs import JobOut
 
 TREND = 24

@@ -7,7 +7,8 @@ from typing import Protocol
 from herdsman.cli.look_door import Kind
 from herdsman.core.model import JobFilter
 from herdsman.core.states import HELD, JobState
-from herdsman.wire.dashboard import DrainedOut, EtaOut, HerdOut, OverviewOut, WhyOut
+from herdsman.wire.explain import EtaOut, WhyOut
+from herdsman.wire.fleet import DrainedOut, HerdOut, OverviewOut
 from herdsman.wire.jobs import AttemptsOut, JobDetail, JobOut, JobsOut, LogsOut, RetryIn
 
 MOST_JOBS = 50

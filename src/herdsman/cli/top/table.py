@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from rich.text import Text
 
 from herdsman.cli.top.words import clean, middle
-from herdsman.wire.dashboard import StepOut
+from herdsman.wire.fleet import StepOut
 
 USUAL = 79
 """What is left of 80 columns beside the mark of the cursor; a wider terminal shows longer names."""

@@ -16,7 +16,7 @@ from herdsman.db.errors import Duplicate
 from herdsman.db.paging import check_limit
 from herdsman.store import admission, policies
 from herdsman.store.policies import Edition
-from herdsman.wire.policy import ChangeOut, EditionOut, HistoryOut, PolicyDocument, PolicyOut, stored
+from herdsman.wire.limits import ChangeOut, EditionOut, HistoryOut, PolicyDocument, PolicyOut, stored
 
 LARGEST_DOCUMENT = 500_000
 LONGEST_NOTE = 255

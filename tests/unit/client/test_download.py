@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from herdsman.core.errors import InvalidRequest, NotFound, Unreachable
-from herdsman.wire.files import sha256_of
+from herdsman.wire.jobs import sha256_of
 from herdsman.wire.model import VERSION_HEADER
 from herdsman.wire.problems import MEDIA_TYPE, problem
 from tests.unit.client.served import Served

@@ -1,33 +1,40 @@
-"""The policy that people set while everything runs, as a document."""
+"""Limits that people set while everything runs: the policy, as a document, and pauses."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
 from herdsman.core.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.core.errors import InvalidRequest, StoreMisconfigured
-from herdsman.core.model import PoolId
-from herdsman.core.policy_changes import Change
-from herdsman.core.request import LARGEST_MEMORY_MB, NAME
-from herdsman.wire.model import Reply, Request
+from herdsman.core.holds import ALL, scope_of
+from herdsman.core.request import LARGEST_MEMORY_MB, LONGEST, NAME
+from herdsman.wire.model import Duration, Reply, Request, core_fields, name, span
 
 MOST_NAMED = 1000
 LARGEST = 10_000_000
 STORED = "stored"
 """In the context of a document that was let in before: words of a newer version are passed over."""
-
 _CLOSED: JsonDict = {"additionalProperties": False}
-
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Memory = Annotated[int, Field(ge=0, le=LARGEST_MEMORY_MB)]
 Span = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
-Named = Annotated[str, Field(min_length=1, max_length=255, pattern=f"^{NAME.pattern}$")]
-PoolName = Annotated[str, Field(min_length=1, max_length=128, pattern=f"^{NAME.pattern}$")]
+Named = Annotated[str, Field(min_length=1, max_length=LONGEST["agent"], pattern=f"^{NAME.pattern}$")]
+PoolName = Annotated[str, Field(min_length=1, max_length=LONGEST["pool"], pattern=f"^{NAME.pattern}$")]
 Key = PoolName
+Why = Annotated[str, Field(max_length=255, description="For who wonders later.")]
 
 
 class _Part(BaseModel):
@@ -94,14 +101,7 @@ class GatesDocument(_Part):
     oldest_low_seconds: Span | None = Field(default=None, description="Until the oldest has waited less.")
 
     def gates(self) -> Gates:
-        return Gates(
-            gpu_memory_high_pct=self.gpu_memory_high_pct,
-            gpu_memory_hold=timedelta(seconds=self.gpu_memory_hold_seconds),
-            queue_high=self.queue_high,
-            queue_low=self.queue_low,
-            oldest_high=_span(self.oldest_high_seconds),
-            oldest_low=_span(self.oldest_low_seconds),
-        )
+        return Gates(**core_fields(self))
 
 
 class PolicyDocument(_Part):
@@ -139,12 +139,7 @@ class PolicyDocument(_Part):
             default=self.default.limits(),
             agents={agent: each.limits() for agent, each in self.agents.items()},
             gates=self.gates.gates(),
-            cpu_pool=None if self.cpu_pool is None else PoolId(self.cpu_pool),
-            cheaper_pools={PoolId(pool): PoolId(to) for pool, to in self.cheaper_pools.items()},
-            fallback_max_queued=self.fallback_max_queued,
-            concurrency=self.concurrency,
-            default_concurrency=self.default_concurrency,
-            fair=self.fair,
+            **core_fields(self, "default", "agents", "gates"),
         )
 
 
@@ -161,10 +156,6 @@ class ChangeOut(Reply):
     path: str
     old: Any
     new: Any
-
-    @staticmethod
-    def of(change: Change) -> "ChangeOut":
-        return ChangeOut(path=change.path, old=change.old, new=change.new)
 
 
 class PolicyOut(Reply):
@@ -206,5 +197,63 @@ def _told(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(str(step)[:64] for step in each['loc'])}: {each['msg']}" for each in found)
 
 
-def _span(seconds: float | None) -> timedelta | None:
-    return None if seconds is None else timedelta(seconds=seconds)
+class ScopeIn(Request):
+    """One pool, one type of job, or everything."""
+
+    scope: str | None = Field(
+        default=None, max_length=160, description="`all`, `pool:NAME` or `type:NAME`, instead of the others."
+    )
+    pool: Annotated[str, name("pool_id")] | None = None
+    type: Annotated[str, name("type")] | None = None
+    queue: Annotated[str, name("type")] | None = Field(default=None, description="Another word for `type`.")
+
+    def meant(self) -> str:
+        given = [each for each in (self.scope, self.pool, self.type, self.queue) if each is not None]
+        if len(given) > 1:
+            raise InvalidRequest("more than one of scope, pool, type and queue was given: use one at a time")
+        if self.scope is None:
+            return scope_of(pool=self.pool, kind=self.type if self.type is not None else self.queue)
+        match self.scope.partition(":"):
+            case ["pool", ":", named]:
+                return scope_of(pool=named)
+            case ["type", ":", named]:
+                return scope_of(kind=named)
+            case [only, "", _] if only == ALL:
+                return ALL
+            case _:
+                raise InvalidRequest(f"scope is {self.scope!r}: it must be all, pool:NAME or type:NAME")
+
+
+class PauseIn(ScopeIn):
+    why: Why = ""
+    seconds: Duration | None = Field(default=None, description="After so long it goes on by itself.")
+
+    @property
+    def duration(self) -> timedelta | None:
+        return span(self.seconds)
+
+
+class DrainIn(Request):
+    why: Why = ""
+
+
+class HoldOut(Reply):
+    scope: str
+    kind: str
+    why: str
+    actor: str
+    since: datetime
+    until: datetime | None = None
+
+
+class ResumedOut(Reply):
+    scope: str
+    resumed: bool = Field(description="Whether it was held.")
+
+
+class HoldsOut(Reply):
+    """What is held, and what goes on all the same."""
+
+    holds: tuple[HoldOut, ...] = Field(validation_alias=AliasChoices("holds", AliasPath("holding", "holds")))
+    jobs_held: int = Field(description="Jobs that workers hold.")
+    workers: dict[str, int] = Field(description="Workers that live, by status.")
