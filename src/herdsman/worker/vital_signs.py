@@ -4,12 +4,10 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from herdsman.worker.loops.crash import read_crashes
-from herdsman.worker.loops.health_server import HealthServer
-from herdsman.worker.loops.heartbeat import Heartbeat
-from herdsman.worker.loops.metrics import age_metric, stalls_metric
-from herdsman.worker.loops.systemd import Notifier
-from herdsman.worker.loops.watchdog import Watchdog
+from herdsman.loops.crash_report import read_crashes
+from herdsman.loops.health import HealthServer, age_metric, stalls_metric
+from herdsman.loops.heartbeat import Heartbeat
+from herdsman.loops.watchdog import Notifier, Watchdog
 
 
 class VitalSigns:

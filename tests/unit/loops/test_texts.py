@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from herdsman.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_crashes
+from herdsman.loops.crash_report import all_stacks, describe, write_crash
+from herdsman.loops.health import age_metric, ready_metric, stalls_metric
+from herdsman.loops.loop_group import Timeouts, misfits
 from herdsman.testing.servers.home import free_port
-from herdsman.worker.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_crashes
-from herdsman.worker.loops.crash import describe, write_crash
-from herdsman.worker.loops.metrics import age_metric, ready_metric, stalls_metric
-from herdsman.worker.loops.stacks import all_stacks
-from herdsman.worker.loops.timeouts import Timeouts, misfits
 from herdsman.worker.vital_signs import VitalSigns
 from tests.unit.loops.doubles import HandClock, ask, eventually
 

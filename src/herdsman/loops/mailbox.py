@@ -1,19 +1,169 @@
-"""A mailbox in the memory of one process."""
+"""Where a loop gets its messages: each is hidden from others while it is worked on, and comes back if it is not."""
 
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from herdsman.core.errors import StaleWrite
-from herdsman.worker.loops.heartbeat import Ticks
-from herdsman.worker.loops.mailbox import Message
+from herdsman.loops.heartbeat import Ticks
 
 BodyT = TypeVar("BodyT")
+RequestT = TypeVar("RequestT")
+OutputT = TypeVar("OutputT")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)  # Python 3.11 has no slots in what is generic
+class Message(Generic[BodyT]):
+    """One delivery. What is said through it is refused with `StaleWrite` once the message went to somebody else."""
+
+    id: str
+    body: BodyT
+    receipt_handle: str
+    delivery_count: int
+    sent_at: datetime | None
+    """None where the mailbox does not know."""
+    mailbox: "Mailbox[BodyT]"
+
+    def ack(self, output: object = None) -> None:
+        """The message is done with; a mailbox that keeps results keeps this one."""
+        self.mailbox.ack(self, output)
+
+    def nack(self, *, visibility_timeout: float = 0, error: BaseException | None = None) -> None:
+        """Give it back, to be delivered again after this many seconds; the error says why, where there is one."""
+        self.mailbox.nack(self, visibility_timeout=visibility_timeout, error=error)
+
+    def bury(self, error: BaseException) -> None:
+        """Give it up for good: it is not delivered again."""
+        self.mailbox.bury(self, error)
+
+    def extend(self, visibility_timeout: float) -> None:
+        """Keep it for at least this many seconds from now."""
+        self.mailbox.extend(self, visibility_timeout)
+
+
+class Mailbox(Protocol[BodyT]):
+    @property
+    def closed(self) -> bool:
+        """Nothing will come from here any more."""
+        ...
+
+    def send(self, body: BodyT) -> str:
+        """The id of the new message."""
+        ...
+
+    def receive(
+        self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30
+    ) -> Sequence[Message[BodyT]]:
+        """What there is, hidden from others for a while; waits when there is nothing, and may return empty-handed."""
+        ...
+
+    def ack(self, message: Message[BodyT], output: object = None) -> None: ...
+
+    def nack(
+        self,
+        message: Message[BodyT],
+        *,
+        visibility_timeout: float = 0,
+        error: BaseException | None = None,
+    ) -> None: ...
+
+    def bury(self, message: Message[BodyT], error: BaseException) -> None: ...
+
+    def extend(self, message: Message[BodyT], visibility_timeout: float) -> None: ...
+
+    def wake(self) -> None:
+        """Whoever waits in `receive` returns now."""
+        ...
+
+
+# No slots in what is generic: with them, `MainLoopRequest[X](...)` is an error on Python 3.11.
+
+
+@dataclass(frozen=True, kw_only=True)
+class MainLoopResult(Generic[OutputT]):
+    """One of `output` and `error` counts: the error is None when the work was done."""
+
+    message_id: str
+    output: OutputT | None = None
+    error: str | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MainLoopRequest(Generic[RequestT]):
+    request: RequestT
+    reply_to: Mailbox[MainLoopResult[object]] | None = None
+    trace_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterPolicy:
+    max_deliveries: int = 5
+    at_once: tuple[type[BaseException], ...] = ()
+    """Errors that no further try will mend."""
+    never: tuple[type[BaseException], ...] = ()
+    """Errors that are not the message's fault, however often they come."""
+    backoff: float = 1.0
+    longest_backoff: float = 300.0
+
+    def gives_up(self, error: BaseException, deliveries: int) -> bool:
+        if isinstance(error, self.never):
+            return False
+        return isinstance(error, self.at_once) or deliveries >= self.max_deliveries
+
+    def worn_out(self, deliveries: int) -> bool:
+        """Delivered too often without a word: it takes its worker down each time.
+
+        Where some errors never count, the number of deliveries proves nothing.
+        """
+        return not self.never and deliveries > self.max_deliveries
+
+    def delay(self, deliveries: int) -> float:
+        """Seconds before the next try: doubled each time."""
+        return min(self.longest_backoff, self.backoff * 2 ** min(deliveries - 1, 30))
+
+
+@dataclass(frozen=True, kw_only=True)  # Python 3.11 has no slots in what is generic
+class DeadLetter(Generic[BodyT]):
+    """The body is the message as it was, with its reply address and its trace id."""
+
+    message_id: str
+    body: BodyT
+    source: str
+    deliveries: int
+    first_sent_at: datetime | None
+    died_at: datetime
+    error_type: str
+    error: str
+
+
+def dead_letter(message: Message[BodyT], source: str, error: BaseException) -> DeadLetter[BodyT]:
+    return DeadLetter(
+        message_id=message.id,
+        body=message.body,
+        source=source,
+        deliveries=message.delivery_count,
+        first_sent_at=message.sent_at,
+        died_at=datetime.now(UTC),
+        error_type=type(error).__name__,
+        error=str(error),
+    )
+
+
+def replay(graves: Mailbox[DeadLetter[BodyT]], mailbox: Mailbox[BodyT], most: int = 100) -> Sequence[str]:
+    """Sends up to about so many dead letters again; each leaves its grave only once it has been sent."""
+    sent: list[str] = []
+    while len(sent) < most and (found := graves.receive(visibility_timeout=60, wait_time_seconds=0)):
+        for message in found:
+            sent.append(mailbox.send(message.body.body))
+            message.ack()
+    return sent
+
 
 SHORTEST_SLEEP, LONGEST_SLEEP = 0.001, 3600.0
 

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from herdsman.worker.loops.adaptive import Threshold, seconds_of
-from herdsman.worker.loops.heartbeat import Heartbeat
-from herdsman.worker.loops.runnable import Runnable
+from herdsman.loops.heartbeat import Heartbeat, Runnable, Threshold, seconds_of
 
 
 class LoopState(StrEnum):
@@ -19,7 +17,7 @@ class LoopState(StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class Member:
     """A loop in its group. Its own thread says when it begins and ends; the group says when it is late."""
 
     name: str
@@ -34,53 +32,53 @@ class Seat:
         return self.heartbeat.elapsed() if begun and self.heartbeat is not None else None
 
 
-class Board:
+class GroupStatus:
     def __init__(self, loops: Sequence[Runnable], late_after: float | Threshold | None) -> None:
-        self.seats = tuple(Seat(name, loop, _heartbeat(loop)) for name, loop in _named(loops))
+        self.members = tuple(Member(name, loop, _heartbeat(loop)) for name, loop in _named(loops))
         self._late_after = late_after
         self._lock = threading.Lock()
 
-    def begin(self, seat: Seat) -> None:
+    def begin(self, member: Member) -> None:
         with self._lock:
-            if seat.heartbeat is not None:
-                seat.heartbeat.beat()  # its time runs from here, not from when it was made
-            seat.state = LoopState.RUNNING
+            if member.heartbeat is not None:
+                member.heartbeat.beat()  # its time runs from here, not from when it was made
+            member.state = LoopState.RUNNING
 
-    def end(self, seat: Seat, error: BaseException | None) -> None:
+    def end(self, member: Member, error: BaseException | None) -> None:
         with self._lock:
-            seat.state = LoopState.FINISHED if error is None else LoopState.FAILED
-            seat.error = error
+            member.state = LoopState.FINISHED if error is None else LoopState.FAILED
+            member.error = error
 
-    def turned(self) -> tuple[list[Seat], list[Seat]]:
+    def turned(self) -> tuple[list[Member], list[Member]]:
         """Those that have become late since the last time, and those that beat again."""
         with self._lock:
-            late = [seat for seat in self._in(LoopState.RUNNING) if self._is_late(seat)]
-            back = [seat for seat in self._in(LoopState.LATE) if not self._is_late(seat)]
-            for seat in late:
-                seat.state = LoopState.LATE
-            for seat in back:
-                seat.state = LoopState.RUNNING
+            late = [member for member in self._in(LoopState.RUNNING) if self._is_late(member)]
+            back = [member for member in self._in(LoopState.LATE) if not self._is_late(member)]
+            for member in late:
+                member.state = LoopState.LATE
+            for member in back:
+                member.state = LoopState.RUNNING
         return late, back
 
     def ready(self) -> bool:
-        return all(seat.loop.running and not self._is_late(seat) for seat in self.seats)
+        return all(member.loop.running and not self._is_late(member) for member in self.members)
 
     def details(self) -> Mapping[str, object]:
-        return {"loops": {seat.name: self._shown(seat) for seat in self.seats}}
+        return {"loops": {member.name: self._shown(member) for member in self.members}}
 
     def ages(self) -> dict[str, float]:
-        return {seat.name: age for seat in self.seats if (age := seat.age) is not None}
+        return {member.name: age for member in self.members if (age := member.age) is not None}
 
-    def _in(self, state: LoopState) -> list[Seat]:
-        return [seat for seat in self.seats if seat.state is state]
+    def _in(self, state: LoopState) -> list[Member]:
+        return [member for member in self.members if member.state is state]
 
-    def _is_late(self, seat: Seat) -> bool:
-        age = seat.age
+    def _is_late(self, member: Member) -> bool:
+        age = member.age
         return self._late_after is not None and age is not None and age > seconds_of(self._late_after)
 
-    def _shown(self, seat: Seat) -> Mapping[str, object]:
-        state = LoopState.LATE if self._is_late(seat) else seat.state
-        return {"state": state.value, "age_seconds": None if seat.age is None else round(seat.age, 1)}
+    def _shown(self, member: Member) -> Mapping[str, object]:
+        state = LoopState.LATE if self._is_late(member) else member.state
+        return {"state": state.value, "age_seconds": None if member.age is None else round(member.age, 1)}
 
 
 def _heartbeat(loop: Runnable) -> Heartbeat | None:

@@ -1,4 +1,4 @@
-"""Turns signals into an orderly end."""
+"""Turns signals into an orderly shutdown."""
 
 import logging
 import queue

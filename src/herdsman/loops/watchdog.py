@@ -1,24 +1,64 @@
-"""Ends the process when one of its loops stands still: a stuck thread cannot be ended alone."""
+"""Kills the process when one of its loops hangs: a stuck thread cannot be ended alone."""
 
 import logging
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from herdsman.worker.loops import last_words
-from herdsman.worker.loops.adaptive import Threshold, seconds_of
-from herdsman.worker.loops.crash import describe, write_crash
-from herdsman.worker.loops.heartbeat import Heartbeat
-from herdsman.worker.loops.stacks import all_stacks
-from herdsman.worker.loops.systemd import Notifier
+from herdsman.loops.crash_report import all_stacks, describe, kill_group, kill_self, within, write_crash
+from herdsman.loops.heartbeat import Heartbeat, Threshold, seconds_of
 
 logger = logging.getLogger(__name__)
 
 SLACK = 10.0
 """Seconds that a check may be late on a busy machine before the watchdog itself counts as stuck."""
+
+
+class Notifier:
+    """Speaks on the socket that systemd names in the environment; without one it is silent."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._address = _address(environment.get("NOTIFY_SOCKET", ""))
+        self.period = _period(environment)
+        """Seconds between signs of life, half of what systemd waits for; None when it waits for none."""
+
+    def ready(self) -> None:
+        self._send(b"READY=1")
+
+    def alive(self) -> None:
+        if self.period is not None:
+            self._send(b"WATCHDOG=1")
+
+    def stopping(self) -> None:
+        self._send(b"STOPPING=1")
+
+    def _send(self, state: bytes) -> None:
+        if self._address is None:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+                channel.settimeout(0)  # a full socket must not hold up whoever is alive
+                channel.sendto(state, self._address)
+        except OSError as error:
+            logger.warning("systemd was not told %s: %s", state.decode(), error)
+
+
+def _address(name: str) -> bytes | None:
+    """A leading @ stands for the zero byte of an abstract socket."""
+    if not name.startswith(("/", "@")):
+        return None
+    return os.fsencode(f"\0{name[1:]}" if name.startswith("@") else name)
+
+
+def _period(environment: Mapping[str, str]) -> float | None:
+    wanted, owner = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+    if not wanted.isdecimal() or int(wanted) == 0 or owner not in ("", str(os.getpid())):
+        return None
+    return int(wanted) / 1_000_000 / 2
 
 
 class Watchdog:
@@ -138,7 +178,7 @@ class Watchdog:
             self._count(stalled)
             threshold = seconds_of(self._threshold)
             stacks = all_stacks()
-            last_words.within(
+            within(
                 self._kill_grace,
                 [
                     lambda: self._say(stalled, threshold),
@@ -167,8 +207,8 @@ class Watchdog:
 
     def _kill(self) -> None:
         for group in self._groups:
-            last_words.kill_group(group)
-        last_words.kill_self()
+            kill_group(group)
+        kill_self()
 
 
 def _flush() -> None:

@@ -4,20 +4,24 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from herdsman.core.errors import HerdsmanError, StaleWrite
-from herdsman.worker.loops.adaptive import AdaptiveThreshold
-from herdsman.worker.loops.dead_letters import DeadLetter, DeadLetterPolicy, dead_letter
-from herdsman.worker.loops.hand import Hand
-from herdsman.worker.loops.heartbeat import Heartbeat, Ticks
-from herdsman.worker.loops.lease_extender import LeaseExtender
-from herdsman.worker.loops.mailbox import Mailbox, Message
-from herdsman.worker.loops.requests import MainLoopRequest, MainLoopResult
+from herdsman.loops.heartbeat import AdaptiveThreshold, Heartbeat, Ticks
+from herdsman.loops.mailbox import (
+    DeadLetter,
+    DeadLetterPolicy,
+    Mailbox,
+    MainLoopRequest,
+    MainLoopResult,
+    Message,
+    dead_letter,
+)
 
 RequestT = TypeVar("RequestT")
 OutputT = TypeVar("OutputT")
+BodyT = TypeVar("BodyT")
 logger = logging.getLogger(__name__)
 
 
@@ -49,7 +53,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         self._history = history
         self._extend_interval, self._extension = extend_interval, extension
         self._clock = clock
-        self._hand: Hand[MainLoopRequest[RequestT]] = Hand()
+        self._held: HeldMessages[MainLoopRequest[RequestT]] = HeldMessages()
         self._heartbeat = Heartbeat(clock)
         self._shutdown_event = threading.Event()
         self._running = threading.Event()
@@ -83,7 +87,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
                 self._turn(visibility_timeout, wait_time_seconds)
                 done += 1
         finally:
-            self._hand.give_back_all()
+            self._held.give_back_all()
             self._running.clear()
             self._shutdown_event.clear()
             self._ended.set()
@@ -106,12 +110,12 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
 
     def pause(self) -> None:
         """Return the messages that have not been begun, for others to take; more are taken after the next beat."""
-        self._hand.give_back_waiting()
+        self._held.give_back_waiting()
 
     def give_back(self) -> None:
         """Return every message in hand and take no more, for when this process is about to end."""
         self._shutdown_event.set()
-        self._hand.give_back_all()
+        self._held.give_back_all()
 
     def _goes_on(self) -> bool:
         return not self._shutdown_event.is_set() and not self._requests.closed
@@ -121,11 +125,11 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             visibility_timeout=visibility_timeout,
             wait_time_seconds=wait_time_seconds,
         )
-        self._hand.take(messages)
+        self._held.take(messages)
         self._heartbeat.beat()
-        while not self._shutdown_event.is_set() and (message := self._hand.next()) is not None:
+        while not self._shutdown_event.is_set() and (message := self._held.next()) is not None:
             self._handle_message(message)
-            self._hand.put_down()
+            self._held.put_down()
             self._heartbeat.beat()
 
     def _handle_message(self, msg: Message[MainLoopRequest[RequestT]]) -> None:
@@ -160,7 +164,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             except StaleWrite:
                 raise
             except HerdsmanError as error:
-                if not self._hand.holds(msg):
+                if not self._held.holds(msg):
                     raise
                 logger.warning("%s: the end of message %s could not be told: %s", self.name, msg.id, error)
                 self._heartbeat.beat()
@@ -202,3 +206,78 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
     def _note(self, took: float) -> None:
         if self._history is not None:
             self._history.note(took)
+
+
+class LeaseExtender:
+    """A beat extends the message's visibility; work that is stuck does not beat, and loses its message."""
+
+    def __init__(
+        self,
+        message: Message[Any],
+        *,
+        interval: float = 60.0,
+        extension: float = 300.0,
+        clock: Ticks = time,
+    ) -> None:
+        self._message = message
+        self._interval = interval
+        self._extension = extension
+        self._clock = clock
+        self._extended_at = clock.monotonic()
+
+    def beat(self) -> None:
+        """At most one extension per interval. `StaleWrite`: the message is somebody else's now, so stop."""
+        now = self._clock.monotonic()
+        if now - self._extended_at >= self._interval:
+            self._message.extend(self._extension)
+            self._extended_at = now
+
+
+class HeldMessages(Generic[BodyT]):
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Message[BodyT]] = []
+        self._current: Message[BodyT] | None = None
+
+    def take(self, messages: Sequence[Message[BodyT]]) -> None:
+        with self._lock:
+            self._waiting = list(messages)
+
+    def next(self) -> Message[BodyT] | None:
+        """The message to work on now; None when none is left, or they were given back meanwhile."""
+        with self._lock:
+            self._current = self._waiting.pop(0) if self._waiting else None
+            return self._current
+
+    def holds(self, message: Message[BodyT]) -> bool:
+        """Whether it is the one that is worked on; it may have been given back meanwhile."""
+        with self._lock:
+            return self._current is message
+
+    def put_down(self) -> None:
+        with self._lock:
+            self._current = None
+
+    def give_back_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for message in waiting:
+            _give_back(message)
+
+    def give_back_all(self) -> None:
+        with self._lock:
+            current, self._current = self._current, None
+        if current is not None:
+            _give_back(current)
+        self.give_back_waiting()
+
+
+def _give_back(message: Message[BodyT]) -> None:
+    try:
+        message.nack(visibility_timeout=0)
+    except StaleWrite:  # it has gone back by itself
+        return
+    except HerdsmanError as error:
+        logger.warning(
+            "message %s could not be given back: %s; it returns when its time is over", message.id, error
+        )
