@@ -8,17 +8,16 @@ from typing import Any
 
 from redis import Redis
 
-from herdsman.bus.names import Names, Stream
-from herdsman.bus.redis_streams import RedisStreams
 from herdsman.control.commands import submit_job
 from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services
-from herdsman.control.streams.bus import StreamBus
-from herdsman.control.streams.keeper import Rhythm
-from herdsman.control.streams.state import Count
-from herdsman.control.streams.surroundings import Surroundings
 from herdsman.core.model import JobId, NewJob
 from herdsman.ports import SystemClock
+from herdsman.redis.bus import StreamBus, Surroundings
+from herdsman.redis.client import RedisStreams
+from herdsman.redis.keeper import Rhythm
+from herdsman.redis.names import Names, Stream
+from herdsman.redis.streams import Count
 from herdsman.testing.servers.redis import RedisServer
 
 NAMES = Names()

@@ -5,11 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.bus.entries import Entry, Letter, Mirror
-from herdsman.bus.errors import GroupMissing, StreamSpent
-from herdsman.bus.streams import PAGE, Read, Size, Streams
 from herdsman.core.hints import Hint
 from herdsman.core.model import JobId, PoolId
+from herdsman.redis.names import Entry, Letter, Mirror
+from herdsman.redis.streams import PAGE, GroupMissing, Read, Size, Streams, StreamSpent
 from herdsman.testing.servers.redis import RedisServer
 from tests.simulation.stages import LONG, NAMES, Script, Stage, in_the_world, on_redis
 

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from herdsman.bus.entries import Entry, Letter, hint_fields
-from herdsman.bus.names import Names
-from herdsman.control.streams import announcer as module
-from herdsman.control.streams.announcer import Announcer, Word
-from herdsman.control.streams.ingest import Ingest, read
-from herdsman.control.streams.keeper import Rhythm
-from herdsman.control.streams.listener import MOST_HELD, Listener
-from herdsman.control.streams.state import BusState, Count
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.hints import Hint, Known, Verdict, judge, possible
 from herdsman.core.model import JobId, PoolId
 from herdsman.core.states import JobState
+from herdsman.redis import announce as module
+from herdsman.redis.announce import Announcer, Word
+from herdsman.redis.ingest import Ingest, read
+from herdsman.redis.keeper import Rhythm
+from herdsman.redis.listen import MOST_HELD, Listener
+from herdsman.redis.names import Entry, Letter, Names, hint_fields
+from herdsman.redis.streams import BusState, Count
 
 VERDICTS = {
     JobState.SCHEDULED: Verdict.SETTLE,

@@ -5,8 +5,8 @@ from typing import Any
 
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services
-from herdsman.control.streams.surroundings import Surroundings
 from herdsman.core.errors import InvalidSettings
+from herdsman.redis.bus import Surroundings
 from herdsman.settings import Settings
 from herdsman.wiring import Control
 
@@ -18,7 +18,7 @@ def open_streams(
     if settings.streams.redis_url is None:
         return None
     try:
-        opening: Any = import_module("herdsman.control.streams.opening")
+        opening: Any = import_module("herdsman.redis.client")
     except ModuleNotFoundError as error:
         if error.name != "redis":
             raise

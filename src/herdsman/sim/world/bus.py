@@ -2,13 +2,12 @@
 
 from datetime import timedelta
 
-from herdsman.bus.names import Names
 from herdsman.control.service import Service
 from herdsman.control.services import Services
-from herdsman.control.streams.bus import StreamBus
-from herdsman.control.streams.keeper import Rhythm
-from herdsman.control.streams.state import BusState
-from herdsman.control.streams.surroundings import Surroundings
+from herdsman.redis.bus import StreamBus, Surroundings
+from herdsman.redis.keeper import Rhythm
+from herdsman.redis.names import Names
+from herdsman.redis.streams import BusState
 from herdsman.sim.world.bell import Bell
 from herdsman.sim.world.redis import WorldRedis
 from herdsman.sim.world.scheduler import Process

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from herdsman.bus.entries import Entry, Letter, Mirror, hint_fields, hint_mirror
-from herdsman.bus.names import Names, Stream
-from herdsman.bus.streams import PAGE, Read, Size
 from herdsman.core.hints import Hint
+from herdsman.redis.names import Entry, Letter, Mirror, Names, Stream, hint_fields, hint_mirror
+from herdsman.redis.streams import PAGE, Read, Size
 from herdsman.sim.world.memory import FIRST, Group, Hold, Id, Log, id_of, text_of
 from herdsman.sim.world.redis import WorldRedis
 

@@ -1,17 +1,10 @@
-"""The ear of a replica: whatever any of them announces wakes the workers that wait here.
-
-A group hands each entry to one replica, which may have no worker that waits. So everybody hears every entry (XREAD),
-and the group (XREADGROUP) says who looks after it until its job has ended.
-"""
+"""Hears what any replica announces and wakes the workers that wait here."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from herdsman.bus.entries import Entry
-from herdsman.bus.errors import GroupMissing
-from herdsman.bus.names import Stream
-from herdsman.bus.streams import PAGE, Read, Streams
-from herdsman.control.streams.roster import Roster
-from herdsman.control.streams.state import BusState, Count
+from herdsman.redis.announce import Roster
+from herdsman.redis.names import Entry, Stream
+from herdsman.redis.streams import PAGE, BusState, Count, GroupMissing, Read, Streams
 
 MOST_HELD = 10_000
 """Of one stream. Beyond it an entry is let go once it was heard: its job is in the database, and is found there."""

@@ -1,25 +1,37 @@
 """The streams of one replica: started and stopped with its API, and told what was queued."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event
 
-from herdsman.bus.entries import Mirror
-from herdsman.bus.streams import Streams
+import structlog
+
+from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services
-from herdsman.control.streams.announcer import Announcer, Word
-from herdsman.control.streams.ingest import Ingest
-from herdsman.control.streams.keeper import Keeper, Rhythm
-from herdsman.control.streams.listener import Listener
-from herdsman.control.streams.loop import Loop
-from herdsman.control.streams.provisioner import PoolProvisioner
-from herdsman.control.streams.quarantine import Quarantine
-from herdsman.control.streams.resync import Resync
-from herdsman.control.streams.roster import Roster
-from herdsman.control.streams.settler import Settler
-from herdsman.control.streams.state import BusState
-from herdsman.control.streams.surroundings import Surroundings
+from herdsman.core.errors import StoreUnavailable
 from herdsman.core.hints import Hint
 from herdsman.core.model import NewJob, Submitted
-from herdsman.ports import Clock, SystemThreads, Threads
+from herdsman.ports import Clock, Strand, SystemThreads, Threads
+from herdsman.redis.announce import Announcer, Roster, Word
+from herdsman.redis.ingest import Ingest, PoolProvisioner
+from herdsman.redis.keeper import Keeper, Rhythm
+from herdsman.redis.listen import Listener
+from herdsman.redis.names import Mirror
+from herdsman.redis.settle import Quarantine, Resync, Settler
+from herdsman.redis.streams import BusState, BusUnavailable, Streams
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    wake: Callable[[], None]
+    """Jobs were queued elsewhere."""
+    ring: Callable[[], None]
+    """Jobs were queued here."""
+    leads: Callable[[], bool] = lambda: False
+    tick: Callable[[], Cycle] | None = None
+    """One cycle of the control loop, where there is one."""
 
 
 class StreamBus:
@@ -205,3 +217,59 @@ def _waits(new: NewJob, done: Submitted) -> bool:
 
 def _nothing() -> None:
     """Nobody here is interested."""
+
+
+SHORTEST_S, LONGEST_S = 0.2, 2.0
+
+
+class Loop:
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], None],
+        state: BusState,
+        stopping: Event,
+        after_fault: Callable[[], None],
+        threads: Threads | None = None,
+    ) -> None:
+        """`turn` waits by itself when there is nothing to do, and not for long."""
+        self._name = name
+        self._turn = turn
+        self._state = state
+        self._stopping = stopping
+        self._after_fault = after_fault
+        self._threads = threads or SystemThreads()
+        self._thread: Strand | None = None
+
+    def start(self) -> None:
+        self._thread = self._threads.start(self._run, f"streams-{self._name}")
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause = SHORTEST_S
+        while not self._stopping.is_set():
+            if self._try():
+                pause = SHORTEST_S
+            else:
+                self._stopping.wait(pause)
+                pause = min(pause * 2, LONGEST_S)
+
+    def _try(self) -> bool:
+        try:
+            self._turn()
+        except StoreUnavailable as error:  # Redis is not to blame, and the entries stay where they are
+            log.debug("streams.postponed", loop=self._name, reason=str(error))
+            return False
+        except BusUnavailable as error:
+            self._state.failed(self._name, str(error))
+            self._after_fault()
+            return False
+        except Exception as error:  # noqa: BLE001  (what an odd server says must not end the thread)
+            self._state.failed(self._name, f"{type(error).__name__}: {error}")
+            self._after_fault()
+            return False
+        self._state.fine(self._name)
+        return True

@@ -1,4 +1,4 @@
-"""Jobs that somebody added to a stream by hand: each is a submission like any other, under the rights of one agent."""
+"""What others put into streams for us to act on: jobs, and orders about pools."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,17 +7,16 @@ from threading import Event
 
 from pydantic import ValidationError
 
-from herdsman.bus.entries import Entry
-from herdsman.bus.errors import GroupMissing
-from herdsman.bus.streams import Streams
 from herdsman.control.commands import submit_job
+from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services
-from herdsman.control.streams.quarantine import Quarantine
-from herdsman.control.streams.state import BusState, Count
 from herdsman.core.body import decode
 from herdsman.core.errors import Conflict, InvalidRequest, NotFound, TooMany
 from herdsman.core.model import JobId, NewJob, Submitted
 from herdsman.ports import Clock
+from herdsman.redis.names import Entry
+from herdsman.redis.settle import Quarantine
+from herdsman.redis.streams import BusState, Count, GroupMissing, Streams
 from herdsman.wire.jobs import JobIn
 
 _LOOK = timedelta(seconds=1)
@@ -104,3 +103,40 @@ def _value(name: str, text: str) -> object:
 def _said(error: ValidationError) -> str:
     wrong: list[Mapping[str, object]] = [{**each} for each in error.errors(include_input=False)]
     return "; ".join(f"{each['loc']}: {each['msg']}" for each in wrong[:5])
+
+
+@dataclass
+class PoolProvisioner:
+    """The rows of the pools say what is wanted; an order only says that it need not wait for the next cycle."""
+
+    redis: Streams
+    leads: Callable[[], bool]
+    tick: Callable[[], Cycle]
+    clock: Clock
+    claim_idle: timedelta
+    ordered: Event = field(default_factory=Event)
+    look: timedelta = _LOOK
+
+    def turn(self) -> None:
+        asked = self.ordered.wait(self.look.total_seconds())
+        self.ordered.clear()
+        if not self.leads():
+            return
+        orders = self._orders()
+        if not (asked or orders):
+            return
+        if self.tick().epoch is not None:
+            self.redis.settle(self.redis.names.preloads, orders)
+        # However many orders come, cycles have their rhythm.
+        self.clock.sleep(_LOOK)
+
+    def _orders(self) -> list[str]:
+        stream = self.redis.names.preloads
+        try:
+            self.redis.take(stream)
+            for _ in self.redis.take_over(stream, self.claim_idle):
+                pass  # what a leader before us left
+            return [entry.id for entry in self.redis.mine(stream, _START)]
+        except GroupMissing:
+            self.redis.make_group(stream)
+            return []

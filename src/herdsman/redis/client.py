@@ -1,19 +1,27 @@
-"""The words that we say to Redis. Each may fail, and may then have been heard all the same."""
+"""Redis itself: connections, commands, and the streams of a replica as the settings want them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+import os
+import re
+import secrets
+import socket
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from redis.exceptions import WatchError
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
+from redis.retry import Retry
 
-from herdsman.bus.connection import check_version, connect
-from herdsman.bus.entries import Entry, Letter, Mirror, hint_fields, hint_mirror
-from herdsman.bus.errors import BusUnavailable, GroupMissing
-from herdsman.bus.faults import translated
-from herdsman.bus.names import Names, Stream, job_key
-from herdsman.bus.streams import PAGE, Read, Size
+from herdsman.control.services import Services
 from herdsman.core.hints import Hint
+from herdsman.ports import SystemClock
+from herdsman.redis.bus import StreamBus, Surroundings
+from herdsman.redis.keeper import Rhythm
+from herdsman.redis.names import Entry, Letter, Mirror, Names, Stream, hint_fields, hint_mirror, job_key
+from herdsman.redis.streams import PAGE, BusUnavailable, GroupMissing, NotAllowed, Read, Size, StreamSpent
+from herdsman.settings import Settings
 
 _SILENCE = timedelta(seconds=2)
 _END = "0-0"
@@ -226,3 +234,77 @@ def _entries(found: Any) -> list[tuple[str, Mapping[str, str]]]:
 def _number(entry_id: str) -> tuple[int, int]:
     ms, _, number = entry_id.partition("-")
     return int(ms), int(number)
+
+
+OLDEST = (6, 2)
+"""XAUTOCLAIM and trimming by id came with it."""
+CONNECTING = timedelta(seconds=1)
+
+
+def connect(url: str, silence: timedelta) -> Any:
+    """A client that gives up after `silence`. The library would repeat an XADD whose answer was lost."""
+    opened: Any = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
+        url,
+        protocol=2,  # the same form of answers from every version of the library
+        decode_responses=True,
+        encoding_errors="replace",
+        retry=Retry(NoBackoff(), 0),
+        socket_timeout=silence.total_seconds(),
+        socket_connect_timeout=CONNECTING.total_seconds(),
+        socket_keepalive=True,
+    )
+    return opened
+
+
+def check_version(client: Any) -> None:
+    """`BusUnavailable` names the version that is needed. An account that may not ask is believed."""
+    try:
+        with translated():
+            said = str(client.info("server").get("redis_version", ""))
+    except NotAllowed:
+        return
+    numbers = tuple(int(each) for each in re.findall(r"\d+", said)[:2])
+    if numbers and numbers < OLDEST:
+        raise BusUnavailable(f"Redis {said} is too old: 6.2 or newer is needed")
+
+
+_FULL = "exhausted the last possible ID"
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Messages of the client name the address and never the password."""
+    try:
+        yield
+    except WatchError:  # no fault: somebody else was quicker
+        raise
+    except ResponseError as error:
+        raise _kind(error)(f"Redis refuses: {type(error).__name__}: {error}") from error
+    except (RedisError, OSError) as error:
+        raise BusUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
+
+
+def _kind(error: ResponseError) -> type[BusUnavailable]:
+    said = str(error)
+    if said.startswith("NOGROUP") or "no such key" in said:
+        return GroupMissing
+    if _FULL in said:
+        return StreamSpent
+    return NotAllowed if isinstance(error, NoPermissionError) else BusUnavailable
+
+
+def open_streams(settings: Settings, services: Services, around: Surroundings) -> StreamBus:
+    """Redis is not asked anything yet, and may be away."""
+    chosen = settings.streams
+    assert chosen.redis_url is not None, "there is no Redis without REDIS_URL"
+    consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    redis = RedisStreams(chosen.redis_url.get_secret_value(), Names(chosen.orch_stream_prefix), consumer)
+    rhythm = Rhythm(
+        claim_idle=timedelta(milliseconds=chosen.orch_claim_idle_ms),
+        reclaim=timedelta(seconds=chosen.orch_reclaim_interval_s),
+        resync=timedelta(seconds=chosen.stream_resync_sec),
+    )
+    # In safe mode nobody but workers changes anything.
+    ingests = chosen.orch_ingest and not settings.api.safe_mode
+    agent = chosen.orch_ingest_agent if ingests else None
+    return StreamBus(redis, services, SystemClock(), around, rhythm, ingest_agent=agent)

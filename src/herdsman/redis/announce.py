@@ -1,4 +1,4 @@
-"""Says after the commit what was queued. It never holds up or fails whoever asks: what it cannot say, the sweep repeats."""
+"""Announces queued jobs after the commit. It never delays or fails a caller: the resync repeats what was lost."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -7,14 +7,34 @@ from datetime import timedelta
 from itertools import groupby
 from threading import Lock
 
-from herdsman.bus.entries import Mirror
-from herdsman.bus.errors import BusUnavailable, StreamSpent
-from herdsman.bus.names import Stream
-from herdsman.bus.streams import PAGE, Streams
-from herdsman.control.streams.roster import Roster
-from herdsman.control.streams.state import BusState, Count
 from herdsman.core.hints import Hint
+from herdsman.core.model import PoolId
 from herdsman.ports import SystemThreads, Threads
+from herdsman.redis.names import Mirror, Names, Stream
+from herdsman.redis.streams import PAGE, BusState, BusUnavailable, Count, Streams, StreamSpent
+from herdsman.store import hints
+from herdsman.store.database import Database
+
+
+class Roster:
+    def __init__(self, names: Names, database: Database) -> None:
+        self._names = names
+        self._database = database
+        self._isolated: frozenset[PoolId] = frozenset()
+
+    def refresh(self) -> Sequence[Stream]:
+        """Streams that nobody needs any more: their pools share the common one now."""
+        found = frozenset(self._database.read(hints.isolated_pools))
+        left, self._isolated = self._isolated - found, found
+        return [self._names.jobs_of(pool) for pool in left]
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        return [self._names.jobs, *(self._names.jobs_of(pool) for pool in sorted(self._isolated))]
+
+    def stream_of(self, pool: PoolId) -> Stream:
+        return self._names.jobs_of(pool) if pool in self._isolated else self._names.jobs
+
 
 ROOM = 10_000
 _WAIT = timedelta(milliseconds=500)

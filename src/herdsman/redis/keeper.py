@@ -1,20 +1,17 @@
-"""Looks after the entries: every replica after its own, and the leader after those of replicas that are gone."""
+"""Maintains the entries: every replica its own, and the leader those of replicas that are gone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
-from herdsman.bus.errors import GroupMissing
-from herdsman.bus.names import Stream
-from herdsman.bus.streams import Streams
-from herdsman.control.streams.listener import Listener
-from herdsman.control.streams.resync import Resync
-from herdsman.control.streams.roster import Roster
-from herdsman.control.streams.settler import Settler
-from herdsman.control.streams.state import BusState, Count
 from herdsman.core.states import HELD, JobState
 from herdsman.ports import Clock
+from herdsman.redis.announce import Roster
+from herdsman.redis.listen import Listener
+from herdsman.redis.names import Stream
+from herdsman.redis.settle import Resync, Settler
+from herdsman.redis.streams import BusState, Count, GroupMissing, Streams
 
 _OFTEN = timedelta(seconds=1)
 _SHORTEST = timedelta(milliseconds=20)
