@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
+from herdsman.loops import Heartbeat
 from herdsman.testing.servers.home import free_port
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.testing.servers.programs import program
@@ -181,6 +182,7 @@ def test_the_page_of_a_worker_is_one_that_prometheus_takes(tmp_path: Path) -> No
         readiness=10,
         crash_dir=tmp_path,
         address=(HOST, free_port()),
+        keeper=Heartbeat(),
         say=lambda _: None,
     )
     with signs.shown(lambda: True):

@@ -145,9 +145,10 @@ def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
         readiness=settings.watchdog.readiness_threshold_sec,
         crash_dir=whereabouts(settings).directory / "crashes",
         address=(chosen.worker_health_host, chosen.worker_health_port) if chosen.worker_health_port else None,
+        keeper=supervisor.keeper.heartbeat,
         say=echo,
     )
-    supervisor.alive, supervisor.keeper.alive = signs.supervisor.beat, signs.keeper.beat
+    supervisor.alive = signs.supervisor.beat
     with signs.shown(lambda: supervisor.warm.ready):
         yield
 

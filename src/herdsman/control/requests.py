@@ -1,4 +1,4 @@
-"""The leader's ear: replicas that do not lead ask it through the database, and wait for what it did."""
+"""The leader's inbox: replicas that do not lead ask for a cycle through the database, and wait for its result."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,8 @@ from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.core.errors import StaleWrite, StoreUnavailable
-from herdsman.ports import Clock
+from herdsman.loops.periodic import PeriodicLoop
+from herdsman.ports import Clock, Threads
 from herdsman.store import requests
 from herdsman.store.database import Tx
 
@@ -29,8 +30,8 @@ _LOOK_S = 0.1
 
 
 @dataclass
-class Ear:
-    """Only the leader listens. All that wait are answered by one cycle, which began after they had asked."""
+class LeaderInbox:
+    """Only the leader reads it. One cycle, begun after they were made, answers all requests that wait."""
 
     services: Services
     reconciler: Reconciler
@@ -38,15 +39,24 @@ class Ear:
     every: timedelta = LISTEN
     _tidied: float = field(default=float("-inf"))
 
-    def run(self, stopping: Event) -> None:
-        while not stopping.is_set():
-            try:
-                self.listen()
-            except (StoreUnavailable, StaleWrite) as error:
-                log.warning("requests.postponed", reason=str(error))
-            stopping.wait(self.every.total_seconds())
+    def loop(self, threads: Threads | None = None) -> PeriodicLoop:
+        interval = self.every.total_seconds()
 
-    def listen(self) -> int:
+        def turn() -> float:
+            self.answer_waiting()
+            return interval
+
+        return PeriodicLoop(
+            "leader-inbox",
+            turn,
+            retry_on=(StoreUnavailable, StaleWrite),
+            on_error=lambda error: log.warning("requests.postponed", reason=str(error)),
+            backoff=(interval, interval),
+            clock=self.clock,
+            threads=threads,
+        )
+
+    def answer_waiting(self) -> int:
         """How many were answered."""
         term = self.leadership.term
         if term is None:

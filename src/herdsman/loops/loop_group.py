@@ -1,10 +1,8 @@
 """Runs loops side by side, watches them, and stops them together."""
 
 import logging
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from herdsman.loops.crash_report import read_crashes
 from herdsman.loops.health import HealthServer, age_metric, stalls_metric
-from herdsman.loops.heartbeat import Half, Runnable, Threshold, seconds_of
+from herdsman.loops.heartbeat import Half, Runnable, Threshold, Ticks, seconds_of
 from herdsman.loops.shutdown import ShutdownCoordinator
-from herdsman.loops.status import GroupStatus, Member
+from herdsman.loops.status import GroupStatus, LoopHealth, Member
 from herdsman.loops.watchdog import Notifier, Watchdog
+from herdsman.ports import SystemThreads, Threads
 
 if TYPE_CHECKING:
     from herdsman.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-LOOK = 0.2
-"""Seconds between two looks at who is late."""
+SHORTEST_CHECK, LONGEST_CHECK = 0.05, 60.0
+"""Seconds between two checks for loops that are late; in between, a tenth of what makes a loop late."""
+STEP = 0.05
 
 
 class LoopGroup:
@@ -43,7 +43,12 @@ class LoopGroup:
         crash_dir: Path | None = None,
         coordinator: ShutdownCoordinator | None = None,
         notifier: Notifier | None = None,
+        health: LoopHealth | None = None,
+        on_late: Callable[[Member], object] | None = None,
+        threads: Threads | None = None,
+        clock: Ticks = time,
     ) -> None:
+        """`health` is told of the group while it runs, `on_late` of each loop that hangs; else it is logged. `threads` and `clock` are those of a simulation, or the real ones."""
         self.loops = tuple(loops)
         self.shutdown_timeout = shutdown_timeout
         self._threshold, self._interval = watchdog_threshold, watchdog_interval
@@ -51,28 +56,36 @@ class LoopGroup:
         self._crash_dir = crash_dir
         self._coordinator = coordinator or ShutdownCoordinator()
         self._notifier = notifier or Notifier()
-        self._status = GroupStatus(self.loops, _late_after(readiness_threshold, watchdog_threshold))
-        self._watchers = Watchers(
-            self._status,
-            self._notifier,
-            threshold=watchdog_threshold,
-            interval=watchdog_interval,
-            crash_dir=crash_dir,
-            host=health_host,
-            port=health_port,
-        )
-        self._endings: queue.SimpleQueue[Member | None] = queue.SimpleQueue()
-        self._over = threading.Event()
+        self._health = health or LoopHealth()
+        self._on_late = on_late or _log_late
+        self._threads, self._clock = threads or SystemThreads(), clock
+        late_after = readiness_threshold
+        if late_after is None and watchdog_threshold is not None:
+            # Half of the watchdog's patience, so that there is time between the warning and the kill.
+            late_after = Half(watchdog_threshold)
+        self.status = GroupStatus(self.loops, late_after, self._threads.event)
+        self.watchdog = self._make_watchdog()
+        """To tell it of process groups to end, and of what to do before a kill."""
+        self._server: HealthServer | None = None
+        if health_port is not None:
+            self._server = HealthServer(
+                host=health_host,
+                port=health_port,
+                readiness_check=lambda: self._alive() and self.status.ready(),
+                liveness_check=self._alive,
+                details=self.status.details,
+                metrics=self._metrics,
+            )
+        self.error: BaseException | None = None
+        """Of the loop that failed first."""
+        self._changed = self._threads.event()
+        """A loop has ended, or all are asked to."""
+        self._over = self._threads.event()
         self._over.set()
 
     @property
-    def watchdog(self) -> Watchdog | None:
-        """To tell it of process groups to end, and of what to do before a kill."""
-        return self._watchers.watchdog
-
-    @property
     def health_address(self) -> tuple[str, int] | None:
-        return None if self._watchers.server is None else self._watchers.server.address
+        return None if self._server is None else self._server.address
 
     def run(
         self,
@@ -83,20 +96,54 @@ class LoopGroup:
         """Until every loop has ended. The first error of a loop is raised again here, once the others ended."""
         self._warn(visibility_timeout, wait_time_seconds)
         self._over.clear()
-        self._coordinator.register(self._look_up)
+        self._coordinator.register(self._changed.set)
         installed = self._coordinator.install()
+        self._health.add(self.status)
         try:
-            self._watchers.start()
+            if self.watchdog is not None:
+                self.watchdog.start()
+            if self._server is not None:
+                self._server.start()
             self._notifier.ready()
-            self._run_loops(
-                lambda member: member.loop.run(max_iterations, visibility_timeout, wait_time_seconds)
-            )
+            for member in self.status.members:
+                work = partial(member.loop.run, max_iterations, visibility_timeout, wait_time_seconds)
+                self._threads.start(partial(self._run_one, member, work), member.name)
+            self._wait()
+            self._notifier.stopping()
+            self._stop_all()
         finally:
-            self._watchers.stop()
+            if self._server is not None:
+                self._server.stop()
+            if self.watchdog is not None:
+                self.watchdog.stop()
             if installed:
                 self._coordinator.uninstall()
-            self._coordinator.unregister(self._look_up)
+            self._coordinator.unregister(self._changed.set)
+            self._health.remove(self.status)
             self._over.set()
+        if self.error is not None:
+            raise self.error
+
+    def start(self, on_end: Callable[[], object] = lambda: None) -> None:
+        """Run in a thread of its own, and call `on_end` there when all loops have ended. Signals are left alone."""
+
+        def work() -> None:
+            try:
+                self.run()
+            except BaseException as error:
+                if error is not self.error:  # else it comes out of `stop`
+                    raise
+            finally:
+                on_end()
+
+        self._over.clear()
+        self._threads.start(work, "loops")
+
+    def stop(self) -> None:
+        """Ask all loops to end, and wait; what one of them failed with is raised again."""
+        self.shutdown(timeout=self.shutdown_timeout + LONGEST_CHECK)
+        if self.error is not None:
+            raise self.error
 
     def shutdown(self, *, timeout: float | None = None) -> bool:
         """Ask all loops to end and wait; False when `run` has not ended in time. Not from inside a loop."""
@@ -117,61 +164,109 @@ class LoopGroup:
             said = "LoopGroup: process %d was ended by its watchdog at %s; stalled: %s\n%s"
             logger.warning(said, crash.pid, crash.at, crash.stalled, crash.stacks)
 
-    def _run_loops(self, work: Callable[[Member], None]) -> None:
-        threads = {member: self._begin(member, work) for member in self._status.members}
-        failed = self._wait_for(len(threads))
-        self._notifier.stopping()
-        stop_all(threads, self.shutdown_timeout, lambda: self._coordinator.hard)
-        if failed is not None and failed.error is not None:
-            raise failed.error
-
-    def _begin(self, member: Member, work: Callable[[Member], None]) -> threading.Thread:
-        thread = threading.Thread(target=self._run_one, args=(member, work), name=member.name, daemon=True)
-        thread.start()
-        return thread
-
-    def _run_one(self, member: Member, work: Callable[[Member], None]) -> None:
-        self._status.begin(member)
-        self._watchers.watch(member)
+    def _run_one(self, member: Member, work: Callable[[], None]) -> None:
+        self.status.begin(member)
+        if self.watchdog is not None and member.heartbeat is not None:
+            self.watchdog.watch(member.name, member.heartbeat)
         error: BaseException | None = None
         try:
-            work(member)
+            work()
         except BaseException as caught:  # noqa: BLE001  it is raised again in the thread that waits for us
             error = caught
         finally:
-            self._watchers.forget(member)
-            self._status.end(member, error)
-            self._endings.put(member)
+            if self.watchdog is not None and member.heartbeat is not None:
+                self.watchdog.forget(member.heartbeat)
+            self.error = self.error or error
+            self.status.end(member, error)
+            self._changed.set()
 
-    def _wait_for(self, count: int) -> Member | None:
-        """The loop that failed; None when all have ended well, or were asked to."""
-        while count > 0 and not self._coordinator.triggered:
-            self._attend()
-            member = self._next_ending()
-            if member is not None:
-                count -= 1
-                if member.error is not None:
-                    logger.error("LoopGroup: %s failed; the others are asked to stop", member.name)
-                    return member
-        return None
+    def _wait(self) -> None:
+        """Until all have ended, one has failed, or they are asked to stop."""
+        while not self._coordinator.triggered:
+            self._changed.clear()
+            self._report_late()
+            failed = [member for member in self.status.members if member.error is not None]
+            if failed:
+                said = "LoopGroup: %s failed; the others are asked to stop"
+                logger.error(said, failed[0].name, exc_info=failed[0].error)
+                return
+            if all(member.over.is_set() for member in self.status.members):
+                return
+            late = self.status.late_after
+            self._changed.wait(None if late is None else min(LONGEST_CHECK, max(SHORTEST_CHECK, late / 10)))
 
-    def _next_ending(self) -> Member | None:
-        try:
-            return self._endings.get(timeout=LOOK)
-        except queue.Empty:
-            return None
-
-    def _attend(self) -> None:
+    def _report_late(self) -> None:
         """A loop that is late gets no new work before it beats again."""
-        late, back = self._status.turned()
+        late, back = self.status.turned()
         for member in late:
-            logger.warning("LoopGroup: %s is late: no beat for %.1fs", member.name, member.age or 0.0)
-            hold_back(member)
+            self._on_late(member)
+            if (pause := getattr(member.loop, "pause", None)) is not None:
+                pause()
         for member in back:
             logger.info("LoopGroup: %s beats again", member.name)
 
-    def _look_up(self) -> None:
-        self._endings.put(None)
+    def _stop_all(self) -> None:
+        """Side by side, within one time for all; a loop that does not stop in time loses its messages, not its group."""
+        deadline = self._clock.monotonic() + self.shutdown_timeout
+        left = [member for member in self.status.members if not member.over.is_set()]
+        for member in left:
+            self._threads.start(partial(self._ask_to_stop, member, deadline), f"stop-{member.name}")
+        while not all(member.over.is_set() for member in left) and not self._coordinator.hard:
+            self._changed.clear()
+            if (remaining := deadline - self._clock.monotonic()) <= 0:
+                break
+            if not all(member.over.is_set() for member in left) and not self._coordinator.hard:
+                self._changed.wait(remaining)
+        for member in left:
+            if not member.over.is_set():
+                said = "LoopGroup: %s did not stop within %.1fs; its messages go back"
+                logger.error(said, member.name, self.shutdown_timeout)
+                _give_back(member)
+
+    def _ask_to_stop(self, member: Member, deadline: float) -> None:
+        """More than once: a loop that had not begun yet when it was first asked would run on."""
+        while not member.over.is_set() and (left := deadline - self._clock.monotonic()) > 0:
+            try:
+                member.loop.shutdown(timeout=left)
+            except Exception:
+                logger.exception("LoopGroup: %s cannot be asked to stop", member.name)
+                return
+            member.over.wait(min(STEP, left))
+
+    def _make_watchdog(self) -> Watchdog | None:
+        threshold, notifier = self._threshold, self._notifier
+        if threshold is None or all(member.heartbeat is None for member in self.status.members):
+            return None
+        watchdog = Watchdog(
+            [],
+            stall_threshold=threshold,
+            check_interval=min(self._interval, notifier.period or self._interval),
+            crash_dir=self._crash_dir,
+            notifier=notifier,
+        )
+        for member in self.status.members:
+            watchdog.before_kill(partial(_give_back, member))
+        return watchdog
+
+    def _alive(self) -> bool:
+        """Without its watchdog a stuck process would stay for ever; whoever probes it ends it instead."""
+        return self.watchdog is None or self.watchdog.alive
+
+    def _metrics(self) -> str:
+        counted = dict[str, int]() if self.watchdog is None else self.watchdog.stalls
+        stalls = {member.name: counted.get(member.name, 0) for member in self.status.members}
+        return age_metric(self.status.ages()) + stalls_metric(stalls)
+
+
+def _log_late(member: Member) -> None:
+    logger.warning("LoopGroup: %s is late: no beat for %.1fs", member.name, member.age or 0.0)
+
+
+def _give_back(member: Member) -> None:
+    """Where the loop knows how, its messages go to others at once instead of when their time is over."""
+    method = getattr(member.loop, "give_back", None)
+    if method is not None:
+        method()
 
 
 def run_loops(loops: Sequence[Runnable], settings: "Settings | None" = None, **options: Any) -> None:
@@ -190,128 +285,6 @@ def run_loops(loops: Sequence[Runnable], settings: "Settings | None" = None, **o
     }
     group = LoopGroup(loops, **{**usual, **options})
     group.run(visibility_timeout=given.visibility_timeout_sec, wait_time_seconds=given.wait_time_sec)
-
-
-def _late_after(given: float | None, threshold: float | Threshold | None) -> float | Threshold | None:
-    """Half of the watchdog's patience, so that there is time between the warning and the kill."""
-    return given if given is not None or threshold is None else Half(threshold)
-
-
-class Watchers:
-    def __init__(
-        self,
-        status: GroupStatus,
-        notifier: Notifier,
-        *,
-        threshold: float | Threshold | None,
-        interval: float,
-        crash_dir: Path | None,
-        host: str,
-        port: int | None,
-    ) -> None:
-        self._status = status
-        beating = any(member.heartbeat is not None for member in status.members)
-        self.watchdog: Watchdog | None = None
-        if threshold is not None and beating:
-            self.watchdog = Watchdog(
-                [],
-                stall_threshold=threshold,
-                check_interval=min(interval, notifier.period or interval),
-                crash_dir=crash_dir,
-                notifier=notifier,
-            )
-            for member in status.members:
-                self.watchdog.before_kill(partial(give_back, member))
-        self.server: HealthServer | None = None
-        if port is not None:
-            self.server = HealthServer(
-                host=host,
-                port=port,
-                readiness_check=self._ready,
-                liveness_check=self._alive,
-                details=status.details,
-                metrics=self._metrics,
-            )
-
-    def start(self) -> None:
-        if self.watchdog is not None:
-            self.watchdog.start()
-        if self.server is not None:
-            self.server.start()
-
-    def stop(self) -> None:
-        if self.server is not None:
-            self.server.stop()
-        if self.watchdog is not None:
-            self.watchdog.stop()
-
-    def watch(self, member: Member) -> None:
-        if self.watchdog is not None and member.heartbeat is not None:
-            self.watchdog.watch(member.name, member.heartbeat)
-
-    def forget(self, member: Member) -> None:
-        if self.watchdog is not None and member.heartbeat is not None:
-            self.watchdog.forget(member.heartbeat)
-
-    def _alive(self) -> bool:
-        """Without its watchdog a stuck process would stay for ever; whoever probes it ends it instead."""
-        return self.watchdog is None or self.watchdog.alive
-
-    def _ready(self) -> bool:
-        return self._alive() and self._status.ready()
-
-    def _metrics(self) -> str:
-        counted = dict[str, int]() if self.watchdog is None else self.watchdog.stalls
-        stalls = {member.name: counted.get(member.name, 0) for member in self._status.members}
-        return age_metric(self._status.ages()) + stalls_metric(stalls)
-
-
-STEP = 0.05
-
-
-def stop_all(threads: Mapping[Member, threading.Thread], seconds: float, at_once: Callable[[], bool]) -> None:
-    """Asks every loop that still runs to stop; one that does not in time loses its messages, not its group."""
-    deadline = time.monotonic() + seconds
-    left = {member: thread for member, thread in threads.items() if thread.is_alive()}
-    for member, thread in left.items():
-        asking = threading.Thread(
-            target=_ask, args=(member, thread, deadline), name=f"stop-{member.name}", daemon=True
-        )
-        asking.start()
-    while any(thread.is_alive() for thread in left.values()):
-        if time.monotonic() >= deadline or at_once():
-            break
-        time.sleep(STEP)
-    for member, thread in left.items():
-        if thread.is_alive():
-            logger.error(
-                "LoopGroup: %s did not stop within %.1fs; its messages go back", member.name, seconds
-            )
-            give_back(member)
-
-
-def give_back(member: Member) -> None:
-    """Where the loop knows how, its messages go to others at once instead of when their time is over."""
-    method = getattr(member.loop, "give_back", None)
-    if method is not None:
-        method()
-
-
-def hold_back(member: Member) -> None:
-    method = getattr(member.loop, "pause", None)
-    if method is not None:
-        method()
-
-
-def _ask(member: Member, thread: threading.Thread, deadline: float) -> None:
-    """More than once: a loop that had not begun yet when it was first asked would run on."""
-    while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
-        try:
-            member.loop.shutdown(timeout=left)
-        except Exception:
-            logger.exception("LoopGroup: %s cannot be asked to stop", member.name)
-            return
-        thread.join(min(STEP, left))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

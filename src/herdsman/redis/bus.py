@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Event
+from datetime import timedelta
 
 import structlog
 
@@ -11,7 +11,10 @@ from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.hints import Hint
 from herdsman.core.model import NewJob, Submitted
-from herdsman.ports import Clock, Strand, SystemThreads, Threads
+from herdsman.loops.loop_group import LoopGroup
+from herdsman.loops.periodic import PeriodicLoop
+from herdsman.loops.watchdog import Notifier
+from herdsman.ports import Clock, SystemThreads, Threads
 from herdsman.redis.announce import Announcer, Roster, Word
 from herdsman.redis.ingest import Ingest, PoolProvisioner
 from herdsman.redis.keeper import Keeper, Rhythm
@@ -21,6 +24,9 @@ from herdsman.redis.settle import Quarantine, Resync, Settler
 from herdsman.redis.streams import BusState, BusUnavailable, Streams
 
 log = structlog.get_logger()
+
+HANGS_AFTER = timedelta(minutes=5)
+"""Every call of Redis and of the database gives up within seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,6 @@ class StreamBus:
         self._clock = clock
         self._around = around
         self._rhythm = rhythm or Rhythm()
-        self._stopping = self._threads.event()
         database = services.database
         self.roster = Roster(redis.names, database)
         self._quarantine = Quarantine(redis, database, self.state, clock)
@@ -72,27 +77,32 @@ class StreamBus:
             "provisioner": self.provisioner,
             "ingest": self.ingest,
         }
-        self._loops = [
-            Loop(name, part.turn, self.state, self._stopping, self._after_fault, self._threads)
-            for name, part in turns.items()
-            if part is not None
-        ]
+        self._group = LoopGroup(
+            [self._loop(name, part.turn) for name, part in turns.items() if part is not None],
+            watchdog_threshold=None,
+            readiness_threshold=HANGS_AFTER.total_seconds(),
+            on_late=lambda member: log.error(
+                "loop.hangs", loop=member.name, seconds=round(member.age or 0.0)
+            ),
+            notifier=Notifier({}),  # systemd is not asked to wait for a replica
+            threads=self._threads,
+            clock=clock,
+        )
 
     @property
     def said(self) -> str:
         """`ok`, or what is wrong and what that means."""
         fault = self.state.fault
+        if fault is None:
+            fault = next((f"{loop} hangs" for loop in self._group.status.faults()), None)
         # What follows names hosts and users; it stands in the log.
         return "ok" if fault is None else f"degraded, the database is polled: {fault.partition(':')[0]}"
 
     def start(self) -> None:
-        for loop in self._loops:
-            loop.start()
+        self._group.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        for loop in self._loops:
-            loop.join()
+        self._group.stop()
         self.redis.close()
 
     def announce_jobs(self, news: Sequence[NewJob], done: Sequence[Submitted]) -> None:
@@ -196,9 +206,32 @@ class StreamBus:
             poked=self._threads.event(),
         )
 
-    def _after_fault(self) -> None:
-        self.keeper.known_server = False
-        self.redis.disconnect()
+    def _loop(self, name: str, turn: Callable[[], None]) -> PeriodicLoop:
+        """A turn waits by itself when there is nothing to do, and not for long. Whatever goes wrong, it goes on."""
+
+        def counted() -> None:
+            turn()
+            self.state.fine(name)
+
+        def failed(error: Exception) -> None:
+            if isinstance(
+                error, StoreUnavailable
+            ):  # Redis is not to blame, and the entries stay where they are
+                log.debug("streams.postponed", loop=name, reason=str(error))
+                return
+            kind = "" if isinstance(error, BusUnavailable) else f"{type(error).__name__}: "
+            self.state.failed(name, f"{kind}{error}")
+            self.keeper.known_server = False
+            self.redis.disconnect()
+
+        return PeriodicLoop(
+            f"streams-{name}",
+            counted,
+            retry_on=(Exception,),  # what an odd server says must not end the loop
+            on_error=failed,
+            clock=self._clock,
+            threads=self._threads,
+        )
 
     def _ingested(self, new: NewJob, done: Submitted) -> None:
         if done.created:
@@ -217,59 +250,3 @@ def _waits(new: NewJob, done: Submitted) -> bool:
 
 def _nothing() -> None:
     """Nobody here is interested."""
-
-
-SHORTEST_S, LONGEST_S = 0.2, 2.0
-
-
-class Loop:
-    def __init__(
-        self,
-        name: str,
-        turn: Callable[[], None],
-        state: BusState,
-        stopping: Event,
-        after_fault: Callable[[], None],
-        threads: Threads | None = None,
-    ) -> None:
-        """`turn` waits by itself when there is nothing to do, and not for long."""
-        self._name = name
-        self._turn = turn
-        self._state = state
-        self._stopping = stopping
-        self._after_fault = after_fault
-        self._threads = threads or SystemThreads()
-        self._thread: Strand | None = None
-
-    def start(self) -> None:
-        self._thread = self._threads.start(self._run, f"streams-{self._name}")
-
-    def join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        pause = SHORTEST_S
-        while not self._stopping.is_set():
-            if self._try():
-                pause = SHORTEST_S
-            else:
-                self._stopping.wait(pause)
-                pause = min(pause * 2, LONGEST_S)
-
-    def _try(self) -> bool:
-        try:
-            self._turn()
-        except StoreUnavailable as error:  # Redis is not to blame, and the entries stay where they are
-            log.debug("streams.postponed", loop=self._name, reason=str(error))
-            return False
-        except BusUnavailable as error:
-            self._state.failed(self._name, str(error))
-            self._after_fault()
-            return False
-        except Exception as error:  # noqa: BLE001  (what an odd server says must not end the thread)
-            self._state.failed(self._name, f"{type(error).__name__}: {error}")
-            self._after_fault()
-            return False
-        self._state.fine(self._name)
-        return True

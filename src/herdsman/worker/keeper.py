@@ -12,11 +12,16 @@ from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey
 from herdsman.core.phases.promote import LOADS_HANDLERS
 from herdsman.core.work import LogLines, Orders, Progress, Pulse
+from herdsman.loops.heartbeat import Heartbeat
+from herdsman.loops.loop_group import LoopGroup
+from herdsman.loops.periodic import PeriodicLoop
+from herdsman.loops.watchdog import Notifier
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
 from herdsman.worker.models import Standing
 from herdsman.worker.watch import Heard
 
+BROKE = "the heartbeat broke"
 _MOST_FLUSHES = 100
 _OFTEN_S = 2.0
 """From one beat to the next until the worker is active: somebody waits for it."""
@@ -55,16 +60,18 @@ class Keeper:
         """The last one that arrived."""
         self._lock = Lock()
         self._one_at_a_time = self._threads.lock()
-        self._stopping = self._threads.event()
-        self._news = self._threads.event()
+        self._loop = PeriodicLoop("heartbeat", self._turn, clock=clock, threads=self._threads)
         self._books: dict[ClaimKey, LogBook] = {}
         self._progress: dict[ClaimKey, Progress] = {}
         self._heard = Heard(accepted_at=clock.monotonic())
         self._silent = False
         self._not_active: str | None = LOADS_HANDLERS
         """What the last beat said; the worker's own start need not be told to it."""
-        self.alive: Callable[[], None] = lambda: None
-        """Called after each beat."""
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """Shows a watchdog that the beats go on, accepted or not."""
+        return self._loop.heartbeat
 
     @property
     def heard(self) -> Heard:
@@ -106,13 +113,19 @@ class Keeper:
 
     @contextmanager
     def beating(self) -> Generator[None]:
-        thread = self._threads.start(self._run, "keeper")
+        group = LoopGroup(
+            [self._loop],
+            watchdog_threshold=None,  # the supervisor is watched by the same watchdog, which is not this group's
+            shutdown_timeout=self._interval.total_seconds(),
+            notifier=Notifier({}),
+            threads=self._threads,
+            clock=self._clock,
+        )
+        group.start()
         try:
             yield
         finally:
-            self._stopping.set()
-            self._news.set()
-            thread.join(self._interval.total_seconds())
+            group.shutdown()
 
     def flush(self, keys: Iterable[ClaimKey]) -> None:
         """Beats until the log lines of these jobs have arrived; those that cannot be told now are lost."""
@@ -139,22 +152,19 @@ class Keeper:
             self._accepted(pulse, sent, orders)
             return True
 
-    def _run(self) -> None:
+    def _turn(self) -> float:
         try:
-            while not self._stopping.is_set():
-                self.beat()
-                self.alive()
-                interval = self._interval.total_seconds()
-                self._news.wait(interval if self._not_active is None else min(interval, _OFTEN_S))
-                self._news.clear()
+            self.beat()
         except BaseException as error:
             # Without beats this worker is no use: let the supervisor stop everything.
-            self.dismiss(f"the heartbeat broke: {error!r}")
+            self.dismiss(f"{BROKE}: {error!r}")
             raise
+        interval = self._interval.total_seconds()
+        return interval if self._not_active is None else min(interval, _OFTEN_S)
 
     def hurry(self) -> None:
         """There is something to tell that somebody waits for: the next beat need not be waited for."""
-        self._news.set()
+        self._loop.wake()
 
     def _pulse(self) -> Pulse:
         with self._lock:

@@ -19,10 +19,11 @@ class VitalSigns:
         readiness: float,
         crash_dir: Path,
         address: tuple[str, int] | None,
+        keeper: Heartbeat,
         say: Callable[[str], None],
     ) -> None:
-        self.supervisor, self.keeper = Heartbeat(), Heartbeat()
-        self._loops: Mapping[str, Heartbeat] = {"supervisor": self.supervisor, "keeper": self.keeper}
+        self.supervisor = Heartbeat()
+        self._loops: Mapping[str, Heartbeat] = {"supervisor": self.supervisor, "keeper": keeper}
         self._readiness = readiness
         self.address = address
         self._say = say

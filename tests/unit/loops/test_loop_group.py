@@ -98,7 +98,7 @@ def test_the_readiness_threshold_is_half_of_the_watchdogs() -> None:
     loop = Plain("a", beats=False)
     with_watchdog, without = LoopGroup([loop]), LoopGroup([loop], watchdog_threshold=None)
     for group, late in ((with_watchdog, True), (without, False)):
-        status = group._status  # pyright: ignore[reportPrivateUsage]
+        status = group.status
         status.begin(status.members[0])
         loop.heartbeat._last_beat -= 361  # pyright: ignore[reportPrivateUsage]
         assert bool(status.turned()[0]) is late
@@ -250,7 +250,7 @@ def test_it_ends_when_all_loops_have() -> None:
 
 def test_loops_of_one_name_can_be_told_apart() -> None:
     group = LoopGroup([Plain("x"), Plain("x"), Plain("")])
-    assert [member.name for member in group._status.members] == ["x", "x-1", "loop-2"]  # pyright: ignore[reportPrivateUsage]
+    assert [member.name for member in group.status.members] == ["x", "x-1", "loop-2"]
 
 
 def test_timeouts_that_do_not_fit_are_named_loudly(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,6 +40,7 @@ def test_each_family_stands_once_on_the_page_of_a_worker(tmp_path: Path) -> None
         readiness=10,
         crash_dir=tmp_path,
         address=("127.0.0.1", free_port()),
+        keeper=Heartbeat(),
         say=lambda _: None,
     )
     with signs.shown(lambda: True):

@@ -218,7 +218,7 @@ def test_it_never_ends_the_group_that_it_is_in(monkeypatch: pytest.MonkeyPatch) 
         ended.append(group)
 
     monkeypatch.setattr("os.killpg", note)
-    monkeypatch.setattr("herdsman.loops.crash_report.kill_self", lambda: ended.append(-9))
+    monkeypatch.setattr("herdsman.loops.watchdog.kill_self", lambda: ended.append(-9))
     watchdog = Watchdog([])
     for group in (os.getpgrp(), 0, 1, -1, 4242, 4243):
         watchdog.own_group(group)

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from herdsman.control.service import Service
+from herdsman.control.replica import Replica
 from herdsman.control.services import Services
 from herdsman.redis.bus import StreamBus, Surroundings
 from herdsman.redis.keeper import Rhythm
@@ -12,7 +12,7 @@ from herdsman.sim.world.bell import Bell
 from herdsman.sim.world.redis import WorldRedis
 from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.streams import WorldStreams
-from herdsman.sim.world.threads import WorldThreads
+from herdsman.sim.world.threads import OwnClock, WorldThreads
 from herdsman.sim.world.world import World
 
 NAMES = Names()
@@ -44,19 +44,19 @@ class WatchedState(BusState):
 
 
 def a_bus(
-    world: World, server: WorldRedis, services: Services, process: Process, service: Service, bell: Bell
+    world: World, server: WorldRedis, services: Services, process: Process, replica: Replica, bell: Bell
 ) -> StreamBus:
-    leadership = service.leadership
+    leadership = replica.leadership
     around = Surroundings(
         wake=bell.ring,
         ring=bell.ring,
         leads=lambda: leadership.term is not None,
-        tick=service.reconciler.tick,
+        tick=replica.reconciler.tick,
     )
     return StreamBus(
         WorldStreams(server, NAMES, process.name, BLOCK),
         services,
-        world.clock,
+        OwnClock(world.scheduler, process),  # it is read before any thread of the process runs
         around,
         RHYTHM,
         ingest_agent=AGENT,

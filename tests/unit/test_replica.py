@@ -1,32 +1,18 @@
 """How often a replica looks at its fleet."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from threading import Event
 from typing import Any, cast
 
 import pytest
 
 from herdsman.control.cycle import Cycle
-from herdsman.control.service import Service
+from herdsman.control.replica import Replica
 from herdsman.core.fleet import PoolLife, SeenPool, Snapshot
 from herdsman.core.model import PoolId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import PoolState
 from tests.fleet import NOW
-
-
-@dataclass
-class Told:
-    """A stop that comes with the first wait, and remembers how long it was to be."""
-
-    waits: list[float] = field(default_factory=list[float])
-
-    def is_set(self) -> bool:
-        return bool(self.waits)
-
-    def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
 
 
 @dataclass
@@ -56,8 +42,6 @@ def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(
 ) -> None:
     """GPU_POOL_POLICY_PERIOD_S"""
     seen = Snapshot(now=NOW, pools=(SeenPool(id=PoolId("p"), policy=FleetPolicy(), life=life),))
-    parts = {"leadership": Leads(), "reconciler": Ticks(seen), "sweeper": None, "ear": None}
-    service = Service(**cast("Any", parts), poll=timedelta(seconds=30), pool_poll=timedelta(seconds=10))
-    stopping = Told()
-    service._reconcile(cast("Event", stopping))  # pyright: ignore[reportPrivateUsage]
-    assert stopping.waits == [pause]
+    parts = {"leadership": Leads(), "reconciler": Ticks(seen), "sweeper": None, "inbox": None}
+    replica = Replica(**cast("Any", parts), poll=timedelta(seconds=30), pool_poll=timedelta(seconds=10))
+    assert replica.reconcile() == pause
