@@ -61,7 +61,11 @@ class LeaderInbox:
         term = self.leadership.term
         if term is None:
             return 0
-        self._tidy()
+        if self.clock.monotonic() - self._tidied >= TIDY.total_seconds():
+            # What nobody waits for, and holds whose time is over; neither is missed while nobody leads.
+            self._tidied = self.clock.monotonic()
+            expire_holds(self.services)
+            self.services.database.transact(requests.prune)
         listed = self.services.database.read(lambda tx: requests.waiting(tx, PATIENCE))
         return self._answer(listed, term.epoch) if listed else 0
 
@@ -84,14 +88,6 @@ class LeaderInbox:
             change(tx)
 
         self.services.database.transact(fenced)
-
-    def _tidy(self) -> None:
-        """What nobody waits for, and holds whose time is over; neither is missed while nobody leads."""
-        if self.clock.monotonic() - self._tidied < TIDY.total_seconds():
-            return
-        self._tidied = self.clock.monotonic()
-        expire_holds(self.services)
-        self.services.database.transact(requests.prune)
 
 
 def cycle_document(ran: Cycle) -> dict[str, Any]:

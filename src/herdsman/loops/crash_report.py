@@ -64,10 +64,6 @@ def _take(path: Path) -> CrashRecord | None:
     except OSError as error:
         logger.warning("the crash record %s cannot be taken: %s; look at its rights", path, error)
         return None
-    return _parse(text, path)
-
-
-def _parse(text: str, path: Path) -> CrashRecord | None:
     try:
         fields: dict[str, Any] = json.loads(text)
         return CrashRecord(**fields)
@@ -96,18 +92,16 @@ STATUS_AFTER_SIGKILL = 128 + signal.SIGKILL
 def within(seconds: float, steps: Sequence[Step]) -> None:
     """Each step has a thread of its own: one that hangs or fails keeps none of the others from its turn."""
     deadline = time.monotonic() + seconds
-    started = [thread for step in steps if (thread := _start(step)) is not None]
+    started: list[threading.Thread] = []
+    for step in steps:
+        thread = threading.Thread(target=_attempt, args=(step,), name="crash-report", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread is to be had any more: the kill matters more than the report
+            continue
+        started.append(thread)
     for thread in started:
         thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _start(step: Step) -> threading.Thread | None:
-    thread = threading.Thread(target=_attempt, args=(step,), name="last-words", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # no thread is to be had any more: the kill matters more than the words
-        return None
-    return thread
 
 
 def _attempt(step: Step) -> None:

@@ -174,28 +174,18 @@ class Readiness:
             return self._asked
 
     def _answer(self, question: _Question) -> None:
-        question.verdict = self._judge()
+        try:
+            question.verdict = Verdict(ready=bool(self._check()), details=dict(self._details()))
+        except Exception as error:  # an answer that never comes would look like a dead process
+            logger.exception("the readiness check failed")
+            said = f"the readiness check failed: {error!r}"
+            question.verdict = Verdict(ready=False, details={"error": said})
         with self._lock:
             self._asked = None
         question.answered.set()
 
-    def _judge(self) -> Verdict:
-        try:
-            return Verdict(ready=bool(self._check()), details=dict(self._details()))
-        except Exception as error:  # an answer that never comes would look like a dead process
-            logger.exception("the readiness check failed")
-            return Verdict(ready=False, details={"error": f"the readiness check failed: {error!r}"})
-
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-
-
-def _always() -> bool:
-    return True
-
-
-def _no_metrics() -> str:
-    return ""
 
 
 class HealthServer:
@@ -213,10 +203,10 @@ class HealthServer:
         readiness_timeout: float = 1.0,
     ) -> None:
         self._host, self._port = host, port
-        self._alive = liveness_check or _always
-        self._metrics = metrics or _no_metrics
+        self._alive = liveness_check or (lambda: True)
+        self._metrics = metrics or (lambda: "")
         self._readiness = Readiness(
-            readiness_check or _always, details or dict[str, object], timeout=readiness_timeout
+            readiness_check or (lambda: True), details or dict[str, object], timeout=readiness_timeout
         )
         self._lock = threading.Lock()
         self._server: HttpServer | None = None

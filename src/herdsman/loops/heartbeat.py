@@ -33,7 +33,10 @@ class Heartbeat:
         with self._lock:
             self._last_beat = self.clock.monotonic()
         for follower in self._followers:
-            self._tell(follower)
+            try:
+                follower()
+            except Exception:  # a broken follower must not look like a loop that hangs
+                logger.exception("Heartbeat: a follower failed; the beat itself counts")
 
     def elapsed(self) -> float:
         """Seconds since the last beat."""
@@ -44,12 +47,6 @@ class Heartbeat:
         """Call this after each beat, in the thread that beats."""
         with self._lock:
             self._followers = (*self._followers, follower)
-
-    def _tell(self, follower: Callable[[], None]) -> None:
-        try:
-            follower()
-        except Exception:  # a broken follower must not look like a loop that stands still
-            logger.exception("Heartbeat: a follower failed; the beat itself counts")
 
 
 class Runnable(Protocol):

@@ -83,7 +83,9 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         self._running.set()
         try:
             done = 0
-            while self._goes_on() and (max_iterations is None or done < max_iterations):
+            while not self._shutdown_event.is_set() and not self._requests.closed:
+                if max_iterations is not None and done >= max_iterations:
+                    break
                 self._turn(visibility_timeout, wait_time_seconds)
                 done += 1
         finally:
@@ -117,9 +119,6 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         self._shutdown_event.set()
         self._held.give_back_all()
 
-    def _goes_on(self) -> bool:
-        return not self._shutdown_event.is_set() and not self._requests.closed
-
     def _turn(self, visibility_timeout: float, wait_time_seconds: float) -> None:
         messages = self._requests.receive(
             visibility_timeout=visibility_timeout,
@@ -152,7 +151,8 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         except Exception as error:  # noqa: BLE001  one bad message must not end the loop
             self._failed(msg, error)
         else:
-            self._note(self._clock.monotonic() - begun)
+            if self._history is not None:
+                self._history.note(self._clock.monotonic() - begun)
             self._ack(msg, output)
             self._reply(msg, MainLoopResult(message_id=msg.id, output=output, trace_id=msg.body.trace_id))
 
@@ -202,10 +202,6 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         mailbox = self._replies if msg.body.reply_to is None else msg.body.reply_to
         if mailbox is not None:
             mailbox.send(result)
-
-    def _note(self, took: float) -> None:
-        if self._history is not None:
-            self._history.note(took)
 
 
 class LeaseExtender:

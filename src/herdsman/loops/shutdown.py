@@ -5,7 +5,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,9 @@ class ShutdownCoordinator:
             return False
         self._thread = threading.Thread(target=self._listen, name="shutdown", daemon=True)
         self._thread.start()
-        self._before = {each: signal.signal(each, self._note) for each in signals}
+        self._before = {
+            each: signal.signal(each, lambda number, _frame: self._arrived.put(number)) for each in signals
+        }
         return True
 
     def uninstall(self) -> None:
@@ -86,9 +88,6 @@ class ShutdownCoordinator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.uninstall()
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self._arrived.put(number)
 
     def _listen(self) -> None:
         while (number := self._arrived.get()) is not None:

@@ -23,8 +23,11 @@ class Notifier:
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
-        self.period = _period(environment)
+        self.period: float | None = None
         """Seconds between signs of life, half of what systemd waits for; None when it waits for none."""
+        wanted, owner = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+        if wanted.isdecimal() and int(wanted) > 0 and owner in ("", str(os.getpid())):
+            self.period = int(wanted) / 1_000_000 / 2
 
     def ready(self) -> None:
         self._send(b"READY=1")
@@ -52,13 +55,6 @@ def _address(name: str) -> bytes | None:
     if not name.startswith(("/", "@")):
         return None
     return os.fsencode(f"\0{name[1:]}" if name.startswith("@") else name)
-
-
-def _period(environment: Mapping[str, str]) -> float | None:
-    wanted, owner = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
-    if not wanted.isdecimal() or int(wanted) == 0 or owner not in ("", str(os.getpid())):
-        return None
-    return int(wanted) / 1_000_000 / 2
 
 
 class Watchdog:
@@ -175,7 +171,9 @@ class Watchdog:
     def _terminate(self, stalled: list[tuple[str, float]]) -> None:
         """Leaves word of what happened and gives back what it can, then kills, whatever became of that."""
         try:
-            self._count(stalled)
+            with self._lock:
+                for name, _ in stalled:
+                    self._stalls[name] = self._stalls.get(name, 0) + 1
             threshold = seconds_of(self._threshold)
             stacks = all_stacks()
             within(
@@ -189,11 +187,6 @@ class Watchdog:
             )
         finally:
             self._kill()
-
-    def _count(self, stalled: list[tuple[str, float]]) -> None:
-        with self._lock:
-            for name, _ in stalled:
-                self._stalls[name] = self._stalls.get(name, 0) + 1
 
     def _say(self, stalled: list[tuple[str, float]], threshold: float) -> None:
         for name, elapsed in stalled:

@@ -17,6 +17,8 @@ from herdsman.store.database import Database
 
 
 class Roster:
+    """Which streams of jobs there are: one that pools share, and one for each pool that wants its own."""
+
     def __init__(self, names: Names, database: Database) -> None:
         self._names = names
         self._database = database
@@ -79,20 +81,17 @@ class Announcer:
             self._lost(len(said) - room)
 
     def turn(self) -> None:
-        batch = self._next()
-        try:
-            self._publish(batch)
-        except BusUnavailable:
-            self._lost(len(batch))
-            raise
-
-    def _next(self) -> list[Said]:
         if not self._queue:
             self._news.wait(self._wait.total_seconds())
         # Before the look: what is queued after it rings again.
         self._news.clear()
         with self._lock:
-            return [self._queue.popleft() for _ in range(min(PAGE, len(self._queue)))]
+            batch = [self._queue.popleft() for _ in range(min(PAGE, len(self._queue)))]
+        try:
+            self._publish(batch)
+        except BusUnavailable:
+            self._lost(len(batch))
+            raise
 
     def _publish(self, batch: Sequence[Said]) -> None:
         hints = [each for each in batch if isinstance(each, Hint)]

@@ -65,11 +65,38 @@ class StreamBus:
         database = services.database
         self.roster = Roster(redis.names, database)
         self._quarantine = Quarantine(redis, database, self.state, clock)
-        self.announcer = self._announcer()
+        self.announcer = Announcer(
+            redis,
+            self.roster,
+            self.state,
+            on_lost=self.resync_soon,
+            threads=self._threads,
+            wait=self._rhythm.look / 2,
+        )
         self.provisioner = self._provisioner()
         self.ingest = None if ingest_agent is None else self._ingest(ingest_agent)
-        self.listener = self._listener()
-        self.keeper = self._keeper()
+        self.listener = Listener(
+            redis,
+            self.roster,
+            self.state,
+            wake=around.wake,
+            on_order=_nothing if self.provisioner is None else self.provisioner.ordered.set,
+            on_ingest=_nothing if self.ingest is None else self.ingest.news.set,
+            on_lost=self.resync_soon,
+        )
+        self.keeper = Keeper(
+            redis=redis,
+            roster=self.roster,
+            state=self.state,
+            settler=Settler(redis, database, self.state, self._quarantine),
+            resync=Resync(redis, database, self.roster, self.state),
+            listener=self.listener,
+            clock=clock,
+            rhythm=self._rhythm,
+            leads=around.leads,
+            wake=around.wake,
+            poked=self._threads.event(),
+        )
         turns = {
             "announcer": self.announcer,
             "listener": self.listener,
@@ -94,7 +121,7 @@ class StreamBus:
         """`ok`, or what is wrong and what that means."""
         fault = self.state.fault
         if fault is None:
-            fault = next((f"{loop} hangs" for loop in self._group.status.faults()), None)
+            fault = next((f"{loop} {what}" for loop, what in self._group.status.faults().items()), None)
         # What follows names hosts and users; it stands in the log.
         return "ok" if fault is None else f"degraded, the database is polled: {fault.partition(':')[0]}"
 
@@ -108,7 +135,11 @@ class StreamBus:
     def announce_jobs(self, news: Sequence[NewJob], done: Sequence[Submitted]) -> None:
         """After the commit. Those that wait for their time are announced when it has come."""
         self.announcer.tell(
-            [_hint(new, each) for new, each in zip(news, done, strict=True) if _waits(new, each)]
+            [
+                Hint(job_id=each.job_id, type=new.type, pool=each.pool or new.pool, timeout=new.timeout)
+                for new, each in zip(news, done, strict=True)
+                if each.created and not (new.run_at or new.delay or each.run_at)
+            ]
         )
 
     def announce_pool(
@@ -140,16 +171,6 @@ class StreamBus:
         """Jobs were queued that nobody announced."""
         self.keeper.poked.set()
 
-    def _announcer(self) -> Announcer:
-        return Announcer(
-            self.redis,
-            self.roster,
-            self.state,
-            on_lost=self.resync_soon,
-            threads=self._threads,
-            wait=self._rhythm.look / 2,
-        )
-
     def _provisioner(self) -> PoolProvisioner | None:
         around = self._around
         if around.tick is None:
@@ -179,33 +200,6 @@ class StreamBus:
             look=self._rhythm.look,
         )
 
-    def _listener(self) -> Listener:
-        return Listener(
-            self.redis,
-            self.roster,
-            self.state,
-            wake=self._around.wake,
-            on_order=_nothing if self.provisioner is None else self.provisioner.ordered.set,
-            on_ingest=_nothing if self.ingest is None else self.ingest.news.set,
-            on_lost=self.resync_soon,
-        )
-
-    def _keeper(self) -> Keeper:
-        database = self._services.database
-        return Keeper(
-            redis=self.redis,
-            roster=self.roster,
-            state=self.state,
-            settler=Settler(self.redis, database, self.state, self._quarantine),
-            resync=Resync(self.redis, database, self.roster, self.state),
-            listener=self.listener,
-            clock=self._clock,
-            rhythm=self._rhythm,
-            leads=self._around.leads,
-            wake=self._around.wake,
-            poked=self._threads.event(),
-        )
-
     def _loop(self, name: str, turn: Callable[[], None]) -> PeriodicLoop:
         """A turn waits by itself when there is nothing to do, and not for long. Whatever goes wrong, it goes on."""
 
@@ -214,9 +208,8 @@ class StreamBus:
             self.state.fine(name)
 
         def failed(error: Exception) -> None:
-            if isinstance(
-                error, StoreUnavailable
-            ):  # Redis is not to blame, and the entries stay where they are
+            if isinstance(error, StoreUnavailable):
+                # Redis is not to blame, and the entries stay where they are.
                 log.debug("streams.postponed", loop=name, reason=str(error))
                 return
             kind = "" if isinstance(error, BusUnavailable) else f"{type(error).__name__}: "
@@ -237,15 +230,6 @@ class StreamBus:
         if done.created:
             self._around.ring()
             self.announce_jobs([new], [done])
-
-
-def _hint(new: NewJob, done: Submitted) -> Hint:
-    return Hint(job_id=done.job_id, type=new.type, pool=done.pool or new.pool, timeout=new.timeout)
-
-
-def _waits(new: NewJob, done: Submitted) -> bool:
-    later = new.run_at or new.delay or done.run_at
-    return done.created and later is None
 
 
 def _nothing() -> None:

@@ -45,7 +45,7 @@ class RedisStreams:
         self._block = block
         self._client = connect(url, _SILENCE)
         # Its own connection: one that waits would keep the others from being served.
-        self._ear = connect(url, block + _SILENCE)
+        self._blocking = connect(url, block + _SILENCE)
 
     def check(self) -> None:
         check_version(self._client)
@@ -56,7 +56,7 @@ class RedisStreams:
 
     def close(self) -> None:
         self._client.close()
-        self._ear.close()
+        self._blocking.close()
 
     def make_group(self, stream: Stream) -> bool:
         """At `0`: what came before the group is meant for it too. False when it was there."""
@@ -111,7 +111,9 @@ class RedisStreams:
     def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
         """What anybody added to these streams after these ids; empty when nothing came in time."""
         with translated():
-            found = self._ear.xread(dict(after), count=PAGE, block=round(self._block.total_seconds() * 1000))
+            found = self._blocking.xread(
+                dict(after), count=PAGE, block=round(self._block.total_seconds() * 1000)
+            )
         return {str(name): _entries(entries) for name, entries in found}
 
     def take(self, stream: Stream) -> list[Entry]:
@@ -194,7 +196,10 @@ class RedisStreams:
 
 def _bury(pipe: Any, names: Names, letters: Sequence[Letter]) -> int:
     keys = [names.told(each.job_id, each.version) for each in letters if each.version is not None]
-    known = _watched(pipe, keys)
+    known = set[str]()
+    if keys:
+        pipe.watch(*keys)  # from now on nobody may add one behind our back
+        known = {key for key, value in zip(keys, pipe.mget(keys), strict=True) if value is not None}
     pipe.multi()
     new = 0
     for letter in letters:
@@ -211,14 +216,6 @@ def _bury(pipe: Any, names: Names, letters: Sequence[Letter]) -> int:
             pipe.xdel(stream.name, letter.entry.id)
     pipe.execute()
     return new
-
-
-def _watched(pipe: Any, keys: Sequence[str]) -> set[str]:
-    """Those that are there; from now on nobody may add one behind our back."""
-    if not keys:
-        return set()
-    pipe.watch(*keys)
-    return {key for key, value in zip(keys, pipe.mget(keys), strict=True) if value is not None}
 
 
 def _reflect(pipe: Any, mirror: Mirror) -> None:

@@ -86,23 +86,17 @@ def read(entry: Entry, agent: str) -> NewJob:
     """The same entry is always the same job: without an id of its own it gets one from the entry's."""
     job_id = entry.fields.get("job_id") or f"ingest-{entry.id}"
     try:
-        fields = {name: _value(name, text) for name, text in entry.fields.items()}
+        fields = {
+            name: text if name in _TEXTS else decode(text.encode(), what=name)
+            for name, text in entry.fields.items()
+        }
         job = JobIn.model_validate({**fields, "job_id": job_id})
     except ValidationError as error:
-        raise InvalidRequest(_said(error)) from error
+        wrong: list[Mapping[str, object]] = [{**each} for each in error.errors(include_input=False)]
+        said = "; ".join(f"{each['loc']}: {each['msg']}" for each in wrong[:5])
+        raise InvalidRequest(said) from error
     # Whoever may write to the stream is that agent, whatever the entry says (X2).
     return replace(job.new_job(agent), agent=agent, job_id=JobId(job_id))
-
-
-def _value(name: str, text: str) -> object:
-    if name in _TEXTS:
-        return text
-    return decode(text.encode(), what=name)
-
-
-def _said(error: ValidationError) -> str:
-    wrong: list[Mapping[str, object]] = [{**each} for each in error.errors(include_input=False)]
-    return "; ".join(f"{each['loc']}: {each['msg']}" for each in wrong[:5])
 
 
 @dataclass

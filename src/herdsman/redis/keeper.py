@@ -51,36 +51,32 @@ class Keeper:
     _last: dict[str, float] = field(default_factory=dict[str, float])
 
     def turn(self) -> None:
-        self._pause()
+        if self.clock.monotonic() - self._last.get("resync", float("-inf")) < _OFTEN.total_seconds():
+            self.clock.sleep(
+                self.rhythm.settle
+            )  # a keeper that is poked all the time compares once in a while
+        else:
+            self.poked.wait(self.rhythm.settle.total_seconds())
         if not self.known_server:
             self.redis.check()
             self.known_server = True
         left = self.roster.refresh() if self._due("roster", _OFTEN) else ()
         for stream in self.roster.streams:
-            self._with_group(stream)
+            self._settle(stream)
         self._compare()
         if self.leads():
             for stream in left:
                 self.redis.remove(stream)
             self._lead()
 
-    def _pause(self) -> None:
-        """Who is poked all the time compares once in a while."""
-        if self.clock.monotonic() - self._last.get("resync", float("-inf")) < _OFTEN.total_seconds():
-            self.clock.sleep(self.rhythm.settle)
-        else:
-            self.poked.wait(self.rhythm.settle.total_seconds())
-
-    def _with_group(self, stream: Stream) -> None:
+    def _settle(self, stream: Stream) -> None:
         try:
             self.settler.pass_over(stream)
-            self._measure(stream)
+            size = self.redis.size(stream)
         except GroupMissing:
             self.redis.make_group(stream)
             self.poked.set()
-
-    def _measure(self, stream: Stream) -> None:
-        size = self.redis.size(stream)
+            return
         current = {each.name for each in self.roster.streams}
         sizes = {name: each for name, each in self.state.sizes.items() if name in current}
         self.state.sizes = {**sizes, stream.name: size}

@@ -1,4 +1,8 @@
-"""Hears what any replica announces and wakes the workers that wait here."""
+"""Hears what any replica announces and wakes the workers that wait here.
+
+A group hands each entry to one replica, which may have no worker that waits. So every replica hears every entry (XREAD),
+and the group (XREADGROUP) says which one looks after it until its job has ended.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -41,19 +45,19 @@ class Listener:
 
     def turn(self) -> None:
         streams = self._roster.streams
-        heard = self._redis.listen(self._places(streams))
+        names = self._redis.names
+        every = [*(stream.name for stream in streams), names.control, names.preloads.name, names.ingest.name]
+        heard = self._redis.listen({name: self._heard.get(name, _NEW) for name in every})
         # After a silence from here on: a stream that began anew may count from below.
         last = {name: entries[-1][0] for name, entries in heard.items()}
         self._heard = {**self._heard, **last} if heard else {}
         taken = {stream.name: self._take(stream) for stream in streams}
         if self._concern_us(heard) or self._concern_us(taken):
             self._wake()
-        self._pass_on(heard)
-
-    def _places(self, streams: Sequence[Stream]) -> Mapping[str, str]:
-        names = self._redis.names
-        every = [*(stream.name for stream in streams), names.control, names.preloads.name, names.ingest.name]
-        return {name: self._heard.get(name, _NEW) for name in every}
+        if names.control in heard or names.preloads.name in heard:
+            self._on_order()
+        if names.ingest.name in heard:
+            self._on_ingest()
 
     def _concern_us(self, heard: Mapping[str, Read]) -> bool:
         """Our own words have rung here already."""
@@ -61,13 +65,6 @@ class Listener:
         quiet = (self._redis.names.preloads.name, self._redis.names.ingest.name)
         found = [fields for name, entries in heard.items() if name not in quiet for _, fields in entries]
         return any(fields.get("by") != mine for fields in found)
-
-    def _pass_on(self, heard: Mapping[str, Read]) -> None:
-        names = self._redis.names
-        if names.control in heard or names.preloads.name in heard:
-            self._on_order()
-        if names.ingest.name in heard:
-            self._on_ingest()
 
     def _take(self, stream: Stream) -> Read:
         found: list[tuple[str, Mapping[str, str]]] = []

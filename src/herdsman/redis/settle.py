@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 
 from herdsman.core.body import clean
-from herdsman.core.hints import Hint, Known, Verdict, judge, possible
+from herdsman.core.hints import Known, Verdict, judge, possible
 from herdsman.core.states import HELD, JOB, JobState
 from herdsman.ports import Clock
 from herdsman.redis.announce import Roster, announce
@@ -38,11 +38,25 @@ class Quarantine:
         """Each with the reason. The row first: what fails after it is done again, and adds none."""
         for entry, why in entries:
             self._record(entry, why)
-        self.redis.bury([_letter(entry, why) for entry, why in entries])
+        self.redis.bury(
+            [
+                Letter(
+                    job_id=clean(entry.fields.get("job_id", ""), 255),
+                    origin_id=entry.id,
+                    last_error=why,
+                    entry=entry,
+                )
+                for entry, why in entries
+            ]
+        )
         self.state.count(Count.QUARANTINED, len(entries))
 
     def _record(self, entry: Entry, why: str) -> None:
-        if not self._allowed():
+        now = self.clock.monotonic()
+        if now - self._minute >= _MINUTE_S:
+            self._minute, self._rows = now, 0
+        self._rows += 1
+        if self._rows > MOST_ROWS:
             return
         job_id = entry.fields.get("job_id", "")
         log.warning("streams.quarantined", stream=entry.stream.name, entry=entry.id, why=why)
@@ -52,18 +66,6 @@ class Quarantine:
             )
         except Duplicate:  # on record already
             return
-
-    def _allowed(self) -> bool:
-        now = self.clock.monotonic()
-        if now - self._minute >= _MINUTE_S:
-            self._minute, self._rows = now, 0
-        self._rows += 1
-        return self._rows <= MOST_ROWS
-
-
-def _letter(entry: Entry, why: str) -> Letter:
-    job_id = clean(entry.fields.get("job_id", ""), 255)
-    return Letter(job_id=job_id, origin_id=entry.id, last_error=why, entry=entry)
 
 
 MOST_PAGES = 10
@@ -91,28 +93,22 @@ class Settler:
 
     def settle(self, stream: Stream, entries: Sequence[Entry]) -> Mapping[JobState | None, int]:
         """How many jobs of these entries are in which state; None counts what is no job."""
-        ids = {entry.fields.get("job_id", "") for entry in entries if entry.fields}
-        known = self._look_up(sorted(filter(possible, ids)))
+        ids = sorted({each for entry in entries if possible(each := entry.fields.get("job_id", ""))})
+        known = self.database.read(lambda tx: hints.look_up(tx, ids))
         found = [(entry, known.get(entry.fields.get("job_id", ""))) for entry in entries]
         gone = [entry.id for entry, _ in found if not entry.fields]
         real = [(entry, row, judge(row)) for entry, row in found if entry.fields]
         done = [entry.id for entry, _, verdict in real if verdict is Verdict.SETTLE]
         self.redis.settle(stream, [*gone, *done])
         self.state.count(Count.SETTLED, len(done))
-        self._bury([(entry, row) for entry, row, verdict in real if row and verdict is Verdict.BURY])
+        dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is Verdict.BURY]
+        if dead:
+            self.state.count(Count.DEAD_LETTERS, self.redis.bury(dead))
         made_up = [entry for entry, _, verdict in real if verdict is Verdict.QUARANTINE]
         if made_up:
             self.quarantine.put([(entry, _why(entry)) for entry in made_up])
         self.redis.reflect([_mirror(row) for _, row, _ in real if row and row.state is not JobState.PENDING])
         return Counter[JobState | None](row.state if row else None for _, row, _ in real)
-
-    def _look_up(self, ids: Sequence[str]) -> Mapping[str, Known]:
-        return self.database.read(lambda tx: hints.look_up(tx, ids))
-
-    def _bury(self, dead: Sequence[tuple[Entry, Known]]) -> None:
-        if dead:
-            letters = [letter(row, entry) for entry, row in dead]
-            self.state.count(Count.DEAD_LETTERS, self.redis.bury(letters))
 
 
 def letter(row: Known, entry: Entry | None = None) -> Letter:
@@ -154,14 +150,12 @@ class Resync:
         for pool in self.database.read(hints.waiting_pools):
             first = self.database.read(lambda tx, pool=pool: hints.waiting(tx, pool, FIRST))
             for begin in range(0, len(first), PAGE):
-                self._repeat(first[begin : begin + PAGE])
+                page = first[begin : begin + PAGE]
+                known = self.redis.announced([hint.job_id for hint in page])
+                missing = [hint for hint, last in zip(page, known, strict=True) if last != str(hint.version)]
+                announce(self.redis, self.roster, missing)
+                self.state.count(Count.REQUEUED, len(missing))
         self._dead()
-
-    def _repeat(self, waiting: Sequence[Hint]) -> None:
-        known = self.redis.announced([hint.job_id for hint in waiting])
-        missing = [hint for hint, version in zip(waiting, known, strict=True) if version != str(hint.version)]
-        announce(self.redis, self.roster, missing)
-        self.state.count(Count.REQUEUED, len(missing))
 
     def _dead(self) -> None:
         """Dead letters of a time when Redis was away, or that it has forgotten."""
