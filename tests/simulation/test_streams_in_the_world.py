@@ -8,7 +8,7 @@ import pytest
 from herdsman.core.hints import Known, Verdict, judge
 from herdsman.redis import settle
 from herdsman.redis.ingest import Ingest
-from herdsman.redis.names import Entry, Letter
+from herdsman.redis.names import DeadLetter, Entry
 from herdsman.redis.settle import Resync
 from herdsman.sim.world import run
 from herdsman.sim.world.database import WorldDatabase
@@ -107,7 +107,7 @@ def test_a_death_that_is_announced_again_and_again_is_found(
 ) -> None:
     letter = settle.letter
 
-    def forgetful(row: Known, entry: Entry | None = None) -> Letter:
+    def forgetful(row: Known, entry: Entry | None = None) -> DeadLetter:
         """The resync has no entry for what it announces."""
         found = letter(row, entry)
         return found if entry is not None else replace(found, version=None)

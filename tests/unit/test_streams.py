@@ -12,11 +12,11 @@ from herdsman.core.hints import Hint, Known, Verdict, judge, possible
 from herdsman.core.model import JobId, PoolId
 from herdsman.core.states import JobState
 from herdsman.redis import announce as module
-from herdsman.redis.announce import Announcer, Word
+from herdsman.redis.announce import Announcer, StreamMessage
 from herdsman.redis.ingest import Ingest, read
-from herdsman.redis.keeper import Rhythm
+from herdsman.redis.keeper import Intervals
 from herdsman.redis.listen import MOST_HELD, Listener
-from herdsman.redis.names import Entry, Letter, Names, hint_fields
+from herdsman.redis.names import DeadLetter, Entry, Names, hint_fields
 from herdsman.redis.streams import BusState, Count
 
 VERDICTS = {
@@ -72,7 +72,7 @@ def test_an_entry_carries_a_name_and_no_payload() -> None:
 
 def test_a_dead_letter_has_four_fields_of_bounded_length() -> None:
     """S2-13."""
-    letter = Letter(job_id="j", origin_id="1-0", attempts=3, last_error="x" * 1_000_000)
+    letter = DeadLetter(job_id="j", origin_id="1-0", attempts=3, last_error="x" * 1_000_000)
     assert list(letter.fields()) == ["job_id", "origin_id", "attempts", "last_error"]
     assert len(letter.fields()["last_error"]) == 2000
 
@@ -86,13 +86,13 @@ def test_a_full_queue_drops_and_asks_for_a_comparison(monkeypatch: pytest.Monkey
     announcer.tell([HINT] * 2)
     assert not lost
     announcer.tell([HINT] * 2)
-    announcer.tell([Word("control", {})])
+    announcer.tell([StreamMessage("control", {})])
     assert (state.counts[Count.DROPPED], len(lost)) == (2, 2)
 
 
 def test_what_a_replica_holds_never_looks_idle_to_another() -> None:
-    assert Rhythm(claim_idle=timedelta(milliseconds=300)).settle == timedelta(milliseconds=100)
-    assert Rhythm().settle == timedelta(seconds=1)
+    assert Intervals(claim_idle=timedelta(milliseconds=300)).settle == timedelta(milliseconds=100)
+    assert Intervals().settle == timedelta(seconds=1)
 
 
 def test_faults_are_told_once_and_each_loop_for_itself() -> None:

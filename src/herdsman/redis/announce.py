@@ -16,7 +16,7 @@ from herdsman.store import hints
 from herdsman.store.database import Database
 
 
-class Roster:
+class JobStreams:
     """Which streams of jobs there are: one that pools share, and one for each pool that wants its own."""
 
     def __init__(self, names: Names, database: Database) -> None:
@@ -43,21 +43,21 @@ _WAIT = timedelta(milliseconds=500)
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class StreamMessage:
     """Something else that is said: to everybody, or, with a group, to the one who will do it."""
 
     stream: str | Stream
     fields: Mapping[str, str]
 
 
-Said = Hint | Word | Mirror
+Said = Hint | StreamMessage | Mirror
 
 
 class Announcer:
     def __init__(
         self,
         redis: Streams,
-        roster: Roster,
+        roster: JobStreams,
         state: BusState,
         on_lost: Callable[[], None],
         threads: Threads | None = None,
@@ -98,7 +98,7 @@ class Announcer:
         announce(self._redis, self._roster, hints)
         self._state.count(Count.PUBLISHED, len(hints))
         self._redis.reflect([each for each in batch if isinstance(each, Mirror)])
-        for word in (each for each in batch if isinstance(each, Word)):
+        for word in (each for each in batch if isinstance(each, StreamMessage)):
             if isinstance(word.stream, Stream):
                 self._redis.order(word.stream, word.fields)
             else:
@@ -110,7 +110,7 @@ class Announcer:
             self._on_lost()
 
 
-def announce(redis: Streams, roster: Roster, hints: Sequence[Hint]) -> None:
+def announce(redis: Streams, roster: JobStreams, hints: Sequence[Hint]) -> None:
     """Each in the stream of its pool."""
 
     def stream_of(hint: Hint) -> Stream:

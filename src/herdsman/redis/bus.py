@@ -15,9 +15,9 @@ from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier
 from herdsman.ports import Clock, SystemThreads, Threads
-from herdsman.redis.announce import Announcer, Roster, Word
+from herdsman.redis.announce import Announcer, JobStreams, StreamMessage
 from herdsman.redis.ingest import Ingest, PoolProvisioner
-from herdsman.redis.keeper import Keeper, Rhythm
+from herdsman.redis.keeper import Intervals, Keeper
 from herdsman.redis.listen import Listener
 from herdsman.redis.names import Mirror
 from herdsman.redis.settle import Quarantine, Resync, Settler
@@ -30,7 +30,7 @@ HANGS_AFTER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ReplicaHooks:
     wake: Callable[[], None]
     """Jobs were queued elsewhere."""
     ring: Callable[[], None]
@@ -48,8 +48,8 @@ class StreamBus:
         redis: Streams,
         services: Services,
         clock: Clock,
-        around: Surroundings,
-        rhythm: Rhythm | None = None,
+        around: ReplicaHooks,
+        rhythm: Intervals | None = None,
         ingest_agent: str | None = None,
         threads: Threads | None = None,
         state: BusState | None = None,
@@ -61,9 +61,9 @@ class StreamBus:
         self._services = services
         self._clock = clock
         self._around = around
-        self._rhythm = rhythm or Rhythm()
+        self._rhythm = rhythm or Intervals()
         database = services.database
-        self.roster = Roster(redis.names, database)
+        self.roster = JobStreams(redis.names, database)
         self._quarantine = Quarantine(redis, database, self.state, clock)
         self.announcer = Announcer(
             redis,
@@ -157,11 +157,13 @@ class StreamBus:
         wanted = "" if desired_workers is None else str(desired_workers)
         texts = {name: value or "" for name, value in said.items()}
         fields = {"event": event, "pool_id": pool_id, **texts, "desired_workers": wanted}
-        self.announcer.tell([Word(self.redis.names.preloads, fields)])
+        self.announcer.tell([StreamMessage(self.redis.names.preloads, fields)])
 
     def announce_control(self, event: str, by: str, scope: str = "all") -> None:
         """Something that every replica should look at now: a pause, a drain, a cycle that was asked for."""
-        self.announcer.tell([Word(self.redis.names.control, {"event": event, "by": by, "scope": scope})])
+        self.announcer.tell(
+            [StreamMessage(self.redis.names.control, {"event": event, "by": by, "scope": scope})]
+        )
 
     def mirror(self, job_id: str, mapping: Mapping[str, str]) -> None:
         """Where a job is on an external service, for those who look into Redis (S3-04). The row is written first."""

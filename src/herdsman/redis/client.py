@@ -17,9 +17,9 @@ from redis.retry import Retry
 from herdsman.control.services import Services
 from herdsman.core.hints import Hint
 from herdsman.ports import SystemClock
-from herdsman.redis.bus import StreamBus, Surroundings
-from herdsman.redis.keeper import Rhythm
-from herdsman.redis.names import Entry, Letter, Mirror, Names, Stream, hint_fields, hint_mirror, job_key
+from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.keeper import Intervals
+from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror, job_key
 from herdsman.redis.streams import PAGE, BusUnavailable, GroupMissing, NotAllowed, Read, Size, StreamSpent
 from herdsman.settings import Settings
 
@@ -146,7 +146,7 @@ class RedisStreams:
             pipe.xdel(stream.name, *ids)
             pipe.execute()
 
-    def bury(self, letters: Sequence[Letter]) -> int:
+    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
         try:
             with translated(), self._client.pipeline(transaction=True) as pipe:
@@ -194,7 +194,7 @@ class RedisStreams:
         return ms, number + 1
 
 
-def _bury(pipe: Any, names: Names, letters: Sequence[Letter]) -> int:
+def _bury(pipe: Any, names: Names, letters: Sequence[DeadLetter]) -> int:
     keys = [names.told(each.job_id, each.version) for each in letters if each.version is not None]
     known = set[str]()
     if keys:
@@ -290,13 +290,13 @@ def _kind(error: ResponseError) -> type[BusUnavailable]:
     return NotAllowed if isinstance(error, NoPermissionError) else BusUnavailable
 
 
-def open_streams(settings: Settings, services: Services, around: Surroundings) -> StreamBus:
+def open_streams(settings: Settings, services: Services, around: ReplicaHooks) -> StreamBus:
     """Redis is not asked anything yet, and may be away."""
     chosen = settings.streams
     assert chosen.redis_url is not None, "there is no Redis without REDIS_URL"
     consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     redis = RedisStreams(chosen.redis_url.get_secret_value(), Names(chosen.orch_stream_prefix), consumer)
-    rhythm = Rhythm(
+    rhythm = Intervals(
         claim_idle=timedelta(milliseconds=chosen.orch_claim_idle_ms),
         reclaim=timedelta(seconds=chosen.orch_reclaim_interval_s),
         resync=timedelta(seconds=chosen.stream_resync_sec),

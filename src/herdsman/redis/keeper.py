@@ -7,7 +7,7 @@ from threading import Event
 
 from herdsman.core.states import HELD, JobState
 from herdsman.ports import Clock
-from herdsman.redis.announce import Roster
+from herdsman.redis.announce import JobStreams
 from herdsman.redis.listen import Listener
 from herdsman.redis.names import Stream
 from herdsman.redis.settle import Resync, Settler
@@ -20,7 +20,7 @@ _FORGET = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class Intervals:
     claim_idle: timedelta = timedelta(seconds=60)
     reclaim: timedelta = timedelta(seconds=30)
     resync: timedelta = timedelta(seconds=10)
@@ -35,13 +35,13 @@ class Rhythm:
 @dataclass
 class Keeper:
     redis: Streams
-    roster: Roster
+    roster: JobStreams
     state: BusState
     settler: Settler
     resync: Resync
     listener: Listener
     clock: Clock
-    rhythm: Rhythm
+    rhythm: Intervals
     leads: Callable[[], bool]
     wake: Callable[[], None]
     poked: Event = field(default_factory=Event)

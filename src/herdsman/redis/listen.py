@@ -6,7 +6,7 @@ and the group (XREADGROUP) says which one looks after it until its job has ended
 
 from collections.abc import Callable, Mapping, Sequence
 
-from herdsman.redis.announce import Roster
+from herdsman.redis.announce import JobStreams
 from herdsman.redis.names import Entry, Stream
 from herdsman.redis.streams import PAGE, BusState, Count, GroupMissing, Read, Streams
 
@@ -20,7 +20,7 @@ class Listener:
     def __init__(
         self,
         redis: Streams,
-        roster: Roster,
+        roster: JobStreams,
         state: BusState,
         *,
         wake: Callable[[], None],

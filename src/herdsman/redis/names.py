@@ -73,7 +73,7 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class DeadLetter:
     """A job, or something that claimed to be one, that nobody will try again."""
 
     job_id: str

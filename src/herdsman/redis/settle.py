@@ -11,8 +11,8 @@ from herdsman.core.body import clean
 from herdsman.core.hints import Known, Verdict, judge, possible
 from herdsman.core.states import HELD, JOB, JobState
 from herdsman.ports import Clock
-from herdsman.redis.announce import Roster, announce
-from herdsman.redis.names import Entry, Letter, Mirror, Stream
+from herdsman.redis.announce import JobStreams, announce
+from herdsman.redis.names import DeadLetter, Entry, Mirror, Stream
 from herdsman.redis.streams import PAGE, BusState, Count, Streams
 from herdsman.store import hints
 from herdsman.store.database import Database
@@ -38,9 +38,9 @@ class Quarantine:
         """Each with the reason. The row first: what fails after it is done again, and adds none."""
         for entry, why in entries:
             self._record(entry, why)
-        self.redis.bury(
+        self.redis.add_dead_letters(
             [
-                Letter(
+                DeadLetter(
                     job_id=clean(entry.fields.get("job_id", ""), 255),
                     origin_id=entry.id,
                     last_error=why,
@@ -103,7 +103,7 @@ class Settler:
         self.state.count(Count.SETTLED, len(done))
         dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is Verdict.BURY]
         if dead:
-            self.state.count(Count.DEAD_LETTERS, self.redis.bury(dead))
+            self.state.count(Count.DEAD_LETTERS, self.redis.add_dead_letters(dead))
         made_up = [entry for entry, _, verdict in real if verdict is Verdict.QUARANTINE]
         if made_up:
             self.quarantine.put([(entry, _why(entry)) for entry in made_up])
@@ -111,8 +111,8 @@ class Settler:
         return Counter[JobState | None](row.state if row else None for _, row, _ in real)
 
 
-def letter(row: Known, entry: Entry | None = None) -> Letter:
-    return Letter(
+def letter(row: Known, entry: Entry | None = None) -> DeadLetter:
+    return DeadLetter(
         job_id=row.job_id,
         version=row.version,
         origin_id="" if entry is None else entry.id,
@@ -143,7 +143,7 @@ MOST_DEAD = 1000
 class Resync:
     redis: Streams
     database: Database
-    roster: Roster
+    roster: JobStreams
     state: BusState
 
     def run(self) -> None:
@@ -161,4 +161,4 @@ class Resync:
         """Dead letters of a time when Redis was away, or that it has forgotten."""
         rows = self.database.read(lambda tx: hints.recent_dead(tx, DEAD_WITHIN, MOST_DEAD))
         if rows:
-            self.state.count(Count.DEAD_LETTERS, self.redis.bury([letter(row) for row in rows]))
+            self.state.count(Count.DEAD_LETTERS, self.redis.add_dead_letters([letter(row) for row in rows]))

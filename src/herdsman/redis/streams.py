@@ -12,7 +12,7 @@ import structlog
 
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.hints import Hint
-from herdsman.redis.names import Entry, Letter, Mirror, Names, Stream
+from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream
 
 log = structlog.get_logger()
 
@@ -115,7 +115,7 @@ class Streams(Protocol):
         """Acknowledged and gone, or neither."""
         ...
 
-    def bury(self, letters: Sequence[Letter]) -> int:
+    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
         ...
 

@@ -13,7 +13,7 @@ from herdsman.loops.crash_report import all_stacks, describe, write_crash
 from herdsman.loops.health import age_metric, ready_metric, stalls_metric
 from herdsman.loops.loop_group import Timeouts, misfits
 from herdsman.testing.servers.home import free_port
-from herdsman.worker.vital_signs import VitalSigns
+from herdsman.worker.heartbeat import WorkerProbes
 from tests.unit.loops.doubles import HandClock, ask, eventually
 
 
@@ -34,7 +34,7 @@ def test_metrics_are_in_the_text_format() -> None:
 
 
 def test_each_family_stands_once_on_the_page_of_a_worker(tmp_path: Path) -> None:
-    signs = VitalSigns(
+    signs = WorkerProbes(
         threshold=60,
         interval=1,
         readiness=10,

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from herdsman.control.replica import Replica
 from herdsman.control.services import Services
-from herdsman.redis.bus import StreamBus, Surroundings
-from herdsman.redis.keeper import Rhythm
+from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.keeper import Intervals
 from herdsman.redis.names import Names
 from herdsman.redis.streams import BusState
 from herdsman.sim.world.bell import Bell
@@ -19,7 +19,7 @@ NAMES = Names()
 AGENT = "hand"
 """Whoever adds jobs to the stream by hand is this one."""
 BLOCK = timedelta(seconds=5)
-RHYTHM = Rhythm(
+RHYTHM = Intervals(
     claim_idle=timedelta(seconds=20),
     reclaim=timedelta(seconds=10),
     resync=timedelta(seconds=10),
@@ -47,7 +47,7 @@ def a_bus(
     world: World, server: WorldRedis, services: Services, process: Process, replica: Replica, bell: Bell
 ) -> StreamBus:
     leadership = replica.leadership
-    around = Surroundings(
+    around = ReplicaHooks(
         wake=bell.ring,
         ring=bell.ring,
         leads=lambda: leadership.term is not None,

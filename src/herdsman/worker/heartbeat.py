@@ -1,10 +1,11 @@
-"""Keeps a worker and its claims alive: one beat after the other, from a thread that does nothing else."""
+"""Heartbeats: those that keep a worker and its claims alive, and those that show its own threads to a watchdog and to probes."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from threading import Lock
 
 from herdsman.core.errors import ClaimsHeld, HerdsmanError, NotFound, StaleWrite, StoreUnavailable
@@ -12,10 +13,12 @@ from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey
 from herdsman.core.phases.promote import LOADS_HANDLERS
 from herdsman.core.work import LogLines, Orders, Progress, Pulse
+from herdsman.loops.crash_report import read_crashes
+from herdsman.loops.health import HealthServer, age_metric, stalls_metric
 from herdsman.loops.heartbeat import Heartbeat
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
-from herdsman.loops.watchdog import Notifier
+from herdsman.loops.watchdog import Notifier, Watchdog
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
 from herdsman.worker.models import Standing
@@ -251,3 +254,70 @@ def _pieces(books: Mapping[ClaimKey, LogBook]) -> dict[ClaimKey, LogLines]:
             lines -= len(piece.lines)
             size -= sum(len(line.encode(errors="replace")) for line in piece.lines)
     return found
+
+
+class WorkerProbes:
+    def __init__(
+        self,
+        *,
+        threshold: float,
+        interval: float,
+        readiness: float,
+        crash_dir: Path,
+        address: tuple[str, int] | None,
+        keeper: Heartbeat,
+        say: Callable[[str], None],
+    ) -> None:
+        self.supervisor = Heartbeat()
+        self._loops: Mapping[str, Heartbeat] = {"supervisor": self.supervisor, "keeper": keeper}
+        self._readiness = readiness
+        self.address = address
+        self._say = say
+        self._crash_dir = crash_dir
+        self._watchdog = Watchdog(
+            list(self._loops.values()),
+            stall_threshold=threshold,
+            check_interval=interval,
+            loop_names=list(self._loops),
+            crash_dir=crash_dir,
+            notifier=Notifier(),
+        )
+
+    @contextmanager
+    def shown(self, ready: Callable[[], bool]) -> Generator[None]:
+        for crash in read_crashes(self._crash_dir):
+            loops = ", ".join(f"{name} for {age:.0f} s" for name, age in crash.stalled.items())
+            self._say(f"a worker of this machine was ended at {crash.at}, since it stood still: {loops}")
+        self._watchdog.start()
+        server = self._server(ready)
+        try:
+            yield
+        finally:
+            if server is not None:
+                server.stop()
+            self._watchdog.stop()
+
+    def _server(self, ready: Callable[[], bool]) -> HealthServer | None:
+        if self.address is None:
+            return None
+        host, port = self.address
+        server = HealthServer(
+            host=host,
+            port=port,
+            readiness_check=lambda: ready() and self._fresh(),
+            liveness_check=lambda: self._watchdog.alive,
+            details=lambda: {"loops": self._ages()},
+            metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
+        )
+        server.start()
+        everywhere = host in ("0.0.0.0", "::", "")  # noqa: S104  (no address that can be called)
+        self._say(
+            f"health endpoints at {f'port {port} of every address' if everywhere else f'{host}:{port}'}"
+        )
+        return server
+
+    def _ages(self) -> dict[str, float]:
+        return {name: round(heartbeat.elapsed(), 1) for name, heartbeat in self._loops.items()}
+
+    def _fresh(self) -> bool:
+        return all(age <= self._readiness for age in self._ages().values())
