@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Thread
 from typing import Any
@@ -21,6 +21,7 @@ from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import NewJob
+from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.store.database import Database
 from tests.api.calling import Client
@@ -33,6 +34,7 @@ from tests.herd import a_herd
 @dataclass(frozen=True, slots=True)
 class Control:
     reconciler: Reconciler
+    loops: LoopHealth = field(default_factory=LoopHealth)
 
     @property
     def leadership(self) -> Leadership:

@@ -6,7 +6,7 @@
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 
@@ -21,6 +21,7 @@ from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.core.access import Role
+from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.store.schema_resources import holds
 from tests.api.conftest import Tokens
@@ -48,6 +49,7 @@ def url(backend: Backend) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class Control:
     reconciler: Reconciler
+    loops: LoopHealth = field(default_factory=LoopHealth)
 
     @property
     def leadership(self) -> Leadership:
