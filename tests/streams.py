@@ -8,22 +8,21 @@ from typing import Any
 
 from redis import Redis
 
-from herdsman.bus.names import Names, Stream
-from herdsman.bus.redis_streams import RedisStreams
 from herdsman.control.commands import submit_job
 from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services
-from herdsman.control.streams.bus import StreamBus
-from herdsman.control.streams.keeper import Rhythm
-from herdsman.control.streams.state import Count
-from herdsman.control.streams.surroundings import Surroundings
 from herdsman.core.model import JobId, NewJob
 from herdsman.ports import SystemClock
+from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.client import RedisStreams
+from herdsman.redis.keeper import Intervals
+from herdsman.redis.names import Names, Stream
+from herdsman.redis.streams import Count
 from herdsman.testing.servers.redis import RedisServer
 
 NAMES = Names()
 BLOCK = timedelta(milliseconds=30)
-QUICK = Rhythm(claim_idle=timedelta(milliseconds=150), reclaim=timedelta(0), resync=timedelta(0))
+QUICK = Intervals(claim_idle=timedelta(milliseconds=150), reclaim=timedelta(0), resync=timedelta(0))
 STEADY = replace(QUICK, claim_idle=timedelta(milliseconds=600), look=timedelta(milliseconds=50))
 """For tests in which who lives is never late, also on a machine that is busy."""
 PATIENT = replace(QUICK, claim_idle=timedelta(hours=1), look=timedelta(milliseconds=20))
@@ -84,7 +83,7 @@ def replica(
     name: str = "one",
     *,
     leads: bool = True,
-    rhythm: Rhythm = PATIENT,
+    rhythm: Intervals = PATIENT,
     agent: str | None = None,
     block: timedelta = BLOCK,
 ) -> Generator[Replica]:
@@ -95,7 +94,7 @@ def replica(
         heard.append("tick")
         return Cycle(started_at=None, epoch=1 if leads else None, seen=None)
 
-    around = Surroundings(
+    around = ReplicaHooks(
         wake=lambda: heard.append("wake"), ring=lambda: heard.append("ring"), leads=lambda: leads, tick=tick
     )
     bus = StreamBus(redis, services, SystemClock(), around, rhythm, ingest_agent=agent)

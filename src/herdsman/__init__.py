@@ -4,7 +4,7 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-_LOOPS = "herdsman.worker.loops"
+_LOOPS = "herdsman.loops"
 _CLIENT = "herdsman.client"
 _CONTEXT = "herdsman.worker.context"
 

@@ -10,8 +10,7 @@ from herdsman.client import (
     LeaseDenied,
     LeaseLost,
 )
-from herdsman.worker.context import Cancelled, JobContext, Setup, TryAgain, UserError
-from herdsman.worker.loops import (
+from herdsman.loops import (
     AdaptiveThreshold,
     CrashRecord,
     DeadLetter,
@@ -34,6 +33,7 @@ from herdsman.worker.loops import (
     replay,
     run_loops,
 )
+from herdsman.worker.context import Cancelled, JobContext, Setup, TryAgain, UserError
 from herdsman.worker.registry import handler
 
 __version__: str

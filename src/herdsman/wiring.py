@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import entry_points
@@ -20,8 +20,8 @@ from herdsman.control.leadership import LeaderPolicy, Leadership
 from herdsman.control.observe import Observer
 from herdsman.control.policy_book import PolicyBook
 from herdsman.control.reconciler import Reconciler
-from herdsman.control.requests import Ear
-from herdsman.control.service import Service
+from herdsman.control.replica import Replica
+from herdsman.control.requests import LeaderInbox
 from herdsman.control.services import Services
 from herdsman.control.snapshot import FleetRules
 from herdsman.control.spawn import Spawner
@@ -35,6 +35,7 @@ from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, require_installed
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
+from herdsman.loops.status import LoopHealth
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
 from herdsman.providers import registry
 from herdsman.providers.local.gpus import count_gpus
@@ -66,6 +67,8 @@ class Control:
     leadership: Leadership
     reconciler: Reconciler
     provider: Provider
+    loops: LoopHealth = field(default_factory=LoopHealth)
+    """Knows of loops that hang."""
 
 
 def open_database(settings: Settings, clock: Clock | None = None) -> Database:
@@ -289,21 +292,22 @@ def open_control(
     )
 
 
-def open_service(
+def open_replica(
     settings: Settings,
     services: Services,
     control: Control,
     *,
     poll: timedelta,
     on_queued: Callable[[], None] = lambda: None,
-) -> Service:
-    return Service(
+) -> Replica:
+    return Replica(
         sweeper=open_sweeper(settings, services, on_queued),
         leadership=control.leadership,
         reconciler=control.reconciler,
-        ear=Ear(services, control.reconciler, SystemClock()),
+        inbox=LeaderInbox(services, control.reconciler, SystemClock()),
         poll=poll,
         pool_poll=timedelta(seconds=settings.pools.gpu_pool_policy_period_s),
+        health=control.loops,
     )
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from herdsman.api.app import create_app
 from herdsman.api.context import ApiContext
-from herdsman.bus.names import Names
-from herdsman.bus.streams import Size
-from herdsman.control.streams.state import BusState, Count
 from herdsman.core.access import Role
 from herdsman.core.model import WorkerId
+from herdsman.redis.names import Names
+from herdsman.redis.streams import BusState, Count, Size
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.builders import a_job, claimed

@@ -2,9 +2,9 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,12 +16,13 @@ from herdsman.api.routes import control, desk, ready
 from herdsman.control.commands import submit_job
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
-from herdsman.control.requests import Ear
+from herdsman.control.requests import LeaderInbox
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import NewJob
 from herdsman.db.connection import Database
+from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
@@ -33,6 +34,7 @@ from tests.herd import a_herd
 @dataclass(frozen=True, slots=True)
 class Control:
     reconciler: Reconciler
+    loops: LoopHealth = field(default_factory=LoopHealth)
 
     @property
     def leadership(self) -> Leadership:
@@ -80,14 +82,14 @@ def test_the_leader_acts_now_and_says_what_it_did(
 
 @contextmanager
 def listening(services: Services, replica: Replica) -> Generator[None]:
-    stopping = Event()
-    ear = Thread(target=Ear(services, replica.control.reconciler, SystemClock()).run, args=(stopping,))
-    ear.start()
+    loop = LeaderInbox(services, replica.control.reconciler, SystemClock()).loop()
+    thread = Thread(target=loop.run)
+    thread.start()
     try:
         yield
     finally:
-        stopping.set()
-        ear.join()
+        loop.stop()
+        thread.join()
 
 
 @pytest.mark.parametrize("path", ["/control/reconcile", "/control/cycle"])

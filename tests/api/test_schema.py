@@ -6,7 +6,7 @@
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 
@@ -22,6 +22,7 @@ from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.db.schema import holds
+from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
 from tests.api.conftest import Tokens
 from tests.api.fuzzing import Fuzz, Operation
@@ -48,6 +49,7 @@ def url(backend: Backend) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class Control:
     reconciler: Reconciler
+    loops: LoopHealth = field(default_factory=LoopHealth)
 
     @property
     def leadership(self) -> Leadership:

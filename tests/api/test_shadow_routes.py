@@ -1,7 +1,7 @@
 """A shadow policy over HTTP and in the metrics: what it would have done, and how often."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from herdsman.core.access import Role
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import Load, Wanted
 from herdsman.core.scaling.registry import OURS
+from herdsman.loops.status import LoopHealth
 from herdsman.wire.fleet import CycleOut, ShadowReportOut
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
@@ -30,6 +31,7 @@ def greedy(_load: Load, policy: FleetPolicy) -> Wanted:
 @dataclass(frozen=True)
 class Control:
     reconciler: Reconciler
+    loops: LoopHealth = field(default_factory=LoopHealth)
 
     @property
     def leadership(self) -> Leadership:

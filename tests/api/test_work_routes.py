@@ -16,6 +16,7 @@ from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobId, WorkerId
 from herdsman.core.states import JobState
+from herdsman.loops.status import LoopHealth
 from herdsman.store import workers
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
@@ -287,7 +288,7 @@ def test_in_an_outage_a_heartbeat_is_answered_at_once_with_what_a_worker_needs_t
     context: ApiContext, hand: Hand, services: Services, monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
     """W5: without a look at the database, which may take longer than the worker has."""
-    leads = SimpleNamespace(leadership=SimpleNamespace(holds_claims=held))
+    leads = SimpleNamespace(leadership=SimpleNamespace(holds_claims=held), loops=LoopHealth())
     asked: list[object] = []
 
     def away(work: object) -> NoReturn:

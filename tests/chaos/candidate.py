@@ -29,7 +29,8 @@ def lead(url: str, holder: str, policy: LeaderPolicy) -> None:
     database = Database(url, clock=SystemClock(), timeout=policy.ttl)
     lock = open_session_lock(database, LOCK, idle=policy.ttl)
     leadership = Leadership(database, SystemClock(), holder, policy, lock)
-    campaigning = Thread(target=leadership.run, args=(stopping,))
+    loop = leadership.loop()
+    campaigning = Thread(target=loop.run)
     campaigning.start()
     epoch = 0
     while not stopping.wait(STEP.total_seconds()):
@@ -37,6 +38,7 @@ def lead(url: str, holder: str, policy: LeaderPolicy) -> None:
         epoch = term.epoch if term is not None else epoch
         if epoch:
             _write(database, leadership, epoch)
+    loop.stop()
     campaigning.join()
     database.close()
 

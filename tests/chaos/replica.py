@@ -44,10 +44,12 @@ def control(orders: Orders, holder: str) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     database = Database(orders.database_url, clock=SystemClock())
     reconciler = a_reconciler(database, orders, holder)
-    leading = Thread(target=reconciler.leadership.run, args=(stopping,))
+    loop = reconciler.leadership.loop()
+    leading = Thread(target=loop.run)
     leading.start()
     while not stopping.wait(PAUSE.total_seconds()):
         reconciler.tick()
+    loop.stop()
     leading.join()
     database.close()
 

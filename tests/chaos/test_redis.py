@@ -13,10 +13,10 @@ import pytest
 
 from herdsman.control.commands import claim_for, complete_job, complete_jobs, find_job, submit_jobs
 from herdsman.control.services import Services
-from herdsman.control.streams.state import Count
 from herdsman.core.model import JobPolicy, NewJob
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask
+from herdsman.redis.streams import Count
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire.ids import new_job_id
 from tests.builders import a_worker, claimed, replayed

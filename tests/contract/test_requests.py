@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 from herdsman.control.reconciler import Reconciler
-from herdsman.control.requests import PATIENCE, RECONCILE, Ear, ask_leader
+from herdsman.control.requests import PATIENCE, RECONCILE, LeaderInbox, ask_leader
 from herdsman.control.services import Services
 from herdsman.core.errors import StaleWrite
 from herdsman.ports import SystemClock
@@ -28,20 +28,20 @@ def answer(services: Services, name: str = "r1") -> requests.Asked:
     return found
 
 
-def an_ear(services: Services, replica: Reconciler) -> Ear:
+def an_inbox(services: Services, replica: Reconciler) -> LeaderInbox:
     replica.leadership.campaign()
-    return Ear(services, replica, CLOCK)
+    return LeaderInbox(services, replica, CLOCK)
 
 
 def test_the_leader_acts_and_tells_all_who_asked(services: Services, clock: MovingClock) -> None:
     a_job(services)
     with a_herd(services, clock) as herd:
-        ear = an_ear(services, herd.replica())
+        inbox = an_inbox(services, herd.replica())
         ask(services, "r1")
         ask(services, "r2")
-        assert ear.listen() == 2
+        assert inbox.answer_waiting() == 2
         told = [answer(services, name) for name in ("r1", "r2")]
-        assert ear.listen() == 0, "once is enough"
+        assert inbox.answer_waiting() == 0, "once is enough"
     assert told[0].outcome == told[1].outcome
     assert told[0].outcome is not None
     assert told[0].outcome["actions"]["workers_spawned"] == 2
@@ -51,9 +51,9 @@ def test_who_does_not_lead_does_not_answer(services: Services, clock: MovingCloc
     """S2-23, S2-30: only the leader acts."""
     with a_herd(services, clock) as herd:
         herd.replica("one").leadership.campaign()
-        follower = an_ear(services, herd.replica("two"))
+        follower = an_inbox(services, herd.replica("two"))
         ask(services)
-        assert follower.listen() == 0
+        assert follower.answer_waiting() == 0
     assert answer(services).taken_at is None
 
 
@@ -61,7 +61,7 @@ def test_what_a_leader_took_and_did_not_end_its_successor_ends(
     services: Services, clock: MovingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with a_herd(services, clock) as herd:
-        first = an_ear(services, herd.replica("one"))
+        first = an_inbox(services, herd.replica("one"))
         ask(services)
 
         def dies(_self: Reconciler) -> None:
@@ -70,23 +70,23 @@ def test_what_a_leader_took_and_did_not_end_its_successor_ends(
         with monkeypatch.context() as patch:
             patch.setattr(Reconciler, "tick", dies)
             with pytest.raises(StaleWrite):
-                first.listen()
+                first.answer_waiting()
         assert answer(services).taken_at is not None
         first.leadership.resign()
-        assert an_ear(services, herd.replica("two")).listen() == 1
+        assert an_inbox(services, herd.replica("two")).answer_waiting() == 1
     assert answer(services).outcome is not None
 
 
 def test_an_old_leader_cannot_answer(services: Services, clock: MovingClock) -> None:
     """E1: two may believe, one can write."""
     with a_herd(services, clock) as herd:
-        old = an_ear(services, herd.replica("one"))
+        old = an_inbox(services, herd.replica("one"))
         ask(services)
         clock.advance(timedelta(seconds=11))  # the database's clock alone: the old one still believes
         ask(services, "r2")
         herd.replica("two").leadership.campaign()
         with pytest.raises(StaleWrite):
-            old.listen()
+            old.answer_waiting()
     assert answer(services, "r2").taken_at is None
 
 
@@ -94,9 +94,9 @@ def test_nobody_acts_on_what_nobody_waits_for(services: Services, clock: MovingC
     with a_herd(services, clock) as herd:
         ask(services)
         clock.advance(PATIENCE + timedelta(seconds=1))
-        assert an_ear(services, herd.replica()).listen() == 0
+        assert an_inbox(services, herd.replica()).answer_waiting() == 0
         clock.advance(requests.KEPT)
-        an_ear(services, herd.replica()).listen()
+        an_inbox(services, herd.replica()).answer_waiting()
     assert services.database.read(lambda tx: requests.find(tx, "r1")) is None, "old ones are removed"
 
 

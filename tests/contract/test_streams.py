@@ -6,7 +6,6 @@ from threading import Thread
 
 import pytest
 
-from herdsman.bus.names import job_key
 from herdsman.control.commands import (
     cancel_job,
     claim_job,
@@ -18,9 +17,10 @@ from herdsman.control.commands import (
     stage_due_jobs,
 )
 from herdsman.control.services import Services
-from herdsman.control.streams.state import Count
 from herdsman.core.model import JobId, PoolId
 from herdsman.core.states import POOL, JobState
+from herdsman.redis.names import job_key
+from herdsman.redis.streams import Count
 from herdsman.testing.servers.redis import RedisServer
 from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed, scalar, sql
 from tests.chaos.measuring import waited_for

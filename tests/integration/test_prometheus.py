@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import httpx
 import pytest
 
+from herdsman.loops import Heartbeat
 from herdsman.testing.servers.home import free_port
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.testing.servers.programs import program
 from herdsman.testing.servers.server import HOST, PrivateServer
-from herdsman.worker.vital_signs import VitalSigns
+from herdsman.worker.heartbeat import WorkerProbes
 from tests.databases import make_schema
 from tests.integration.test_two_replicas import SETTINGS, start_replica, until
 from tests.shell import Shell
@@ -175,12 +176,13 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
 
 
 def test_the_page_of_a_worker_is_one_that_prometheus_takes(tmp_path: Path) -> None:
-    signs = VitalSigns(
+    signs = WorkerProbes(
         threshold=60,
         interval=1,
         readiness=10,
         crash_dir=tmp_path,
         address=(HOST, free_port()),
+        keeper=Heartbeat(),
         say=lambda _: None,
     )
     with signs.shown(lambda: True):

@@ -10,19 +10,18 @@ import pytest
 import structlog
 
 from herdsman.api.open_streams import open_streams
-from herdsman.bus.connection import check_version
-from herdsman.bus.errors import BusUnavailable
 from herdsman.control.commands import find_job
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services
-from herdsman.control.streams import quarantine
-from herdsman.control.streams.bus import StreamBus
-from herdsman.control.streams.state import Count
 from herdsman.core.control_policy import AgentLimits, ControlPolicy
 from herdsman.core.errors import InvalidSettings, NotFound
 from herdsman.core.model import JobId, JobPolicy
 from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
+from herdsman.redis import settle
+from herdsman.redis.bus import StreamBus
+from herdsman.redis.client import check_version
+from herdsman.redis.streams import BusUnavailable, Count
 from herdsman.settings import load_settings
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire.ids import new_job_id
@@ -369,8 +368,8 @@ def test_trimming_spares_what_is_held_and_what_nobody_was_given(one: Replica) ->
 
 
 def test_audit_rows_come_again_after_a_minute(one: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quarantine, "MOST_ROWS", 1)
-    monkeypatch.setattr(quarantine, "_MINUTE_S", 0.0)
+    monkeypatch.setattr(settle, "MOST_ROWS", 1)
+    monkeypatch.setattr(settle, "_MINUTE_S", 0.0)
     one.listen()
     for number in range(3):
         one.raw.xadd(NAMES.jobs.name, {"job_id": f"forged-{number}"})

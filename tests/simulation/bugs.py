@@ -222,7 +222,7 @@ BUGS = (
     Bug(
         "entry_settled_first",
         "S1: an entry is acknowledged before its job is written",
-        "control/streams/ingest.py",
+        "redis/ingest.py",
         "            new = read(entry, self.agent)\n",
         "            self.redis.settle(entry.stream, [entry.id]); new = read(entry, self.agent)\n",
     ),

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from herdsman.bus.names import Names, Stream
-from herdsman.bus.redis_streams import RedisStreams
-from herdsman.bus.streams import Streams
 from herdsman.ports import SystemThreads, Threads
+from herdsman.redis.client import RedisStreams
+from herdsman.redis.names import Names, Stream
+from herdsman.redis.streams import Streams
 from herdsman.sim.world.faults import Hazards
 from herdsman.sim.world.memory import LAST, id_of, text_of
 from herdsman.sim.world.redis import WorldRedis

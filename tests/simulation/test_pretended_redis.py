@@ -5,11 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.bus.entries import Entry, Letter, Mirror
-from herdsman.bus.errors import GroupMissing, StreamSpent
-from herdsman.bus.streams import PAGE, Read, Size, Streams
 from herdsman.core.hints import Hint
 from herdsman.core.model import JobId, PoolId
+from herdsman.redis.names import DeadLetter, Entry, Mirror
+from herdsman.redis.streams import PAGE, GroupMissing, Read, Size, Streams, StreamSpent
 from herdsman.testing.servers.redis import RedisServer
 from tests.simulation.stages import LONG, NAMES, Script, Stage, in_the_world, on_redis
 
@@ -99,9 +98,14 @@ def a_death_is_announced_once(stage: Stage) -> None:
     one.make_group(JOBS)
     stage.add(JOBS.name, {"job_id": "a"})
     (entry,) = one.take(JOBS)
-    letter = Letter(job_id="a", version=1, entry=entry)
-    assert [one.bury([letter, letter]), two.bury([letter])] == [1, 0]
-    assert two.bury([Letter(job_id="a", version=2), Letter(job_id="?"), Letter(job_id="?")]) == 3
+    letter = DeadLetter(job_id="a", version=1, entry=entry)
+    assert [one.add_dead_letters([letter, letter]), two.add_dead_letters([letter])] == [1, 0]
+    assert (
+        two.add_dead_letters(
+            [DeadLetter(job_id="a", version=2), DeadLetter(job_id="?"), DeadLetter(job_id="?")]
+        )
+        == 3
+    )
     assert (one.length(DEAD), one.size(JOBS)) == (4, Size(0, 0, 0))
 
 
@@ -147,7 +151,7 @@ def everything_may_be_forgotten(stage: Stage) -> None:
     one = stage.replica()
     one.make_group(JOBS)
     one.announce(JOBS, [a_hint("a")])
-    one.bury([Letter(job_id="b", version=1)])
+    one.add_dead_letters([DeadLetter(job_id="b", version=1)])
     stage.flush()
     for words in _words_of_a_group(one):
         with pytest.raises(GroupMissing):
@@ -155,7 +159,7 @@ def everything_may_be_forgotten(stage: Stage) -> None:
     one.trim(JOBS)
     one.forget_consumers(JOBS, NOW)
     assert (one.announced(["a"]), one.length(JOBS.name)) == ([None], 0)
-    assert one.bury([Letter(job_id="b", version=1)]) == 1
+    assert one.add_dead_letters([DeadLetter(job_id="b", version=1)]) == 1
 
 
 def a_stream_may_be_removed(stage: Stage) -> None:

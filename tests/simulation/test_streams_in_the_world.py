@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.bus.entries import Entry, Letter
-from herdsman.control.streams import resync, settler
-from herdsman.control.streams.ingest import Ingest
-from herdsman.control.streams.resync import Resync
 from herdsman.core.hints import Known, Verdict, judge
+from herdsman.redis import settle
+from herdsman.redis.ingest import Ingest
+from herdsman.redis.names import DeadLetter, Entry
+from herdsman.redis.settle import Resync
 from herdsman.sim.world import run
 from herdsman.sim.world.database import WorldDatabase
 from herdsman.sim.world.faults import Fault
@@ -82,7 +82,7 @@ def test_entries_that_are_never_settled_are_found(
         verdict = judge(known)
         return Verdict.KEEP if verdict is Verdict.SETTLE else verdict
 
-    monkeypatch.setattr(settler, "judge", keeping)
+    monkeypatch.setattr(settle, "judge", keeping)
     assert "entries are left in" in found_in(database, frozenset())
 
 
@@ -105,10 +105,14 @@ def test_an_acknowledgement_before_the_commit_is_found(
 def test_a_death_that_is_announced_again_and_again_is_found(
     database: WorldDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forgetful(row: Known, entry: Entry | None = None) -> Letter:
-        return replace(settler.letter(row, entry), version=None)
+    letter = settle.letter
 
-    monkeypatch.setattr(resync, "letter", forgetful)
+    def forgetful(row: Known, entry: Entry | None = None) -> DeadLetter:
+        """The resync has no entry for what it announces."""
+        found = letter(row, entry)
+        return found if entry is not None else replace(found, version=None)
+
+    monkeypatch.setattr(settle, "letter", forgetful)
     assert "was announced as dead" in found_in(database, DYING)
 
 

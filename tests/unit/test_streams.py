@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from herdsman.bus.entries import Entry, Letter, hint_fields
-from herdsman.bus.names import Names
-from herdsman.control.streams import announcer as module
-from herdsman.control.streams.announcer import Announcer, Word
-from herdsman.control.streams.ingest import Ingest, read
-from herdsman.control.streams.keeper import Rhythm
-from herdsman.control.streams.listener import MOST_HELD, Listener
-from herdsman.control.streams.state import BusState, Count
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.hints import Hint, Known, Verdict, judge, possible
 from herdsman.core.model import JobId, PoolId
 from herdsman.core.states import JobState
+from herdsman.redis import announce as module
+from herdsman.redis.announce import Announcer, StreamMessage
+from herdsman.redis.ingest import Ingest, read
+from herdsman.redis.keeper import Intervals
+from herdsman.redis.listen import MOST_HELD, Listener
+from herdsman.redis.names import DeadLetter, Entry, Names, hint_fields
+from herdsman.redis.streams import BusState, Count
 
 VERDICTS = {
     JobState.SCHEDULED: Verdict.SETTLE,
@@ -73,7 +72,7 @@ def test_an_entry_carries_a_name_and_no_payload() -> None:
 
 def test_a_dead_letter_has_four_fields_of_bounded_length() -> None:
     """S2-13."""
-    letter = Letter(job_id="j", origin_id="1-0", attempts=3, last_error="x" * 1_000_000)
+    letter = DeadLetter(job_id="j", origin_id="1-0", attempts=3, last_error="x" * 1_000_000)
     assert list(letter.fields()) == ["job_id", "origin_id", "attempts", "last_error"]
     assert len(letter.fields()["last_error"]) == 2000
 
@@ -87,13 +86,13 @@ def test_a_full_queue_drops_and_asks_for_a_comparison(monkeypatch: pytest.Monkey
     announcer.tell([HINT] * 2)
     assert not lost
     announcer.tell([HINT] * 2)
-    announcer.tell([Word("control", {})])
+    announcer.tell([StreamMessage("control", {})])
     assert (state.counts[Count.DROPPED], len(lost)) == (2, 2)
 
 
 def test_what_a_replica_holds_never_looks_idle_to_another() -> None:
-    assert Rhythm(claim_idle=timedelta(milliseconds=300)).settle == timedelta(milliseconds=100)
-    assert Rhythm().settle == timedelta(seconds=1)
+    assert Intervals(claim_idle=timedelta(milliseconds=300)).settle == timedelta(milliseconds=100)
+    assert Intervals().settle == timedelta(seconds=1)
 
 
 def test_faults_are_told_once_and_each_loop_for_itself() -> None:

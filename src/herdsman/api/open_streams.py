@@ -5,8 +5,8 @@ from typing import Any
 
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services
-from herdsman.control.streams.surroundings import Surroundings
 from herdsman.core.errors import InvalidSettings
+from herdsman.redis.bus import ReplicaHooks
 from herdsman.settings import Settings
 from herdsman.wiring import Control
 
@@ -18,7 +18,7 @@ def open_streams(
     if settings.streams.redis_url is None:
         return None
     try:
-        opening: Any = import_module("herdsman.control.streams.opening")
+        opening: Any = import_module("herdsman.redis.client")
     except ModuleNotFoundError as error:
         if error.name != "redis":
             raise
@@ -28,11 +28,11 @@ def open_streams(
     return opening.open_streams(settings, services, _surroundings(control, dispatcher))
 
 
-def _surroundings(control: Control | None, dispatcher: Dispatcher) -> Surroundings:
+def _surroundings(control: Control | None, dispatcher: Dispatcher) -> ReplicaHooks:
     if control is None:
-        return Surroundings(wake=dispatcher.wake, ring=dispatcher.ring)
+        return ReplicaHooks(wake=dispatcher.wake, ring=dispatcher.ring)
     leadership = control.leadership
-    return Surroundings(
+    return ReplicaHooks(
         wake=dispatcher.wake,
         ring=dispatcher.ring,
         leads=lambda: leadership.term is not None,

@@ -132,8 +132,11 @@ def see_redis(settings: Settings) -> Iterator[Finding]:
     if url is None:
         yield findings.ok("redis", "not used: workers ask the database for jobs")
         return
-    from herdsman.bus.connection import check_version, connect  # noqa: PLC0415  (the library is an extra)
-    from herdsman.bus.faults import translated  # noqa: PLC0415
+    from herdsman.redis.client import (  # noqa: PLC0415  (the library is an extra)
+        check_version,
+        connect,
+        translated,
+    )
 
     client = connect(url.get_secret_value(), SILENCE)
     try:

@@ -17,7 +17,7 @@ from herdsman.core.errors import HerdsmanError
 from herdsman.settings import Origin, Settings
 from herdsman.settings.options import LOCAL
 from herdsman.store import sight
-from herdsman.wiring import Control, open_control, open_keyring, open_service, stored_logs
+from herdsman.wiring import Control, open_control, open_keyring, open_replica, stored_logs
 
 LOOK_OFTEN = timedelta(seconds=1)
 _GLANCE_S = 0.2
@@ -88,8 +88,8 @@ def _rented(control: Control, services: Services) -> str:
 
 
 def _serve(settings: Settings, services: Services, control: Control, api: Api, stopping: Event) -> None:
-    service = open_service(settings, services, control, poll=_poll(settings), on_queued=api.queued)
-    service.run(stopping)
+    replica = open_replica(settings, services, control, poll=_poll(settings), on_queued=api.queued)
+    replica.run(stopping)
 
 
 def _poll(settings: Settings) -> timedelta:

@@ -32,7 +32,7 @@ from herdsman.settings.options import COMFYUI, result_options, services_of
 from herdsman.worker.child import HandlerChild, Sandbox, SplitChild, require_sandbox
 from herdsman.worker.fitness import Fitness, Needs
 from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
-from herdsman.worker.keeper import Keeper
+from herdsman.worker.heartbeat import Keeper, WorkerProbes
 from herdsman.worker.kin import own_processes
 from herdsman.worker.registry import Sources
 from herdsman.worker.reload import QUICK, Reloading, SourceCheck, stamps_in, unwritten
@@ -40,7 +40,6 @@ from herdsman.worker.service.monitor import Watching
 from herdsman.worker.service.outside import Outside
 from herdsman.worker.service.standing import ServiceStanding
 from herdsman.worker.supervisor import Supervisor
-from herdsman.worker.vital_signs import VitalSigns
 from herdsman.worker.warm import Warm
 from herdsman.worker.watch import DeadMan, Limits
 
@@ -138,15 +137,16 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
 def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
     """A supervisor that stands still is ended: its job's process dies with it, and another worker gets the job."""
     chosen = settings.worker
-    signs = VitalSigns(
+    signs = WorkerProbes(
         threshold=settings.watchdog.watchdog_threshold_sec,
         interval=settings.watchdog.watchdog_interval_sec,
         readiness=settings.watchdog.readiness_threshold_sec,
         crash_dir=whereabouts(settings).directory / "crashes",
         address=(chosen.worker_health_host, chosen.worker_health_port) if chosen.worker_health_port else None,
+        keeper=supervisor.keeper.heartbeat,
         say=echo,
     )
-    supervisor.alive, supervisor.keeper.alive = signs.supervisor.beat, signs.keeper.beat
+    supervisor.alive = signs.supervisor.beat
     with signs.shown(lambda: supervisor.warm.ready):
         yield
 

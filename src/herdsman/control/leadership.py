@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from threading import Event, Lock
+from threading import Lock
 
 import structlog
 
@@ -10,7 +10,8 @@ from herdsman.core.errors import OutcomeUnknown, StaleWrite, StoreUnavailable
 from herdsman.db.advisory_lock import SessionLock
 from herdsman.db.connection import Database, Tx
 from herdsman.db.errors import Duplicate
-from herdsman.ports import Clock
+from herdsman.loops.periodic import PeriodicLoop
+from herdsman.ports import Clock, Threads
 from herdsman.store import leader
 from herdsman.store.leader import Candidate, Term
 
@@ -133,11 +134,11 @@ class Leadership:
         else:
             log.info("leader.resigned", holder=self.holder, epoch=term.epoch)
 
-    def run(self, stopping: Event) -> None:
-        while not stopping.is_set():
-            pause = self._policy.renew if self.campaign() else self._policy.follow
-            stopping.wait(pause.total_seconds())
-        self.resign()
+    def loop(self, threads: Threads | None = None) -> PeriodicLoop:
+        def turn() -> float:
+            return (self._policy.renew if self.campaign() else self._policy.follow).total_seconds()
+
+        return PeriodicLoop("leadership", turn, at_end=self.resign, clock=self._clock, threads=threads)
 
     def _lock_session(self) -> bool:
         return self._session_lock is not None and self._session_lock.take()

@@ -1,4 +1,4 @@
-"""The leader's ear: replicas that do not lead ask it through the database, and wait for what it did."""
+"""The leader's inbox: replicas that do not lead ask for a cycle through the database, and wait for its result."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,8 @@ from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.core.errors import StaleWrite, StoreUnavailable
 from herdsman.db.connection import Tx
-from herdsman.ports import Clock
+from herdsman.loops.periodic import PeriodicLoop
+from herdsman.ports import Clock, Threads
 from herdsman.store import requests
 
 log = structlog.get_logger()
@@ -29,8 +30,8 @@ _LOOK_S = 0.1
 
 
 @dataclass
-class Ear:
-    """Only the leader listens. All that wait are answered by one cycle, which began after they had asked."""
+class LeaderInbox:
+    """Only the leader reads it. One cycle, begun after they were made, answers all requests that wait."""
 
     services: Services
     reconciler: Reconciler
@@ -38,20 +39,33 @@ class Ear:
     every: timedelta = LISTEN
     _tidied: float = field(default=float("-inf"))
 
-    def run(self, stopping: Event) -> None:
-        while not stopping.is_set():
-            try:
-                self.listen()
-            except (StoreUnavailable, StaleWrite) as error:
-                log.warning("requests.postponed", reason=str(error))
-            stopping.wait(self.every.total_seconds())
+    def loop(self, threads: Threads | None = None) -> PeriodicLoop:
+        interval = self.every.total_seconds()
 
-    def listen(self) -> int:
+        def turn() -> float:
+            self.answer_waiting()
+            return interval
+
+        return PeriodicLoop(
+            "leader-inbox",
+            turn,
+            retry_on=(StoreUnavailable, StaleWrite),
+            on_error=lambda error: log.warning("requests.postponed", reason=str(error)),
+            backoff=(interval, interval),
+            clock=self.clock,
+            threads=threads,
+        )
+
+    def answer_waiting(self) -> int:
         """How many were answered."""
         term = self.leadership.term
         if term is None:
             return 0
-        self._tidy()
+        if self.clock.monotonic() - self._tidied >= TIDY.total_seconds():
+            # What nobody waits for, and holds whose time is over; neither is missed while nobody leads.
+            self._tidied = self.clock.monotonic()
+            expire_holds(self.services)
+            self.services.database.transact(requests.prune)
         listed = self.services.database.read(lambda tx: requests.waiting(tx, PATIENCE))
         return self._answer(listed, term.epoch) if listed else 0
 
@@ -74,14 +88,6 @@ class Ear:
             change(tx)
 
         self.services.database.transact(fenced)
-
-    def _tidy(self) -> None:
-        """What nobody waits for, and holds whose time is over; neither is missed while nobody leads."""
-        if self.clock.monotonic() - self._tidied < TIDY.total_seconds():
-            return
-        self._tidied = self.clock.monotonic()
-        expire_holds(self.services)
-        self.services.database.transact(requests.prune)
 
 
 def cycle_document(ran: Cycle) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""The part of the control loop that needs no fleet: it moves jobs whose time has come."""
+"""Periodic maintenance: promotes scheduled jobs, expires claims and leases, prunes, and counts usage."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
-from threading import Event
 
 import structlog
 
@@ -12,7 +11,8 @@ from herdsman.control.commands.sweep import end_overdue_leases
 from herdsman.control.commands.usage import count_gpu_seconds
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
-from herdsman.ports import Clock
+from herdsman.loops.periodic import PeriodicLoop
+from herdsman.ports import Clock, Threads
 
 log = structlog.get_logger()
 
@@ -47,25 +47,27 @@ class Sweeper:
     """How often jobs are looked for whose time has come."""
     _last: dict[str, float] = field(default_factory=dict[str, float])
 
-    def run(self, stopping: Event) -> None:
-        """Until told to stop. A database that is away is waited for: no sweep is lost, only late."""
-        while not stopping.is_set():
-            try:
-                swept = self.pass_once()
-            except StoreUnavailable as error:
-                log.warning("sweep.postponed", reason=str(error))
-            else:
-                if swept.queued or swept.taken_back:
-                    self.on_queued()
-                if swept:
-                    log.info(
-                        "sweep.done",
-                        queued=swept.queued,
-                        taken_back=swept.taken_back,
-                        removed=swept.removed,
-                        leases_ended=swept.leases_ended,
-                    )
-            stopping.wait(self.staging.total_seconds())
+    def loop(self, threads: Threads | None = None) -> PeriodicLoop:
+        """A database that is away is waited for: no sweep is lost, only late."""
+        interval = self.staging.total_seconds()
+
+        def turn() -> float:
+            swept = self.pass_once()
+            if swept.queued or swept.taken_back:
+                self.on_queued()
+            if swept:
+                log.info("sweep.done", **asdict(swept))
+            return interval
+
+        return PeriodicLoop(
+            "sweeper",
+            turn,
+            retry_on=(StoreUnavailable,),
+            on_error=lambda error: log.warning("sweep.postponed", reason=str(error)),
+            backoff=(interval, interval),
+            clock=self.clock,
+            threads=threads,
+        )
 
     def pass_once(self) -> Swept:
         if self._due("usage", COUNTING):

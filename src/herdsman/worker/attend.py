@@ -13,7 +13,7 @@ from herdsman.ports import Clock
 from herdsman.worker.child import Child, Exit
 from herdsman.worker.errands import Errands
 from herdsman.worker.failures import CANCELLED
-from herdsman.worker.keeper import Keeper
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.logs import MOST_BYTES, MOST_LINES, LogBook, split_lines
 from herdsman.worker.models import Models
 from herdsman.worker.registry import HandlerSpec

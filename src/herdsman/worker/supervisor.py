@@ -16,7 +16,7 @@ from herdsman.core.work import Ask, Ending, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.attend import Abandoned, Attendant
 from herdsman.worker.errands import Errands
-from herdsman.worker.keeper import Keeper
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.logs import LogBook
 from herdsman.worker.registry import HandlerSpec
 from herdsman.worker.telling import Teller

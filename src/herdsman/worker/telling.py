@@ -13,7 +13,7 @@ from herdsman.core.model import Claim, ClaimKey, Failure
 from herdsman.core.retry import FailureClass
 from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Told
 from herdsman.ports import Clock, WorkQueue
-from herdsman.worker.keeper import Keeper
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.watch import Leaving
 
 _SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(seconds=2)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.worker.loops import read_crashes
+from herdsman.loops import read_crashes
 from tests.unit.loops.doubles import eventually
 
 STALLS = """

@@ -8,8 +8,8 @@ from herdsman.control.commands import find_job
 from herdsman.control.direct_queue import DirectQueue
 from herdsman.control.services import Services
 from herdsman.core.states import JobState
+from herdsman.loops import LoopGroup, MainLoop, WorkQueueMailbox
 from herdsman.ports import SystemClock
-from herdsman.worker.loops import LoopGroup, MainLoop, WorkQueueMailbox
 from tests.builders import a_job, a_worker
 
 

@@ -18,7 +18,7 @@ from herdsman.settings.environment import harmless_environment
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from herdsman.worker.child import HandlerChild
-from herdsman.worker.keeper import Keeper
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.registry import Sources
 from herdsman.worker.supervisor import Parted, Supervisor
 from herdsman.worker.warm import Warm

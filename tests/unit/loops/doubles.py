@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from herdsman.worker.loops import Heartbeat, InMemoryMailbox, LoopGroup, MainLoop, MainLoopRequest, Runnable
+from herdsman.loops import Heartbeat, InMemoryMailbox, LoopGroup, MainLoop, MainLoopRequest, Runnable
 
 PATIENCE = 30.0
 

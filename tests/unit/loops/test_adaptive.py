@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from herdsman.worker.loops import AdaptiveThreshold
-from herdsman.worker.loops.adaptive import Half, quantile, seconds_of
+from herdsman.loops import AdaptiveThreshold
+from herdsman.loops.heartbeat import Half, quantile, seconds_of
 
 
 def test_without_history_it_is_patient() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.worker.loops import HealthServer, Watchdog
-from herdsman.worker.loops.http_door import LONGEST_REQUEST
+from herdsman.loops import HealthServer, Watchdog
+from herdsman.loops.health import LONGEST_REQUEST
 from tests.unit.loops.doubles import PATIENCE, ask, eventually
 
 
@@ -155,7 +155,7 @@ def test_details_stand_beside_the_status_and_never_replace_it() -> None:
 
 def test_liveness_answers_while_two_hundred_slow_clients_hold_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """X4-02: they are cut off because they are many, long before their deadline."""
-    monkeypatch.setattr("herdsman.worker.loops.http_door.READ_DEADLINE", 600.0)
+    monkeypatch.setattr("herdsman.loops.health.READ_DEADLINE", 600.0)
     with serving() as server:
         assert server.address is not None
         slow = [socket.create_connection(server.address, timeout=PATIENCE) for _ in range(200)]
@@ -171,7 +171,7 @@ def test_liveness_answers_while_two_hundred_slow_clients_hold_on(monkeypatch: py
 
 
 def test_a_client_that_trickles_is_cut_off_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("herdsman.worker.loops.http_door.READ_DEADLINE", 0.3)
+    monkeypatch.setattr("herdsman.loops.health.READ_DEADLINE", 0.3)
     with serving() as server:
         assert server.address is not None
         with socket.create_connection(server.address, timeout=PATIENCE) as client:

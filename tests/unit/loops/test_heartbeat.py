@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from herdsman.worker.loops import Heartbeat
+from herdsman.loops import Heartbeat
 from tests.threads import at_once
 from tests.unit.loops.doubles import HandClock
 

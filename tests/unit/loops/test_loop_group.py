@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from herdsman.core.errors import InvalidSettings
+from herdsman.loops import CrashRecord, LoopGroup, MainLoopRequest, Notifier, Runnable, run_loops
+from herdsman.loops.crash_report import write_crash
 from herdsman.settings import load_settings
-from herdsman.worker.loops import CrashRecord, LoopGroup, MainLoopRequest, Notifier, Runnable, run_loops
-from herdsman.worker.loops.crash import write_crash
 from tests.unit.loops.doubles import Plain, Requests, Works, ask, eventually, loops_of, running
 
 
@@ -98,10 +98,10 @@ def test_the_readiness_threshold_is_half_of_the_watchdogs() -> None:
     loop = Plain("a", beats=False)
     with_watchdog, without = LoopGroup([loop]), LoopGroup([loop], watchdog_threshold=None)
     for group, late in ((with_watchdog, True), (without, False)):
-        board = group._board  # pyright: ignore[reportPrivateUsage]
-        board.begin(board.seats[0])
+        status = group.status
+        status.begin(status.members[0])
         loop.heartbeat._last_beat -= 361  # pyright: ignore[reportPrivateUsage]
-        assert bool(board.turned()[0]) is late
+        assert bool(status.turned()[0]) is late
 
 
 def test_a_late_loop_gets_no_new_work_until_it_beats_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -250,7 +250,7 @@ def test_it_ends_when_all_loops_have() -> None:
 
 def test_loops_of_one_name_can_be_told_apart() -> None:
     group = LoopGroup([Plain("x"), Plain("x"), Plain("")])
-    assert [seat.name for seat in group._board.seats] == ["x", "x-1", "loop-2"]  # pyright: ignore[reportPrivateUsage]
+    assert [member.name for member in group.status.members] == ["x", "x-1", "loop-2"]
 
 
 def test_timeouts_that_do_not_fit_are_named_loudly(caplog: pytest.LogCaptureFixture) -> None:

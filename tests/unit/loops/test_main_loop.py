@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from herdsman.core.errors import StaleWrite
-from herdsman.worker.loops import (
+from herdsman.loops import (
     AdaptiveThreshold,
     DeadLetter,
     DeadLetterPolicy,

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import herdsman
-from herdsman import client
-from herdsman.worker import context, loops, registry
+from herdsman import client, loops
+from herdsman.worker import context, registry
 
 JOBS = {"AsyncClient", "AsyncJobHandle", "Client", "JobCancelled", "JobFailed", "JobHandle"}
 CLIENT = JOBS | {"AsyncLease", "Lease", "LeaseDenied", "LeaseLost"}
@@ -69,3 +69,12 @@ def test_a_client_needs_nothing_of_the_control_plane() -> None:
     assert done.stderr == ""
     assert "'httpx'" in done.stdout
     assert not [each for each in ("sqlalchemy", "fastapi", "redis") if f"'{each}'" in done.stdout]
+
+
+def test_the_old_address_still_works_and_says_where_to_go() -> None:
+    code = "import warnings; warnings.simplefilter('error', DeprecationWarning); import herdsman.worker.loops"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "import from herdsman.loops" in done.stderr
+    code = "from herdsman.worker.loops import *; print(*dir())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert set(loops.__all__) <= set(done.stdout.split())

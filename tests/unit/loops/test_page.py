@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.worker.loops import HealthServer, LoopGroup, MainLoop, Watchdog
-from herdsman.worker.loops.timeouts import Timeouts, misfits
+from herdsman.loops import HealthServer, LoopGroup, MainLoop, Watchdog
+from herdsman.loops.loop_group import Timeouts, misfits
 from tests.docs.pages import page, table
 
 PAGE = page("docs/loops.md")

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from herdsman.worker.loops import ShutdownCoordinator
+from herdsman.loops import ShutdownCoordinator
 from tests.unit.loops.doubles import eventually
 
 

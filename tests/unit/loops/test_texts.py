@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from herdsman.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_crashes
+from herdsman.loops.crash_report import all_stacks, describe, write_crash
+from herdsman.loops.health import age_metric, ready_metric, stalls_metric
+from herdsman.loops.loop_group import Timeouts, misfits
 from herdsman.testing.servers.home import free_port
-from herdsman.worker.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_crashes
-from herdsman.worker.loops.crash import describe, write_crash
-from herdsman.worker.loops.metrics import age_metric, ready_metric, stalls_metric
-from herdsman.worker.loops.stacks import all_stacks
-from herdsman.worker.loops.timeouts import Timeouts, misfits
-from herdsman.worker.vital_signs import VitalSigns
+from herdsman.worker.heartbeat import WorkerProbes
 from tests.unit.loops.doubles import HandClock, ask, eventually
 
 
@@ -35,12 +34,13 @@ def test_metrics_are_in_the_text_format() -> None:
 
 
 def test_each_family_stands_once_on_the_page_of_a_worker(tmp_path: Path) -> None:
-    signs = VitalSigns(
+    signs = WorkerProbes(
         threshold=60,
         interval=1,
         readiness=10,
         crash_dir=tmp_path,
         address=("127.0.0.1", free_port()),
+        keeper=Heartbeat(),
         say=lambda _: None,
     )
     with signs.shown(lambda: True):

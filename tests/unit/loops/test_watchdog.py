@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.worker.loops import AdaptiveThreshold, Heartbeat, Watchdog, read_crashes
+from herdsman.loops import AdaptiveThreshold, Heartbeat, Watchdog, read_crashes
 from tests.unit.loops.doubles import HandClock, eventually
 
 
@@ -139,7 +139,7 @@ def test_a_thread_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
             release.wait(60)
             return []
 
-    monkeypatch.setattr("herdsman.worker.loops.watchdog.SLACK", 0.0)
+    monkeypatch.setattr("herdsman.loops.watchdog.SLACK", 0.0)
     watchdog = Hangs([], check_interval=0.02)
     watchdog.start()
     eventually(lambda: not watchdog.alive)
@@ -162,7 +162,7 @@ def test_nothing_that_hangs_or_fails_keeps_it_from_killing(tmp_path: Path) -> No
     watchdog.before_kill(lambda: blocked.wait(60))
     watchdog.before_kill(fail)
     watchdog.before_kill(lambda: done.append("given back"))
-    handler, logger = Blocks(), logging.getLogger("herdsman.worker.loops.watchdog")
+    handler, logger = Blocks(), logging.getLogger("herdsman.loops.watchdog")
     logger.addHandler(handler)
     try:
         watchdog._terminate([("a", 1.0)])
@@ -178,7 +178,7 @@ def test_it_kills_even_if_nothing_can_be_said(monkeypatch: pytest.MonkeyPatch) -
     def no_memory() -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("herdsman.worker.loops.watchdog.all_stacks", no_memory)
+    monkeypatch.setattr("herdsman.loops.watchdog.all_stacks", no_memory)
     watchdog = Spared([])
     with pytest.raises(MemoryError):
         watchdog._terminate([("a", 1.0)])
@@ -218,7 +218,7 @@ def test_it_never_ends_the_group_that_it_is_in(monkeypatch: pytest.MonkeyPatch) 
         ended.append(group)
 
     monkeypatch.setattr("os.killpg", note)
-    monkeypatch.setattr("herdsman.worker.loops.last_words.kill_self", lambda: ended.append(-9))
+    monkeypatch.setattr("herdsman.loops.watchdog.kill_self", lambda: ended.append(-9))
     watchdog = Watchdog([])
     for group in (os.getpgrp(), 0, 1, -1, 4242, 4243):
         watchdog.own_group(group)

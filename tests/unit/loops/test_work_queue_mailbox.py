@@ -12,7 +12,7 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.service import ServiceMark
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Orders, Pulse, Told
-from herdsman.worker.loops import MainLoop, MainLoopRequest, WorkQueueMailbox
+from herdsman.loops import MainLoop, MainLoopRequest, WorkQueueMailbox
 from tests.unit.loops.doubles import HandClock, eventually
 
 KEY = ClaimKey(JobId("j1"), 7)

@@ -10,7 +10,7 @@ from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from herdsman.testing.runpod.clocks import ManualClock
 from herdsman.worker.child import Answer, Exit
-from herdsman.worker.keeper import Keeper
+from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.output import Sink
 from herdsman.worker.supervisor import Supervisor
 from herdsman.worker.warm import Warm

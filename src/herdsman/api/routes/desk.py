@@ -122,7 +122,9 @@ def open_desk(context: ApiContext) -> Desk:
 
     submits = Gatherer[NewJob, Submitted](submit, name="submit")
     leases = open_lease_line(services, context.stopping, metrics.leased)
-    return Desk(services, submits, streams, metrics, Readiness(services.database, context.stopping), leases)
+    loop_faults = dict[str, str] if context.control is None else context.control.loops.faults
+    readiness = Readiness(services.database, context.stopping, loop_faults)
+    return Desk(services, submits, streams, metrics, readiness, leases)
 
 
 def desk_of(request: Request) -> Desk:

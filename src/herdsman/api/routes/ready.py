@@ -67,16 +67,23 @@ class _Question:
 
 
 class Readiness:
-    def __init__(self, database: Database, stopping: Event) -> None:
+    def __init__(
+        self,
+        database: Database,
+        stopping: Event,
+        loop_faults: Callable[[], Mapping[str, str]] = dict[str, str],
+    ) -> None:
         self._database = database
         self._stopping = stopping
+        self._loop_faults = loop_faults
         self._read = _Question(self._look, "database", FRESH_S)
         self._write = _Question(lambda: database.transact(tokens.touch_pepper), "writes", WRITE_FRESH_S)
         self._schema_good_until = 0.0
 
     def checks(self) -> Mapping[str, str]:
         """By name: `ok`, or what is wrong and what to do."""
-        loops = "the server stops" if self._stopping.is_set() else FINE
+        faults = "; ".join(f"{loop} {fault}" for loop, fault in self._loop_faults().items())
+        loops = "the server stops" if self._stopping.is_set() else faults or FINE
         database = self._read.answer(PATIENCE_S) or f"the database did not answer within {PATIENCE_S:g} s"
         found = {"loops": loops, "database": database}
         return {**found, "writes": self._writes()} if database == FINE else found

@@ -2,25 +2,24 @@
 
 from datetime import timedelta
 
-from herdsman.bus.names import Names
-from herdsman.control.service import Service
+from herdsman.control.replica import Replica
 from herdsman.control.services import Services
-from herdsman.control.streams.bus import StreamBus
-from herdsman.control.streams.keeper import Rhythm
-from herdsman.control.streams.state import BusState
-from herdsman.control.streams.surroundings import Surroundings
+from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.keeper import Intervals
+from herdsman.redis.names import Names
+from herdsman.redis.streams import BusState
 from herdsman.sim.world.bell import Bell
 from herdsman.sim.world.redis import WorldRedis
 from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.streams import WorldStreams
-from herdsman.sim.world.threads import WorldThreads
+from herdsman.sim.world.threads import OwnClock, WorldThreads
 from herdsman.sim.world.world import World
 
 NAMES = Names()
 AGENT = "hand"
 """Whoever adds jobs to the stream by hand is this one."""
 BLOCK = timedelta(seconds=5)
-RHYTHM = Rhythm(
+RHYTHM = Intervals(
     claim_idle=timedelta(seconds=20),
     reclaim=timedelta(seconds=10),
     resync=timedelta(seconds=10),
@@ -45,19 +44,19 @@ class WatchedState(BusState):
 
 
 def a_bus(
-    world: World, server: WorldRedis, services: Services, process: Process, service: Service, bell: Bell
+    world: World, server: WorldRedis, services: Services, process: Process, replica: Replica, bell: Bell
 ) -> StreamBus:
-    leadership = service.leadership
-    around = Surroundings(
+    leadership = replica.leadership
+    around = ReplicaHooks(
         wake=bell.ring,
         ring=bell.ring,
         leads=lambda: leadership.term is not None,
-        tick=service.reconciler.tick,
+        tick=replica.reconciler.tick,
     )
     return StreamBus(
         WorldStreams(server, NAMES, process.name, BLOCK),
         services,
-        world.clock,
+        OwnClock(world.scheduler, process),  # it is read before any thread of the process runs
         around,
         RHYTHM,
         ingest_agent=AGENT,

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from herdsman.bus.errors import GroupMissing, StreamSpent
-from herdsman.bus.names import Stream
+from herdsman.redis.names import Stream
+from herdsman.redis.streams import GroupMissing, StreamSpent
 
 Id = tuple[int, int]
 Fields = Mapping[str, str]

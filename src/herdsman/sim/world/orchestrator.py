@@ -6,8 +6,8 @@ from herdsman.control.act import Hands
 from herdsman.control.leadership import Leadership
 from herdsman.control.observe import Observer
 from herdsman.control.reconciler import Reconciler
-from herdsman.control.requests import Ear
-from herdsman.control.service import Service
+from herdsman.control.replica import Replica
+from herdsman.control.requests import LeaderInbox
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
 from herdsman.control.sweeper import Sweeper
@@ -32,7 +32,7 @@ class WatchedLeadership(Leadership):
         self.world.books.writes.append(LeaderWrite(holder=self.holder, epoch=epoch, at=self.world.now))
 
 
-def a_service(
+def a_replica(
     world: World,
     services: Services,
     process: Process,
@@ -41,7 +41,7 @@ def a_service(
     new_worker_id: Callable[[], WorkerId],
     environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]],
     departed: tuple[str, ...] = (),
-) -> Service:
+) -> Replica:
     threads, database = WorldThreads(world.scheduler, process), services.database
     # Workers ask it, too, and its clock is its own whoever asks.
     leadership = WatchedLeadership(
@@ -74,12 +74,13 @@ def a_service(
         one_at_a_time=threads.lock(),
         replayable_for=None,  # it is never asked again, and would take as long as the cycle itself
     )
-    return Service(
+    return Replica(
         sweeper=Sweeper(services, world.clock, timing.sweep, staging=timing.staging),
         leadership=leadership,
         reconciler=reconciler,
-        ear=Ear(services, reconciler, world.clock, every=timing.listen),
+        inbox=LeaderInbox(services, reconciler, world.clock, every=timing.listen),
         poll=timing.reconcile,
         follow=timing.leader.follow,
+        clock=world.clock,
         threads=threads,
     )

@@ -3,9 +3,9 @@
 import json
 from datetime import timedelta
 
-from herdsman.bus.errors import BusUnavailable
-from herdsman.control.streams.bus import StreamBus
 from herdsman.core.model import NewJob, Submitted
+from herdsman.redis.bus import StreamBus
+from herdsman.redis.streams import BusUnavailable
 from herdsman.sim.world.bell import Bell
 from herdsman.sim.world.bus import NAMES
 from herdsman.sim.world.redis import WorldRedis

@@ -4,8 +4,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Event
 
-from herdsman.bus.errors import BusUnavailable
-from herdsman.bus.names import Names, Stream
+from herdsman.redis.names import Names, Stream
+from herdsman.redis.streams import BusUnavailable
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.memory import LAST, Id, Memory
 from herdsman.sim.world.threads import WorldEvent

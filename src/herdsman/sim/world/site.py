@@ -16,7 +16,7 @@ from herdsman.sim.world.bell import Bell
 from herdsman.sim.world.bus import NAMES, a_bus
 from herdsman.sim.world.cloud import Cloud, Machine, WorldProvider
 from herdsman.sim.world.database import WorldDatabase
-from herdsman.sim.world.orchestrator import a_service
+from herdsman.sim.world.orchestrator import a_replica
 from herdsman.sim.world.people import Demand, People
 from herdsman.sim.world.reception import Reception
 from herdsman.sim.world.redis import WorldRedis
@@ -119,7 +119,7 @@ class Site:
         world = self.world
         process = world.process(f"replica-{next(self._replicas)}")
         self._born[process] = None
-        service = a_service(
+        replica = a_replica(
             world,
             self._services(),
             process,
@@ -129,11 +129,11 @@ class Site:
             self._environment_of,
             departed,
         )
-        self._leaderships[process], self._departed[process] = service.leadership, departed
+        self._leaderships[process], self._departed[process] = replica.leadership, departed
         process.on_death = partial(self._reopen, process)
-        world.start(process, "main", lambda: service.run(WorldEvent(world.scheduler)))
+        world.start(process, "main", lambda: replica.run(WorldEvent(world.scheduler)))
         if self.redis is not None and self._reception is not None:
-            bus = a_bus(world, self.redis, self._services(), process, service, self.bell)
+            bus = a_bus(world, self.redis, self._services(), process, replica, self.bell)
             self._reception.open(process, bus)
             bus.start()
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from herdsman.bus.entries import Entry, Letter, Mirror, hint_fields, hint_mirror
-from herdsman.bus.names import Names, Stream
-from herdsman.bus.streams import PAGE, Read, Size
 from herdsman.core.hints import Hint
+from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror
+from herdsman.redis.streams import PAGE, Read, Size
 from herdsman.sim.world.memory import FIRST, Group, Hold, Id, Log, id_of, text_of
 from herdsman.sim.world.redis import WorldRedis
 
@@ -114,7 +113,7 @@ class WorldStreams:
         with self._server.asked():
             self._server.settle(stream, [id_of(each) for each in ids])
 
-    def bury(self, letters: Sequence[Letter]) -> int:
+    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
         keys = [_key(self.names, each) for each in letters]
         self._server.ask()
         known = self._memory.told & {*keys}
@@ -172,7 +171,7 @@ class WorldStreams:
         kept_s = END_KEPT_S if mirror.ended else KEPT_S
         self._memory.reflect(mirror.job_id, mirror.fields, self._server.now, kept_s)
 
-    def _bury(self, letter: Letter, key: str) -> bool:
+    def _bury(self, letter: DeadLetter, key: str) -> bool:
         new = not key or key not in self._memory.told
         if new:
             self._server.keep(self.names.dead, letter.fields())
@@ -187,5 +186,5 @@ def _entry(stream: Stream, log: Log, each: Id) -> Entry:
     return Entry(stream, text_of(each), log.entries.get(each, {}))
 
 
-def _key(names: Names, letter: Letter) -> str:
+def _key(names: Names, letter: DeadLetter) -> str:
     return "" if letter.version is None else names.told(letter.job_id, letter.version)

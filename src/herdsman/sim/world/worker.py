@@ -34,7 +34,7 @@ from herdsman.sim.world.service import WorldService
 from herdsman.sim.world.threads import WorldThreads
 from herdsman.sim.world.timing import Timing
 from herdsman.sim.world.world import World
-from herdsman.worker.keeper import Keeper
+from herdsman.worker.heartbeat import BROKE, Keeper
 from herdsman.worker.supervisor import Supervisor
 from herdsman.worker.warm import Warm
 from herdsman.worker.watch import DeadMan, Limits
@@ -220,6 +220,7 @@ def run_worker(
         threads=threads,
     )
     parted = supervisor.run()
+    assert not parted.why.startswith(BROKE), parted.why
     process.over_at = world.now
     world.tell(process.name, f"left: {parted.how.name.lower()}")
     world.note(f"parted:{parted.how.name.lower()}")

@@ -1,0 +1,134 @@
+"""When a loop last showed that it lives, and how long it may go without doing so."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+
+class Ticks(Protocol):
+    """A clock that never goes back; the module `time` is one."""
+
+    def monotonic(self) -> float: ...
+
+
+@dataclass(slots=True, eq=False)
+class Heartbeat:
+    """When a loop last showed that it lives; any thread may beat and look."""
+
+    clock: Ticks = field(default=time, repr=False)
+    _last_beat: float = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _followers: tuple[Callable[[], None], ...] = field(default=(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._last_beat = self.clock.monotonic()
+
+    def beat(self) -> None:
+        with self._lock:
+            self._last_beat = self.clock.monotonic()
+        for follower in self._followers:
+            try:
+                follower()
+            except Exception:  # a broken follower must not look like a loop that hangs
+                logger.exception("Heartbeat: a follower failed; the beat itself counts")
+
+    def elapsed(self) -> float:
+        """Seconds since the last beat."""
+        with self._lock:
+            return self.clock.monotonic() - self._last_beat
+
+    def follow(self, follower: Callable[[], None]) -> None:
+        """Call this after each beat, in the thread that beats."""
+        with self._lock:
+            self._followers = (*self._followers, follower)
+
+
+class Runnable(Protocol):
+    """A loop. A `name`, `pause()` and `give_back()` are used where there are such."""
+
+    @property
+    def running(self) -> bool: ...
+
+    @property
+    def heartbeat(self) -> Heartbeat | None:
+        """None when nobody can tell from outside whether it stands still."""
+        return None
+
+    def run(
+        self,
+        max_iterations: int | None = None,
+        visibility_timeout: float = 1800,
+        wait_time_seconds: float = 30,
+    ) -> None: ...
+
+    def shutdown(self, *, timeout: float = 30.0) -> bool:
+        """Ask it to end and wait; False when it has not ended in time."""
+        ...
+
+
+class Threshold(Protocol):
+    def seconds(self) -> float: ...
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of them does not exceed."""
+    ranked = sorted(values)
+    return ranked[max(0, ceil(share * len(ranked)) - 1)]
+
+
+class AdaptiveThreshold:
+    """A multiple of what most pieces of work took lately, never under the floor nor over the ceiling.
+
+    Until enough has been seen it is the ceiling: patience costs time, a wrong kill costs work.
+    """
+
+    def __init__(
+        self,
+        *,
+        floor: float = 60.0,
+        ceiling: float = 720.0,
+        share: float = 0.99,
+        factor: float = 3.0,
+        keep: int = 500,
+        fewest: int = 20,
+    ) -> None:
+        if not 0 < floor <= ceiling:
+            raise ValueError(f"floor is {floor} and ceiling {ceiling}: use 0 < floor <= ceiling")
+        if not 0 < share <= 1 or factor < 1:
+            raise ValueError(f"share is {share} and factor {factor}: use a share up to 1, a factor from 1 on")
+        if not 1 <= fewest <= keep:
+            raise ValueError(f"fewest is {fewest} and keep {keep}: use 1 <= fewest <= keep")
+        self._floor, self._ceiling = floor, ceiling
+        self._share, self._factor = share, factor
+        self._keep, self._fewest = keep, fewest
+        self._seen: tuple[float, ...] = ()
+
+    def note(self, took: float) -> None:
+        # A new tuple each time: whoever judges in another thread reads the old one to its end.
+        self._seen = (*self._seen, took)[-self._keep :]
+
+    def seconds(self) -> float:
+        seen = self._seen
+        if len(seen) < self._fewest:
+            return self._ceiling
+        return min(self._ceiling, max(self._floor, quantile(seen, self._share) * self._factor))
+
+
+class Half:
+    """Half of another threshold, whatever that is by now."""
+
+    def __init__(self, whole: float | Threshold) -> None:
+        self._whole = whole
+
+    def seconds(self) -> float:
+        return seconds_of(self._whole) / 2
+
+
+def seconds_of(threshold: float | Threshold) -> float:
+    return threshold if isinstance(threshold, int | float) else threshold.seconds()

@@ -1,0 +1,323 @@
+"""Runs loops side by side, watches them, and stops them together."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from herdsman.loops.crash_report import read_crashes
+from herdsman.loops.health import HealthServer, age_metric, stalls_metric
+from herdsman.loops.heartbeat import Half, Runnable, Threshold, Ticks, seconds_of
+from herdsman.loops.shutdown import ShutdownCoordinator
+from herdsman.loops.status import GroupStatus, LoopHealth, Member
+from herdsman.loops.watchdog import Notifier, Watchdog
+from herdsman.ports import SystemThreads, Threads
+
+if TYPE_CHECKING:
+    from herdsman.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+SHORTEST_CHECK, LONGEST_CHECK = 0.05, 60.0
+"""Seconds between two checks for loops that are late; in between, a tenth of what makes a loop late."""
+STEP = 0.05
+
+
+class LoopGroup:
+    """Each loop has a thread. When one fails, or a signal comes, all are asked to stop, together."""
+
+    def __init__(
+        self,
+        loops: Sequence[Runnable],
+        *,
+        shutdown_timeout: float = 30.0,
+        health_port: int | None = None,
+        watchdog_threshold: float | Threshold | None = 720.0,
+        watchdog_interval: float = 60.0,
+        readiness_threshold: float | None = None,
+        max_processing_time: float | None = None,
+        health_host: str = "0.0.0.0",  # noqa: S104  a probe comes from outside of the container
+        crash_dir: Path | None = None,
+        coordinator: ShutdownCoordinator | None = None,
+        notifier: Notifier | None = None,
+        health: LoopHealth | None = None,
+        on_late: Callable[[Member], object] | None = None,
+        threads: Threads | None = None,
+        clock: Ticks = time,
+    ) -> None:
+        """`health` is told of the group while it runs, `on_late` of each loop that hangs; else it is logged. `threads` and `clock` are those of a simulation, or the real ones."""
+        self.loops = tuple(loops)
+        self.shutdown_timeout = shutdown_timeout
+        self._threshold, self._interval = watchdog_threshold, watchdog_interval
+        self._max_processing_time = max_processing_time or 0.0
+        self._crash_dir = crash_dir
+        self._coordinator = coordinator or ShutdownCoordinator()
+        self._notifier = notifier or Notifier()
+        self._health = health or LoopHealth()
+        self._on_late = on_late or _log_late
+        self._threads, self._clock = threads or SystemThreads(), clock
+        late_after = readiness_threshold
+        if late_after is None and watchdog_threshold is not None:
+            # Half of the watchdog's patience, so that there is time between the warning and the kill.
+            late_after = Half(watchdog_threshold)
+        self.status = GroupStatus(self.loops, late_after, self._threads.event)
+        self.watchdog = self._make_watchdog()
+        """To tell it of process groups to end, and of what to do before a kill."""
+        self._server: HealthServer | None = None
+        if health_port is not None:
+            self._server = HealthServer(
+                host=health_host,
+                port=health_port,
+                readiness_check=lambda: self._alive() and self.status.ready(),
+                liveness_check=self._alive,
+                details=self.status.details,
+                metrics=self._metrics,
+            )
+        self.error: BaseException | None = None
+        """Of the loop that failed first."""
+        self._changed = self._threads.event()
+        """A loop has ended, or all are asked to."""
+        self._over = self._threads.event()
+        self._over.set()
+
+    @property
+    def health_address(self) -> tuple[str, int] | None:
+        return None if self._server is None else self._server.address
+
+    def run(
+        self,
+        max_iterations: int | None = None,
+        visibility_timeout: float = 1800,
+        wait_time_seconds: float = 30,
+    ) -> None:
+        """Until every loop has ended. The first error of a loop is raised again here, once the others ended."""
+        self._warn(visibility_timeout, wait_time_seconds)
+        self._over.clear()
+        self._coordinator.register(self._changed.set)
+        installed = self._coordinator.install()
+        self._health.add(self.status)
+        try:
+            if self.watchdog is not None:
+                self.watchdog.start()
+            if self._server is not None:
+                self._server.start()
+            self._notifier.ready()
+            for member in self.status.members:
+                work = partial(member.loop.run, max_iterations, visibility_timeout, wait_time_seconds)
+                self._threads.start(partial(self._run_one, member, work), member.name)
+            self._wait()
+            self._notifier.stopping()
+            self._stop_all()
+        finally:
+            if self._server is not None:
+                self._server.stop()
+            if self.watchdog is not None:
+                self.watchdog.stop()
+            if installed:
+                self._coordinator.uninstall()
+            self._coordinator.unregister(self._changed.set)
+            self._health.remove(self.status)
+            self._over.set()
+        if self.error is not None:
+            raise self.error
+
+    def start(self, on_end: Callable[[], object] = lambda: None) -> None:
+        """Run in a thread of its own, and call `on_end` there when all loops have ended. Signals are left alone."""
+
+        def work() -> None:
+            try:
+                self.run()
+            except BaseException as error:
+                if error is not self.error:  # else it comes out of `stop`
+                    raise
+            finally:
+                on_end()
+
+        self._over.clear()
+        self._threads.start(work, "loops")
+
+    def stop(self) -> None:
+        """Ask all loops to end, and wait; what one of them failed with is raised again."""
+        self.shutdown(timeout=self.shutdown_timeout + LONGEST_CHECK)
+        if self.error is not None:
+            raise self.error
+
+    def shutdown(self, *, timeout: float | None = None) -> bool:
+        """Ask all loops to end and wait; False when `run` has not ended in time. Not from inside a loop."""
+        self._coordinator.trigger()
+        return self._over.wait(self.shutdown_timeout if timeout is None else timeout)
+
+    def _warn(self, visibility_timeout: float, wait_time_seconds: float) -> None:
+        given = Timeouts(
+            wait_time_seconds=wait_time_seconds,
+            watchdog_threshold=None if self._threshold is None else seconds_of(self._threshold),
+            watchdog_interval=self._interval,
+            visibility_timeout=visibility_timeout,
+            max_processing_time=self._max_processing_time,
+        )
+        for misfit in misfits(given):
+            logger.warning("LoopGroup: %s", misfit)
+        for crash in read_crashes(self._crash_dir) if self._crash_dir is not None else ():
+            said = "LoopGroup: process %d was ended by its watchdog at %s; stalled: %s\n%s"
+            logger.warning(said, crash.pid, crash.at, crash.stalled, crash.stacks)
+
+    def _run_one(self, member: Member, work: Callable[[], None]) -> None:
+        self.status.begin(member)
+        if self.watchdog is not None and member.heartbeat is not None:
+            self.watchdog.watch(member.name, member.heartbeat)
+        error: BaseException | None = None
+        try:
+            work()
+        except BaseException as caught:  # noqa: BLE001  it is raised again in the thread that waits for us
+            error = caught
+        finally:
+            if self.watchdog is not None and member.heartbeat is not None:
+                self.watchdog.forget(member.heartbeat)
+            self.error = self.error or error
+            self.status.end(member, error)
+            self._changed.set()
+
+    def _wait(self) -> None:
+        """Until all have ended, one has failed, or they are asked to stop."""
+        while not self._coordinator.triggered:
+            self._changed.clear()
+            self._report_late()
+            failed = [member for member in self.status.members if member.error is not None]
+            if failed:
+                said = "LoopGroup: %s failed; the others are asked to stop"
+                logger.error(said, failed[0].name, exc_info=failed[0].error)
+                return
+            if all(member.over.is_set() for member in self.status.members):
+                return
+            late = self.status.late_after
+            self._changed.wait(None if late is None else min(LONGEST_CHECK, max(SHORTEST_CHECK, late / 10)))
+
+    def _report_late(self) -> None:
+        """A loop that is late gets no new work before it beats again."""
+        late, back = self.status.turned()
+        for member in late:
+            self._on_late(member)
+            if (pause := getattr(member.loop, "pause", None)) is not None:
+                pause()
+        for member in back:
+            logger.info("LoopGroup: %s beats again", member.name)
+
+    def _stop_all(self) -> None:
+        """Side by side, within one time for all; a loop that does not stop in time loses its messages, not its group."""
+        deadline = self._clock.monotonic() + self.shutdown_timeout
+        left = [member for member in self.status.members if not member.over.is_set()]
+        for member in left:
+            self._threads.start(partial(self._ask_to_stop, member, deadline), f"stop-{member.name}")
+        while not all(member.over.is_set() for member in left) and not self._coordinator.hard:
+            self._changed.clear()
+            if (remaining := deadline - self._clock.monotonic()) <= 0:
+                break
+            if not all(member.over.is_set() for member in left) and not self._coordinator.hard:
+                self._changed.wait(remaining)
+        for member in left:
+            if not member.over.is_set():
+                said = "LoopGroup: %s did not stop within %.1fs; its messages go back"
+                logger.error(said, member.name, self.shutdown_timeout)
+                _give_back(member)
+
+    def _ask_to_stop(self, member: Member, deadline: float) -> None:
+        """More than once: a loop that had not begun yet when it was first asked would run on."""
+        while not member.over.is_set() and (left := deadline - self._clock.monotonic()) > 0:
+            try:
+                member.loop.shutdown(timeout=left)
+            except Exception:
+                logger.exception("LoopGroup: %s cannot be asked to stop", member.name)
+                return
+            member.over.wait(min(STEP, left))
+
+    def _make_watchdog(self) -> Watchdog | None:
+        threshold, notifier = self._threshold, self._notifier
+        if threshold is None or all(member.heartbeat is None for member in self.status.members):
+            return None
+        watchdog = Watchdog(
+            [],
+            stall_threshold=threshold,
+            check_interval=min(self._interval, notifier.period or self._interval),
+            crash_dir=self._crash_dir,
+            notifier=notifier,
+        )
+        for member in self.status.members:
+            watchdog.before_kill(partial(_give_back, member))
+        return watchdog
+
+    def _alive(self) -> bool:
+        """Without its watchdog a stuck process would stay for ever; whoever probes it ends it instead."""
+        return self.watchdog is None or self.watchdog.alive
+
+    def _metrics(self) -> str:
+        counted = dict[str, int]() if self.watchdog is None else self.watchdog.stalls
+        stalls = {member.name: counted.get(member.name, 0) for member in self.status.members}
+        return age_metric(self.status.ages()) + stalls_metric(stalls)
+
+
+def _log_late(member: Member) -> None:
+    logger.warning("LoopGroup: %s is late: no beat for %.1fs", member.name, member.age or 0.0)
+
+
+def _give_back(member: Member) -> None:
+    """Where the loop knows how, its messages go to others at once instead of when their time is over."""
+    method = getattr(member.loop, "give_back", None)
+    if method is not None:
+        method()
+
+
+def run_loops(loops: Sequence[Runnable], settings: "Settings | None" = None, **options: Any) -> None:
+    """Run a group with the timeouts of the settings, those in force here unless told otherwise, until it ends.
+
+    `options` are those of `LoopGroup`, and win. Raises `InvalidSettings` where the timeouts do not fit together.
+    """
+    from herdsman.settings import load_settings  # noqa: PLC0415  (needs more than the standard library)
+
+    given = (load_settings() if settings is None else settings).watchdog
+    usual: dict[str, Any] = {
+        "watchdog_threshold": given.watchdog_threshold_sec,
+        "watchdog_interval": given.watchdog_interval_sec,
+        "readiness_threshold": given.readiness_threshold_sec,
+        "max_processing_time": given.max_processing_sec,
+    }
+    group = LoopGroup(loops, **{**usual, **options})
+    group.run(visibility_timeout=given.visibility_timeout_sec, wait_time_seconds=given.wait_time_sec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    wait_time_seconds: float = 30.0
+    watchdog_threshold: float | None = 720.0
+    watchdog_interval: float = 60.0
+    visibility_timeout: float = 1800.0
+    max_processing_time: float = 0.0
+    """The longest that one message takes between two beats; 0 when nobody said."""
+
+
+def misfits(given: Timeouts) -> list[str]:
+    return [] if given.watchdog_threshold is None else list(_misfits(given, given.watchdog_threshold))
+
+
+def _misfits(given: Timeouts, threshold: float) -> Iterator[str]:
+    longest = given.max_processing_time
+    if not given.visibility_timeout > threshold + longest:
+        yield (
+            "visibility_timeout > watchdog_threshold + max_processing_time does not hold: "
+            f"{given.visibility_timeout:g} > {threshold:g} + {longest:g}; "
+            "raise visibility_timeout, or a message comes back while it is still worked on"
+        )
+    if not threshold > given.wait_time_seconds + longest:
+        yield (
+            "watchdog_threshold > wait_time_seconds + max_processing_time does not hold: "
+            f"{threshold:g} > {given.wait_time_seconds:g} + {longest:g}; "
+            "raise watchdog_threshold, or healthy work is killed"
+        )
+    if not given.watchdog_interval < threshold / 3:
+        yield (
+            "watchdog_interval < watchdog_threshold / 3 does not hold: "
+            f"{given.watchdog_interval:g} < {threshold:g} / 3; "
+            "lower watchdog_interval, or a stall is found late"
+        )

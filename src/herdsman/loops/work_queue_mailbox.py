@@ -1,0 +1,290 @@
+"""The jobs of a work queue as the messages of a mailbox."""
+
+import logging
+import math
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.core.model import Claim, ClaimKey, Failure, JobId
+from herdsman.core.retry import FailureClass
+from herdsman.core.work import Ask, Done, Ending, Failed, GivenBack, Orders, Pulse, Told
+from herdsman.loops.heartbeat import Ticks
+from herdsman.loops.mailbox import MainLoopRequest, Message
+from herdsman.ports import WorkQueue
+
+logger = logging.getLogger(__name__)
+
+Body = MainLoopRequest[object]
+
+LONGEST_WAIT = 5.0
+LONGEST_ERROR = 8000
+TRIES = 5
+
+
+class WorkQueueMailbox:
+    """Receive is a claim, ack the end with its result, nack a failure or a return, extend keeps the claim.
+
+    When a message fails, the queue's own rules say when it runs again; the visibility timeout of a nack has no say.
+    """
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        types: Sequence[str] = (),
+        *,
+        batch: int = 1,
+        beat_interval: float = 5.0,
+        fence: float = 25.0,
+        retry_delay: float = 0.5,
+        clock: Ticks = time,
+    ) -> None:
+        self._queue = queue
+        self._ask = Ask(types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True)
+        self._clock = clock
+        self._retry_delay = retry_delay
+        self._fence = fence
+        self._unsure_until = -math.inf
+        self._asking = threading.Lock()
+        self._held = HeldClaims(queue, clock, interval=beat_interval, fence=fence)
+        self._woken = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        """The queue wants no more of this worker."""
+        return self._held.drain
+
+    def close(self) -> None:
+        """Stop beating and say that this worker leaves; give back its messages before."""
+        self._held.close()
+        self._queue.leave()
+
+    def send(self, body: Body) -> str:
+        raise InvalidRequest(f"{body.request!r} cannot be sent through a worker: submit it as a job")
+
+    def receive(
+        self, *, visibility_timeout: float = 1800, wait_time_seconds: float = 30
+    ) -> list[Message[Body]]:
+        """Asks in short steps, so that a wake is heard."""
+        self._held.start()
+        self._woken.clear()
+        until = self._clock.monotonic() + wait_time_seconds
+        while not self.closed:
+            begun = self._clock.monotonic()
+            with self._asking:  # what one loop was just given must not seem unheard of to another
+                claims = self._claim(timedelta(seconds=max(0.0, min(LONGEST_WAIT, until - begun))))
+                if claims:
+                    return [self._message(claim, visibility_timeout, begun) for claim in claims]
+            if self._woken.is_set() or self._clock.monotonic() >= until:
+                break
+        return []
+
+    def ack(self, message: Message[Body], output: object = None) -> None:
+        key = _key(message)
+        told = self._finish(Done(key, output))
+        if told.refused is not None:  # such a result is never taken, and neither would the next one be
+            self._finish(Failed(key, Failure(kind=FailureClass.USER_ERROR, error=told.refused)))
+
+    def nack(
+        self,
+        message: Message[Body],
+        *,
+        visibility_timeout: float = 0,  # noqa: ARG002  the queue's own rules decide
+        error: BaseException | None = None,
+    ) -> None:
+        key = _key(message)
+        self._finish(
+            GivenBack(key, "its loop gave it back") if error is None else Failed(key, _failure(error))
+        )
+
+    def bury(self, message: Message[Body], error: BaseException) -> None:
+        self._finish(Failed(_key(message), Failure(kind=FailureClass.USER_ERROR, error=_text(error))))
+
+    def extend(self, message: Message[Body], visibility_timeout: float) -> None:
+        key = _key(message)
+        if not self._held.extend(key, visibility_timeout):
+            self._finish(GivenBack(key, "it was cancelled"))
+            raise StaleWrite(f"job {key.job_id} was cancelled: stop working on it")
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def _claim(self, wait: timedelta) -> Sequence[Claim]:
+        try:
+            if self._clock.monotonic() < self._unsure_until:
+                self._give_back_unheard()
+            claims = self._queue.claim(self._ask, wait)
+        except (StaleWrite, NotFound) as error:
+            self._held.dismiss(str(error))
+            return ()
+        except HerdsmanError as error:
+            logger.warning("no job could be asked for: %s; the next try follows", error)
+            # The answer may have been lost, and not the claim; the request may even be carried out later.
+            self._unsure_until = self._clock.monotonic() + self._fence
+            self._woken.wait(self._retry_delay)
+            return ()
+        if claims:
+            self._unsure_until = -math.inf
+        return claims
+
+    def _give_back_unheard(self) -> None:
+        """A claim begins when it is given out, so it comes again under a new token only (J11)."""
+        ours = self._held.keys()
+        if unheard := [key for key in self._queue.held() if key not in ours]:
+            self._queue.finish([GivenBack(key, "the answer that brought it was lost") for key in unheard])
+
+    def _message(self, claim: Claim, visibility_timeout: float, claimed_at: float) -> Message[Body]:
+        self._held.hold(claim.key, visibility_timeout, claimed_at)
+        return Message(
+            id=claim.key.job_id,
+            body=MainLoopRequest(request=claim.payload),
+            receipt_handle=str(claim.key.token),
+            delivery_count=claim.attempt,
+            sent_at=None,
+            mailbox=self,
+        )
+
+    def _finish(self, ending: Ending) -> Told:
+        told = self._tell(ending)
+        if told.refused is None or told.stale:
+            self._held.let_go(ending.key)
+        if told.stale:
+            raise StaleWrite(f"job {ending.key.job_id} is another's by now: {told.refused}")
+        return told
+
+    def _tell(self, ending: Ending) -> Told:
+        """An end may be told twice; one that is never told costs the work that was done."""
+        for tried in range(1, TRIES + 1):
+            try:
+                return self._queue.finish([ending]).told[0]
+            except (StaleWrite, NotFound) as error:
+                raise StaleWrite(f"job {ending.key.job_id} is no longer ours: {error}") from error
+            except InvalidRequest as error:
+                return Told(key=ending.key, refused=str(error))
+            except HerdsmanError:
+                if tried == TRIES:
+                    raise
+                time.sleep(self._retry_delay * tried)
+        raise AssertionError("the last try returns or raises")
+
+
+def _key(message: Message[Body]) -> ClaimKey:
+    return ClaimKey(JobId(message.id), int(message.receipt_handle))
+
+
+def _failure(error: BaseException) -> Failure:
+    kind = FailureClass.OUT_OF_MEMORY if isinstance(error, MemoryError) else FailureClass.JOB_ERROR
+    return Failure(kind=kind, error=_text(error))
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-LONGEST_ERROR:]
+
+
+@dataclass(slots=True)
+class _Held:
+    until: float
+    lost: str | None = None
+    cancelled: bool = False
+
+
+class HeldClaims:
+    """A claim is short and the queue wants a beat every few seconds; what holds a message may ask for much longer.
+
+    So the beats come from a thread of their own, and stop for a claim that nobody has extended in time.
+    """
+
+    def __init__(self, queue: WorkQueue, clock: Ticks, *, interval: float, fence: float) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._interval = interval
+        self._fence = fence
+        self._lock = threading.Lock()
+        self._held: dict[ClaimKey, _Held] = {}
+        self._accepted_at = clock.monotonic()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.drain = False
+
+    def start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closing.is_set():
+                self._thread = threading.Thread(target=self._run, name="held-claims", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(self._interval)
+
+    def keys(self) -> frozenset[ClaimKey]:
+        with self._lock:
+            return frozenset(self._held)
+
+    def hold(self, key: ClaimKey, seconds: float, claimed_at: float) -> None:
+        """`claimed_at` is from before the claim was asked for: it counts as a beat of that moment."""
+        with self._lock:
+            self._held[key] = _Held(claimed_at + seconds)
+            self._accepted_at = max(self._accepted_at, claimed_at)
+
+    def let_go(self, key: ClaimKey) -> None:
+        with self._lock:
+            self._held.pop(key, None)
+
+    def extend(self, key: ClaimKey, seconds: float) -> bool:
+        """False when the job was cancelled meanwhile; `StaleWrite` when it is no longer ours."""
+        now = self._clock.monotonic()
+        with self._lock:
+            held = self._held.get(key)
+            if held is None or held.until <= now:
+                raise StaleWrite(f"job {key.job_id} was held too long or given back: leave it alone")
+            if held.lost is not None:
+                raise StaleWrite(f"job {key.job_id} is another's by now: {held.lost}")
+            if now - self._accepted_at > self._fence:
+                raise StaleWrite(
+                    f"no beat was accepted for over {self._fence:g} s: job {key.job_id} may be lost"
+                )
+            held.until = max(held.until, now + seconds)
+            return not held.cancelled
+
+    def beat(self) -> None:
+        sent = self._clock.monotonic()
+        with self._lock:
+            keys = tuple(key for key, held in self._held.items() if held.until > sent and held.lost is None)
+        try:
+            orders = self._queue.beat(Pulse(keys=keys))
+        except (StaleWrite, NotFound) as error:
+            self.dismiss(str(error))
+        except HerdsmanError as error:
+            logger.warning("a heartbeat was not accepted: %s", error)
+        else:
+            self._obey(orders, sent)
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._interval):
+            try:
+                self.beat()
+            except Exception:  # the claims would be lost without a word if the beats ended here
+                logger.exception("a heartbeat failed; the next one follows in %.1fs", self._interval)
+
+    def _obey(self, orders: Orders, sent: float) -> None:
+        with self._lock:
+            self._accepted_at = max(self._accepted_at, sent)
+            self.drain = self.drain or orders.drain
+            for key, held in self._held.items():
+                held.lost = held.lost or orders.lost.get(key)
+                held.cancelled = held.cancelled or key in orders.cancel
+
+    def dismiss(self, why: str) -> None:
+        """This worker is no longer wanted, and none of its claims is its own."""
+        with self._lock:
+            self.drain = True
+            for held in self._held.values():
+                held.lost = held.lost or why
+        logger.warning("this worker is no longer wanted: %s", why)

@@ -1,0 +1,307 @@
+"""Redis itself: connections, commands, and the streams of a replica as the settings want them."""
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
+from redis.retry import Retry
+
+from herdsman.control.services import Services
+from herdsman.core.hints import Hint
+from herdsman.ports import SystemClock
+from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.keeper import Intervals
+from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror, job_key
+from herdsman.redis.streams import PAGE, BusUnavailable, GroupMissing, NotAllowed, Read, Size, StreamSpent
+from herdsman.settings import Settings
+
+_SILENCE = timedelta(seconds=2)
+_END = "0-0"
+_MOST_PAGES = 2000
+HASH_KEPT = timedelta(days=1)
+END_KEPT = timedelta(minutes=1)
+"""For the mirror of a job that has ended: its row says everything."""
+TOLD_KEPT = timedelta(days=2)
+MOST_KEPT = 10_000
+"""About so many dead letters and words of control stay in their streams, which nobody has to acknowledge."""
+
+
+class RedisStreams:
+    """Safe to use from several threads, but `listen` belongs to one."""
+
+    def __init__(
+        self, url: str, names: Names, consumer: str, block: timedelta = timedelta(seconds=1)
+    ) -> None:
+        self.names = names
+        self.consumer = consumer
+        self._block = block
+        self._client = connect(url, _SILENCE)
+        # Its own connection: one that waits would keep the others from being served.
+        self._blocking = connect(url, block + _SILENCE)
+
+    def check(self) -> None:
+        check_version(self._client)
+
+    def disconnect(self) -> None:
+        """The next word is said on a fresh connection, which may lead to another server."""
+        self._client.connection_pool.disconnect(inuse_connections=False)
+
+    def close(self) -> None:
+        self._client.close()
+        self._blocking.close()
+
+    def make_group(self, stream: Stream) -> bool:
+        """At `0`: what came before the group is meant for it too. False when it was there."""
+        try:
+            with translated():
+                self._client.xgroup_create(stream.name, stream.group, "0", mkstream=True)
+        except BusUnavailable as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+            return False
+        return True
+
+    def remove(self, stream: Stream) -> None:
+        with translated():
+            self._client.delete(stream.name)
+
+    def announce(self, stream: Stream, hints: Sequence[Hint]) -> None:
+        """One entry for each, and then its mirror says so: an entry too many is better than one too few."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for hint in hints:
+                pipe.xadd(stream.name, hint_fields(hint, self.consumer))
+            ids = pipe.execute()
+            for hint, entry_id in zip(hints, ids, strict=True):
+                _reflect(pipe, hint_mirror(hint, str(entry_id)))
+            pipe.execute()
+
+    def announced(self, job_ids: Sequence[str]) -> list[str | None]:
+        """The version of each job that was announced last, as far as Redis remembers."""
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hget(job_key(job_id), "version")
+            return list(pipe.execute())
+
+    def reflect(self, mirrors: Sequence[Mirror]) -> None:
+        if not mirrors:
+            return
+        with translated(), self._client.pipeline(transaction=False) as pipe:
+            for mirror in mirrors:
+                _reflect(pipe, mirror)
+            pipe.execute()
+
+    def say(self, name: str, fields: Mapping[str, str]) -> None:
+        """To a stream that everybody reads, and that nobody acknowledges."""
+        with translated():
+            self._client.xadd(name, dict(fields), maxlen=MOST_KEPT, approximate=True)
+
+    def order(self, stream: Stream, fields: Mapping[str, str]) -> None:
+        """To a stream whose entries wait until somebody has acknowledged them."""
+        with translated():
+            self._client.xadd(stream.name, dict(fields))
+
+    def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
+        """What anybody added to these streams after these ids; empty when nothing came in time."""
+        with translated():
+            found = self._blocking.xread(
+                dict(after), count=PAGE, block=round(self._block.total_seconds() * 1000)
+            )
+        return {str(name): _entries(entries) for name, entries in found}
+
+    def take(self, stream: Stream) -> list[Entry]:
+        """Entries that no replica was given yet; they are ours from now on."""
+        return self._read(stream, ">")
+
+    def mine(self, stream: Stream, after: str) -> list[Entry]:
+        """A page of the entries that we hold. Being looked at they are fresh again, so nobody takes them over."""
+        return self._read(stream, after)
+
+    def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]:
+        """Page by page, the entries that nobody has looked at for so long: they are ours from now on."""
+        cursor, limit = _END, round(idle.total_seconds() * 1000)
+        for _ in range(_MOST_PAGES):
+            with translated():
+                # Redis 7 adds a third part, entries that are gone and that it has let go of by itself.
+                cursor, entries, *_gone = self._client.xautoclaim(
+                    stream.name, stream.group, self.consumer, limit, cursor, count=PAGE
+                )
+            yield [Entry(stream, entry_id, fields) for entry_id, fields in _entries(entries)]
+            if cursor == _END:
+                return
+
+    def settle(self, stream: Stream, ids: Sequence[str]) -> None:
+        """Acknowledged and gone, or neither."""
+        if not ids:
+            return
+        with translated(), self._client.pipeline(transaction=True) as pipe:
+            pipe.xack(stream.name, stream.group, *ids)
+            pipe.xdel(stream.name, *ids)
+            pipe.execute()
+
+    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        """Announces those that were not yet; each with the end of its entry, or neither. How many were new."""
+        try:
+            with translated(), self._client.pipeline(transaction=True) as pipe:
+                return _bury(pipe, self.names, letters)
+        except WatchError:  # another replica did it in this very moment; the entries are looked at again
+            return 0
+
+    def trim(self, stream: Stream) -> None:
+        """Removes what every group has been given and acknowledged, and never what somebody still holds (S4)."""
+        with suppress(GroupMissing), translated():
+            floors = [self._floor(stream.name, group) for group in self._client.xinfo_groups(stream.name)]
+            if floors:
+                ms, number = min(floors)
+                self._client.xtrim(stream.name, minid=f"{ms}-{number}", approximate=False)
+
+    def forget_consumers(self, stream: Stream, idle: timedelta) -> None:
+        """Those that hold nothing and have said nothing for so long: with what one holds, its name is kept."""
+        with suppress(GroupMissing), translated():
+            for each in self._client.xinfo_consumers(stream.name, stream.group):
+                silent = each["idle"] > idle.total_seconds() * 1000 and each["pending"] == 0
+                if silent and each["name"] != self.consumer:
+                    self._client.xgroup_delconsumer(stream.name, stream.group, each["name"])
+
+    def size(self, stream: Stream) -> Size:
+        with translated():
+            length = int(self._client.xlen(stream.name))
+            found = self._client.xpending(stream.name, stream.group)
+        held = {each["name"]: int(each["pending"]) for each in found["consumers"] or ()}
+        return Size(length, int(found["pending"]), held.get(self.consumer, 0))
+
+    def length(self, name: str) -> int:
+        with translated():
+            return int(self._client.xlen(name))
+
+    def _read(self, stream: Stream, after: str) -> list[Entry]:
+        with translated():
+            found = self._client.xreadgroup(stream.group, self.consumer, {stream.name: after}, count=PAGE)
+        pages = [entries for _, entries in found]
+        return [Entry(stream, entry_id, fields) for page in pages for entry_id, fields in _entries(page)]
+
+    def _floor(self, name: str, group: Mapping[str, Any]) -> tuple[int, int]:
+        if group["pending"]:
+            return _number(self._client.xpending(name, group["name"])["min"])
+        ms, number = _number(group["last-delivered-id"])
+        return ms, number + 1
+
+
+def _bury(pipe: Any, names: Names, letters: Sequence[DeadLetter]) -> int:
+    keys = [names.told(each.job_id, each.version) for each in letters if each.version is not None]
+    known = set[str]()
+    if keys:
+        pipe.watch(*keys)  # from now on nobody may add one behind our back
+        known = {key for key, value in zip(keys, pipe.mget(keys), strict=True) if value is not None}
+    pipe.multi()
+    new = 0
+    for letter in letters:
+        key = None if letter.version is None else names.told(letter.job_id, letter.version)
+        if key is None or key not in known:
+            new += 1
+            pipe.xadd(names.dead, letter.fields(), maxlen=MOST_KEPT, approximate=True)
+            if key is not None:
+                pipe.set(key, "1", ex=TOLD_KEPT)
+                known.add(key)
+        if letter.entry is not None:
+            stream = letter.entry.stream
+            pipe.xack(stream.name, stream.group, letter.entry.id)
+            pipe.xdel(stream.name, letter.entry.id)
+    pipe.execute()
+    return new
+
+
+def _reflect(pipe: Any, mirror: Mirror) -> None:
+    pipe.hset(job_key(mirror.job_id), mapping=dict(mirror.fields))
+    pipe.expire(job_key(mirror.job_id), END_KEPT if mirror.ended else HASH_KEPT)
+
+
+def _entries(found: Any) -> list[tuple[str, Mapping[str, str]]]:
+    """Redis 6 shows an entry that is gone as nothing at all."""
+    return [(str(entry_id), fields or {}) for entry_id, fields in found if entry_id is not None]
+
+
+def _number(entry_id: str) -> tuple[int, int]:
+    ms, _, number = entry_id.partition("-")
+    return int(ms), int(number)
+
+
+OLDEST = (6, 2)
+"""XAUTOCLAIM and trimming by id came with it."""
+CONNECTING = timedelta(seconds=1)
+
+
+def connect(url: str, silence: timedelta) -> Any:
+    """A client that gives up after `silence`. The library would repeat an XADD whose answer was lost."""
+    opened: Any = Redis.from_url(  # pyright: ignore[reportUnknownMemberType]
+        url,
+        protocol=2,  # the same form of answers from every version of the library
+        decode_responses=True,
+        encoding_errors="replace",
+        retry=Retry(NoBackoff(), 0),
+        socket_timeout=silence.total_seconds(),
+        socket_connect_timeout=CONNECTING.total_seconds(),
+        socket_keepalive=True,
+    )
+    return opened
+
+
+def check_version(client: Any) -> None:
+    """`BusUnavailable` names the version that is needed. An account that may not ask is believed."""
+    try:
+        with translated():
+            said = str(client.info("server").get("redis_version", ""))
+    except NotAllowed:
+        return
+    numbers = tuple(int(each) for each in re.findall(r"\d+", said)[:2])
+    if numbers and numbers < OLDEST:
+        raise BusUnavailable(f"Redis {said} is too old: 6.2 or newer is needed")
+
+
+_FULL = "exhausted the last possible ID"
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Messages of the client name the address and never the password."""
+    try:
+        yield
+    except WatchError:  # no fault: somebody else was quicker
+        raise
+    except ResponseError as error:
+        raise _kind(error)(f"Redis refuses: {type(error).__name__}: {error}") from error
+    except (RedisError, OSError) as error:
+        raise BusUnavailable(f"Redis does not answer: {type(error).__name__}: {error}") from error
+
+
+def _kind(error: ResponseError) -> type[BusUnavailable]:
+    said = str(error)
+    if said.startswith("NOGROUP") or "no such key" in said:
+        return GroupMissing
+    if _FULL in said:
+        return StreamSpent
+    return NotAllowed if isinstance(error, NoPermissionError) else BusUnavailable
+
+
+def open_streams(settings: Settings, services: Services, around: ReplicaHooks) -> StreamBus:
+    """Redis is not asked anything yet, and may be away."""
+    chosen = settings.streams
+    assert chosen.redis_url is not None, "there is no Redis without REDIS_URL"
+    consumer = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    redis = RedisStreams(chosen.redis_url.get_secret_value(), Names(chosen.orch_stream_prefix), consumer)
+    rhythm = Intervals(
+        claim_idle=timedelta(milliseconds=chosen.orch_claim_idle_ms),
+        reclaim=timedelta(seconds=chosen.orch_reclaim_interval_s),
+        resync=timedelta(seconds=chosen.stream_resync_sec),
+    )
+    # In safe mode nobody but workers changes anything.
+    ingests = chosen.orch_ingest and not settings.api.safe_mode
+    agent = chosen.orch_ingest_agent if ingests else None
+    return StreamBus(redis, services, SystemClock(), around, rhythm, ingest_agent=agent)

@@ -1,0 +1,323 @@
+"""Heartbeats: those that keep a worker and its claims alive, and those that show its own threads to a watchdog and to probes."""
+
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from threading import Lock
+
+from herdsman.core.errors import ClaimsHeld, HerdsmanError, NotFound, StaleWrite, StoreUnavailable
+from herdsman.core.gpu import GpuReport
+from herdsman.core.model import ClaimKey
+from herdsman.core.phases.promote import LOADS_HANDLERS
+from herdsman.core.work import LogLines, Orders, Progress, Pulse
+from herdsman.loops.crash_report import read_crashes
+from herdsman.loops.health import HealthServer, age_metric, stalls_metric
+from herdsman.loops.heartbeat import Heartbeat
+from herdsman.loops.loop_group import LoopGroup
+from herdsman.loops.periodic import PeriodicLoop
+from herdsman.loops.watchdog import Notifier, Watchdog
+from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
+from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
+from herdsman.worker.models import Standing
+from herdsman.worker.watch import Heard
+
+BROKE = "the heartbeat broke"
+_MOST_FLUSHES = 100
+_OFTEN_S = 2.0
+"""From one beat to the next until the worker is active: somebody waits for it."""
+
+
+class Keeper:
+    def __init__(
+        self,
+        queue: WorkQueue,
+        clock: Clock,
+        interval: timedelta,
+        report: Callable[[], GpuReport | None],
+        say: Callable[[str], None],
+        standing: Callable[[], Standing] = Standing,
+        threads: Threads | None = None,
+        *,
+        unfit: Callable[[], Mapping[str, str]] = dict[str, str],
+        self_fence: timedelta = timedelta(0),
+    ) -> None:
+        """`unfit`: types of jobs that are not taken at the moment, and why.
+
+        After `self_fence` without a word on the claims they are lost, and no later word brings them back.
+        """
+        self._threads = threads or SystemThreads()
+        self._queue = queue
+        self._clock = clock
+        self._interval = interval
+        self._self_fence = self_fence
+        self._report = report
+        self._say = say
+        self._standing = standing
+        self._unfit = unfit
+        self._unfit_told: Mapping[str, str] = {}
+        self._telling = Standing()
+        self._told: Standing | None = None
+        """The last one that arrived."""
+        self._lock = Lock()
+        self._one_at_a_time = self._threads.lock()
+        self._loop = PeriodicLoop("heartbeat", self._turn, clock=clock, threads=self._threads)
+        self._books: dict[ClaimKey, LogBook] = {}
+        self._progress: dict[ClaimKey, Progress] = {}
+        self._heard = Heard(accepted_at=clock.monotonic())
+        self._silent = False
+        self._not_active: str | None = LOADS_HANDLERS
+        """What the last beat said; the worker's own start need not be told to it."""
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """Shows a watchdog that the beats go on, accepted or not."""
+        return self._loop.heartbeat
+
+    @property
+    def heard(self) -> Heard:
+        with self._lock:
+            return self._heard
+
+    def hold(self, books: Mapping[ClaimKey, LogBook], claimed_at: float) -> None:
+        """From here on the beats keep these claims too; `claimed_at` is from before they were asked for."""
+        with self._lock:
+            self._heard = replace(
+                self._heard,
+                # The oldest of them decides when all are given up.
+                accepted_at=min(claimed_at, self._heard.accepted_at) if self._books else claimed_at,
+                # What was said of the claims at hand was not said of one that is new here.
+                held_at=self._heard.held_at if books.keys() <= self._books.keys() else -math.inf,
+            )
+            self._books |= books
+
+    def let_go(self, keys: Iterable[ClaimKey]) -> None:
+        with self._lock:
+            for key in keys:
+                self._books.pop(key, None)
+                self._progress.pop(key, None)
+            self._heard = replace(
+                self._heard,
+                cancel=self._heard.cancel & self._books.keys(),
+                lost={key: why for key, why in self._heard.lost.items() if key in self._books},
+            )
+
+    def note_progress(self, key: ClaimKey, progress: Progress) -> None:
+        """Goes out with the next beat: a job that reports often must not write as often."""
+        with self._lock:
+            if key in self._books:
+                self._progress[key] = progress
+
+    def dismiss(self, why: str) -> None:
+        with self._lock:
+            self._heard = replace(self._heard, dismissed=self._heard.dismissed or why)
+
+    @contextmanager
+    def beating(self) -> Generator[None]:
+        group = LoopGroup(
+            [self._loop],
+            watchdog_threshold=None,  # the supervisor is watched by the same watchdog, which is not this group's
+            shutdown_timeout=self._interval.total_seconds(),
+            notifier=Notifier({}),
+            threads=self._threads,
+            clock=self._clock,
+        )
+        group.start()
+        try:
+            yield
+        finally:
+            group.shutdown()
+
+    def flush(self, keys: Iterable[ClaimKey]) -> None:
+        """Beats until the log lines of these jobs have arrived; those that cannot be told now are lost."""
+        books = {key: self._books[key] for key in keys}
+        for _ in range(_MOST_FLUSHES):
+            unsent = [key for key, book in books.items() if book.piece() is not None]
+            if all(key in self.heard.lost for key in unsent) or not self.beat():
+                return
+
+    def beat(self) -> bool:
+        """One beat, and what it brings back. One that is not accepted changes nothing: time tells."""
+        with self._one_at_a_time:
+            pulse = self._pulse()
+            sent = self._clock.monotonic()
+            try:
+                orders = self._queue.beat(pulse)
+            except (StaleWrite, NotFound) as error:
+                self.dismiss(str(error))
+                return False
+            except HerdsmanError as error:
+                self._answered(sent, error)
+                self._unheard(error)
+                return False
+            self._accepted(pulse, sent, orders)
+            return True
+
+    def _turn(self) -> float:
+        try:
+            self.beat()
+        except BaseException as error:
+            # Without beats this worker is no use: let the supervisor stop everything.
+            self.dismiss(f"{BROKE}: {error!r}")
+            raise
+        interval = self._interval.total_seconds()
+        return interval if self._not_active is None else min(interval, _OFTEN_S)
+
+    def hurry(self) -> None:
+        """There is something to tell that somebody waits for: the next beat need not be waited for."""
+        self._loop.wake()
+
+    def _pulse(self) -> Pulse:
+        with self._lock:
+            keys = tuple(key for key in self._books if key not in self._heard.lost)
+            progress = {key: self._progress[key] for key in keys if key in self._progress}
+            books = {key: self._books[key] for key in keys}
+        now, told = self._standing(), self._told
+        unfit = dict(self._unfit())
+        self._telling = now
+        return Pulse(
+            keys=keys,
+            report=self._report(),
+            progress=progress,
+            logs=_pieces(books),
+            models=now.models if told is None or told.changes != now.changes else None,
+            revision=now.revision if told is None or told.revision != now.revision else None,
+            trouble=now.trouble,
+            unfit=None if unfit == self._unfit_told else unfit,
+        )
+
+    def _accepted(self, pulse: Pulse, sent: float, orders: Orders) -> None:
+        self._told = self._telling
+        self._unfit_told = self._unfit_told if pulse.unfit is None else pulse.unfit
+        with self._lock:
+            recovered, self._silent = self._silent, False
+            for key, piece in pulse.logs.items():
+                if key in self._books:
+                    self._books[key].taken(piece)
+            for key, progress in pulse.progress.items():
+                if self._progress.get(key) is progress:
+                    del self._progress[key]
+            held = self._books.keys()
+            # A beat that left out a claim has not kept it.
+            all_kept = held - self._heard.lost.keys() <= set(pulse.keys)
+            self._heard = replace(
+                self._heard,
+                accepted_at=max(sent, self._heard.accepted_at) if all_kept else self._heard.accepted_at,
+                cancel=(self._heard.cancel | orders.cancel) & held,
+                lost={
+                    **self._heard.lost,
+                    **{key: why for key, why in orders.lost.items() if key in held},
+                },
+                drain=self._heard.drain or orders.drain,
+                load=orders.load,
+            )
+        if recovered:
+            self._say("heartbeats are accepted again")
+        if not orders.drain:
+            self.note_standing(orders.not_active)
+
+    def note_standing(self, not_active: str | None) -> None:
+        """Said once for each change: why no jobs come yet, or that they may come."""
+        with self._lock:
+            known, self._not_active = self._not_active, not_active
+        if not_active is None and known is not None:
+            self._say("active: waiting for jobs")
+        elif not_active not in (known, LOADS_HANDLERS):
+            self._say(f"not active yet: {not_active}")
+
+    def _answered(self, sent: float, error: HerdsmanError) -> None:
+        """An answer that came too late is none: by then the claims may have been given to others."""
+        if not isinstance(error, StoreUnavailable):
+            return
+        with self._lock:
+            heard = self._heard
+            silence = self._clock.monotonic() - heard.kept_at
+            in_time = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
+            self._heard = replace(heard, answered_at=sent, held_at=sent if in_time else heard.held_at)
+
+    def _unheard(self, error: HerdsmanError) -> None:
+        first, self._silent = not self._silent, True
+        if first:
+            self._say(f"a heartbeat was not accepted: {error}")
+
+
+def _pieces(books: Mapping[ClaimKey, LogBook]) -> dict[ClaimKey, LogLines]:
+    """Together no more than one request may carry."""
+    lines, size = PIECE_LINES, PIECE_BYTES
+    found: dict[ClaimKey, LogLines] = {}
+    for key, book in books.items():
+        piece = book.piece(lines, size)
+        if piece is not None:
+            found[key] = piece
+            lines -= len(piece.lines)
+            size -= sum(len(line.encode(errors="replace")) for line in piece.lines)
+    return found
+
+
+class WorkerProbes:
+    def __init__(
+        self,
+        *,
+        threshold: float,
+        interval: float,
+        readiness: float,
+        crash_dir: Path,
+        address: tuple[str, int] | None,
+        keeper: Heartbeat,
+        say: Callable[[str], None],
+    ) -> None:
+        self.supervisor = Heartbeat()
+        self._loops: Mapping[str, Heartbeat] = {"supervisor": self.supervisor, "keeper": keeper}
+        self._readiness = readiness
+        self.address = address
+        self._say = say
+        self._crash_dir = crash_dir
+        self._watchdog = Watchdog(
+            list(self._loops.values()),
+            stall_threshold=threshold,
+            check_interval=interval,
+            loop_names=list(self._loops),
+            crash_dir=crash_dir,
+            notifier=Notifier(),
+        )
+
+    @contextmanager
+    def shown(self, ready: Callable[[], bool]) -> Generator[None]:
+        for crash in read_crashes(self._crash_dir):
+            loops = ", ".join(f"{name} for {age:.0f} s" for name, age in crash.stalled.items())
+            self._say(f"a worker of this machine was ended at {crash.at}, since it stood still: {loops}")
+        self._watchdog.start()
+        server = self._server(ready)
+        try:
+            yield
+        finally:
+            if server is not None:
+                server.stop()
+            self._watchdog.stop()
+
+    def _server(self, ready: Callable[[], bool]) -> HealthServer | None:
+        if self.address is None:
+            return None
+        host, port = self.address
+        server = HealthServer(
+            host=host,
+            port=port,
+            readiness_check=lambda: ready() and self._fresh(),
+            liveness_check=lambda: self._watchdog.alive,
+            details=lambda: {"loops": self._ages()},
+            metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
+        )
+        server.start()
+        everywhere = host in ("0.0.0.0", "::", "")  # noqa: S104  (no address that can be called)
+        self._say(
+            f"health endpoints at {f'port {port} of every address' if everywhere else f'{host}:{port}'}"
+        )
+        return server
+
+    def _ages(self) -> dict[str, float]:
+        return {name: round(heartbeat.elapsed(), 1) for name, heartbeat in self._loops.items()}
+
+    def _fresh(self) -> bool:
+        return all(age <= self._readiness for age in self._ages().values())
