@@ -30,20 +30,19 @@ from herdsman.settings.surroundings import (
     visible_gpus,
     wanted_models,
 )
-from herdsman.worker.child import HandlerChild, Sandbox, SplitChild, require_sandbox
-from herdsman.worker.fitness import Fitness, Needs
 from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
+from herdsman.worker.handler_pool import HandlerPool
+from herdsman.worker.handler_process import HandlerChild, SplitChild
+from herdsman.worker.health import MachineHealth, Needs, ServiceHealth
 from herdsman.worker.keeper import Keeper
-from herdsman.worker.kin import own_processes
+from herdsman.worker.pids import own_processes
 from herdsman.worker.registry import Sources
 from herdsman.worker.reload import QUICK, Reloading, SourceCheck, stamps_in, unwritten
-from herdsman.worker.service.monitor import Watching
-from herdsman.worker.service.outside import Outside
-from herdsman.worker.service.standing import ServiceStanding
+from herdsman.worker.sandbox import Sandbox, require_sandbox
+from herdsman.worker.service_run import Outside, Watching
+from herdsman.worker.stop_rules import DeadMan, Limits
 from herdsman.worker.supervisor import Supervisor
 from herdsman.worker.vital_signs import VitalSigns
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import DeadMan, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
             raise
         return SplitChild(own, services)
 
-    make = partial(_reloading, choices, sources, environment) if choices.dev else Warm
+    make = partial(_reloading, choices, sources, environment) if choices.dev else HandlerPool
     warm = make(
         launch=launch,
         load=_load(),
@@ -105,7 +104,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
         max_jobs=1 if choices.isolate else chosen.worker_max_jobs or None,
     )
     needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
-    fitness = Fitness(gpus=sampler.latest, warm=warm, needs=needs)
+    fitness = MachineHealth(gpus=sampler.latest, warm=warm, needs=needs)
     return Supervisor(
         queue=queue,
         keeper=Keeper(
@@ -168,10 +167,10 @@ def _outside(settings: Settings, choices: Choices) -> Outside:
     )
 
 
-def _standing(outside: Outside, interval: timedelta) -> ServiceStanding:
+def _standing(outside: Outside, interval: timedelta) -> ServiceHealth:
     around = Around(clock=SystemClock(), results=open_store(outside.results))
     manager = ConnectorManager(services=outside.services, around=around)
-    standing = ServiceStanding(manager, interval, stall=outside.watching.stall, say=echo)
+    standing = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
     if outside.services:
         standing.start()
     return standing
@@ -206,7 +205,9 @@ def _sandbox(settings: Settings, choices: Choices) -> Sandbox | None:
     return Sandbox(hidden=tuple(each for each in ours if each.exists()))
 
 
-def _reloading(choices: Choices, sources: Sources, environment: Mapping[str, str], **given: Any) -> Warm:
+def _reloading(
+    choices: Choices, sources: Sources, environment: Mapping[str, str], **given: Any
+) -> HandlerPool:
     return Reloading(
         **given,
         try_out=lambda: SourceCheck(sources, environment),

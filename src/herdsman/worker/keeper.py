@@ -13,9 +13,9 @@ from herdsman.core.model import ClaimKey
 from herdsman.core.phases.promote import LOADS_HANDLERS
 from herdsman.core.work import LogLines, Orders, Progress, Pulse
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
+from herdsman.worker.handler_pool import Standing
 from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
-from herdsman.worker.models import Standing
-from herdsman.worker.watch import Heard
+from herdsman.worker.stop_rules import Heard
 
 _MOST_FLUSHES = 100
 _OFTEN_S = 2.0

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -13,8 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from herdsman.core.work import Load
-from herdsman.worker.registry import Sources
-from herdsman.worker.warm import Warm
+from herdsman.worker.handler_main import die_with, leave_others_alone
+from herdsman.worker.handler_pool import HandlerPool
+from herdsman.worker.registry import Sources, load, read_sources
 
 Stamps = Mapping[str, tuple[int, int]]
 """Of each file when it was changed, and its size."""
@@ -51,7 +54,7 @@ class Check(Protocol):
 
 
 @dataclass(kw_only=True)
-class Reloading(Warm):
+class Reloading(HandlerPool):
     """New handlers are tried aside first. Those that cannot be imported are told, and the old ones go on."""
 
     try_out: Callable[[], Check]
@@ -159,7 +162,7 @@ class SourceCheck:
         self._said = Path(self._place.name) / "verdict"
         words = [str(os.getpid()), str(self._said), str(LONGEST_CHECK_S)]
         self._process = subprocess.Popen(  # noqa: S603  our own module, with no word from a job
-            [sys.executable, "-P", "-m", "herdsman.worker.reload_check", *words],
+            [sys.executable, "-P", "-m", "herdsman.worker.reload", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -219,3 +222,56 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     except OSError:  # it was just removed, or an editor puts another in its place
         return None
     return seen.st_mtime_ns, seen.st_size
+
+
+LONGEST_ERROR = 8_000
+
+
+def main() -> None:
+    parent, said, seconds = sys.argv[1:]
+    die_with(int(parent))
+    leave_others_alone()
+    signal.alarm(int(float(seconds)))
+    error = _trouble(read_sources(json.load(sys.stdin)))
+    Path(said).write_text(
+        json.dumps({"files": sorted(_files())[:MOST_FILES], "error": error}), encoding="utf-8"
+    )
+    os._exit(0)  # threads that a module has started need not end first
+
+
+def _trouble(sources: Sources) -> str | None:
+    sys.path[:0] = sources.paths
+    try:
+        load(sources)
+    except BaseException as error:  # noqa: BLE001  a module may raise anything while it is imported
+        return "".join(_told(error))[-LONGEST_ERROR:].rstrip()
+    return None
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    """The cause with its line, as Python shows it, without our own frames."""
+    cause = error.__cause__ or error
+    if cause is error:
+        yield str(error)
+        return
+    theirs = [each for each in traceback.extract_tb(cause.__traceback__) if _is_theirs(each.filename)]
+    yield from traceback.format_list(theirs)
+    yield from traceback.format_exception_only(cause)
+
+
+def _files() -> Iterator[str]:
+    for module in [*sys.modules.values()]:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and _is_theirs(file):
+            yield file
+
+
+def _is_theirs(file: str) -> bool:
+    """Not of Python, not ours, and not installed: what somebody writes on."""
+    ours = str(Path(__file__).resolve().parents[1])
+    away = (ours, sys.prefix, sys.base_prefix, "<")
+    return not file.startswith(away) and "site-packages" not in file
+
+
+if __name__ == "__main__":
+    main()

@@ -14,21 +14,20 @@ from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.core.model import Claim, ClaimKey
 from herdsman.core.work import Ask, Ending, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
-from herdsman.worker.attend import Abandoned, Attendant
-from herdsman.worker.errands import Errands
+from herdsman.worker.handler_pool import HandlerPool
+from herdsman.worker.job_run import Abandoned, AsyncCalls, JobRunner
 from herdsman.worker.keeper import Keeper
 from herdsman.worker.logs import LogBook
 from herdsman.worker.registry import HandlerSpec
-from herdsman.worker.telling import Teller
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import DeadMan, Leaving, Limits
+from herdsman.worker.reporter import Reporter
+from herdsman.worker.stop_rules import DeadMan, Leaving, Limits
 
 _INSTANT_S = 0.001
 _MOST_BEGUN = 1_000
 """How many claims are remembered as begun."""
 
 
-class Parting(Enum):
+class ExitReason(Enum):
     """How a worker came to its end; the value is the exit status of its process."""
 
     DRAINED = 0
@@ -40,8 +39,8 @@ class Parting(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
-    how: Parting
+class WorkerExit:
+    how: ExitReason
     why: str
 
 
@@ -51,7 +50,7 @@ class Supervisor:
     keeper: Keeper
     clock: Clock
     limits: Limits
-    warm: Warm
+    warm: HandlerPool
     say: Callable[[str], None]
     wait: timedelta = timedelta(seconds=5)
     """How long one call waits for a job. A drain while nothing runs may take as long."""
@@ -76,16 +75,18 @@ class Supervisor:
         self._began = self.clock.monotonic()
         # A claim counts from when it was asked for, since nobody knows when it was made: a long wait would use it up.
         self._wait = min(self.wait, self.limits.self_fence / 4)
-        self._errands = Errands(self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads)
-        self._attendant = Attendant(
+        self._calls = AsyncCalls(
+            self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads
+        )
+        self._runner = JobRunner(
             keeper=self.keeper,
             clock=self.clock,
             limits=self.limits,
             leaving=self._leaving,
-            errands=self._errands,
+            calls=self._calls,
             say=self.say,
         )
-        self._teller = Teller(
+        self._reporter = Reporter(
             queue=self.queue, keeper=self.keeper, clock=self.clock, leaving=self._leaving, say=self.say
         )
         self._begun: OrderedDict[ClaimKey, None] = OrderedDict()
@@ -94,23 +95,23 @@ class Supervisor:
         """Finish the job at hand and leave; asked again, give it back and leave. Safe in a signal handler."""
         self._asked += 1
 
-    def run(self) -> Parted:
+    def run(self) -> WorkerExit:
         """Until drained, or until there is a reason to end."""
         with self.keeper.beating():
             try:
                 parted = self._serve()
             finally:
                 self.warm.close()
-                self._errands.close()
-            if parted.how is Parting.BROKEN:
+                self._calls.close()
+            if parted.how is ExitReason.BROKEN:
                 self.keeper.beat()  # so that whoever started the machine learns why
-            if parted.how is not Parting.DISMISSED:
+            if parted.how is not ExitReason.DISMISSED:
                 self._leave()
-        if parted.how is Parting.UNOWNED:
+        if parted.how is ExitReason.UNOWNED:
             self._end_instance()
         return parted
 
-    def _serve(self) -> Parted:
+    def _serve(self) -> WorkerExit:
         while (parted := self._parting()) is None:
             self.warm.follow(self.keeper.heard.load)
             was_ready = self.warm.ready
@@ -125,14 +126,14 @@ class Supervisor:
                 claims, asked_at = self.work(claims, asked_at)
         return parted
 
-    def _parting(self) -> Parted | None:
+    def _parting(self) -> WorkerExit | None:
         if (dismissed := self.keeper.heard.dismissed) is not None:
-            return Parted(Parting.DISMISSED, dismissed)
+            return WorkerExit(ExitReason.DISMISSED, dismissed)
         if self.warm.fault is not None:
-            return Parted(Parting.BROKEN, self.warm.fault)
+            return WorkerExit(ExitReason.BROKEN, self.warm.fault)
         if (fallen := self._fallen()) is not None:
-            return Parted(Parting.UNOWNED, fallen)
-        return None if self._leaving().since is None else Parted(Parting.DRAINED, "drained")
+            return WorkerExit(ExitReason.UNOWNED, fallen)
+        return None if self._leaving().since is None else WorkerExit(ExitReason.DRAINED, "drained")
 
     def _fallen(self) -> str | None:
         heard = self.keeper.heard
@@ -263,7 +264,7 @@ class Supervisor:
             known = ", ".join(sorted(self.warm.specs))
             why = f"no handler for type {claims[0].type!r}; here are: {known}"
             return [GivenBack(claim.key, why) for claim in claims]
-        return self._attendant.work(claims, spec, self.warm, asked_at)
+        return self._runner.work(claims, spec, self.warm, asked_at)
 
     def _tell(self, endings: Sequence[Ending | Abandoned], *, last: bool) -> tuple[Sequence[Claim], float]:
         keys = [ending.key for ending in endings]
@@ -283,7 +284,7 @@ class Supervisor:
         fit = self.warm.ready and not self._must_load() and self.short() is None
         more = last and fit and self._parting() is None
         more = more and not self._unsure and bool(self._usable(self.unfit()))
-        news = self._teller.tell(endings, self._ask() if more else None)
+        news = self._reporter.tell(endings, self._ask() if more else None)
         if news.unsure:
             self._note_lost_answer()
         return news.claims, news.asked_at

@@ -1,4 +1,4 @@
-"""When a job at work must be stopped, and when the worker itself: pure looks at the clock and at what was heard."""
+"""When a job must be stopped, and when the worker itself: pure rules on the clock and on what heartbeats brought back."""
 
 import math
 from collections.abc import Mapping

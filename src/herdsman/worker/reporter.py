@@ -14,7 +14,7 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Told
 from herdsman.ports import Clock, WorkQueue
 from herdsman.worker.keeper import Keeper
-from herdsman.worker.watch import Leaving
+from herdsman.worker.stop_rules import Leaving
 
 _SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(seconds=2)
 _LARGE = 1024 * 1024
@@ -32,7 +32,7 @@ class News:
 
 
 @dataclass(kw_only=True)
-class Teller:
+class Reporter:
     queue: WorkQueue
     keeper: Keeper
     clock: Clock

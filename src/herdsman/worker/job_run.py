@@ -1,24 +1,25 @@
-"""Attends to one order: the jobs that a handler's process works on at the moment, until each has its end."""
+"""Runs claimed jobs in the handler's process until each has ended, and makes the calls that handlers ask for."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import BoundedSemaphore, Event
 from typing import Any
 
+from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import Claim, ClaimKey, Failure
 from herdsman.core.retry import FailureClass
+from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.work import Done, Ending, Failed, GivenBack, Load, Progress
-from herdsman.ports import Clock
-from herdsman.worker.child import Child, Exit
-from herdsman.worker.errands import Errands
-from herdsman.worker.failures import CANCELLED
+from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
+from herdsman.worker.context import CANCELLED
+from herdsman.worker.handler_pool import HandlerPool, Models
+from herdsman.worker.handler_process import Child, Exit
 from herdsman.worker.keeper import Keeper
 from herdsman.worker.logs import MOST_BYTES, MOST_LINES, LogBook, split_lines
-from herdsman.worker.models import Models
 from herdsman.worker.registry import HandlerSpec
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import Leaving, Limits, Stop, must_stop
+from herdsman.worker.stop_rules import Leaving, Limits, Stop, must_stop
 
 _MEMORY_LOOK_S = 1.0
 _LONGEST_SAVED_S = 10 * 365 * 86_400
@@ -46,12 +47,12 @@ class Task:
 
 
 @dataclass(kw_only=True)
-class Attendant:
+class JobRunner:
     keeper: Keeper
     clock: Clock
     limits: Limits
     leaving: Callable[[], Leaving]
-    errands: Errands
+    calls: "AsyncCalls"
     say: Callable[[str], None]
     _runs: int = field(default=0)
     _spoke_at: float = field(default=0.0)
@@ -59,7 +60,7 @@ class Attendant:
     _until: float | None = field(default=None)
 
     def work(
-        self, claims: Sequence[Claim], spec: HandlerSpec, warm: Warm, claimed_at: float
+        self, claims: Sequence[Claim], spec: HandlerSpec, warm: HandlerPool, claimed_at: float
     ) -> list[Ending | Abandoned]:
         """How each of them ended. The claims stay held until they are let go."""
         tasks = self._tasks(claims)
@@ -195,7 +196,7 @@ class Attendant:
         elif "log" in answer:
             task.book.add([piece for line in str(answer["log"]).splitlines() for piece in split_lines(line)])
         elif answer.get("checkpoint") in ("get", "put") or "service" in answer:
-            self.errands.run(task.claim.key, answer, child.send)
+            self.calls.run(task.claim.key, answer, child.send)
 
     def _note_progress(self, key: ClaimKey, answer: Mapping[str, Any]) -> None:
         done, note = answer["progress"], answer.get("note")
@@ -274,3 +275,69 @@ def _reported(word: Mapping[str, object]) -> Failure:
 
 def _failed(key: ClaimKey, kind: FailureClass, error: str) -> Failed:
     return Failed(key, Failure(kind=kind, error=error))
+
+
+MOST_AT_ONCE = 16
+_PAUSE = timedelta(seconds=1)
+
+Reply = Callable[[Mapping[str, object]], None]
+
+
+class AsyncCalls:
+    def __init__(
+        self, queue: WorkQueue, clock: Clock, *, patience: timedelta, threads: Threads | None = None
+    ) -> None:
+        """An outage shorter than `patience` is none to the handler: it only waits longer."""
+        self._queue = queue
+        self._clock = clock
+        self._patience = patience
+        self._closed = Event()
+        self._thread = (threads or SystemThreads()).line("async-calls")
+        self._room = BoundedSemaphore(MOST_AT_ONCE)
+
+    def run(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:
+        number = answer.get("ask")
+        if not self._room.acquire(blocking=False):
+            reply({"reply": number, "error": {"said": f"more than {MOST_AT_ONCE} were asked for at once"}})
+            return
+        self._thread.submit(self._go, key, answer, reply)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _go(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:
+        try:
+            reply({"reply": answer.get("ask"), **self._outcome(key, answer)})
+        finally:
+            self._room.release()
+
+    def _outcome(self, key: ClaimKey, answer: Mapping[str, Any]) -> Mapping[str, object]:
+        until = self._clock.monotonic() + self._patience.total_seconds()
+        while True:
+            try:
+                return {"value": self._once(key, answer)}
+            except InvalidRequest as error:
+                return {"error": {"kind": "refused", "said": str(error)}}
+            except (StaleWrite, NotFound) as error:
+                return {"error": {"said": str(error)}}
+            except HerdsmanError as error:
+                if self._closed.is_set() or self._clock.monotonic() >= until:
+                    return {"error": {"said": str(error)}}
+                self._clock.sleep(_PAUSE)
+
+    def _once(self, key: ClaimKey, answer: Mapping[str, Any]) -> object:
+        if "service" in answer:
+            return self._queue.mark_service(key, _mark(answer["service"]))
+        if answer["checkpoint"] == "put":
+            return self._queue.put_checkpoint(key, answer.get("value"))
+        return self._queue.get_checkpoint(key)
+
+
+def _mark(said: Any) -> ServiceMark:
+    """Words of a process that is not trusted."""
+    match said:
+        case {"id": str(external_id), "status": str(status)} if status in set(MarkStatus):
+            return ServiceMark(external_id=external_id, status=MarkStatus(status))
+        case _:
+            raise InvalidRequest(f"{str(said)[:200]!r} does not say where a job is")
