@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.control.commands import beat, claim_for, complete_job, find_job, list_jobs, submit_jobs
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services

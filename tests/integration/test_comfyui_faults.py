@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.core.errors import ServiceRejected, ServiceUnavailable
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Ended, Finished, Unknown, Working

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from herdsman.cli.shown import echo
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.control.whereabouts import whereabouts
 from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.core.loading import from_variables, to_variables

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from threading import Event, Lock, Thread
 
-from herdsman.connectors.manager import ConnectorManager
+from herdsman.connectors.registry import ConnectorManager
 from herdsman.core.gpu import GpuReport
 from herdsman.core.service import Fitness
 from herdsman.worker.handler_pool import HandlerPool

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar, assert_never
 
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.core.errors import (
     HerdsmanError,
     InvalidRequest,

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
 
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.core.gpu import GpuReport
 from herdsman.core.result_options import ResultOptions
 from herdsman.core.service import Fitness

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from herdsman.connectors.http import template
-from herdsman.connectors.http.paths import JsonPath
+from herdsman.connectors.http.template import JsonPath
 from herdsman.core.errors import InvalidSettings
 
 Json = dict[str, object] | list[object] | str | int | float | bool | None
