@@ -35,8 +35,8 @@ from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, require_installed
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
 from herdsman.providers import registry
-from herdsman.providers.local.gpus import count_gpus
-from herdsman.providers.names import Naming
+from herdsman.providers.local.provider import count_gpus
+from herdsman.providers.registry import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
 from herdsman.settings import Settings, load_settings

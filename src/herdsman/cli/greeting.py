@@ -14,7 +14,7 @@ from herdsman.core.gpu import GpuDevice
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
-from herdsman.providers.local.gpus import count_gpus
+from herdsman.providers.local.provider import count_gpus
 from herdsman.settings import Origin, Settings
 from herdsman.store import installation
 from herdsman.store.database import Tx

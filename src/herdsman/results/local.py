@@ -13,9 +13,21 @@ from urllib.parse import unquote, urlsplit
 
 from herdsman.core.errors import ServiceUnavailable
 from herdsman.core.service import StoredFile
-from herdsman.results.limits import PIECE, Limits, Measured, described
-from herdsman.results.names import candidates, check_job, content_type, harmless, may_be_kept
-from herdsman.results.references import Web, kind_of, missing, not_ours
+from herdsman.results.files import (
+    PIECE,
+    Limits,
+    Measured,
+    Web,
+    candidates,
+    check_job,
+    content_type,
+    described,
+    harmless,
+    kind_of,
+    may_be_kept,
+    missing,
+    not_ours,
+)
 
 _PARTS = ".parts"
 """Where files grow. No job has this id, and it lies on the same disk as the files."""

@@ -10,15 +10,10 @@ import structlog
 from herdsman.core.errors import CapacityUnavailable, ProviderRejected, SpawnUnknown
 from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
 from herdsman.ports import Clock
-from herdsman.providers.runpod.api import LOG_SILENCE, RunpodApi
-from herdsman.providers.runpod.bodies import create_body
-from herdsman.providers.runpod.environment import pod_environment
-from herdsman.providers.runpod.errors import NotAllowed
-from herdsman.providers.runpod.ladder import Candidate, Stock, candidates
-from herdsman.providers.runpod.options import SSH_PORT, RunpodOptions
-from herdsman.providers.runpod.resources import Pod, Volume
-from herdsman.providers.runpod.volumes import chosen
-from herdsman.providers.runpod.wire import Wire
+from herdsman.providers.runpod.answers import NotAllowed, Pod, Volume
+from herdsman.providers.runpod.api import LOG_SILENCE, RunpodApi, Wire
+from herdsman.providers.runpod.options import SSH_PORT, RunpodOptions, pod_environment
+from herdsman.providers.runpod.placement import Candidate, Stock, candidates, chosen, create_body
 
 log = structlog.get_logger()
 

@@ -1,4 +1,6 @@
-"""HTTP to addresses that somebody else wrote: only what is public can be reached, and what was allowed by name.
+"""HTTP to others: who may be reached, and one exchange within limits.
+
+HTTP to addresses that somebody else wrote: only what is public can be reached, and what was allowed by name.
 
 A name is resolved once, the address is judged, and the connection goes to exactly that address: a name that means
 something else a moment later changes nothing. TLS still verifies the name. Redirects pass the same door.
@@ -17,6 +19,7 @@ import httpcore
 import httpx
 
 from herdsman.core.errors import Forbidden, InvalidSettings
+from herdsman.ports import Clock
 
 MOST_REDIRECTS = 5
 
@@ -244,3 +247,45 @@ def _leave_secrets_behind(request: httpx.Request) -> None:
     if request.extensions.setdefault(_FIRST_ORIGIN, origin) != origin:
         for name in [each for each in request.headers if each not in _HARMLESS]:
             del request.headers[name]
+
+
+# What fails before a byte of the request has left us.
+NEVER_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
+
+
+class Endless(httpx.ReadError):
+    """The answer goes on and on: httpx limits only the silence in between."""
+
+
+class Oversized(httpx.ReadError):
+    """The answer is larger than anything that we would use."""
+
+
+@contextmanager
+def sent(
+    client: httpx.Client, request: httpx.Request, *, follow_redirects: bool = False
+) -> Generator[httpx.Response]:
+    response = client.send(request, stream=True, follow_redirects=follow_redirects)
+    try:
+        yield response
+    finally:
+        response.close()
+
+
+def whole(response: httpx.Response, clock: Clock, *, seconds: float, largest: int) -> bytes:
+    """The body, where it comes within so many seconds and bytes."""
+    deadline = clock.monotonic() + seconds
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > largest:
+            raise Oversized(f"the answer goes on after {len(body)} bytes")
+        if clock.monotonic() > deadline:
+            raise Endless(f"the answer goes on after {seconds:g} seconds")
+    return bytes(body)
