@@ -31,7 +31,7 @@ from herdsman.settings.surroundings import (
 )
 from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
 from herdsman.worker.handler_pool import HandlerPool
-from herdsman.worker.handler_process import HandlerChild, SplitChild
+from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
 from herdsman.worker.health import MachineHealth, Needs, ServiceHealth
 from herdsman.worker.keeper import Keeper
 from herdsman.worker.pids import own_processes
@@ -65,6 +65,7 @@ class Choices:
 
 
 def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
+    remove_dead_homes()
     clock, chosen = SystemClock(), settings.worker
     interval = timedelta(seconds=chosen.heartbeat_interval_sec)
     self_fence = timedelta(seconds=chosen.self_fence_sec)

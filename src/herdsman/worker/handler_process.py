@@ -1,5 +1,6 @@
 """The supervisor's side of a handler's process: started, spoken to, and ended with all that it started."""
 
+import fcntl
 import json
 import os
 import select
@@ -27,6 +28,7 @@ from herdsman.worker.sandbox import Sandbox
 Answer = Mapping[str, Any]
 
 MOST_IDLE_LINES = 1_000
+_HOME_PREFIX = "herdsman-handler-"
 _ENDING_S = 1.0
 _GROUP_ENDS_S = 10.0
 _GROUP_LOOK_S = 0.01
@@ -106,7 +108,7 @@ class HandlerChild:
         self._orphans = Orphans(mark=mark, sole=sole)
         self._kills = kernel_kills()
         ours, theirs = socket.socketpair()
-        self._home = Path(tempfile.mkdtemp(prefix="herdsman-"))
+        self._home, self._home_lock = _create_home()
         reading, writing = os.pipe()
         try:
             self._popen = _start({**environment, MARK: mark}, theirs, writing, self._home, sandbox)
@@ -114,7 +116,8 @@ class HandlerChild:
         except BaseException:
             ours.close()
             os.close(reading)
-            self._home.rmdir()
+            shutil.rmtree(self._home, ignore_errors=True)
+            os.close(self._home_lock)
             raise
         finally:
             theirs.close()
@@ -200,6 +203,7 @@ class HandlerChild:
         self._line.close()
         self._output.close()
         shutil.rmtree(self._home, ignore_errors=True)
+        os.close(self._home_lock)
         starved = status == -signal.SIGKILL and by_itself and not self._killed
         return Exit(
             status, out_of_memory=starved and kernel_kills() > self._kills and not fenced, fenced=fenced
@@ -208,7 +212,7 @@ class HandlerChild:
     def _fenced(self, mark: str, environment: Mapping[str, str]) -> "Fence":
         """There is no handler without one."""
         try:
-            return Fence(self.pid, mark, environment)
+            return Fence(self.pid, mark, self._home, environment)
         except BaseException:
             self._popen.kill()
             self._popen.wait()
@@ -242,8 +246,8 @@ class HandlerChild:
 class Fence:
     """Our side of the small program that ends a handler when its claim may be another's, also while we stand still."""
 
-    def __init__(self, group: int, mark: str, environment: Mapping[str, str]) -> None:
-        self._words = [str(Path(fence.__file__)), str(group), f"{MARK}={mark}"]
+    def __init__(self, group: int, mark: str, home: Path, environment: Mapping[str, str]) -> None:
+        self._words = [str(Path(fence.__file__)), str(group), f"{MARK}={mark}", str(home)]
         self._environment = {name: environment[name] for name in _FOR_PYTHON if name in environment}
         self._start()
 
@@ -383,3 +387,34 @@ def _start(
         pass_fds=[line.fileno()],
         process_group=0,
     )
+
+
+def remove_dead_homes() -> None:
+    """What supervisors left behind that were killed together with their fences: nobody holds the lock of it any more.
+
+    Called when a worker starts, before it makes a home of its own.
+    """
+    for home in Path(tempfile.gettempdir()).glob(f"{_HOME_PREFIX}*"):
+        with suppress(OSError):  # another's, in use, or just removed by another worker that starts
+            lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(lock).st_uid == os.geteuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(home, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _create_home() -> tuple[Path, int]:
+    """A directory for workspaces, and its lock, which the kernel frees when this process dies in whatever way."""
+    while True:
+        home = Path(tempfile.mkdtemp(prefix=_HOME_PREFIX))
+        with suppress(FileNotFoundError):  # a worker that starts took it for a dead one before it was locked
+            lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                home.stat()
+            except (BlockingIOError, FileNotFoundError):
+                os.close(lock)
+            else:
+                return home, lock
