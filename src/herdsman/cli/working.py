@@ -116,6 +116,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
             warm.standing,
             unfit=services.faults,
             self_fence=self_fence,
+            server=settings.api.api_url or "the database",
         ),
         clock=clock,
         limits=Limits(

@@ -62,11 +62,13 @@ class Reporter:
             except InvalidRequest as error:
                 return replace(self._in_parts(now, then, error), unsure=unsure)
             except HerdsmanError as error:
+                self.keeper.note_outage(error, asked_at)
                 unsure, then = unsure or then is not None, None
                 if self._must_go():
                     self._give_up(now, error)
                     return News(unsure=unsure)
             else:
+                self.keeper.note_connected(asked_at)
                 self._after(now, exchange.told)
                 return replace(_news(exchange, now, asked_at), unsure=unsure)
             del now

@@ -186,10 +186,11 @@ class Supervisor:
             return (), asked_at
         except HerdsmanError as error:
             self._note_lost_answer()
-            self._complain(f"no job could be asked for: {error}")
+            self.keeper.note_outage(error, asked_at)
             self._sleep(self.pause)
             return (), asked_at
         self._troubled = False
+        self.keeper.note_connected(asked_at)
         if claims:
             self._unsure_until = -math.inf
             self.keeper.note_standing(

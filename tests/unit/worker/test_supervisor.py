@@ -1,5 +1,6 @@
 """The supervisor: stops, ends, lost answers, drains and partings, on a clock that the test moves."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -689,3 +690,35 @@ def test_p6_a_control_plane_whose_database_is_away_still_owns_its_workers(
         bench.beat()
     bench.supervisor.drain()
     assert bench.supervisor.run().how is how
+
+
+def test_an_outage_is_said_once_and_its_end_once() -> None:
+    bench = Bench()
+    refused = Unreachable(
+        "POST http://far:1/x got no answer: ConnectError (refused); check that the server runs"
+    )
+    bench.keeper.note_outage(refused, bench.clock.monotonic())
+    bench.keeper.note_outage(refused, bench.clock.monotonic())
+    began = bench.clock.monotonic()
+    bench.clock.advance(timedelta(seconds=42))
+    assert bench.keeper.beat()
+    assert bench.said[:2] == [
+        "lost the connection to the server: ConnectError (refused); retrying",
+        "connected again after 42 s",
+    ]
+    bench.keeper.note_outage(refused, began)
+    assert "lost the connection" not in "".join(bench.said[2:]), "sent before the last answer came"
+
+
+def test_an_outage_says_until_when_the_job_at_hand_goes_on() -> None:
+    bench = Bench()
+    bench.keeper.hold({ClaimKey(JobId("j"), 1): LogBook()}, bench.clock.monotonic())
+    bench.keeper.note_outage(StoreUnavailable("restarting"), bench.clock.monotonic())
+    bench.keeper.note_connected(bench.clock.monotonic())
+    bench.keeper.note_outage(ClaimsHeld("its database is away"), bench.clock.monotonic())
+    first, _, second = bench.said
+    assert re.fullmatch(
+        r"the server accepts no requests: restarting; retrying, the running job goes on until \d\d:\d\d:\d\d",
+        first,
+    )
+    assert second == "the server accepts no requests: its database is away; retrying", "nobody takes it away"
