@@ -193,16 +193,12 @@ def _linked(part: Path, path: Path) -> bool:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
             raise
         part.rename(path)  # a file system without links; two writers of one name at once are not told apart
-    _sync_directory(path.parent)
-    return True
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+    return True
 
 
 def _is(path: Path, measured: Measured) -> bool:

@@ -50,7 +50,9 @@ def _in_our_words(error: Exception, place: str, what: str) -> HerdsmanError:
         return ServiceUnavailable(f"there is no bucket for {place}: make it, or correct RESULT_STORE")
     if isinstance(error, FileNotFoundError):
         return missing(what)
-    if _is_refusal(error) or any(each in text for each in _REFUSALS):
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError) or any(
+        each in text for each in _REFUSALS
+    ):
         return ServiceUnavailable(
             f"{place} refused {what}: check RESULT_S3_KEY_ID, RESULT_S3_SECRET and the rights of that key"
         )
@@ -58,10 +60,6 @@ def _in_our_words(error: Exception, place: str, what: str) -> HerdsmanError:
         f"{place} did not take or give {what}: {_first_line(text) or type(error).__name__};"
         " check RESULT_STORE, RESULT_S3_ENDPOINT and RESULT_S3_REGION"
     )
-
-
-def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
 
 
 def _first_line(text: str) -> str:

@@ -107,7 +107,10 @@ class Nvml:
 
 
 def _device(nvml: Any, handle: Any, own: Collection[int] | None) -> GpuDevice:
-    memory = _memory(nvml, handle)
+    # As nvidia-smi counts it: what the driver keeps for itself is not used by anybody. Old drivers cannot
+    # tell.
+    found = _or_none(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle) if found is None else found
     processes = _or_none(nvml, lambda: _processes(nvml, handle))
     return GpuDevice(
         index=nvml.nvmlDeviceGetIndex(handle),
@@ -125,12 +128,6 @@ def _memory_of(own: Collection[int], processes: Sequence[tuple[int, int | None]]
     """None where the driver names one of ours and not its memory."""
     ours = [memory for pid, memory in processes if pid in own]
     return None if None in ours else sum(each for each in ours if each is not None)
-
-
-def _memory(nvml: Any, handle: Any) -> Any:
-    """As nvidia-smi counts it: what the driver keeps for itself is not used by anybody. Old drivers cannot tell."""
-    found = _or_none(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
-    return nvml.nvmlDeviceGetMemoryInfo(handle) if found is None else found
 
 
 def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int | None], ...]:

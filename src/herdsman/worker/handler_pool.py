@@ -252,42 +252,34 @@ class HandlerPool:
             self._broken = str(answer["broken"])
         elif isinstance(answer.get("ready"), list):
             self.specs = _specs(answer["ready"])
-            self._has_started()
-            self._say_types()
+            self._served_load, self._broken = self.load, None
+            self.models.serve(self.load)
+            if self.load.revision > self._refused:
+                self.trouble = None
+            # Not with every fresh process: there may be one for each job.
+            types = tuple(sorted(self.specs))
+            if types != self._said:
+                self._said = types
+                self.say(f"handlers are loaded: {', '.join(types)}")
         else:
             self.models.hear(answer)
-
-    def _has_started(self) -> None:
-        self._served_load, self._broken = self.load, None
-        self.models.serve(self.load)
-        if self.load.revision > self._refused:
-            self.trouble = None
-
-    def _say_types(self) -> None:
-        """Not with every fresh process: there may be one for each job."""
-        types = tuple(sorted(self.specs))
-        if types != self._said:
-            self._said = types
-            self.say(f"handlers are loaded: {', '.join(types)}")
 
     def _has_failed(self, why: str) -> None:
         """A first start that fails will fail again; a later one may have met a full machine."""
         self._failed += 1
         before, enough = self._served_load, self._failed >= _MOST_FAILED_STARTS
         if before is not None and before != self.load and (enough or self._late()):
-            self._go_back(before, why)
+            # A load that cannot be had must not cost the pool its worker: it goes on with what it had, and
+            # says so.
+            self.trouble = f"revision {self.load.revision} could not be loaded: {why}"[:_LONGEST_TROUBLE]
+            self.say(f"{self.trouble}; the worker goes back to what it had")
+            self._refused, self.load = self.load.revision, before
+            self._failed, self._broken = 0, None
         elif before is None or enough:
             self.fault = why
         else:
             self.say(f"{why}; it is started again")
             self.clock.sleep(_PAUSE)
-
-    def _go_back(self, before: Load, why: str) -> None:
-        """A load that cannot be had must not cost the pool its worker: it goes on with what it had, and says so."""
-        self.trouble = f"revision {self.load.revision} could not be loaded: {why}"[:_LONGEST_TROUBLE]
-        self.say(f"{self.trouble}; the worker goes back to what it had")
-        self._refused, self.load = self.load.revision, before
-        self._failed, self._broken = 0, None
 
 
 def _specs(given: list[Any]) -> dict[str, HandlerSpec]:

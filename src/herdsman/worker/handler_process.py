@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from secrets import token_hex
+from threading import Lock
 from typing import Any, Protocol, cast
 
 from herdsman.worker import fence
-from herdsman.worker.ipc import Line
 from herdsman.worker.logs import Output, Sink
 from herdsman.worker.pids import MARK, Orphans, group_memory_mb, is_alone, kernel_kills
 from herdsman.worker.registry import Sources
@@ -29,6 +29,10 @@ Answer = Mapping[str, Any]
 
 MOST_IDLE_LINES = 1_000
 _HOME_PREFIX = "herdsman-handler-"
+LONGEST_ANSWER = 16 * 1024 * 1024
+_CHUNK = 64 * 1024
+"""More would cost fresh memory from the kernel with every word, and most words are short."""
+_MOST_CHUNKS = 64
 _ENDING_S = 1.0
 _GROUP_ENDS_S = 10.0
 _GROUP_LOOK_S = 0.01
@@ -112,6 +116,7 @@ class HandlerChild:
         reading, writing = os.pipe()
         try:
             self._popen = _start({**environment, MARK: mark}, theirs, writing, self._home, sandbox)
+            self.pid = self._popen.pid
             self._fence = self._fenced(mark, environment)
         except BaseException:
             ours.close()
@@ -134,15 +139,11 @@ class HandlerChild:
         self._deaf = False
 
     @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    @property
     def fence_pid(self) -> int:
         return self._fence.pid
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
-        wanted = select.POLLIN | (select.POLLOUT if self._line.waiting else 0)
+        wanted = select.POLLIN | (select.POLLOUT if self._line.unsent else 0)
         if self._line.open:
             self._poll.modify(self._line.fileno, wanted)
         self._poll.poll(wait_s * 1000)
@@ -151,7 +152,10 @@ class HandlerChild:
         if not self._line.open and not self._deaf:
             self._deaf = True
             self._poll.unregister(self._line.fileno)
-            self._end_the_deaf()
+            # A process that ends closes its line a moment before; one that lives on without it is no use.
+            if not select.select([self._pidfd], [], [], _ENDING_S)[0]:
+                self._say("a handler closed the line to its supervisor: its process is ended")
+                self.kill()
         return answers
 
     def send(self, word: Mapping[str, object]) -> None:
@@ -172,7 +176,7 @@ class HandlerChild:
                 shutil.rmtree(left.path, ignore_errors=True)
             else:
                 Path(left.path).unlink(missing_ok=True)
-        if (count := self._orphans.end(keep=(self.pid, self.fence_pid))) > 0:
+        if (count := self._orphans.end(keep=(self.pid, self._fence.pid))) > 0:
             self._say(f"{count} processes that a handler had left behind were ended")
 
     def memory_mb(self) -> int:
@@ -218,12 +222,6 @@ class HandlerChild:
             self._popen.wait()
             raise
 
-    def _end_the_deaf(self) -> None:
-        """A process that ends closes its line a moment before; one that lives on without it is no use."""
-        if not select.select([self._pidfd], [], [], _ENDING_S)[0]:
-            self._say("a handler closed the line to its supervisor: its process is ended")
-            self.kill()
-
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -243,6 +241,79 @@ class HandlerChild:
         self._idle_lines = min(MOST_IDLE_LINES, self._idle_lines + len(lines))
 
 
+class Line:
+    """Our end of the socket, JSON, one message per line. Neither reading nor writing ever waits; the other end is not
+    trusted: it may be silent, deaf or lie."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(0)
+        self._connection = connection
+        self._lock = Lock()
+        self.fileno = connection.fileno()
+        self.unsent = bytearray()
+        """Messages that it has not taken yet."""
+        self._unread = bytearray()
+        self.open = True
+
+    def send(self, word: bytes) -> None:
+        with self._lock:
+            self.unsent += word + b"\n"
+        self.write()
+
+    def write(self) -> None:
+        with self._lock:
+            try:
+                while self.unsent:
+                    sent = self._connection.send(self.unsent)
+                    del self.unsent[:sent]
+            except BlockingIOError:
+                return
+            except OSError:  # it has gone; how it went is seen elsewhere
+                self.unsent.clear()
+
+    def read(self) -> list[Answer]:
+        lines: list[bytes | bytearray] = []
+        for _ in range(_MOST_CHUNKS):
+            if not self.open:
+                break
+            try:
+                got = self._connection.recv(_CHUNK)
+            except BlockingIOError:
+                break
+            except OSError:
+                got = b""
+            self.open = bool(got)
+            if not got:
+                break
+            self._unread += got
+            if b"\n" in got:
+                *whole, rest = self._unread.split(b"\n")
+                lines += whole
+                self._unread = bytearray(rest)
+            if len(self._unread) > LONGEST_ANSWER:
+                self._unread, self.open = bytearray(), False
+                return [{"nonsense": f"one answer had more than {LONGEST_ANSWER:,} bytes"}]
+            if len(got) < _CHUNK:
+                break
+        answers: list[Answer] = []
+        for line in lines:
+            with suppress(ValueError, RecursionError):  # a line that is no answer is none
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    answers.append(cast("Answer", answer))
+        return answers
+
+    def hang_up(self) -> None:
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        with self._lock:
+            self.open = False
+            self.unsent.clear()
+            self._connection.close()
+
+
 class Fence:
     """Our side of the small program that ends a handler when its claim may be another's, also while we stand still."""
 
@@ -250,10 +321,6 @@ class Fence:
         self._words = [str(Path(fence.__file__)), str(group), f"{MARK}={mark}", str(home)]
         self._environment = {name: environment[name] for name in _FOR_PYTHON if name in environment}
         self._start()
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
 
     def hold_until(self, until: float | None) -> None:
         word = f"{'' if until is None else until}\n".encode()
@@ -291,6 +358,7 @@ class Fence:
                 env=self._environment,
                 process_group=0,
             )
+        self.pid = self._popen.pid
 
 
 @dataclass

@@ -75,13 +75,13 @@ def judge(seen: GpuReport, free: Free, needs: Needs, *, fault: str | None, loade
 
 
 def lack(free: Free, needs: Needs) -> str | None:
-    return _lack("disk", free.disk_mb, needs.disk_mb) or _lack("memory", free.memory_mb, needs.memory_mb)
-
-
-def _lack(what: str, there: int | None, needed: int) -> str | None:
-    if there is None or there >= needed:
-        return None
-    return f"only {there} MB of {what} are free, and jobs need {needed}: make room"
+    for what, there, needed in (
+        ("disk", free.disk_mb, needs.disk_mb),
+        ("memory", free.memory_mb, needs.memory_mb),
+    ):
+        if there is not None and there < needed:
+            return f"only {there} MB of {what} are free, and jobs need {needed}: make room"
+    return None
 
 
 def disk_of(place: Path) -> Disk | None:
@@ -97,17 +97,14 @@ def free(workspaces: Path, meminfo: Path = _MEMINFO) -> Free:
         disk = shutil.disk_usage(workspaces).free // _MB
     except OSError:
         disk = None
-    return Free(disk_mb=disk, memory_mb=_free_memory(meminfo))
-
-
-def _free_memory(meminfo: Path) -> int | None:
     try:
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) // 1024
+        lines = meminfo.read_text().splitlines()
+        memory = next(
+            (int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:")), None
+        )
     except (OSError, ValueError):
-        return None
-    return None
+        memory = None
+    return Free(disk_mb=disk, memory_mb=memory)
 
 
 Look = Callable[[], GpuReport]
@@ -128,6 +125,7 @@ class ServiceHealth:
         """`stall` is how long a service may be at one job before it is sent no others."""
         self._say = say
         self._manager = manager
+        self._types = tuple(manager.types())
         self._interval = interval
         self._stall = stall
         self._lock = Lock()
@@ -143,14 +141,11 @@ class ServiceHealth:
             found = self._moving(kind, self._manager.get(kind).fitness())
             with self._lock:
                 before, self._last[kind] = self._last.get(kind), found
-            self._tell(kind, None if before is None else before.fault, found.fault)
-
-    def _tell(self, kind: str, before: str | None, fault: str | None) -> None:
-        """When it changes between well and unwell, once."""
-        if fault is not None and before is None:
-            self._say(f"jobs of type {kind} are not taken: {fault}")
-        elif fault is None and before is not None:
-            self._say(f"jobs of type {kind} are taken again")
+            was_well = before is None or before.fault is None
+            if found.fault is not None and was_well:
+                self._say(f"jobs of type {kind} are not taken: {found.fault}")
+            elif found.fault is None and not was_well:
+                self._say(f"jobs of type {kind} are taken again")
 
     def _moving(self, kind: str, found: Fitness) -> Fitness:
         """One whose execution is dead still takes jobs and answers every question: only that it moves is proof of life."""
@@ -170,7 +165,7 @@ class ServiceHealth:
     def unfit(self) -> Mapping[str, str]:
         """By type of jobs, why its service can take none."""
         with self._lock:
-            said = {kind: self._last.get(kind) for kind in self._manager.types()}
+            said = {kind: self._last.get(kind) for kind in self._types}
         faults = {kind: UNASKED if each is None else each.fault for kind, each in said.items()}
         return {kind: fault for kind, fault in faults.items() if fault is not None}
 

@@ -63,7 +63,15 @@ class JobRunner:
         self, claims: Sequence[Claim], spec: HandlerSpec, warm: HandlerPool, claimed_at: float
     ) -> list[Ending | Abandoned]:
         """How each of them ended. The claims stay held until they are let go."""
-        tasks = self._tasks(claims)
+        now, share = self.clock.monotonic(), len(claims)
+        tasks = {
+            claim.key: Task(
+                claim=claim,
+                deadline=None if claim.timeout is None else now + claim.timeout.total_seconds(),
+                book=LogBook(lines=MOST_LINES // share, size=MOST_BYTES // share),
+            )
+            for claim in claims
+        }
         self.keeper.hold({key: task.book for key, task in tasks.items()}, claimed_at)
         if not warm.check() or (child := warm.child) is None:
             return [GivenBack(key, "the handler's process had ended before the job began") for key in tasks]
@@ -86,17 +94,6 @@ class JobRunner:
         warm.served(len(tasks))
         return endings
 
-    def _tasks(self, claims: Sequence[Claim]) -> dict[ClaimKey, Task]:
-        now, share = self.clock.monotonic(), len(claims)
-        return {
-            claim.key: Task(
-                claim=claim,
-                deadline=None if claim.timeout is None else now + claim.timeout.total_seconds(),
-                book=LogBook(lines=MOST_LINES // share, size=MOST_BYTES // share),
-            )
-            for claim in claims
-        }
-
     def _begin(self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child, load: Load) -> None:
         self._runs += 1
         self._spoke_at = self.clock.monotonic()
@@ -109,10 +106,26 @@ class JobRunner:
 
         child.print_to(write)
         self._until = None  # it may be another process than the last time
-        self._keep_fenced(child)
-        jobs = [
-            _job(task, load, child.workspace(f"{self._runs}-{n}")) for n, task in enumerate(tasks.values())
-        ]
+        self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
+        jobs: list[Mapping[str, object]] = []
+        for number, claim in enumerate(task.claim for task in tasks.values()):
+            # An adapter goes with the model it was made for: a job that names another one has none.
+            fits = claim.model in (None, load.model)
+            jobs.append(
+                {
+                    "job_id": claim.key.job_id,
+                    "agent": claim.agent,
+                    "payload": claim.payload,
+                    "attempt": claim.attempt,
+                    "token": claim.key.token,
+                    "service_job_id": claim.service_job_id,
+                    "seconds": None if claim.timeout is None else claim.timeout.total_seconds(),
+                    "workspace": child.workspace(f"{self._runs}-{number}"),
+                    "model": claim.model or load.model,
+                    "adapter": load.adapter if fits else None,
+                    "variant": load.variant if fits else None,
+                }
+            )
         child.send({"run": self._runs, "type": spec.type, "jobs": jobs})
 
     def _attend(
@@ -123,7 +136,7 @@ class JobRunner:
         killed: Stop | None = None
         while not child.ended():
             self._hear(child, by_id, models, self.limits.look.total_seconds())
-            self._keep_fenced(child)
+            self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
             at_work = [task for task in tasks.values() if task.word is None]
             if not at_work:
                 return None
@@ -131,11 +144,8 @@ class JobRunner:
         self._hear(child, by_id, models, 0)  # what it had said before it ended still counts
         return killed
 
-    def _keep_fenced(self, child: Child) -> None:
-        """The process ends itself when the claims are not renewed, even if this one stands still by then (W8)."""
-        self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
-
     def _hold_until(self, child: Child, until: float | None) -> None:
+        """The process ends itself when the claims are not renewed, even if this one stands still by then (W8)."""
         if until != self._until:
             self._until = until
             child.send({"run": self._runs, "until": until})
@@ -145,17 +155,12 @@ class JobRunner:
         for task in at_work:
             self._judge(task, spec, child, now)
         over = next((task.stop for task in at_work if now >= task.kill_at), None)
-        if over is None and self._too_big(spec, child, now):
-            over = Stop.MEMORY
+        if over is None and spec.memory_limit_mb is not None and now >= self._look_at:
+            self._look_at = now + _MEMORY_LOOK_S
+            over = Stop.MEMORY if child.memory_mb() > spec.memory_limit_mb else None
         if over is not None:
             child.kill()
         return over
-
-    def _too_big(self, spec: HandlerSpec, child: Child, now: float) -> bool:
-        if spec.memory_limit_mb is None or now < self._look_at:
-            return False
-        self._look_at = now + _MEMORY_LOOK_S
-        return child.memory_mb() > spec.memory_limit_mb
 
     def _judge(self, task: Task, spec: HandlerSpec, child: Child, now: float) -> None:
         stop = must_stop(
@@ -176,7 +181,8 @@ class JobRunner:
 
     def _hear(self, child: Child, by_id: Mapping[str, Task], models: Models, wait_s: float) -> None:
         for answer in child.listen(wait_s):
-            models.hear(answer)
+            if "loaded" in answer or "unloaded" in answer:
+                models.hear(answer)
             if "nonsense" in answer:
                 for task in by_id.values():
                     task.word = task.word or {"failure": "user_error", "error": answer["nonsense"]}
@@ -184,44 +190,21 @@ class JobRunner:
                 continue
             job_id = answer.get("job")
             task = by_id.get(job_id) if isinstance(job_id, str) else None
-            if task is not None and task.word is None and answer.get("run") == self._runs:
-                self._spoke_at = self.clock.monotonic()
-                self._take(task, answer, child)
-
-    def _take(self, task: Task, answer: Mapping[str, Any], child: Child) -> None:
-        if "result" in answer or "failure" in answer:
-            task.word = answer
-        elif "progress" in answer:
-            self._note_progress(task.claim.key, answer)
-        elif "log" in answer:
-            task.book.add([piece for line in str(answer["log"]).splitlines() for piece in split_lines(line)])
-        elif answer.get("checkpoint") in ("get", "put") or "service" in answer:
-            self.calls.run(task.claim.key, answer, child.send)
-
-    def _note_progress(self, key: ClaimKey, answer: Mapping[str, Any]) -> None:
-        done, note = answer["progress"], answer.get("note")
-        if isinstance(done, int | float) and math.isfinite(done) and 0 <= done <= 1:
-            text = None if note is None else str(note).replace("\0", "")[:1000]
-            self.keeper.note_progress(key, Progress(done=float(done), note=text))
-
-
-def _job(task: Task, load: Load, workspace: str) -> dict[str, object]:
-    claim = task.claim
-    # An adapter goes with the model it was made for: a job that names another one has none.
-    fits = claim.model in (None, load.model)
-    return {
-        "job_id": claim.key.job_id,
-        "agent": claim.agent,
-        "payload": claim.payload,
-        "attempt": claim.attempt,
-        "token": claim.key.token,
-        "service_job_id": claim.service_job_id,
-        "seconds": None if claim.timeout is None else claim.timeout.total_seconds(),
-        "workspace": workspace,
-        "model": claim.model or load.model,
-        "adapter": load.adapter if fits else None,
-        "variant": load.variant if fits else None,
-    }
+            if task is None or task.word is not None or answer.get("run") != self._runs:
+                continue
+            self._spoke_at = self.clock.monotonic()
+            if "result" in answer or "failure" in answer:
+                task.word = answer
+            elif "progress" in answer:
+                done, note = answer["progress"], answer.get("note")
+                if isinstance(done, int | float) and math.isfinite(done) and 0 <= done <= 1:
+                    text = None if note is None else str(note).replace("\0", "")[:1000]
+                    self.keeper.note_progress(task.claim.key, Progress(done=float(done), note=text))
+            elif "log" in answer:
+                lines = str(answer["log"]).splitlines()
+                task.book.add([piece for line in lines for piece in split_lines(line)])
+            elif answer.get("checkpoint") in ("get", "put") or "service" in answer:
+                self.calls.run(task.claim.key, answer, child.send)
 
 
 def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Abandoned:
@@ -230,9 +213,12 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
     if stop is Stop.LOST:
         return Abandoned(key, stop.value)
     if word is not None and "result" in word:
-        return Done(
-            key, word["result"], _saved(word)
-        )  # it was finished; whether that still counts is decided at the queue
+        # It was finished; whether that still counts is decided at the queue. What it says is not trusted.
+        said = word.get("recovered")
+        saved = None
+        if isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= _LONGEST_SAVED_S:
+            saved = timedelta(seconds=said)
+        return Done(key, word["result"], saved)
     if stop in (Stop.TIMEOUT, Stop.STALLED):
         return _failed(key, FailureClass.TIMEOUT, stop.value)
     if stop is not None:
@@ -250,14 +236,6 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
     starved = how is not None and how.out_of_memory
     kind = FailureClass.OUT_OF_MEMORY if starved else FailureClass.JOB_ERROR
     return _failed(key, kind, f"the handler's process {how} without a word")
-
-
-def _saved(word: Mapping[str, Any]) -> timedelta | None:
-    """Words of a process that is not trusted."""
-    said = word.get("recovered")
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= _LONGEST_SAVED_S:
-        return None
-    return timedelta(seconds=said)
 
 
 def _reported(word: Mapping[str, object]) -> Failure:

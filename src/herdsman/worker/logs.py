@@ -125,15 +125,12 @@ class Output:
                 return True
             if not got:
                 return False
-            self._take(got)
+            *lines, self._unread = (self._unread + got).split(b"\n")
+            if lines:
+                self._sink([piece for line in lines for piece in split_lines(_text(line))])
+            if len(self._unread) > LONGEST_LINE:
+                self._break_off()
         return True
-
-    def _take(self, got: bytes) -> None:
-        *lines, self._unread = (self._unread + got).split(b"\n")
-        if lines:
-            self._sink([piece for line in lines for piece in split_lines(_text(line))])
-        if len(self._unread) > LONGEST_LINE:
-            self._break_off()
 
     def _break_off(self) -> None:
         if self._unread:

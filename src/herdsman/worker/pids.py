@@ -149,7 +149,11 @@ class Orphans:
                 break
             for pid in found:
                 ended.add(pid)
-                _kill(pid)
+                # Ours to reap, so the number cannot be another's yet.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
             time.sleep(_PAUSE_S)
         return len(ended)
 
@@ -161,24 +165,11 @@ class Orphans:
         return False
 
 
-def _kill(pid: int) -> None:
-    """Ours to reap, so the number cannot be another's yet."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-
-
 def _children() -> list[int]:
     """Orphans are given to the first thread of a process; without that list of the kernel we look at everybody."""
     me = os.getpid()
     try:
         return [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
     except OSError:
-        return list(_by_parent(me))
-
-
-def _by_parent(parent: int) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and (stat := read_stat(int(entry.name))) and int(stat[1]) == parent:
-            yield int(entry.name)
+        everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+        return [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]

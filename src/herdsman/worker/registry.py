@@ -308,7 +308,11 @@ def _listen(process: "subprocess.Popen[bytes]", job: JobContext) -> bytes:
     pipe, tail = process.stdout.fileno(), b""
     while True:
         if job.cancelled:
-            _stop(process)
+            process.terminate()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
             raise Cancelled("the command was stopped")
         if not select.select([pipe], [], [], _LOOK_S)[0]:
             if process.poll() is not None:  # something that it started still holds the pipe
@@ -320,14 +324,6 @@ def _listen(process: "subprocess.Popen[bytes]", job: JobContext) -> bytes:
         sys.stdout.buffer.write(got)
         sys.stdout.flush()
         tail = (tail + got)[-LONGEST_TAIL:]
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
 
 
 def _result(status: int, tail: bytes) -> object:
@@ -357,23 +353,15 @@ _GLANCE_S = 0.2
 
 def demo(job: JobContext) -> object:
     """Sleeps for `seconds` of its payload; stops at once when it is cancelled."""
-    given = _seconds(job.payload)
-    for step in range(_STEPS):
-        job.progress(step / _STEPS, f"step {step + 1} of {_STEPS}")
-        _sleep(job, given / _STEPS)
-    return {"slept": given}
-
-
-def _sleep(job: JobContext, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    job.raise_if_cancelled()
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _GLANCE_S))
-        job.raise_if_cancelled()
-
-
-def _seconds(payload: object) -> float:
+    payload: object = job.payload
     given = cast("dict[str, object]", payload).get("seconds", 1) if isinstance(payload, dict) else 1
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _LONGEST_S:
         raise UserError(f"seconds is {given!r}: it must be a number from 0 to {_LONGEST_S}")
-    return given
+    for step in range(_STEPS):
+        job.progress(step / _STEPS, f"step {step + 1} of {_STEPS}")
+        until = time.monotonic() + given / _STEPS
+        job.raise_if_cancelled()
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _GLANCE_S))
+            job.raise_if_cancelled()
+    return {"slept": given}

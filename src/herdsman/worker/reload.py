@@ -81,7 +81,10 @@ class Reloading(HandlerPool):
         if super().is_behind(order):
             super().follow(order)
         elif self._fresh:
-            self._replace()
+            self.say("the handlers have changed: their process is replaced")
+            self.close()
+            self._said = ()
+            self._fresh, self._spoiled, self._failed, self._broken = False, False, 0, None
 
     def get_ready(self, wait: timedelta) -> bool:
         if self._spoiled or self._undecided():
@@ -99,12 +102,6 @@ class Reloading(HandlerPool):
     def _undecided(self) -> bool:
         """Who has just saved a file wants the next job to run it: that waits a moment for the verdict."""
         return self._check is not None and not self._first and self.clock.monotonic() < self._patient_until
-
-    def _replace(self) -> None:
-        self.say("the handlers have changed: their process is replaced")
-        self.close()
-        self._said = ()
-        self._fresh, self._spoiled, self._failed, self._broken = False, False, 0, None
 
     def _has_failed(self, why: str) -> None:
         """Whoever wrote the mistake is about to mend it: that ends no worker."""
@@ -139,19 +136,16 @@ class Reloading(HandlerPool):
         check.close()
         self._check = None
         if found.error is None:
-            self._learn(found.files)
+            # What is watched from now on was not seen before, and is no change.
+            known, self._files = self._seen, found.files
+            now = self.stamps(found.files)
+            self._seen = {file: known.get(file, stamp) for file, stamp in now.items()}
             # The very first try only tells where the handlers come from: the process is started with the same.
             self._fresh = not self._first or self._spoiled
         elif not self._first:
             kept = "no jobs are run" if self.child is None else "the old ones go on"
             self.say(f"the handlers cannot be loaded, {kept} until that is mended:\n{found.error}")
         self._first = False
-
-    def _learn(self, files: tuple[str, ...]) -> None:
-        """What is watched from now on was not seen before, and is no change."""
-        known, self._files = self._seen, files
-        now = self.stamps(files)
-        self._seen = {file: known.get(file, stamp) for file, stamp in now.items()}
 
 
 class SourceCheck:

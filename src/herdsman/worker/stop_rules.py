@@ -83,9 +83,9 @@ class DeadMan:
 
     def falls(self, *, now: float, began: float, answered_at: float) -> str | None:
         """Why the worker must end itself, and its machine; None while it may go on."""
-        if _past(self.unowned_after, now - answered_at):
+        if self.unowned_after is not None and now - answered_at >= self.unowned_after.total_seconds():
             return f"no heartbeat was answered for {now - answered_at:.0f} seconds"
-        if _past(self.max_lifetime, now - began):
+        if self.max_lifetime is not None and now - began >= self.max_lifetime.total_seconds():
             return f"the worker has lived for {now - began:.0f} seconds, its longest life"
         return None
 
@@ -116,7 +116,3 @@ def must_stop(
         return Stop.DRAINED
     drained = leaving.since is not None and now - leaving.since >= limits.drain_grace.total_seconds()
     return Stop.DRAINED if drained else None
-
-
-def _past(limit: timedelta | None, seconds: float) -> bool:
-    return limit is not None and seconds >= limit.total_seconds()

@@ -595,10 +595,19 @@ def test_a_worker_without_room_takes_no_jobs_and_goes_on_when_there_is_some() ->
     first, second = bench.submit(), bench.submit()
     bench.work()
     assert [bench.job(each).state for each in (first, second)] == [JobState.DONE, JobState.PENDING]
-    assert not bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]
-    assert bench.said[-1] == f"no job is taken: {full}"
-    bench.supervisor.short = lambda: None
-    assert bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]
+    looks = iter([full, full])
+    bench.supervisor.short = lambda: next(looks, None)
+
+    def leave(child: FakeChild, order: Mapping[str, Any]) -> None:
+        bench.supervisor.drain()
+        done(child, order)
+
+    bench.play = leave
+    for child in bench.children:
+        child.play = leave
+    assert bench.supervisor.run().how is ExitReason.DRAINED
+    assert bench.said.count(f"no job is taken: {full}") == 1
+    assert bench.job(second).state is JobState.DONE
 
 
 def raising(error: HerdsmanError) -> Callable[[str], None]:

@@ -98,8 +98,16 @@ class Harvest:
         for node in sorted({*outputs, *from_socket}, key=_by_number):
             files += [_told(node, "images", stored) for stored in from_socket.get(node, ())]
             for kind, found in as_object(outputs.get(node)).items():
-                files += [self._bring(node, kind, each) for each in as_list(found) if _is_file(each)]
-                if plain := [each for each in as_list(found) if _is_value(each)]:
+                files += [
+                    self._bring(node, kind, each)
+                    for each in as_list(found)
+                    if isinstance(as_object(each).get("filename"), str)
+                ]
+                if plain := [
+                    each
+                    for each in as_list(found)
+                    if (isinstance(each, str | int | float) and not isinstance(each, bool))
+                ]:
                     values.setdefault(node, {})[kind] = plain
         return {"outputs": files, "values": values}
 
@@ -155,14 +163,6 @@ def _check_place(node: str, place: Mapping[str, str]) -> None:
             f"node {node} says that its output is {place['filename']!r} in {place['subfolder']!r}, which leads"
             " out of ComfyUI's own folders; nothing was fetched"
         )
-
-
-def _is_file(entry: object) -> bool:
-    return isinstance(as_object(entry).get("filename"), str)
-
-
-def _is_value(entry: object) -> bool:
-    return isinstance(entry, str | int | float) and not isinstance(entry, bool)
 
 
 def _by_number(node: str) -> tuple[tuple[int, int, str], ...]:
@@ -239,7 +239,10 @@ class ComfyUIConnector:
         self._leave()
 
     def _submitted(self, job: ServiceJob, external_id: str, order: Order) -> str:
-        self._free_for(job.model)
+        changed = None not in {job.model, self._model} and job.model != self._model
+        if changed and self._options.free_between_models:
+            self._api.free(unload_models=True)
+        self._model = job.model or self._model
         watch = Watch(job, external_id, self._with_files(order, job.agent), self._options, self._around)
         try:
             self._take_up(watch, from_the_start=True)
@@ -249,12 +252,6 @@ class ComfyUIConnector:
         except HerdsmanError:
             self._leave()
             raise
-
-    def _free_for(self, model: str | None) -> None:
-        changed = None not in {model, self._model} and model != self._model
-        if changed and self._options.free_between_models:
-            self._api.free(unload_models=True)
-        self._model = model or self._model
 
     def _with_files(self, order: Order, agent: str) -> Workflow:
         limit, results = self._options.upload_limit_mb, self._around.results.for_agent(agent)

@@ -78,16 +78,12 @@ def _read_bytes(frame: bytes) -> Picture | NodeText | None:
         case 1 if word in _KINDS:
             return Picture(content=rest, content_type=_KINDS[word])
         case 3 if word <= len(rest):
-            return _read_note(rest, word)
+            node, text = rest[:word].decode(errors="replace"), rest[word:].decode(errors="replace")
+            return NodeText(node=node, text=text)
         case 4 if word <= min(len(rest), _MOST_NAMES):
             return _read_named(rest, word)
         case _:
             return None
-
-
-def _read_note(rest: bytes, length: int) -> NodeText:
-    node, text = rest[:length].decode(errors="replace"), rest[length:].decode(errors="replace")
-    return NodeText(node=node, text=text)
 
 
 def _read_named(rest: bytes, length: int) -> Picture | None:

@@ -66,7 +66,8 @@ def find_in_history(history: Mapping[str, object], external_id: str) -> Mapping[
 
 def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finished | Broken:
     """The history of a job that is over; `delivered` are nodes whose images came through the socket."""
-    messages = _messages(entry)
+    told = as_list(as_object(entry.get("status")).get("messages"))
+    messages = [(str(item(each, 0)), as_object(item(each, 1))) for each in told]
     last, said = messages[-1] if messages else ("", as_object(None))
     if last == "execution_interrupted":
         return stopped("it was interrupted on the service")
@@ -136,11 +137,6 @@ def _seconds(messages: Sequence[tuple[str, Mapping[str, object]]]) -> float | No
     at = {name: as_number(said.get("timestamp")) for name, said in messages}
     begun, over = at.get("execution_start"), at.get("execution_success")
     return None if begun is None or over is None else max(over - begun, 0.0) / 1000
-
-
-def _messages(entry: Mapping[str, object]) -> list[tuple[str, Mapping[str, object]]]:
-    told = as_list(as_object(entry.get("status")).get("messages"))
-    return [(str(item(each, 0)), as_object(item(each, 1))) for each in told]
 
 
 def _id(entry: object) -> str:

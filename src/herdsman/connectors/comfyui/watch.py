@@ -37,7 +37,9 @@ class Pictures:
         """Never raises: an output that could not be kept is missed by who asks for it."""
         if node in self._saving:
             self._keep(picture, node)
-        elif self._previews < self._options.max_previews and self._is_time():
+        elif self._previews < self._options.max_previews and (
+            self._around.clock.monotonic() >= self._next_preview
+        ):
             self._show(picture)
 
     def nodes(self) -> frozenset[str]:
@@ -56,9 +58,6 @@ class Pictures:
             kept.append(self._results.put(self._job_id, name, [picture.content]))
         except HerdsmanError as error:
             self._lost = error
-
-    def _is_time(self) -> bool:
-        return self._around.clock.monotonic() >= self._next_preview
 
     def _show(self, picture: Picture) -> None:
         """A preview that cannot be stored is no reason to lose a job."""
@@ -237,13 +236,11 @@ class Watch:
                 self._progress = self._progress.hear(message)
                 return heard(message, self._progress)
             case Picture() as picture:
-                self._take(picture)
+                # One without a name belongs to us while one of our nodes runs, since only one job runs at a
+                # time.
+                node = picture.node or self._progress.current
+                if node is not None and picture.prompt_id in {None, self.external_id}:
+                    self._pictures.take(picture, node)
                 return None
             case _:
                 return None
-
-    def _take(self, picture: Picture) -> None:
-        """One without a name belongs to us while one of our nodes runs, since only one job runs at a time."""
-        node = picture.node or self._progress.current
-        if node is not None and picture.prompt_id in {None, self.external_id}:
-            self._pictures.take(picture, node)

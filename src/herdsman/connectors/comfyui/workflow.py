@@ -65,7 +65,10 @@ def read_order(payload: object) -> Order:
         raise InvalidRequest('the payload must be an object like {"workflow": {...}, "set": {...}}')
     given = cast("dict[str, object]", payload)
     _check_keys(given)
-    _check_json(given)
+    try:
+        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the payload holds something that JSON cannot: {error}") from error
     workflow = deepcopy(check_workflow(given.get("workflow")))
     for path, value in _object(given, "set").items():
         node, name = find_input(workflow, path)
@@ -98,7 +101,13 @@ def check_workflow(workflow: object) -> Workflow:
             " Workflow > Export (API) and use that file"
         )
     for node, body in nodes.items():
-        _check_node(node, body)
+        fields = as_object(body)
+        if as_text(fields.get("class_type")) is None:
+            raise InvalidRequest(
+                f"node {node!r} of the workflow lacks its class_type; is this the API format?"
+            )
+        if not isinstance(fields.get("inputs"), dict):
+            raise InvalidRequest(f"node {node!r} of the workflow lacks its inputs; is this the API format?")
     return cast("Workflow", nodes)
 
 
@@ -129,21 +138,6 @@ def _check_keys(given: Mapping[str, object]) -> None:
             )
 
 
-def _check_json(given: Mapping[str, object]) -> None:
-    try:
-        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"the payload holds something that JSON cannot: {error}") from error
-
-
-def _check_node(node: str, body: object) -> None:
-    fields = as_object(body)
-    if as_text(fields.get("class_type")) is None:
-        raise InvalidRequest(f"node {node!r} of the workflow lacks its class_type; is this the API format?")
-    if not isinstance(fields.get("inputs"), dict):
-        raise InvalidRequest(f"node {node!r} of the workflow lacks its inputs; is this the API format?")
-
-
 def _object(given: Mapping[str, object], name: str) -> Mapping[str, object]:
     value = given.get(name, {})
     if not isinstance(value, dict):
@@ -161,7 +155,11 @@ def _splits(path: str) -> Iterator[tuple[str, str]]:
 def _find_node(workflow: Workflow, asked: str) -> str | None:
     if asked in workflow:
         return asked
-    found = [node for node, body in workflow.items() if asked in {_title(body), body["class_type"]}]
+    found = [
+        node
+        for node, body in workflow.items()
+        if asked in {as_text(as_object(body.get("_meta")).get("title")), body["class_type"]}
+    ]
     if len(found) > 1:
         raise InvalidRequest(f"{asked!r} means {len(found)} nodes: {', '.join(found)}; use one of these ids")
     return found[0] if found else None
@@ -177,10 +175,6 @@ def _find_name(workflow: Workflow, node: str, name: str, path: str) -> str:
         f"node {node!r} ({workflow[node]['class_type']}) has no input for {path!r};"
         f" it has: {', '.join(inputs) or 'none'}{_did_you_mean(path, _paths(workflow))}"
     )
-
-
-def _title(body: Mapping[str, Any]) -> str | None:
-    return as_text(as_object(body.get("_meta")).get("title"))
 
 
 def _paths(workflow: Workflow) -> list[str]:

@@ -197,7 +197,10 @@ class HttpConnector:
 
     def listen(self, external_id: str, silence: timedelta) -> Heard | None:
         if self._options.sync:
-            return self._hear_call(external_id, silence)
+            if self._call is None or self._call.external_id != external_id:
+                self._clock.sleep(silence)
+                return None
+            return Ended() if self._call.wait(silence) else None
         until = self._clock.monotonic() + silence.total_seconds()
         while (heard := self._hear(external_id, until)) is None:
             if self._clock.monotonic() >= until:
@@ -206,7 +209,10 @@ class HttpConnector:
 
     def check(self, external_id: str) -> Verdict:
         if self._options.sync:
-            return self._judge_call(external_id)
+            if self._call is None or self._call.external_id != external_id:
+                return Unknown("no call for it is under way here")
+            outcome = self._call.outcome
+            return Working() if outcome is None else judge_call(outcome, self._options)
         verdict = self._look(external_id, self._options.timeout_s)
         if external_id == self._cancelled and isinstance(verdict, Unknown | Broken):
             return stopped("it was asked to stop")
@@ -325,18 +331,6 @@ class HttpConnector:
         while self._door is not None and (posted := self._door.wait(timedelta(0))) is not None:
             self._take_news(posted)
         return self._watch.last
-
-    def _hear_call(self, external_id: str, silence: timedelta) -> Heard | None:
-        if self._call is None or self._call.external_id != external_id:
-            self._clock.sleep(silence)
-            return None
-        return Ended() if self._call.wait(silence) else None
-
-    def _judge_call(self, external_id: str) -> Verdict:
-        if self._call is None or self._call.external_id != external_id:
-            return Unknown("no call for it is under way here")
-        outcome = self._call.outcome
-        return Working() if outcome is None else judge_call(outcome, self._options)
 
 
 def _front_door(options: HttpOptions) -> str | None:

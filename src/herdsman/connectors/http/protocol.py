@@ -44,7 +44,9 @@ def verdict_of(document: object, options: StatusOptions) -> Verdict:
     if _is_one_of(status, options.cancelled):
         return stopped(f"the service says {status!r}")
     return Working(
-        done=progress_of(document, options), note=str(status)[:200], position=_position(status, options)
+        done=progress_of(document, options),
+        note=str(status)[:200],
+        position=0 if _is_one_of(status, options.running) else None,
     )
 
 
@@ -67,10 +69,6 @@ def stopped(error: str) -> Broken:
 def progress_of(document: object, options: StatusOptions) -> float | None:
     found = _number(document, options.progress)
     return None if found is None else min(1.0, max(0.0, found / options.progress_scale))
-
-
-def _position(status: object, options: StatusOptions) -> int | None:
-    return 0 if _is_one_of(status, options.running) else None
 
 
 def _error_text(document: object, options: StatusOptions) -> str:
@@ -127,7 +125,11 @@ def accepted(answer: Answer, options: HttpOptions, external_id: str) -> str:
         found = options.id.value(answer.document())
     except (LookupError, ValueError) as error:
         raise SubmissionUnknown(f"the answer to {answer.asked} holds no id: {error}") from error
-    return _plain_id(found, answer)
+    if isinstance(found, str | int) and not isinstance(found, bool):
+        text = str(found)
+        if 0 < len(text) <= LONGEST_ID and text.isprintable():
+            return text
+    raise SubmissionUnknown(f"the id in the answer to {answer.asked} is {str(found)[:100]!r}, which is no id")
 
 
 def refused(answer: Answer, options: HttpOptions) -> ServiceUnavailable | ServiceRejected:
@@ -143,14 +145,6 @@ def refused(answer: Answer, options: HttpOptions) -> ServiceUnavailable | Servic
             f"{answer.asked} sends us to {where}; write that into option submit.url", retry=True
         )
     return ServiceRejected(said, retry=answer.status >= 500)
-
-
-def _plain_id(found: object, answer: Answer) -> str:
-    if isinstance(found, str | int) and not isinstance(found, bool):
-        text = str(found)
-        if 0 < len(text) <= LONGEST_ID and text.isprintable():
-            return text
-    raise SubmissionUnknown(f"the id in the answer to {answer.asked} is {str(found)[:100]!r}, which is no id")
 
 
 def look(wire: Wire, options: HttpOptions, external_id: str, timeout_s: float) -> Verdict:

@@ -93,7 +93,9 @@ class Wire:
             answer = Answer(
                 asked=_asked(question), status=response.status_code, headers=dict(response.headers), body=body
             )
-        self._heed(answer)
+        said = answer.headers.get("retry-after", "")
+        if answer.status in self._options.retry_status and said.isdecimal():
+            self._not_before = self._clock.monotonic() + min(float(said), MOST_RETRY_AFTER_S)
         return answer
 
     @contextmanager
@@ -114,7 +116,9 @@ class Wire:
     @contextmanager
     def _sent(self, question: Question) -> Generator[httpx.Response]:
         try:
-            client = self._opened()
+            if self._client is None:
+                self._client = guarded_client(self._allow, timeout=self._options.timeout_s, tls=self._tls)
+            client = self._client
             request = self._request(client, question)
             with sent(client, request, follow_redirects=question.follow) as response:
                 yield response
@@ -126,11 +130,6 @@ class Wire:
             raise ServiceUnavailable(f"{_asked(question)} found nobody: {_why(error)}") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise question.unclear(f"{_asked(question)} was not answered: {_why(error)}") from error
-
-    def _opened(self) -> httpx.Client:
-        if self._client is None:
-            self._client = guarded_client(self._allow, timeout=self._options.timeout_s, tls=self._tls)
-        return self._client
 
     def _request(self, client: httpx.Client, question: Question) -> httpx.Request:
         url = httpx.URL(question.url)
@@ -165,11 +164,6 @@ class Wire:
             ) from error
         except Endless as error:
             raise question.unclear(f"{_asked(question)} answered too slowly") from error
-
-    def _heed(self, answer: Answer) -> None:
-        said = answer.headers.get("retry-after", "")
-        if answer.status in self._options.retry_status and said.isdecimal():
-            self._not_before = self._clock.monotonic() + min(float(said), MOST_RETRY_AFTER_S)
 
 
 def _header(name: str, value: str) -> str:

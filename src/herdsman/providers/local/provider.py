@@ -336,7 +336,9 @@ class LocalProvider:
         try:
             self.state.write(started)
         except OSError as error:
-            self._undo(record, who)
+            processes.kill_family(who)
+            os.waitpid(who.pid, 0)
+            self.state.remove(record.name)
             raise ProviderUnavailable(f"{record.name} could not be written down: {error}") from error
         log.info("local.started", name=record.name, pid=pid, gpu=record.gpu)
         return started
@@ -357,11 +359,6 @@ class LocalProvider:
             setsigmask=[],
             setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP],
         )
-
-    def _undo(self, record: Record, who: Identity) -> None:
-        processes.kill_family(who)
-        os.waitpid(who.pid, 0)
-        self.state.remove(record.name)
 
     def _environment(self, record: Record, asked: Mapping[str, str]) -> dict[str, str]:
         given = {name: value.get_secret_value() for name, value in self.options.environment.items()}

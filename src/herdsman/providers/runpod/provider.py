@@ -80,7 +80,9 @@ class RunpodProvider:
             try:
                 return self._create(options, request.name, candidate, environment)
             except (CapacityUnavailable, NotAllowed) as refused:
-                self._skip(candidate, refused)
+                if isinstance(refused, CapacityUnavailable):
+                    self._stock.ran_out(candidate)
+                log.info("runpod.candidate_refused", candidate=str(candidate), reason=str(refused))
                 refusals.append(refused)
         raise _nothing_left(ladder, refusals)
 
@@ -134,11 +136,6 @@ class RunpodProvider:
         if pod.name != name:
             raise SpawnUnknown(f"runpod was asked for {name} and started pod {pod.id} under another name")
         return self._instance(pod)
-
-    def _skip(self, candidate: Candidate, refused: CapacityUnavailable | NotAllowed) -> None:
-        if isinstance(refused, CapacityUnavailable):
-            self._stock.ran_out(candidate)
-        log.info("runpod.candidate_refused", candidate=str(candidate), reason=str(refused))
 
     def _instance(self, pod: Pod) -> Instance:
         return Instance(

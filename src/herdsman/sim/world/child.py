@@ -21,9 +21,8 @@ from herdsman.sim.world.service import WorldConnector, WorldService
 from herdsman.sim.world.threads import WorldEvent
 from herdsman.sim.world.world import World
 from herdsman.worker.context import CANCELLED, Cancelled, JobContext, TryAgain, UserError
-from herdsman.worker.handler_main import serve
+from herdsman.worker.handler_main import serve, value_of
 from herdsman.worker.handler_process import Answer, Exit
-from herdsman.worker.ipc import value_of
 from herdsman.worker.logs import Sink
 from herdsman.worker.registry import Handler, HandlerSpec
 from herdsman.worker.service_run import ServiceRun, Watching
