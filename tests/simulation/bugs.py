@@ -230,8 +230,8 @@ BUGS = (
         "end_given_up",
         "J12: an end that cannot be reported at once is forgotten",
         "worker/reporter.py",
-        "return leaving.at_once or leaving.unowned or self.keeper.heard.dismissed is not None",
-        "return True",
+        "if hurried or self.keeper.heard.dismissed is not None:",
+        "if True:",
     ),
     Bug(
         "outage_is_silence",

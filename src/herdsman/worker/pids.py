@@ -143,8 +143,14 @@ class Orphans:
     def end(self, keep: Collection[int] = ()) -> int:
         """Kills them, and what becomes an orphan by that; how many there were. `keep` are our own children."""
         ended: set[int] = set()
+        me = os.getpid()
         for _ in range(_ROUNDS):
-            found = [pid for pid in _children() if pid not in keep and self._is_one(pid)]
+            try:  # orphans are given to the first thread of a process
+                children = [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
+            except OSError:  # without that list of the kernel we look at everybody
+                everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+                children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
+            found = [pid for pid in children if pid not in keep and self._is_one(pid)]
             if not found:
                 break
             for pid in found:
@@ -163,13 +169,3 @@ class Orphans:
         with suppress(OSError):
             return f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         return False
-
-
-def _children() -> list[int]:
-    """Orphans are given to the first thread of a process; without that list of the kernel we look at everybody."""
-    me = os.getpid()
-    try:
-        return [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
-    except OSError:
-        everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-        return [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]

@@ -61,10 +61,13 @@ class Reporter:
                 except HerdsmanError as error:
                     self.keeper.note_outage(error, asked_at)
                     unsure, then = unsure or then is not None, None
-                    if self._must_go():
+                    leaving = self.leaving()
+                    hurried = leaving.at_once or leaving.unowned is not None
+                    if hurried or self.keeper.heard.dismissed is not None:
                         for ending in now:
                             self.say(
-                                f"job {ending.key.job_id} has ended, and nobody could be told: it will run again ({error})"
+                                f"job {ending.key.job_id} has ended, and nobody could be told:"
+                                f" it will run again ({error})"
                             )
                         return News(unsure=unsure)
                 else:
@@ -78,10 +81,6 @@ class Reporter:
                 kept = kept or [_Kept(endings.pop(0), files) for _ in range(len(endings))]
                 self.clock.sleep(pause)
                 pause = min(_LONGEST, pause * 2)
-
-    def _must_go(self) -> bool:
-        leaving = self.leaving()
-        return leaving.at_once or leaving.unowned or self.keeper.heard.dismissed is not None
 
     def _in_parts(self, endings: Sequence[Ending], then: Ask | None, error: InvalidRequest) -> News:
         """All of it in one word was too much; one ending alone that is refused is the job's own fault."""

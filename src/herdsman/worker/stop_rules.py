@@ -70,8 +70,8 @@ class Leaving:
     since: float | None = None
     at_once: bool = False
     """Somebody asked a second time."""
-    unowned: bool = False
-    """The dead-man switch fell."""
+    unowned: str | None = None
+    """Why the dead-man switch fell, if it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def must_stop(
         return Stop.LOST
     if now - heard.kept_at >= limits.self_fence.total_seconds():
         return Stop.FENCED
-    if leaving.unowned:
+    if leaving.unowned is not None:
         return Stop.UNOWNED
     if key in heard.cancel:
         return Stop.CANCELLED

@@ -137,23 +137,22 @@ class Supervisor:
             return WorkerExit(ExitReason.DISMISSED, dismissed)
         if self.warm.fault is not None:
             return WorkerExit(ExitReason.BROKEN, self.warm.fault)
-        if (fallen := self._fallen()) is not None:
-            return WorkerExit(ExitReason.UNOWNED, fallen)
-        return None if self._leaving().since is None else WorkerExit(ExitReason.DRAINED, "drained")
-
-    def _fallen(self) -> str | None:
-        heard = self.keeper.heard
-        answered_at = max(heard.accepted_at, heard.answered_at)
-        return self.deadman.falls(now=self.clock.monotonic(), began=self._began, answered_at=answered_at)
+        leaving = self._leaving()
+        if leaving.unowned is not None:
+            return WorkerExit(ExitReason.UNOWNED, leaving.unowned)
+        return None if leaving.since is None else WorkerExit(ExitReason.DRAINED, "drained")
 
     def _leaving(self) -> Leaving:
         self.alive()
-        ordered = self.keeper.heard.drain
-        if self._leaving_since is None and (ordered or self._asked):
-            self._leaving_since = self.clock.monotonic()
+        heard, now = self.keeper.heard, self.clock.monotonic()
+        if self._leaving_since is None and (heard.drain or self._asked):
+            self._leaving_since = now
             self.say("draining: no more jobs are taken")
+        answered_at = max(heard.accepted_at, heard.answered_at)
         return Leaving(
-            since=self._leaving_since, at_once=self._asked + ordered > 1, unowned=self._fallen() is not None
+            since=self._leaving_since,
+            at_once=self._asked + heard.drain > 1,
+            unowned=self.deadman.falls(now=now, began=self._began, answered_at=answered_at),
         )
 
     def _ask(self) -> Ask:

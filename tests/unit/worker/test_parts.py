@@ -45,7 +45,7 @@ LIMITS = Limits(
         (Heard(accepted_at=99), Leaving(since=99), None, None),
         (Heard(accepted_at=99), Leaving(since=99, at_once=True), None, Stop.DRAINED),
         (Heard(accepted_at=99), Leaving(since=-500), None, Stop.DRAINED),
-        (Heard(accepted_at=99), Leaving(unowned=True), None, Stop.UNOWNED),
+        (Heard(accepted_at=99), Leaving(unowned="nobody answers"), None, Stop.UNOWNED),
     ],
 )
 def test_when_a_job_must_stop(
