@@ -69,7 +69,11 @@ class Gate:
 
     def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Where to connect to, in this order; `Forbidden` where one of them is not for us."""
-        found = _resolve(host, port)
+        try:
+            resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError(f"the name {host} is not known: {error}") from error
+        found = tuple(dict.fromkeys(str(each[4][0]) for each in resolved))
         if not self.allows(host, port):
             for address in found:
                 if (why := refusal(address)) is not None:
@@ -132,14 +136,6 @@ def _plain(host: str) -> str:
         return str(ip_address(name))
     except ValueError:
         return name if name.isascii() else httpx.URL(scheme="http", host=name).raw_host.decode("ascii")
-
-
-def _resolve(host: str, port: int) -> tuple[str, ...]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise httpcore.ConnectError(f"the name {host} is not known: {error}") from error
-    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 class _Backend(httpcore.NetworkBackend):

@@ -240,17 +240,13 @@ def out_of_memory(error: BaseException) -> bool:
     here: BaseException | None = error
     while here is not None and id(here) not in seen:
         seen.add(id(here))
-        if _is_full(here):
+        said = str(here)
+        if isinstance(here, MemoryError) or type(here).__name__ in _FULL_NAMES:
+            return True
+        if any(word in said for word in _FULL_WORDS):
             return True
         here = here.__cause__ or here.__context__
     return False
-
-
-def _is_full(error: BaseException) -> bool:
-    if isinstance(error, MemoryError) or type(error).__name__ in _FULL_NAMES:
-        return True
-    said = str(error)
-    return any(word in said for word in _FULL_WORDS)
 
 
 def failure_text(error: BaseException) -> str:

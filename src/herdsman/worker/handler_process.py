@@ -378,10 +378,14 @@ class SplitChild:
     def listen(self, wait_s: float) -> Sequence[Answer]:
         answers: list[Answer] = []
         for child in self._both():
-            found = child.listen(wait_s if child is self._awaited() else 0)
+            # Until both are ready, the one that is not is waited for; then the one that has an order.
+            unready = (each for each in self._both() if each.pid not in self._ready)
+            found = child.listen(wait_s if child is next(unready, self._at_work) else 0)
             for answer in found:
                 if isinstance(answer.get("ready"), list):
-                    answers += self._note_ready(child, answer["ready"])
+                    self._ready[child.pid] = answer["ready"]
+                    if len(self._ready) == len(self._both()):
+                        answers.append({"ready": [spec for known in self._ready.values() for spec in known]})
                 else:
                     answers.append(answer)
         return answers
@@ -427,16 +431,6 @@ class SplitChild:
 
     def _both(self) -> tuple[HandlerChild, HandlerChild]:
         return self.own, self.services
-
-    def _awaited(self) -> HandlerChild:
-        """Until both are ready, the one that is not; then the one that has an order."""
-        return next((child for child in self._both() if child.pid not in self._ready), self._at_work)
-
-    def _note_ready(self, child: HandlerChild, specs: list[Any]) -> list[Answer]:
-        self._ready[child.pid] = specs
-        if len(self._ready) < len(self._both()):
-            return []
-        return [{"ready": [spec for known in self._ready.values() for spec in known]}]
 
 
 def _start(

@@ -182,7 +182,11 @@ class ServiceHealth:
                 return seen
             with self._lock:
                 told = [each for each in self._last.values() if each.vram_total_mb is not None]
-            return _with_memory(seen, told[0]) if told else seen
+            if not told:
+                return seen
+            total, free_mb = told[0].vram_total_mb or 0, told[0].vram_free_mb
+            used = None if free_mb is None else max(0, total - free_mb)
+            return replace(seen, seen=True if total else seen.seen, vram_total_mb=total, vram_used_mb=used)
 
         return report
 
@@ -191,9 +195,3 @@ class ServiceHealth:
         while True:
             self.look()
             never.wait(self._interval.total_seconds())
-
-
-def _with_memory(seen: GpuReport, told: Fitness) -> GpuReport:
-    total = told.vram_total_mb or 0
-    used = None if told.vram_free_mb is None else max(0, total - told.vram_free_mb)
-    return replace(seen, seen=True if total else seen.seen, vram_total_mb=total, vram_used_mb=used)

@@ -294,7 +294,13 @@ class AsyncCalls:
         until = self._clock.monotonic() + self._patience.total_seconds()
         while True:
             try:
-                return {"value": self._once(key, answer)}
+                if "service" in answer:
+                    self._queue.mark_service(key, _mark(answer["service"]))
+                    return {"value": None}
+                if answer["checkpoint"] == "put":
+                    self._queue.put_checkpoint(key, answer.get("value"))
+                    return {"value": None}
+                return {"value": self._queue.get_checkpoint(key)}
             except InvalidRequest as error:
                 return {"error": {"kind": "refused", "said": str(error)}}
             except (StaleWrite, NotFound) as error:
@@ -303,13 +309,6 @@ class AsyncCalls:
                 if self._closed.is_set() or self._clock.monotonic() >= until:
                     return {"error": {"said": str(error)}}
                 self._clock.sleep(_PAUSE)
-
-    def _once(self, key: ClaimKey, answer: Mapping[str, Any]) -> object:
-        if "service" in answer:
-            return self._queue.mark_service(key, _mark(answer["service"]))
-        if answer["checkpoint"] == "put":
-            return self._queue.put_checkpoint(key, answer.get("value"))
-        return self._queue.get_checkpoint(key)
 
 
 def _mark(said: Any) -> ServiceMark:

@@ -154,7 +154,12 @@ def _all(sources: Sources) -> Iterator[tuple[str, Handler]]:
     for name in sources.modules:
         yield from _named(name, _imported(EntryPoint(name, name, GROUP)), name)
     for text in sources.commands:
-        yield from _command(text)
+        kind, _, template = text.partition("=")
+        try:
+            run = command_handler(template)
+            yield f"the command for {kind}", Handler(spec=HandlerSpec(type=kind), run=run)
+        except ValueError as error:
+            raise UnusableHandler(f"the command {text!r} cannot be used: {error}") from error
 
 
 def _imported(point: EntryPoint) -> object:
@@ -201,14 +206,6 @@ def prepare(handlers: Iterable[Handler], setup: Setup) -> None:
             raise UnusableHandler(f"the setup {name} failed: {error!r}") from error
 
 
-def _command(text: str) -> Iterator[tuple[str, Handler]]:
-    kind, _, template = text.partition("=")
-    try:
-        yield f"the command for {kind}", Handler(spec=HandlerSpec(type=kind), run=command_handler(template))
-    except ValueError as error:
-        raise UnusableHandler(f"the command {text!r} cannot be used: {error}") from error
-
-
 COMMAND_FIELDS = ("job_id", "attempt", "workspace", "payload_file", "payload")
 _HOLE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
 _BRACES = {"{{": "{", "}}": "}"}
@@ -235,7 +232,8 @@ def fill_command(words: list[str], values: Mapping[str, object]) -> list[str]:
 def _value(hole: re.Match[str], values: Mapping[str, object]) -> str:
     if hole[1] is None:
         return _BRACES[hole[0]]
-    text = _as_text(_look_up(hole[1], values))
+    value = _look_up(hole[1], values)
+    text = value if isinstance(value, str) else json.dumps(value)
     if "\0" in text:
         raise UserError(f"{hole[1]} contains a NUL character, which no argument can hold")
     return text
@@ -249,10 +247,6 @@ def _look_up(path: str, values: Mapping[str, object]) -> object:
             raise UserError(f"the job has no {path}, which its command needs")
         here = inside[step]
     return here
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 TRY_AGAIN = 75

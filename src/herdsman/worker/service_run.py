@@ -194,7 +194,10 @@ class ServiceRun:
         monitor = HealthMonitor(watching=self.watching, began=now)
         stall = Stall(limit=self.watching.stall, began=now)
         while True:
-            self._stop_if_asked(external_id)
+            if self.job.cancelled:
+                if self.job.stop_reason in _OURS:
+                    self._cancel(external_id)
+                raise Cancelled(f"job {self.job.job_id} was asked to stop")
             heard = self.connector.listen(external_id, TICK)
             now = self.clock.monotonic()
             if isinstance(heard, Ended):
@@ -274,13 +277,6 @@ class ServiceRun:
             return self._persist(lambda: self.connector.fetch(self._described(), external_id, finished))
         except ServiceRejected as error:
             raise _refused(error) from error
-
-    def _stop_if_asked(self, external_id: str) -> None:
-        if not self.job.cancelled:
-            return
-        if self.job.stop_reason in _OURS:
-            self._cancel(external_id)
-        raise Cancelled(f"job {self.job.job_id} was asked to stop")
 
     def _cancel(self, external_id: str) -> None:
         """Best effort, and a look whether it helped: the next job should not wait behind a dead one."""

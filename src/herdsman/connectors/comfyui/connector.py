@@ -59,7 +59,11 @@ def upload(api: Api, results: ResultStore, file: InputFile, limit_mb: int) -> st
             said = f"the file for node {file.node}, input {file.name!r}, cannot be used: {error}"
             raise ServiceRejected(said, retry=here_only) from error
         content.seek(0)
-        return api.upload(_plain_name(file.reference), content)
+        last = PurePosixPath(unquote(urlsplit(file.reference).path)).name
+        plain = "".join(
+            each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in last
+        )
+        return api.upload(plain.lstrip(".")[-LONGEST_NAME:] or "input", content)
 
 
 def _copy(chunks: Iterator[bytes], content: IO[bytes], file: InputFile, limit: int) -> None:
@@ -72,12 +76,6 @@ def _copy(chunks: Iterator[bytes], content: IO[bytes], file: InputFile, limit: i
                 " option upload_limit_mb"
             )
         content.write(chunk)
-
-
-def _plain_name(reference: str) -> str:
-    last = PurePosixPath(unquote(urlsplit(reference).path)).name
-    plain = "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in last)
-    return plain.lstrip(".")[-LONGEST_NAME:] or "input"
 
 
 class Harvest:
@@ -243,7 +241,9 @@ class ComfyUIConnector:
         if changed and self._options.free_between_models:
             self._api.free(unload_models=True)
         self._model = job.model or self._model
-        watch = Watch(job, external_id, self._with_files(order, job.agent), self._options, self._around)
+        limit, results = self._options.upload_limit_mb, self._around.results.for_agent(job.agent)
+        names = {(file.node, file.name): upload(self._api, results, file, limit) for file in order.files}
+        watch = Watch(job, external_id, with_inputs(order.workflow, names), self._options, self._around)
         try:
             self._take_up(watch, from_the_start=True)
             return self._hand_over(job, watch, order)
@@ -252,11 +252,6 @@ class ComfyUIConnector:
         except HerdsmanError:
             self._leave()
             raise
-
-    def _with_files(self, order: Order, agent: str) -> Workflow:
-        limit, results = self._options.upload_limit_mb, self._around.results.for_agent(agent)
-        names = {(file.node, file.name): upload(self._api, results, file, limit) for file in order.files}
-        return with_inputs(order.workflow, names)
 
     def _take_up(self, watch: Watch, *, from_the_start: bool) -> None:
         """The old socket has to be closed before, since it may have the same name."""

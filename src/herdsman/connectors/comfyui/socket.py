@@ -177,7 +177,9 @@ class Socket:
         line = self._connected(patience)
         try:
             line.send(FEATURES)
-            self._await_first_word(line, deadline)
+            message = None
+            while not (isinstance(message, Message) and message.type == "status"):
+                message = read_frame(line.recv(timeout=max(deadline - self._clock.monotonic(), 0.0)))
         except (OSError, WebSocketException) as error:
             line.close()
             raise ServiceUnavailable(
@@ -191,13 +193,22 @@ class Socket:
             # Entered as newer versions of the library want it; left by `close`, which is enough.
             return ExitStack().enter_context(self._connect(patience))
         except InvalidStatus as error:
-            raise self._refusal(error.response.status_code) from error
+            status = error.response.status_code
+            said = f"the socket of ComfyUI at {self._options.base_url} was refused with status {status}"
+            if status in {401, 403}:
+                raise NotAllowed(
+                    f"{said}; the option headers must hold what the proxy in front asks for"
+                ) from error
+            raise ServiceUnavailable(f"{said}; a proxy in front must let sockets pass to /ws") from error
         except (OSError, WebSocketException) as error:
             raise ServiceUnavailable(
                 f"the socket of ComfyUI at {self._options.base_url} could not be opened: {error or 'no answer'}"
             ) from error
 
     def _connect(self, patience: float) -> ClientConnection:
+        # Its details are headers, and those are secret.
+        logger = logging.getLogger(__name__)
+        logger.setLevel(logging.WARNING)
         return connect(
             self._url,
             additional_headers=self._options.plain_headers(),
@@ -209,25 +220,5 @@ class Socket:
             ping_timeout=PING_S,
             max_size=self._options.ws_max_size_mb * 1024 * 1024,
             max_queue=MOST_WAITING,
-            logger=_quiet(),
+            logger=logger,
         )
-
-    def _refusal(self, status: int) -> ServiceUnavailable:
-        said = f"the socket of ComfyUI at {self._options.base_url} was refused with status {status}"
-        if status in {401, 403}:
-            return NotAllowed(f"{said}; the option headers must hold what the proxy in front asks for")
-        return ServiceUnavailable(f"{said}; a proxy in front must let sockets pass to /ws")
-
-    def _await_first_word(self, line: ClientConnection, deadline: float) -> None:
-        while True:
-            frame = line.recv(timeout=max(deadline - self._clock.monotonic(), 0.0))
-            message = read_frame(frame)
-            if isinstance(message, Message) and message.type == "status":
-                return
-
-
-def _quiet() -> logging.Logger:
-    """Its details are headers, and those are secret."""
-    logger = logging.getLogger(__name__)
-    logger.setLevel(logging.WARNING)
-    return logger

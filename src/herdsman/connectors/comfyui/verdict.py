@@ -10,7 +10,7 @@
 The last message comes first: an error between two nodes leaves a history that calls itself a success.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -73,7 +73,10 @@ def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finis
         return stopped("it was interrupted on the service")
     if last == "execution_error" or as_object(entry.get("status")).get("status_str") == "error":
         return Broken(failure=_node_failure(said))
-    return _success(entry, _seconds(messages), frozenset(delivered))
+    at = {name: as_number(told.get("timestamp")) for name, told in messages}
+    begun, over = at.get("execution_start"), at.get("execution_success")
+    seconds = None if begun is None or over is None else max(over - begun, 0.0) / 1000
+    return _success(entry, seconds, frozenset(delivered))
 
 
 def stopped(why: str) -> Broken:
@@ -131,12 +134,6 @@ def _node_failure(said: Mapping[str, object]) -> Failure:
         kind=FailureClass.OUT_OF_MEMORY if short else FailureClass.JOB_ERROR,
         error=one_line(text, LONGEST_ERROR),
     )
-
-
-def _seconds(messages: Sequence[tuple[str, Mapping[str, object]]]) -> float | None:
-    at = {name: as_number(said.get("timestamp")) for name, said in messages}
-    begun, over = at.get("execution_start"), at.get("execution_success")
-    return None if begun is None or over is None else max(over - begun, 0.0) / 1000
 
 
 def _id(entry: object) -> str:

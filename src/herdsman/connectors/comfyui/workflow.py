@@ -64,7 +64,11 @@ def read_order(payload: object) -> Order:
     if not isinstance(payload, dict):
         raise InvalidRequest('the payload must be an object like {"workflow": {...}, "set": {...}}')
     given = cast("dict[str, object]", payload)
-    _check_keys(given)
+    for key in given:
+        if key not in KEYS:
+            raise InvalidRequest(
+                f"the payload of a ComfyUI job has no {key!r}; it may have: {', '.join(KEYS)}"
+            )
     try:
         json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -74,7 +78,14 @@ def read_order(payload: object) -> Order:
         node, name = find_input(workflow, path)
         cast("dict[str, object]", workflow[node]["inputs"])[name] = value
     files = tuple(_file(workflow, path, value) for path, value in _object(given, "files").items())
-    return Order(workflow=workflow, files=files, expect=_expected(workflow, given.get("expect")))
+    expect = given.get("expect")
+    if expect is not None and not isinstance(expect, list):
+        raise InvalidRequest(f"'expect' must be a list of nodes, and not {str(expect)[:80]!r}")
+    return Order(
+        workflow=workflow,
+        files=files,
+        expect=tuple(_expected_node(workflow, each) for each in as_list(cast("object", expect))),
+    )
 
 
 def substituted(payload: object) -> Workflow:
@@ -113,7 +124,9 @@ def check_workflow(workflow: object) -> Workflow:
 
 def find_input(workflow: Workflow, path: str) -> tuple[str, str]:
     """The node and the input that NODE.NAME or NODE.inputs.NAME means."""
-    for asked, name in _splits(path):
+    parts = path.split(".")
+    for at in range(1, len(parts)):  # every way to read it, since titles hold dots too
+        asked, name = ".".join(parts[:at]), ".".join(parts[at:])
         node = _find_node(workflow, asked)
         if node is not None:
             return node, _find_name(workflow, node, name, path)
@@ -130,26 +143,11 @@ def of_class(workflow: Workflow, *classes: str) -> frozenset[str]:
     return frozenset(node for node, body in workflow.items() if body.get("class_type") in classes)
 
 
-def _check_keys(given: Mapping[str, object]) -> None:
-    for name in given:
-        if name not in KEYS:
-            raise InvalidRequest(
-                f"the payload of a ComfyUI job has no {name!r}; it may have: {', '.join(KEYS)}"
-            )
-
-
 def _object(given: Mapping[str, object], name: str) -> Mapping[str, object]:
     value = given.get(name, {})
     if not isinstance(value, dict):
         raise InvalidRequest(f"{name!r} must be an object of paths and values, and not {str(value)[:80]!r}")
     return as_object(cast("object", value))
-
-
-def _splits(path: str) -> Iterator[tuple[str, str]]:
-    """Every way to read it, since titles hold dots too."""
-    parts = path.split(".")
-    for at in range(1, len(parts)):
-        yield ".".join(parts[:at]), ".".join(parts[at:])
 
 
 def _find_node(workflow: Workflow, asked: str) -> str | None:
@@ -194,12 +192,6 @@ def _file(workflow: Workflow, path: str, reference: object) -> InputFile:
             f" themselves, as data: or base64, do not belong into a job (it begins with {str(reference)[:20]!r})"
         )
     return InputFile(node=node, name=name, reference=reference)
-
-
-def _expected(workflow: Workflow, expect: object) -> tuple[str, ...]:
-    if expect is not None and not isinstance(expect, list):
-        raise InvalidRequest(f"'expect' must be a list of nodes, and not {str(expect)[:80]!r}")
-    return tuple(_expected_node(workflow, each) for each in as_list(cast("object", expect)))
 
 
 def _expected_node(workflow: Workflow, asked: object) -> str:
@@ -250,13 +242,11 @@ def _errors(nodes: Mapping[str, object], workflow: Workflow) -> Iterator[Rejecti
     for node, told in nodes.items():
         fields = as_object(told)
         for error in as_list(fields.get("errors")):
-            yield _error(node, str(fields.get("class_type", "unknown")), as_object(error), workflow)
-
-
-def _error(node: str, kind: str, error: Mapping[str, object], workflow: Workflow) -> Rejection:
-    details = one_line(str(error.get("details") or ""), LONGEST_DETAIL)
-    said = f"node {node} ({kind}): {error.get('message', 'no reason given')}: {details}"
-    return Rejection(said, _is_missing_file(node, error, workflow))
+            found = as_object(error)
+            details = one_line(str(found.get("details") or ""), LONGEST_DETAIL)
+            reason = found.get("message", "no reason given")
+            said = f"node {node} ({fields.get('class_type', 'unknown')}): {reason}: {details}"
+            yield Rejection(said, _is_missing_file(node, found, workflow))
 
 
 def _is_missing_file(node: str, error: Mapping[str, object], workflow: Workflow) -> bool:

@@ -40,7 +40,9 @@ def verdict_of(document: object, options: StatusOptions) -> Verdict:
     if _is_one_of(status, options.done):
         return finished(document, options)
     if _is_one_of(status, options.failed):
-        return broken(_error_text(document, options) or f"the service says {status!r}, and no more")
+        error = None if options.error is None else options.error.value_or_none(document)
+        said = "" if error is None else str(error)
+        return broken(said or f"the service says {status!r}, and no more")
     if _is_one_of(status, options.cancelled):
         return stopped(f"the service says {status!r}")
     return Working(
@@ -69,11 +71,6 @@ def stopped(error: str) -> Broken:
 def progress_of(document: object, options: StatusOptions) -> float | None:
     found = _number(document, options.progress)
     return None if found is None else min(1.0, max(0.0, found / options.progress_scale))
-
-
-def _error_text(document: object, options: StatusOptions) -> str:
-    found = None if options.error is None else options.error.value_or_none(document)
-    return "" if found is None else str(found)
 
 
 def _number(document: object, path: JsonPath | None) -> float | None:
@@ -207,16 +204,13 @@ class Fetching:
         base = template.fill_url(options.status.url or options.submit.url, {"callback_url": "", **values})
         if options.result.url is None:
             return base, answer
-        url = self._result_url(answer, base, values)
+        place = options.result.url_path
+        if place is None:
+            url = template.fill_url(options.result.url, values)
+        else:
+            url = _joined(base, place.value_or_none(answer), place.text)
         got = self._wire.ask(Question(method="GET", url=url))
         return url, _read(got, options)
-
-    def _result_url(self, answer: object, base: str, values: Mapping[str, object]) -> str:
-        options = self._options.result
-        if options.url_path is None:
-            return template.fill_url(options.url or "", values)
-        found = options.url_path.value_or_none(answer)
-        return _joined(base, found, options.url_path.text)
 
     def _file(self, job: ServiceJob, base: str, found: object) -> dict[str, object]:
         url = _joined(base, found, self._options.result.files)

@@ -74,7 +74,7 @@ def _plain(place: str, value: object) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise ServiceRejected(
-        f"{place} is {_short(value)}, which does not fit into a text; it must be a text or a number"
+        f"{place} is {repr(value)[:100]}, which does not fit into a text; it must be a text or a number"
     )
 
 
@@ -98,10 +98,6 @@ def _inside(found: object, part: str) -> object:
     if isinstance(found, list) and part.isdecimal():
         return cast("list[object]", found)[int(part)]
     raise LookupError(part)
-
-
-def _short(value: object) -> str:
-    return repr(value)[:100]
 
 
 class JsonPath:

@@ -133,7 +133,11 @@ class Wire:
 
     def _request(self, client: httpx.Client, question: Question) -> httpx.Request:
         url = httpx.URL(question.url)
-        headers = {**self._keys(url), **question.headers}
+        port = url.port or (443 if url.scheme == "https" else 80)
+        headers = dict(question.headers)
+        if self._own.allows(url.host, port):
+            secrets = {name: each.get_secret_value() for name, each in self._options.headers.items()}
+            headers = secrets | headers
         timeout = question.timeout_s or self._options.timeout_s
         limits = httpx.Timeout(timeout, connect=min(timeout, self._options.timeout_s))
         return client.build_request(
@@ -144,12 +148,6 @@ class Wire:
             timeout=limits,
             extensions={} if question.trace is None else {"trace": question.trace},
         )
-
-    def _keys(self, url: httpx.URL) -> dict[str, str]:
-        port = url.port or (443 if url.scheme == "https" else 80)
-        if not self._own.allows(url.host, port):
-            return {}
-        return {key: value.get_secret_value() for key, value in self._options.headers.items()}
 
     def _whole(self, response: httpx.Response, question: Question) -> bytes:
         limit, seconds = (

@@ -326,7 +326,12 @@ class LocalProvider:
         """The file first, so that a process that runs is one that is known."""
         self.state.write(record)
         try:
-            pid = self._run(record, self._environment(record, asked))
+            given = {name: value.get_secret_value() for name, value in self.options.environment.items()}
+            fake = {"FAKE_GPUS": "1"} if self.options.fake_gpus else {}
+            gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(record.gpu)}
+            pid = self._run(
+                record, {**given, "PYTHONUNBUFFERED": "1", **gpu, **fake, **asked, LOCAL_NAME: record.name}
+            )
         except OSError as error:
             self.state.remove(record.name)
             raise ProviderRejected(f"{self.options.command[0]} cannot be started: {error}") from error
@@ -359,12 +364,6 @@ class LocalProvider:
             setsigmask=[],
             setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP],
         )
-
-    def _environment(self, record: Record, asked: Mapping[str, str]) -> dict[str, str]:
-        given = {name: value.get_secret_value() for name, value in self.options.environment.items()}
-        fake = {"FAKE_GPUS": "1"} if self.options.fake_gpus else {}
-        gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(record.gpu)}
-        return {**given, "PYTHONUNBUFFERED": "1", **gpu, **fake, **asked, LOCAL_NAME: record.name}
 
 
 def _instance(record: Record) -> Instance:

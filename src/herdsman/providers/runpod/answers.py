@@ -203,6 +203,10 @@ def read_pod(value: object) -> Pod:
     fields = _object(value, "a pod")
     gpu = as_object(fields.get("gpu")) or {}
     gpu_type = gpu.get("id")
+    mounts = as_object(fields.get("mounts")) or {}
+    network = mounts.get("network")
+    first = as_object(cast("list[object]", network)[0]) if isinstance(network, list) and network else None
+    found = (first or {}).get("volumeId")
     return Pod(
         id=_text(fields, "id"),
         name=_text(fields, "name"),
@@ -212,7 +216,7 @@ def read_pod(value: object) -> Pod:
         cost_per_hour=_cost(fields.get("cost")),
         created_at=_instant(fields.get("createdAt")),
         ssh_ready=_ssh_ready(fields),
-        volume_id=_volume_id(fields),
+        volume_id=found if isinstance(found, str) and found else None,
     )
 
 
@@ -279,14 +283,6 @@ def _ssh_ready(fields: Mapping[str, object]) -> bool:
         [as_object(each) or {} for each in cast("list[object]", ports)] if isinstance(ports, list) else []
     )
     return any(each.get("private") == SSH_PRIVATE_PORT and bool(each.get("public")) for each in mapped)
-
-
-def _volume_id(fields: Mapping[str, object]) -> str | None:
-    mounts = as_object(fields.get("mounts")) or {}
-    network = mounts.get("network")
-    first = as_object(cast("list[object]", network)[0]) if isinstance(network, list) and network else None
-    found = (first or {}).get("volumeId")
-    return found if isinstance(found, str) and found else None
 
 
 def _object(value: object, what: str) -> Mapping[str, object]:
