@@ -37,6 +37,14 @@ _HARMLESS = frozenset(
     | {"content-length", "content-type", "transfer-encoding"}
 )
 _FIRST_ORIGIN = "herdsman.first_origin"
+# What fails before a byte of the request has left us.
+NEVER_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
 
 
 def guarded_client(
@@ -243,16 +251,6 @@ def _leave_secrets_behind(request: httpx.Request) -> None:
     if request.extensions.setdefault(_FIRST_ORIGIN, origin) != origin:
         for name in [each for each in request.headers if each not in _HARMLESS]:
             del request.headers[name]
-
-
-# What fails before a byte of the request has left us.
-NEVER_SENT = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.UnsupportedProtocol,
-)
 
 
 class Endless(httpx.ReadError):

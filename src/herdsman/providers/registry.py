@@ -22,6 +22,11 @@ from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.ports import Clock, Provider
 
 GROUP = "herdsman.providers"
+SEPARATOR = "--"
+LONGEST_LABEL = 40
+LONGEST_NAME = 190
+_LABEL = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
+_OWN_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
 class OpenProvider(Protocol):
@@ -55,14 +60,6 @@ def _load(plugin: EntryPoint) -> OpenProvider:
         raise InvalidSettings(
             f"the provider {plugin.name!r} lacks a package: {error}; install herdsman[{plugin.name}]"
         ) from error
-
-
-SEPARATOR = "--"
-LONGEST_LABEL = 40
-LONGEST_NAME = 190
-
-_LABEL = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
-_OWN_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,13 @@ ANY_BYTES = "application/octet-stream"
 
 _ROOM = len(f"-{MOST_OF_ONE_NAME}")
 _LONGEST_SUFFIX = 20
+MB = 1024 * 1024
+PIECE = 256 * 1024
+"""Files are read in pieces of this many bytes."""
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+KINDS = "file://, s3://, http:// or https://"
+_LONGEST_SHOWN = 300
+_PATIENCE_S = 30.0
 
 
 def harmless(name: str) -> str:
@@ -87,11 +94,6 @@ def _short(name: str) -> str:
     return f"{stem}{suffix}"
 
 
-MB = 1024 * 1024
-PIECE = 256 * 1024
-"""Files are read in pieces of this many bytes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
     bytes: int
@@ -132,12 +134,6 @@ class Limits:
 
 def described(job_id: str, name: str) -> str:
     return f"the file {name!r} of job {job_id!r}"
-
-
-SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-KINDS = "file://, s3://, http:// or https://"
-_LONGEST_SHOWN = 300
-_PATIENCE_S = 30.0
 
 
 def kind_of(uri: str) -> str:

@@ -33,6 +33,15 @@ from herdsman.results.files import (
 _NO_BUCKET = "NoSuchBucket"
 _REFUSALS = ("403 Forbidden", "401 Unauthorized")
 _LONGEST = 300
+_SUM = "sha256"
+_AGENT = "agent"
+_PART = 8 * 1024 * 1024
+_AT_ONCE = 4
+_CONNECT = timedelta(seconds=5)
+_SILENCE = timedelta(minutes=2)
+"""A part on its way counts as silence too."""
+_WHOLE = timedelta(hours=1)
+_PATIENCE = timedelta(seconds=60)
 
 
 @contextmanager
@@ -94,17 +103,6 @@ def _room(what: str) -> Generator[None]:
             f"{what} could not be collected in {tempfile.gettempdir()}: {error.strerror or error};"
             " free space there, or set TMPDIR to another place"
         ) from error
-
-
-_SUM = "sha256"
-_AGENT = "agent"
-_PART = 8 * 1024 * 1024
-_AT_ONCE = 4
-_CONNECT = timedelta(seconds=5)
-_SILENCE = timedelta(minutes=2)
-"""A part on its way counts as silence too."""
-_WHOLE = timedelta(hours=1)
-_PATIENCE = timedelta(seconds=60)
 
 
 class S3Store:

@@ -15,6 +15,21 @@ from herdsman.core.errors import InvalidRequest
 from herdsman.core.request import check_model
 from herdsman.core.service import MarkStatus
 
+LONGEST_ERROR = 8000
+CANCELLED = "cancelled"
+_FULL_NAMES = ("OutOfMemory", "OutOfMemoryError", "OutOfMemoryException")
+# PyTorch, CuPy, JAX and cuDNN have words of their own for a full GPU; they are all we can go by.
+_FULL_WORDS = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "HIP out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "RESOURCE_EXHAUSTED",
+)
+
 
 class UserError(Exception):
     """The job can never succeed as it is: it is not tried again."""
@@ -200,22 +215,6 @@ def _checked(models: tuple[str, ...]) -> list[str]:
         except InvalidRequest as error:
             raise ValueError(str(error)) from None
     return list(models)
-
-
-LONGEST_ERROR = 8000
-CANCELLED = "cancelled"
-_FULL_NAMES = ("OutOfMemory", "OutOfMemoryError", "OutOfMemoryException")
-# PyTorch, CuPy, JAX and cuDNN have words of their own for a full GPU; they are all we can go by.
-_FULL_WORDS = (
-    "CUDA out of memory",
-    "CUDA error: out of memory",
-    "HIP out of memory",
-    "cudaErrorMemoryAllocation",
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "RESOURCE_EXHAUSTED",
-)
 
 
 def failure_message(error: BaseException) -> dict[str, object]:

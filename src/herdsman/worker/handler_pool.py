@@ -15,6 +15,11 @@ from herdsman.wire.work import MOST_MODELS
 from herdsman.worker.handler_process import Answer, Child, Exit
 from herdsman.worker.registry import HandlerSpec, check_spec
 
+_MOST_FAILED_STARTS = 3
+_PAUSE = timedelta(seconds=1)
+_LAST_WORDS_S = 2.0
+_LONGEST_TROUBLE = 500
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -134,12 +139,6 @@ def _is_name(text: str) -> bool:
     except InvalidRequest:
         return False
     return True
-
-
-_MOST_FAILED_STARTS = 3
-_PAUSE = timedelta(seconds=1)
-_LAST_WORDS_S = 2.0
-_LONGEST_TROUBLE = 500
 
 
 @dataclass(kw_only=True)

@@ -15,6 +15,8 @@ from herdsman.worker.handler_pool import HandlerPool
 
 _MB = 1024 * 1024
 _MEMINFO = Path("/proc/meminfo")
+Look = Callable[[], GpuReport]
+UNASKED = "it was not asked yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +107,6 @@ def free(workspaces: Path, meminfo: Path = _MEMINFO) -> Free:
     except (OSError, ValueError):
         memory = None
     return Free(disk_mb=disk, memory_mb=memory)
-
-
-Look = Callable[[], GpuReport]
-UNASKED = "it was not asked yet"
 
 
 class ServiceHealth:

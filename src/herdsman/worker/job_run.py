@@ -23,6 +23,9 @@ from herdsman.worker.stop_rules import Leaving, Limits, Stop, must_stop
 
 _MEMORY_LOOK_S = 1.0
 _LONGEST_SAVED_S = 10 * 365 * 86_400
+MOST_AT_ONCE = 16
+_PAUSE = timedelta(seconds=1)
+Reply = Callable[[Mapping[str, object]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +256,6 @@ def _reported(word: Mapping[str, object]) -> Failure:
 
 def _failed(key: ClaimKey, kind: FailureClass, error: str) -> Failed:
     return Failed(key, Failure(kind=kind, error=error))
-
-
-MOST_AT_ONCE = 16
-_PAUSE = timedelta(seconds=1)
-
-Reply = Callable[[Mapping[str, object]], None]
 
 
 class AsyncCalls:

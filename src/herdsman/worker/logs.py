@@ -12,6 +12,9 @@ MOST_LINES = 10_000
 MOST_BYTES = 1_048_576
 PIECE_LINES = 1_000
 PIECE_BYTES = 131_072
+Sink = Callable[[Sequence[str]], None]
+_CHUNK = 65_536
+_MOST_CHUNKS = 32
 
 
 class LogBook:
@@ -67,12 +70,6 @@ def split_lines(text: str) -> list[str]:
     """Pieces that fit; of a line that was written over and over, as progress bars do, only the last state."""
     shown = text.rstrip("\r").rpartition("\r")[2]
     return [shown[at : at + LONGEST_LINE] for at in range(0, len(shown), LONGEST_LINE)] or [""]
-
-
-Sink = Callable[[Sequence[str]], None]
-
-_CHUNK = 65_536
-_MOST_CHUNKS = 32
 
 
 class Output:

@@ -18,6 +18,12 @@ _MB = 1024 * 1024
 _PROC = Path("/proc")
 _DEAD = frozenset("ZXx")
 _CGROUPS = Path("/sys/fs/cgroup")
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The kernel's own number for the one that is not inside another."""
+MARK = "HANDLER_MARK"
+_PR_SET_CHILD_SUBREAPER = 36
+_ROUNDS = 200
+_PAUSE_S = 0.01
 
 
 @contextmanager
@@ -97,10 +103,6 @@ def _kills(file: Path) -> int:
         return 0
 
 
-_FIRST_NAMESPACE = "pid:[4026531836]"
-"""The kernel's own number for the one that is not inside another."""
-
-
 def own_processes(proc: Path = _PROC) -> frozenset[int] | None:
     """This process and all that came of it; None in a container, where the driver may count by other numbers."""
     try:
@@ -123,12 +125,6 @@ def descendants(pid: int, proc: Path = _PROC) -> frozenset[int]:
         found.update(new)
         unseen += new
     return frozenset(found)
-
-
-MARK = "HANDLER_MARK"
-_PR_SET_CHILD_SUBREAPER = 36
-_ROUNDS = 200
-_PAUSE_S = 0.01
 
 
 def adopt_orphans() -> None:

@@ -26,8 +26,6 @@ from typing import Any, TypeVar, cast
 from herdsman.worker.context import Cancelled, JobContext, Setup, TryAgain, UserError
 
 GROUP = "herdsman.handlers"
-"""The variable that tells a handler's process of external services, as JSON. It is taken out of the environment, where
-handlers would see it; and command lines, which everybody sees, are no place for passwords."""
 LARGEST_BATCH = 100
 LONGEST_LINGER_MS = 10_000
 LONGEST_TYPE = 64
@@ -36,6 +34,18 @@ _SETUP = "__herdsman_setup__"
 
 Prepare = Callable[[Setup], object]
 Function = TypeVar("Function", bound=Callable[..., object])
+COMMAND_FIELDS = ("job_id", "attempt", "workspace", "payload_file", "payload")
+_HOLE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+_BRACES = {"{{": "{", "}}": "}"}
+TRY_AGAIN = 75
+"""EX_TEMPFAIL: the command says that the machine or a service failed, and not the job."""
+LONGEST_TAIL = 65_536
+_LOOK_S = 0.1
+_STOP_S = 5.0
+_STEPS = 20
+_LONGEST_S = 86_400
+_GLANCE_S = 0.2
+"""However long a step is, a word that it should stop is heard within this time."""
 
 
 class UnusableHandler(Exception):
@@ -206,11 +216,6 @@ def prepare(handlers: Iterable[Handler], setup: Setup) -> None:
             raise UnusableHandler(f"the setup {name} failed: {error!r}") from error
 
 
-COMMAND_FIELDS = ("job_id", "attempt", "workspace", "payload_file", "payload")
-_HOLE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
-_BRACES = {"{{": "{", "}}": "}"}
-
-
 def split_command(template: str) -> list[str]:
     """The arguments, each with its holes; `ValueError` when the text is no command."""
     words = shlex.split(template)
@@ -247,13 +252,6 @@ def _look_up(path: str, values: Mapping[str, object]) -> object:
             raise UserError(f"the job has no {path}, which its command needs")
         here = inside[step]
     return here
-
-
-TRY_AGAIN = 75
-"""EX_TEMPFAIL: the command says that the machine or a service failed, and not the job."""
-LONGEST_TAIL = 65_536
-_LOOK_S = 0.1
-_STOP_S = 5.0
 
 
 def command_handler(template: str) -> Callable[[JobContext], object]:
@@ -337,12 +335,6 @@ def _result(status: int, tail: bytes) -> object:
 
 def _refuse(word: str) -> object:
     raise ValueError(f"{word} is no JSON")
-
-
-_STEPS = 20
-_LONGEST_S = 86_400
-_GLANCE_S = 0.2
-"""However long a step is, a word that it should stop is heard within this time."""
 
 
 def demo(job: JobContext) -> object:

@@ -32,6 +32,7 @@ _PATIENCE_S = 10.0
 _SHARE = 20
 """At most this fraction of the time goes into looking at files."""
 _PASSED_OVER = ("__pycache__", "node_modules", "site-packages", "venv")
+LONGEST_ERROR = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +217,6 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     except OSError:  # it was just removed, or an editor puts another in its place
         return None
     return seen.st_mtime_ns, seen.st_size
-
-
-LONGEST_ERROR = 8_000
 
 
 def main() -> None:

@@ -33,6 +33,15 @@ from herdsman.worker.context import Cancelled, JobContext, Recovered, TryAgain, 
 from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler
 from herdsman.worker.stop_rules import Stop
 
+T = TypeVar("T")
+TICK = timedelta(milliseconds=200)
+_PAUSE = timedelta(milliseconds=500)
+_STOPPING = timedelta(seconds=5)
+NOT_FOUND = "service_job_not_found"
+_OURS = (Stop.CANCELLED.name, Stop.TIMEOUT.name, Stop.STALLED.name)
+"""Only then is the job stopped at the service too. A worker that leaves, or has lost its claim, lets it run: whoever
+has the job next finds it there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
@@ -107,17 +116,6 @@ class Stall:
         if still < self.limit.total_seconds():
             return None
         return f"the service says that it runs, but nothing has moved for {still:.0f} seconds"
-
-
-T = TypeVar("T")
-
-TICK = timedelta(milliseconds=200)
-_PAUSE = timedelta(milliseconds=500)
-_STOPPING = timedelta(seconds=5)
-NOT_FOUND = "service_job_not_found"
-_OURS = (Stop.CANCELLED.name, Stop.TIMEOUT.name, Stop.STALLED.name)
-"""Only then is the job stopped at the service too. A worker that leaves, or has lost its claim, lets it run: whoever
-has the job next finds it there."""
 
 
 @dataclass(kw_only=True)

@@ -31,6 +31,13 @@ CHUNK = 1024 * 1024
 Unclear = type[ServiceUnavailable]
 
 _TITLE = re.compile(r"<title[^>]*>([^<]{1,200})", re.IGNORECASE)
+Version = tuple[int, int, int]
+OLDEST: Version = (0, 3, 45)
+"""The first that takes ids of our choice."""
+INTERRUPTS_BY_ID: Version = (0, 3, 57)
+"""Those before stop whatever runs."""
+HAS_JOBS: Version = (0, 6, 0)
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 
 
 class NotAllowed(ServiceUnavailable):
@@ -171,17 +178,6 @@ def _asked(request: httpx.Request) -> str:
 
 def pieces(response: httpx.Response) -> Iterator[bytes]:
     return response.iter_bytes(CHUNK)
-
-
-Version = tuple[int, int, int]
-
-OLDEST: Version = (0, 3, 45)
-"""The first that takes ids of our choice."""
-INTERRUPTS_BY_ID: Version = (0, 3, 57)
-"""Those before stop whatever runs."""
-HAS_JOBS: Version = (0, 6, 0)
-
-_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 
 
 class Api:

@@ -24,6 +24,14 @@ _MOST_NAMES = 1 << 20
 
 FEATURES = json.dumps({"type": "feature_flags", "data": {"supports_preview_metadata": True}})
 """Said first, it makes images come with the id of their job."""
+PING_S = 10.0
+CLOSE_S = 0.5
+SHORTEST_OPENING_S = 1.2
+"""However short the silence: less would never do for a service far away."""
+FIRST_WAIT_S = 0.1
+LONGEST_WAIT_S = 5.0
+MOST_WAITING = 256
+"""Messages that lie here unread: ComfyUI waits with everybody's news while ours do not get through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +105,6 @@ def _read_named(rest: bytes, length: int) -> Picture | None:
         node=as_text(names.get("real_node_id")) or as_text(names.get("node_id")),
         prompt_id=as_text(names.get("prompt_id")),
     )
-
-
-PING_S = 10.0
-CLOSE_S = 0.5
-SHORTEST_OPENING_S = 1.2
-"""However short the silence: less would never do for a service far away."""
-FIRST_WAIT_S = 0.1
-LONGEST_WAIT_S = 5.0
-MOST_WAITING = 256
-"""Messages that lie here unread: ComfyUI waits with everybody's news while ours do not get through."""
 
 
 class Socket:

@@ -35,6 +35,9 @@ from herdsman.ports import Clock
 LONGEST_ERROR = 2000
 OURS = "herdsman"
 """Under this name our own facts travel with the prompt, and come back in queue and history."""
+SETTLES = timedelta(seconds=2)
+PAUSE = timedelta(seconds=0.1)
+MB = 1024 * 1024
 
 
 def find_in_queue(queue: Mapping[str, object], external_id: str) -> Working | None:
@@ -144,10 +147,6 @@ def _number(entry: object) -> float:
     return as_number(item(entry, 0)) or 0.0
 
 
-SETTLES = timedelta(seconds=2)
-PAUSE = timedelta(seconds=0.1)
-
-
 class Look:
     def __init__(self, api: Api, clock: Clock) -> None:
         self._api = api
@@ -209,9 +208,6 @@ class Look:
         if entry is None:
             return Unknown(f"{external_id} is neither in ComfyUI's queue nor in its history")
         return judge(entry, watch.delivered() if watch is not None else ())
-
-
-MB = 1024 * 1024
 
 
 def read_fitness(api: Api) -> Fitness:

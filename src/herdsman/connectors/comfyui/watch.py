@@ -14,6 +14,8 @@ from herdsman.core.errors import HerdsmanError
 from herdsman.core.service import Ended, Heard, ServiceJob, StoredFile, Working
 
 _ENDINGS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
+ENDS = frozenset({"execution_success", "execution_error", "execution_interrupted"})
+REPEAT_END_S = 1.0
 
 
 class Pictures:
@@ -71,9 +73,6 @@ class Pictures:
 
 def _ending(picture: Picture) -> str:
     return _ENDINGS.get(picture.content_type, "bin")
-
-
-ENDS = frozenset({"execution_success", "execution_error", "execution_interrupted"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +172,6 @@ def _share(progress: Progress) -> float:
     over = to_do & progress.finished
     begun = (progress.node_done() or 0.0) if _parent(progress.current) in to_do - over else 0.0
     return round(min((len(over) + begun) / len(to_do), 1.0), 4)
-
-
-REPEAT_END_S = 1.0
 
 
 class Watch:

@@ -38,6 +38,9 @@ SAVERS = frozenset(
     }
 )
 """A success in which one of these has made nothing is none."""
+LONGEST = 2000
+LONGEST_DETAIL = 300
+FILES = (".safetensors", ".sft", ".ckpt", ".pt", ".pt2", ".pth", ".bin", ".gguf", ".onnx", ".yaml", ".pkl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +202,6 @@ def _expected_node(workflow: Workflow, asked: object) -> str:
     if node is None:
         raise InvalidRequest(f"'expect' names {asked!r}, and the workflow has no such node")
     return node
-
-
-LONGEST = 2000
-LONGEST_DETAIL = 300
-FILES = (".safetensors", ".sft", ".ckpt", ".pt", ".pt2", ".pth", ".bin", ".gguf", ".onnx", ".yaml", ".pkl")
 
 
 @dataclass(frozen=True, slots=True)

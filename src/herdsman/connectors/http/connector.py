@@ -53,6 +53,8 @@ LARGEST_BODY = 16 * 1024 * 1024
 MOST_NEWS = 1000
 _SILENCE_S = 5.0
 _SETTLE_S = 0.05
+_SHORT_LOOK_S = 1.5
+"""A look while listening may not take as long as one that was asked for."""
 
 
 class CallbackDoor:
@@ -137,10 +139,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """The path is a secret."""
-
-
-_SHORT_LOOK_S = 1.5
-"""A look while listening may not take as long as one that was asked for."""
 
 
 @dataclass(slots=True)

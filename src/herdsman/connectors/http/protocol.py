@@ -27,6 +27,10 @@ ANSWER = "answer"
 """Under which key a finished job carries the service's own words."""
 
 _NO_MEMORY = ("out of memory", "outofmemory")
+LONGEST_ID = 255
+_NOBODY_AT_WORK = frozenset({425, 429, 503})
+"""Statuses that say that the job was not taken; other errors of a server leave that open."""
+MOST_FILES = 1000
 
 
 def verdict_of(document: object, options: StatusOptions) -> Verdict:
@@ -83,11 +87,6 @@ def _number(document: object, path: JsonPath | None) -> float | None:
 def _is_one_of(status: object, values: tuple[Json, ...]) -> bool:
     """As JSON has it: true is not 1."""
     return any(status == each and isinstance(status, bool) == isinstance(each, bool) for each in values)
-
-
-LONGEST_ID = 255
-_NOBODY_AT_WORK = frozenset({425, 429, 503})
-"""Statuses that say that the job was not taken; other errors of a server leave that open."""
 
 
 def values_of(job: ServiceJob, external_id: str) -> dict[str, object]:
@@ -176,9 +175,6 @@ def _failed(error: HerdsmanError) -> Broken:
     """The job is to blame where the service says that it is wrong, and for nothing else."""
     own = isinstance(error, TooLarge) or (isinstance(error, ServiceRejected) and not error.retry)
     return broken(str(error), FailureClass.USER_ERROR if own else FailureClass.INFRASTRUCTURE)
-
-
-MOST_FILES = 1000
 
 
 class Fetching:

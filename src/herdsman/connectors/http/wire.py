@@ -19,6 +19,7 @@ from herdsman.web import NEVER_SENT, Endless, Gate, Oversized, guarded_client, s
 MOST_RETRY_AFTER_S = 60.0
 _MEGABYTE = 1024 * 1024
 _WRONG_ADDRESS = (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError)
+_CUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +178,6 @@ def _asked(question: Question) -> str:
 
 def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
-
-
-_CUT_S = 5.0
 
 
 class SyncCall:

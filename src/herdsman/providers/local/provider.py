@@ -39,6 +39,14 @@ from herdsman.providers.local.processes import Identity
 from herdsman.providers.registry import Naming
 
 _DRIVER = Path("/proc/driver/nvidia/gpus")
+WORKER = (sys.executable, "-m", "herdsman", "worker")
+LONGEST_NAME = 128
+MOST_LOGS = 200
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_PATIENCE = timedelta(seconds=10)
+_LOOK_AGAIN = timedelta(milliseconds=20)
+_TAIL = 256 * 1024
+log = structlog.get_logger()
 
 
 def count_gpus() -> int:
@@ -65,9 +73,6 @@ def next_gpu(count: int, used: Iterable[int], last: int | None) -> int | None:
     first = 0 if last is None else last + 1
     turn = (index % count for index in range(first, first + count))
     return next((index for index in turn if index not in taken), None)
-
-
-WORKER = (sys.executable, "-m", "herdsman", "worker")
 
 
 def _no_variables() -> Mapping[str, SecretStr]:
@@ -104,14 +109,6 @@ class LocalOptions:
     @property
     def directory(self) -> Path:
         return self.state_dir / self.deployment
-
-
-LONGEST_NAME = 128
-MOST_LOGS = 200
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-_PATIENCE = timedelta(seconds=10)
-_LOOK_AGAIN = timedelta(milliseconds=20)
-_TAIL = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,8 +214,6 @@ class State:
 def is_name(text: str) -> bool:
     return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
 
-
-log = structlog.get_logger()
 
 # Finds a process whose id we had no time to write down; no setting, so it has no prefix of ours.
 

@@ -31,6 +31,22 @@ SHORTEST_SECRET = 8
 
 _TITLE = re.compile(r"<title[^>]*>([^<]{1,200})", re.IGNORECASE)
 _EXHAUSTED = re.compile(r";\s*r=0\s*;\s*t=(\d{1,9})")
+NO_CAPACITY = (
+    "no longer any instances available",
+    "does not have the resources",
+    "try a different machine",
+    "not enough free gpus on the host machine",
+    "enough disk space",
+)
+PASSING = "something went wrong"
+BAD_REQUEST = 400
+FORBIDDEN = 403
+NOT_FOUND = 404
+TIMED_OUT = 408
+TOO_MANY = 429
+SERVER_ERRORS = 500
+TERMINATED = "TERMINATED"
+SSH_PRIVATE_PORT = 22
 
 
 class Unreadable(Exception):
@@ -106,23 +122,6 @@ def _one_line(text: str, longest: int = LONGEST_SAID) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-NO_CAPACITY = (
-    "no longer any instances available",
-    "does not have the resources",
-    "try a different machine",
-    "not enough free gpus on the host machine",
-    "enough disk space",
-)
-PASSING = "something went wrong"
-
-BAD_REQUEST = 400
-FORBIDDEN = 403
-NOT_FOUND = 404
-TIMED_OUT = 408
-TOO_MANY = 429
-SERVER_ERRORS = 500
-
-
 class NotThere(ProviderRejected):
     """Runpod knows no such thing."""
 
@@ -150,10 +149,6 @@ def _bad_request(problem: str, said: str, unclear: type[ProviderUnavailable]) ->
         return CapacityUnavailable(said)
     # It is how a failure inside Runpod is passed on, and promises nothing about what was done before it.
     return unclear(said) if PASSING in problem else ProviderRejected(said)
-
-
-TERMINATED = "TERMINATED"
-SSH_PRIVATE_PORT = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

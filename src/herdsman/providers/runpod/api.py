@@ -35,6 +35,15 @@ from herdsman.web import NEVER_SENT, sent, whole
 
 LONGEST_LINE = 4096
 LARGEST_EVENT = 1024 * 1024
+LARGEST_ANSWER = 32 * 1024 * 1024
+LARGEST_STREAM = 4 * 1024 * 1024
+PAGE = 1000
+MOST_PAGES = 100
+MOST_LOG_LINES = 5000
+LOG_SILENCE = timedelta(seconds=2)
+T = TypeVar("T")
+# An empty id, or one that is a path, would make the call mean something else.
+_ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 
 
 def log_lines(chunks: Iterable[str]) -> Iterator[str]:
@@ -69,10 +78,6 @@ def _said(data: str) -> str | None:
         return None
     line = event.get("line") if event is not None else None
     return line if isinstance(line, str) else None
-
-
-LARGEST_ANSWER = 32 * 1024 * 1024
-LARGEST_STREAM = 4 * 1024 * 1024
 
 
 class Wire:
@@ -163,17 +168,6 @@ def _translated(asked: str, unclear: type[ProviderUnavailable]) -> Generator[Non
     except httpx.HTTPError as error:
         # Only its kind, and not as the cause: the text of a protocol error repeats what was sent or received.
         raise unclear(f"runpod did not answer {asked} to the end: {type(error).__name__}") from None
-
-
-PAGE = 1000
-MOST_PAGES = 100
-MOST_LOG_LINES = 5000
-LOG_SILENCE = timedelta(seconds=2)
-
-T = TypeVar("T")
-
-# An empty id, or one that is a path, would make the call mean something else.
-_ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 
 
 class RunpodApi:

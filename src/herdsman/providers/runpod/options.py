@@ -17,6 +17,12 @@ from herdsman.providers.registry import Naming
 MOST_VARIABLES = 50
 
 _OURS_ALONE = re.compile(r"SERVICE_ROLE|RUNPOD_API_KEY|DATABASE_URL|ADMIN_API_KEY", re.IGNORECASE)
+API_URL = "https://api.runpod.io/v2"
+SSH_PORT = "22/tcp"
+SMALLEST_LOCAL_VOLUME_GB = 10
+Cloud = Literal["SECURE", "COMMUNITY"]
+# Not a login shell: that would replace the PATH that the image has set.
+_SHELL = ("bash", "-c")
 
 
 def check_extras(extras: Mapping[str, SecretStr], key: SecretStr) -> None:
@@ -48,13 +54,6 @@ def _problem(variables: Mapping[str, str], key: SecretStr) -> str | None:
         if key.get_secret_value() in value:
             return f"a pod would get the key of the Runpod account as {name}"
     return None
-
-
-API_URL = "https://api.runpod.io/v2"
-SSH_PORT = "22/tcp"
-SMALLEST_LOCAL_VOLUME_GB = 10
-
-Cloud = Literal["SECURE", "COMMUNITY"]
 
 
 def _no_variables() -> Mapping[str, SecretStr]:
@@ -135,10 +134,6 @@ class RunpodOptions:
 def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001  reads aloud as it is called
     if not holds:
         raise InvalidSettings(otherwise)
-
-
-# Not a login shell: that would replace the PATH that the image has set.
-_SHELL = ("bash", "-c")
 
 
 def render_startup(options: RunpodOptions) -> str:
