@@ -3,7 +3,7 @@
 import sys
 
 from herdsman.cli.main import main
-from herdsman.worker.handler_process import die_with
+from herdsman.worker.handler_main import die_with
 
 if __name__ == "__main__":
     die_with(int(sys.argv.pop(1)))

@@ -7,7 +7,7 @@ from typing import Any
 from herdsman.connectors.registry import Around, find
 from herdsman.ports import Connector, SystemClock
 from herdsman.results import ResultOptions, open_store
-from herdsman.worker.service import Watching
+from herdsman.worker.service_run import Watching
 
 QUICK = Watching(
     interval=timedelta(seconds=0.1),

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from herdsman.core.instances import SpawnRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.ports import Clock, SystemClock
-from herdsman.providers.names import Naming
+from herdsman.providers.registry import Naming
 from herdsman.providers.runpod import RunpodOptions, RunpodProvider
 from herdsman.testing.runpod import FakeRunpod
 

@@ -38,8 +38,8 @@ from herdsman.db.connection import Database
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
 from herdsman.providers import registry
-from herdsman.providers.local.gpus import count_gpus
-from herdsman.providers.names import Naming
+from herdsman.providers.local.provider import count_gpus
+from herdsman.providers.registry import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
 from herdsman.settings import Settings, load_settings

@@ -16,9 +16,8 @@ from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.work import Ask, Done, Ending, Failed
 from herdsman.ports import SystemClock
 from herdsman.testing.comfyui import STEPS, FakeComfyUI, Fault
-from herdsman.worker.context import JobContext, Recovered
-from herdsman.worker.failures import kind, text
-from herdsman.worker.service import ServiceRun
+from herdsman.worker.context import JobContext, Recovered, failure_class, failure_text
+from herdsman.worker.service_run import ServiceRun
 from tests.comfyui import QUICK, a_connector, workflow
 from tests.databases import MovingClock
 
@@ -120,10 +119,10 @@ class Storm:
         try:
             result = ServiceRun(job=job, connector=connector, watching=QUICK, clock=SystemClock()).run()
         except Exception as error:  # noqa: BLE001  as a handler's process does
-            said = kind(error)
+            said = failure_class(error)
             known = FailureClass(said) if said in set(FailureClass) else FailureClass.JOB_ERROR
-            self.lines.append(f"attempt {claim.attempt}: {said}: {text(error)[:300]}")
-            return Failed(claim.key, Failure(kind=known, error=text(error)))
+            self.lines.append(f"attempt {claim.attempt}: {said}: {failure_text(error)[:300]}")
+            return Failed(claim.key, Failure(kind=known, error=failure_text(error)))
         match result:
             case Recovered():
                 return Done(claim.key, result.result, timedelta(seconds=result.seconds))

@@ -99,7 +99,9 @@ def test_a_job_outlives_an_outage_of_the_api_that_is_shorter_than_the_fence(
         job_id, go, handler = held_up(yard, worker, step)
         yard.kill_api()
         go.touch()
-        yard.until(lambda: "a heartbeat was not accepted" in yard.said(worker))
+        lost = f"lost the connection to http://127.0.0.1:{yard.port}: "
+        yard.until(lambda: lost in yard.said(worker))
+        assert "; retrying, the running job goes on until " in yard.said(worker)
         if step == "log":
             yard.until(lambda: yard.did("finished", job_id))
         assert yard.job(job_id).state is JobState.RUNNING
@@ -107,6 +109,8 @@ def test_a_job_outlives_an_outage_of_the_api_that_is_shorter_than_the_fence(
         yard.until_done()
         yard.check()
         assert (yard.job(job_id).attempts, yard.handlers_of(worker)) == (1, [handler])
+        assert yard.said(worker).count("lost the connection") == 1
+        assert yard.said(worker).count("connected again after ") == 1
 
 
 def test_a_worker_that_is_cut_off_for_longer_fences_itself_and_another_does_the_job_once(
@@ -124,8 +128,8 @@ def test_a_worker_that_is_cut_off_for_longer_fences_itself_and_another_does_the_
         go.touch()
         other = yard.work("twin")
         yard.until_done()
-        assert f"job {job_id} is done" in yard.said(other)
+        yard.until(lambda: f"job {job_id} is done" in yard.said(other))
         yard.pack.resume(worker)
-        yard.until(lambda: "heartbeats are accepted again" in yard.said(worker))
+        yard.until(lambda: "connected again after " in yard.said(worker))
         yard.check()
         assert yard.did("finished", job_id) == 1

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.control.commands import beat, claim_for, complete_job, find_job, list_jobs, submit_jobs
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services
@@ -30,7 +29,7 @@ from herdsman.ports import SystemClock
 from herdsman.store import choosing
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.testing.servers.home import free_port
-from herdsman.worker.service.standing import ServiceStanding
+from herdsman.worker.health import ServiceHealth
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 from tests.threads import at_once
@@ -378,7 +377,7 @@ def test_j13_beside_a_job_for_a_comfyui_that_is_down_that_of_another_agent_start
 ) -> None:
     a_job(services, type="comfyui", agent="a")
     options = {"comfyui": {"connector": "comfyui", "url": f"http://127.0.0.1:{free_port()}"}}
-    standing = ServiceStanding(
+    standing = ServiceHealth(
         ConnectorManager(services=options, around=Around(clock=SystemClock(), results=MemoryResults())),
         timedelta(hours=1),
         stall=timedelta(hours=1),

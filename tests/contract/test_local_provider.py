@@ -18,9 +18,8 @@ from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.ports import Provider, SystemClock
 from herdsman.providers import registry
 from herdsman.providers.local import LocalOptions, LocalProvider, processes
-from herdsman.providers.local.gpus import next_gpu
 from herdsman.providers.local.processes import Identity
-from herdsman.providers.local.state import Record
+from herdsman.providers.local.provider import Record, next_gpu
 from herdsman.testing.provider_contract import ProviderContract
 
 SLEEP = ("/bin/sleep", "60")

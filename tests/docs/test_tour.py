@@ -7,7 +7,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from herdsman.providers.local.gpus import count_gpus
+from herdsman.providers.local.provider import count_gpus
 from tests.docs.pages import ROOT, page
 from tests.shell import Shell
 from tests.upped import until, up

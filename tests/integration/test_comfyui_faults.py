@@ -6,14 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.core.errors import ServiceRejected, ServiceUnavailable
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Ended, Finished, Unknown, Working
 from herdsman.testing.comfyui import FakeComfyUI, Fault
 from herdsman.testing.memory_results import MemoryResults
-from herdsman.worker.service.standing import ServiceStanding
+from herdsman.worker.health import ServiceHealth
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render, through_socket
 from tests.unit.worker.pretend_service import Hand
 
@@ -232,7 +231,7 @@ def test_a_comfyui_whose_execution_died_is_unfit_until_it_moves(fake: FakeComfyU
         services={"comfyui": {"connector": "comfyui", "url": fake.url}},
         around=Around(clock=clock, results=MemoryResults()),
     )
-    standing = ServiceStanding(manager, timedelta(seconds=5), stall=timedelta(seconds=60))
+    standing = ServiceHealth(manager, timedelta(seconds=5), stall=timedelta(seconds=60))
 
     def unfit_later() -> Mapping[str, str]:
         clock.sleep(timedelta(seconds=61))

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from herdsman.connectors.comfyui.api import Api
-from herdsman.connectors.comfyui.files import Harvest
+from herdsman.connectors.comfyui.api import Api, NotThere, Wire
+from herdsman.connectors.comfyui.connector import Harvest
 from herdsman.connectors.comfyui.options import read_options
 from herdsman.connectors.comfyui.socket import Socket
-from herdsman.connectors.comfyui.wire import NotThere, Wire
 from herdsman.core.errors import ServiceUnavailable, SubmissionUnknown
 from herdsman.ports import SystemClock
 from tests.comfyui_bench import MemoryStore

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from herdsman.settings.environment import harmless_environment, visible_gpus
-from herdsman.worker.child import HandlerChild
+from herdsman.worker.handler_process import HandlerChild
 from tests.integration.worker.yard import HANDLERS, eventually, runs
 
 COMMAND = "'echo $$ > $FILE; exec sleep 600'"
 ORPHANED = """
 import os, time
 from dataclasses import replace
-from herdsman.worker.child import HandlerChild
+from herdsman.worker.handler_process import HandlerChild
 from tests.integration.worker.yard import HANDLERS
 child = HandlerChild(HANDLERS, dict(os.environ))
 job = {"job_id": "j", "payload": None, "attempt": 1, "token": 1, "service_job_id": None, "seconds": None, "workspace": os.environ["TMPDIR"] + "/w"}
@@ -139,7 +139,7 @@ def test_a_process_is_closed_only_when_its_whole_group_is_gone(monkeypatch: pyte
     def look(_leader: int) -> bool:
         return next(looks)
 
-    monkeypatch.setattr("herdsman.worker.child.is_alone", look)
+    monkeypatch.setattr("herdsman.worker.handler_process.is_alone", look)
     child = HandlerChild(HANDLERS, harmless_environment())
     child.close()
     assert list(looks) == []

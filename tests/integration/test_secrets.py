@@ -14,8 +14,9 @@ import pytest
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.settings.environment import harmless_environment
-from herdsman.worker.child import Answer, HandlerChild, Sandbox
+from herdsman.worker.handler_process import Answer, HandlerChild
 from herdsman.worker.registry import Sources
+from herdsman.worker.sandbox import Sandbox
 from tests.shell import Shell
 from tests.upped import until, up
 

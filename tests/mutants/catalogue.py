@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant(
         name="never_fenced",
         breaks="W5: without accepted heartbeats a worker stops its job",
-        file="herdsman/worker/watch.py",
+        file="herdsman/worker/stop_rules.py",
         was="if now - heard.kept_at >= limits.self_fence.total_seconds():",
         becomes="if False:",
         noticed_by=("tests/unit/worker/test_supervisor.py", "tests/unit/worker/test_parts.py"),
@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         name="monitor_off",
         breaks="S3-02: an end that ComfyUI never told is found all the same",
-        file="herdsman/worker/service/run.py",
+        file="herdsman/worker/service_run.py",
         was="            elif monitor.is_due(now):\n",
         becomes="            elif now < 0:\n",
         noticed_by=("tests/integration/worker/test_comfyui_worker.py",),
@@ -237,7 +237,7 @@ MUTANTS = (
     Mutant(
         name="sent_before_stored",
         breaks="S3-04: the id of a job at its service is stored before anything is sent",
-        file="herdsman/worker/service/run.py",
+        file="herdsman/worker/service_run.py",
         was="        self._mark(chosen, MarkStatus.SUBMITTED)\n        try:\n",
         becomes="        try:\n",
         noticed_by=("tests/unit/worker/test_service_run.py",),
@@ -246,7 +246,7 @@ MUTANTS = (
     Mutant(
         name="unreached_is_unknown",
         breaks="X3-02: a service that does not answer is no verdict",
-        file="herdsman/worker/service/run.py",
+        file="herdsman/worker/service_run.py",
         was="            self._bear(error)\n            return None\n",
         becomes="            return Unknown(str(error))\n",
         noticed_by=("tests/unit/worker/test_service_run.py",),
@@ -255,7 +255,7 @@ MUTANTS = (
     Mutant(
         name="leaving_cancels",
         breaks="a worker that leaves, or lost its claim, does not stop what the next one will adopt",
-        file="herdsman/worker/service/run.py",
+        file="herdsman/worker/service_run.py",
         was="        if self.job.stop_reason in _OURS:\n",
         becomes="        if self.job.stop_reason:\n",
         noticed_by=("tests/unit/worker/test_service_run.py",),

@@ -61,14 +61,14 @@ BUGS = (
     Bug(
         "no_self_fence",
         "W5: a worker that is cut off goes on",
-        "worker/watch.py",
+        "worker/stop_rules.py",
         "if now - heard.kept_at >= limits.self_fence.total_seconds():",
         "if False:",
     ),
     Bug(
         "lost_claim_goes_on",
         "J3: a worker that lost its claim goes on",
-        "worker/watch.py",
+        "worker/stop_rules.py",
         "if key in heard.lost or heard.dismissed is not None:",
         "if heard.dismissed is not None:",
     ),
@@ -159,7 +159,7 @@ BUGS = (
     Bug(
         "results_crossed",
         "J3: a job of a batch gets the result of another",
-        "worker/attend.py",
+        "worker/job_run.py",
         "task = by_id.get(job_id) if isinstance(job_id, str) else None",
         "task = next((each for each in by_id.values() if each.word is None), None)",
     ),
@@ -229,9 +229,9 @@ BUGS = (
     Bug(
         "end_given_up",
         "J12: an end that cannot be reported at once is forgotten",
-        "worker/telling.py",
-        "return leaving.at_once or leaving.unowned or self.keeper.heard.dismissed is not None",
-        "return True",
+        "worker/reporter.py",
+        "if hurried or self.keeper.heard.dismissed is not None:",
+        "if True:",
     ),
     Bug(
         "outage_is_silence",
@@ -264,7 +264,7 @@ BUGS = (
     Bug(
         "handler_without_fence",
         "W8: a handler whose supervisor stands still goes on beside the next one",
-        "worker/attend.py",
+        "worker/job_run.py",
         'child.send({"run": self._runs, "until": until})',
         "pass",
     ),

@@ -14,7 +14,7 @@ from herdsman.cli.findings import Finding, State, ok
 from herdsman.cli.room import LEAST, LITTLE, Place, write_fault
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.gpu import GpuDevice
-from herdsman.providers.runpod.resources import GpuType
+from herdsman.providers.runpod.answers import GpuType
 from herdsman.settings import Settings
 
 STATE_DIR = Place(setting="LOCAL_STATE_DIR", directory=Path("/var/herd"))

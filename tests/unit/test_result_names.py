@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.core.errors import InvalidRequest, TooLarge
-from herdsman.results.names import (
+from herdsman.results.files import (
     ANY_BYTES,
     CONTENT_TYPES,
     LONGEST,

@@ -17,7 +17,7 @@ from herdsman.core.errors import (
 )
 from herdsman.core.instances import InstanceRef
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.providers.runpod.errors import NO_CAPACITY
+from herdsman.providers.runpod.answers import NO_CAPACITY
 from herdsman.testing.runpod import ManualClock
 from tests.runpod import KEY, a_request, some_options
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.core.errors import InvalidRequest, InvalidSettings
-from herdsman.providers.names import Naming
+from herdsman.providers.registry import Naming
 
 LABELS = st.from_regex(r"[a-z0-9]{1,4}(-[a-z0-9]{1,4}){0,3}", fullmatch=True)
 OWN_PARTS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)

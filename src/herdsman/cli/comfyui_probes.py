@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from uuid import uuid4
 
-from herdsman.connectors.comfyui.api import Api
+from herdsman.connectors.comfyui.api import Api, NotThere, Wire
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line
 from herdsman.connectors.comfyui.socket import Socket
-from herdsman.connectors.comfyui.wire import NotThere, Wire
 from herdsman.ports import SystemClock
 
 NOBODY = "herdsman-check"

@@ -17,7 +17,7 @@ from herdsman.core.errors import ProviderRejected
 from herdsman.core.gpu import GpuDevice
 
 if TYPE_CHECKING:
-    from herdsman.providers.runpod.resources import GpuType, Volume
+    from herdsman.providers.runpod.answers import GpuType, Volume
 
 SMALL_SKEW, LARGE_SKEW = timedelta(seconds=2), timedelta(seconds=30)
 OLDEST_PYTHON = (3, 11)
@@ -167,7 +167,7 @@ def gpu_types(wanted: Sequence[str], offered: "Sequence[GpuType]", cloud: str) -
 
 
 def volumes(wanted: Sequence[str], there: "Sequence[Volume]") -> Iterator[Finding]:
-    from herdsman.providers.runpod.volumes import chosen  # noqa: PLC0415  (the library is an extra)
+    from herdsman.providers.runpod.placement import chosen  # noqa: PLC0415  (the library is an extra)
 
     for name in wanted:
         try:

@@ -16,7 +16,7 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 from herdsman.db.checks import inspect_server
 from herdsman.db.connection import Tx
-from herdsman.providers.local.gpus import count_gpus
+from herdsman.providers.local.provider import count_gpus
 from herdsman.settings import Origin, Settings
 from herdsman.store import installation
 from herdsman.store.herd import living

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Callable
 from types import MappingProxyType
 
-from herdsman.providers.local.gpus import count_gpus
+from herdsman.providers.local.provider import count_gpus
 from herdsman.settings import Origin, Settings
 
 PRETENDED_GPUS = 2

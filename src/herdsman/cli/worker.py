@@ -20,8 +20,8 @@ from herdsman.ports import SystemClock, WorkQueue
 from herdsman.settings import Settings
 from herdsman.settings.environment import keep_secrets, show_name
 from herdsman.wire.ids import new_worker_id
-from herdsman.worker.orphans import adopt_orphans
-from herdsman.worker.supervisor import Parting
+from herdsman.worker.pids import adopt_orphans
+from herdsman.worker.supervisor import ExitReason
 
 LONGEST_OUTAGE = timedelta(days=1)
 """A machine whose control plane answers is owned, and waits for its database; its token may end before."""
@@ -85,7 +85,7 @@ def worker(
         signal.signal(number, lambda _number, _frame: supervisor.drain())
     with watched(settings, supervisor):
         parted = supervisor.run()
-    if parted.how is Parting.DRAINED:
+    if parted.how is ExitReason.DRAINED:
         echo(f"Worker {named} shutting down gracefully")
         return
     echo(f"Worker {named} ends: {parted.why}", err=True)

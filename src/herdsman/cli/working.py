@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from herdsman.cli.shown import echo
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.control.whereabouts import whereabouts
 from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.core.loading import from_variables, to_variables
@@ -29,19 +28,18 @@ from herdsman.settings.environment import (
     wanted_models,
 )
 from herdsman.settings.options import COMFYUI, result_options, services_of
-from herdsman.worker.child import HandlerChild, Sandbox, SplitChild, require_sandbox
-from herdsman.worker.fitness import Fitness, Needs
 from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
+from herdsman.worker.handler_pool import HandlerPool
+from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
+from herdsman.worker.health import MachineHealth, Needs, ServiceHealth
 from herdsman.worker.heartbeat import Keeper, WorkerProbes
-from herdsman.worker.kin import own_processes
+from herdsman.worker.pids import own_processes
 from herdsman.worker.registry import Sources
 from herdsman.worker.reload import QUICK, Reloading, SourceCheck, stamps_in, unwritten
-from herdsman.worker.service.monitor import Watching
-from herdsman.worker.service.outside import Outside
-from herdsman.worker.service.standing import ServiceStanding
+from herdsman.worker.sandbox import Sandbox, require_sandbox
+from herdsman.worker.service_run import Outside, Watching
+from herdsman.worker.stop_rules import DeadMan, Limits
 from herdsman.worker.supervisor import Supervisor
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import DeadMan, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +63,7 @@ class Choices:
 
 
 def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
+    remove_dead_homes()
     clock, chosen = SystemClock(), settings.worker
     interval = timedelta(seconds=chosen.heartbeat_interval_sec)
     self_fence = timedelta(seconds=chosen.self_fence_sec)
@@ -94,7 +93,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
             raise
         return SplitChild(own, services)
 
-    make = partial(_reloading, choices, sources, environment) if choices.dev else Warm
+    make = partial(_reloading, choices, sources, environment) if choices.dev else HandlerPool
     warm = make(
         launch=launch,
         load=_load(),
@@ -103,7 +102,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
         max_jobs=1 if choices.isolate else chosen.worker_max_jobs or None,
     )
     needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
-    fitness = Fitness(gpus=sampler.latest, warm=warm, needs=needs)
+    fitness = MachineHealth(gpus=sampler.latest, warm=warm, needs=needs)
     return Supervisor(
         queue=queue,
         keeper=Keeper(
@@ -115,6 +114,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
             warm.standing,
             unfit=services.faults,
             self_fence=self_fence,
+            server=settings.api.api_url or "the database",
         ),
         clock=clock,
         limits=Limits(
@@ -167,10 +167,10 @@ def _outside(settings: Settings, choices: Choices) -> Outside:
     )
 
 
-def _standing(outside: Outside, interval: timedelta) -> ServiceStanding:
+def _standing(outside: Outside, interval: timedelta) -> ServiceHealth:
     around = Around(clock=SystemClock(), results=open_store(outside.results))
     manager = ConnectorManager(services=outside.services, around=around)
-    standing = ServiceStanding(manager, interval, stall=outside.watching.stall, say=echo)
+    standing = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
     if outside.services:
         standing.start()
     return standing
@@ -205,7 +205,9 @@ def _sandbox(settings: Settings, choices: Choices) -> Sandbox | None:
     return Sandbox(hidden=tuple(each for each in ours if each.exists()))
 
 
-def _reloading(choices: Choices, sources: Sources, environment: Mapping[str, str], **given: Any) -> Warm:
+def _reloading(
+    choices: Choices, sources: Sources, environment: Mapping[str, str], **given: Any
+) -> HandlerPool:
     return Reloading(
         **given,
         try_out=lambda: SourceCheck(sources, environment),

@@ -1,4 +1,4 @@
-"""Finds connectors by name. Ours are found as anyone's are: by entry point.
+"""Finds connectors by name, and knows which one runs which jobs. Ours are found as anyone's are: by entry point.
 
 A plugin names a function in its own package metadata, and is found once it is installed:
 
@@ -7,9 +7,9 @@ A plugin names a function in its own package metadata, and is found once it is i
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol
+from typing import Any, Protocol
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.ports import Clock, Connector, ResultStore
@@ -59,3 +59,34 @@ def _load(plugin: EntryPoint) -> OpenConnector:
         raise InvalidSettings(
             f"the connector {plugin.name!r} is not there: {error}; mend its package"
         ) from error
+
+
+@dataclass(kw_only=True)
+class ConnectorManager:
+    """Picks by the type of a job; one that was opened is kept."""
+
+    services: Mapping[str, Mapping[str, Any]]
+    """For each type of jobs the name of a connector under `connector`, and its options beside it."""
+    around: Around
+    _open: dict[str, Connector] = field(default_factory=dict[str, Connector])
+
+    def types(self) -> tuple[str, ...]:
+        return tuple(self.services)
+
+    def get(self, job_type: str) -> Connector:
+        if job_type not in self._open:
+            self._open[job_type] = self._opened(job_type)
+        return self._open[job_type]
+
+    def close(self) -> None:
+        for connector in self._open.values():
+            connector.close()
+        self._open.clear()
+
+    def _opened(self, job_type: str) -> Connector:
+        options = dict(self.services.get(job_type, {}))
+        name = options.pop("connector", None)
+        if not isinstance(name, str):
+            known = ", ".join(self.services) or "none"
+            raise InvalidSettings(f"no connector runs jobs of type {job_type!r}; known types are: {known}")
+        return find(name)(options, self.around)

@@ -13,9 +13,21 @@ from urllib.parse import unquote, urlsplit
 
 from herdsman.core.errors import ServiceUnavailable
 from herdsman.core.service import StoredFile
-from herdsman.results.limits import PIECE, Limits, Measured, described
-from herdsman.results.names import candidates, check_job, content_type, harmless, may_be_kept
-from herdsman.results.references import Web, kind_of, missing, not_ours
+from herdsman.results.files import (
+    PIECE,
+    Limits,
+    Measured,
+    Web,
+    candidates,
+    check_job,
+    content_type,
+    described,
+    harmless,
+    kind_of,
+    may_be_kept,
+    missing,
+    not_ours,
+)
 
 _PARTS = ".parts"
 """Where files grow. No job has this id, and it lies on the same disk as the files."""
@@ -181,16 +193,12 @@ def _linked(part: Path, path: Path) -> bool:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
             raise
         part.rename(path)  # a file system without links; two writers of one name at once are not told apart
-    _sync_directory(path.parent)
-    return True
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+    return True
 
 
 def _is(path: Path, measured: Measured) -> bool:

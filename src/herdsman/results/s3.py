@@ -1,22 +1,38 @@
 """Files in a bucket of S3, or of a server that speaks like it: `<prefix>/<job id>/<name>`."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import IO, Any
 from urllib.parse import quote, unquote
 
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as Bucket
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.core.errors import HerdsmanError, InvalidSettings, ServiceUnavailable
 from herdsman.core.result_options import ResultOptions
 from herdsman.core.service import StoredFile
-from herdsman.results.limits import PIECE, Limits, Measured, described
-from herdsman.results.names import candidates, check_job, content_type, harmless, may_be_kept
-from herdsman.results.references import Web, kind_of, missing, not_ours
-from herdsman.results.s3_faults import reached
-from herdsman.results.spool import spool, writing_to
+from herdsman.results.files import (
+    PIECE,
+    Limits,
+    Measured,
+    Web,
+    candidates,
+    check_job,
+    content_type,
+    described,
+    harmless,
+    kind_of,
+    may_be_kept,
+    missing,
+    not_ours,
+)
 
+# A listing has no errors of its own: there only the text tells what the server said.
+_NO_BUCKET = "NoSuchBucket"
+_REFUSALS = ("403 Forbidden", "401 Unauthorized")
+_LONGEST = 300
 _SUM = "sha256"
 _AGENT = "agent"
 _PART = 8 * 1024 * 1024
@@ -26,6 +42,67 @@ _SILENCE = timedelta(minutes=2)
 """A part on its way counts as silence too."""
 _WHOLE = timedelta(hours=1)
 _PATIENCE = timedelta(seconds=60)
+
+
+@contextmanager
+def reached(place: str, what: str) -> Generator[None]:
+    """`NotFound` for a file that is not there, `ServiceUnavailable` for whatever else happens."""
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise _in_our_words(error, place, what) from error
+
+
+def _in_our_words(error: Exception, place: str, what: str) -> HerdsmanError:
+    text = str(error)
+    if _NO_BUCKET in text:
+        return ServiceUnavailable(f"there is no bucket for {place}: make it, or correct RESULT_STORE")
+    if isinstance(error, FileNotFoundError):
+        return missing(what)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError) or any(
+        each in text for each in _REFUSALS
+    ):
+        return ServiceUnavailable(
+            f"{place} refused {what}: check RESULT_S3_KEY_ID, RESULT_S3_SECRET and the rights of that key"
+        )
+    return ServiceUnavailable(
+        f"{place} did not take or give {what}: {_first_line(text) or type(error).__name__};"
+        " check RESULT_STORE, RESULT_S3_ENDPOINT and RESULT_S3_REGION"
+    )
+
+
+def _first_line(text: str) -> str:
+    """What follows is for those who know the library."""
+    return next(iter(text.splitlines()), "").partition("<?xml")[0].strip(" :")[:_LONGEST]
+
+
+@contextmanager
+def spool(what: str) -> Generator[IO[bytes]]:
+    """It has no name, so that nothing is left behind whatever happens to this process."""
+    with _room(what):
+        file = tempfile.TemporaryFile()  # noqa: SIM115  (closed below; errors of the two differ)
+    with file:
+        yield file
+
+
+def writing_to(file: IO[bytes], what: str) -> Callable[[bytes], None]:
+    def write(piece: bytes) -> None:
+        with _room(what):
+            file.write(piece)
+            file.flush()
+
+    return write
+
+
+@contextmanager
+def _room(what: str) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ServiceUnavailable(
+            f"{what} could not be collected in {tempfile.gettempdir()}: {error.strerror or error};"
+            " free space there, or set TMPDIR to another place"
+        ) from error
 
 
 class S3Store:

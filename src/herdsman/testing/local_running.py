@@ -14,8 +14,7 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.work import Done, Ending, Exchange, Failed, GivenBack, LogLines, Progress, Pulse
 from herdsman.testing.queue import MemoryQueue
-from herdsman.worker.context import Cancelled, JobContext, Recovered
-from herdsman.worker.failures import kind, text
+from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_class, failure_text
 
 Handler = Callable[[Any], object]
 
@@ -82,9 +81,9 @@ def _ending(queue: MemoryQueue, key: ClaimKey, result: object) -> Ending:
         case Cancelled() if queue.jobs.job(key.job_id).cancel_requested:
             return GivenBack(key, str(result))
         case BaseException():
-            said = kind(result)
+            said = failure_class(result)
             known = FailureClass(said) if said in set(FailureClass) else FailureClass.JOB_ERROR
-            return Failed(key, Failure(kind=known, error=text(result)))
+            return Failed(key, Failure(kind=known, error=failure_text(result)))
         case Failure():
             return Failed(key, result)
         case Recovered():

@@ -1,7 +1,8 @@
-"""What a handler is given: its job, and the words that it may say about it."""
+"""What a handler is given: its job, the words that it may say about it, and the exceptions that it may raise."""
 
 import math
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,21 @@ from weakref import finalize
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.request import check_model
 from herdsman.core.service import MarkStatus
+
+LONGEST_ERROR = 8000
+CANCELLED = "cancelled"
+_FULL_NAMES = ("OutOfMemory", "OutOfMemoryError", "OutOfMemoryException")
+# PyTorch, CuPy, JAX and cuDNN have words of their own for a full GPU; they are all we can go by.
+_FULL_WORDS = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "HIP out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "RESOURCE_EXHAUSTED",
+)
 
 
 class UserError(Exception):
@@ -199,3 +215,40 @@ def _checked(models: tuple[str, ...]) -> list[str]:
         except InvalidRequest as error:
             raise ValueError(str(error)) from None
     return list(models)
+
+
+def failure_message(error: BaseException) -> dict[str, object]:
+    return {"failure": failure_class(error), "error": failure_text(error)}
+
+
+def failure_class(error: BaseException) -> str:
+    match error:
+        case UserError():
+            return "user_error"
+        case TryAgain():
+            return "infrastructure"
+        case Cancelled():
+            return CANCELLED
+        case _:
+            return "out_of_memory" if out_of_memory(error) else "job_error"
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """The cause counts too: libraries wrap what they catch."""
+    seen: set[int] = set()
+    here: BaseException | None = error
+    while here is not None and id(here) not in seen:
+        seen.add(id(here))
+        said = str(here)
+        if isinstance(here, MemoryError) or type(here).__name__ in _FULL_NAMES:
+            return True
+        if any(word in said for word in _FULL_WORDS):
+            return True
+        here = here.__cause__ or here.__context__
+    return False
+
+
+def failure_text(error: BaseException) -> str:
+    if isinstance(error, UserError | TryAgain | Cancelled):
+        return str(error)[:LONGEST_ERROR]
+    return "".join(traceback.format_exception(error))[-LONGEST_ERROR:]

@@ -20,7 +20,7 @@ _PAUSE_S = 0.01
 
 
 def main() -> None:
-    group, mark = int(sys.argv[1]), sys.argv[2].encode()
+    group, mark, home = int(sys.argv[1]), sys.argv[2].encode(), sys.argv[3]
     until: float | None = None
     unread = b""
     while True:
@@ -33,6 +33,7 @@ def main() -> None:
         got = os.read(_SUPERVISOR, 4096)
         if not got:  # the supervisor is dead, and its handler dies with it; what that has started does not
             end_marked(mark)
+            remove(home)
             return
         *words, unread = (unread + got).split(b"\n")
         if words:
@@ -55,6 +56,13 @@ def end_marked(mark: bytes) -> None:
         if not found:
             return
         time.sleep(_PAUSE_S)
+
+
+def remove(home: str) -> None:
+    """The directory of the handler, which its supervisor can no longer remove."""
+    import shutil  # noqa: PLC0415  (dear, and needed only here)
+
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def _has(pid: str, mark: bytes) -> bool:

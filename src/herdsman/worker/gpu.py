@@ -22,6 +22,7 @@ Look = Callable[[], GpuReport]
 
 def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = None) -> Look:
     """For a machine without GPUs: they are there, empty and well. Each owner has its own, at the places it was given."""
+    numbers = [int(each) for each in given or () if each.isascii() and each.isdecimal()]
     devices = tuple(
         GpuDevice(
             index=index,
@@ -31,7 +32,7 @@ def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = N
             used_mb=0,
             utilisation=0,
         )
-        for index in _places(count, given)
+        for index in (numbers if len(numbers) == count else range(count))
     )
     report = GpuReport(
         ready=True,
@@ -41,11 +42,6 @@ def fake_gpus(count: int, *, owner: str = "GPU", given: Sequence[str] | None = N
         devices=devices,
     )
     return lambda: report
-
-
-def _places(count: int, given: Sequence[str] | None) -> Sequence[int]:
-    numbers = [int(each) for each in given or () if each.isascii() and each.isdecimal()]
-    return numbers if len(numbers) == count else range(count)
 
 
 def on_node(node: str, look: Look) -> Look:
@@ -107,8 +103,12 @@ class Nvml:
 
 
 def _device(nvml: Any, handle: Any, own: Collection[int] | None) -> GpuDevice:
-    memory = _memory(nvml, handle)
+    # As nvidia-smi counts it: what the driver keeps for itself is not used by anybody. Old drivers cannot
+    # tell.
+    found = _or_none(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle) if found is None else found
     processes = _or_none(nvml, lambda: _processes(nvml, handle))
+    ours = [taken for pid, taken in processes or () if pid in (own or ())]
     return GpuDevice(
         index=nvml.nvmlDeviceGetIndex(handle),
         uuid=_words(nvml.nvmlDeviceGetUUID(handle)),
@@ -117,20 +117,11 @@ def _device(nvml: Any, handle: Any, own: Collection[int] | None) -> GpuDevice:
         used_mb=memory.used // _MB,
         utilisation=_or_none(nvml, lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
         processes=(processes or ())[:MOST_PROCESSES],
-        own_mb=None if processes is None or own is None else _memory_of(own, processes),
+        # None also where the driver names one of ours and not its memory.
+        own_mb=None
+        if processes is None or own is None or None in ours
+        else sum(each for each in ours if each is not None),
     )
-
-
-def _memory_of(own: Collection[int], processes: Sequence[tuple[int, int | None]]) -> int | None:
-    """None where the driver names one of ours and not its memory."""
-    ours = [memory for pid, memory in processes if pid in own]
-    return None if None in ours else sum(each for each in ours if each is not None)
-
-
-def _memory(nvml: Any, handle: Any) -> Any:
-    """As nvidia-smi counts it: what the driver keeps for itself is not used by anybody. Old drivers cannot tell."""
-    found = _or_none(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
-    return nvml.nvmlDeviceGetMemoryInfo(handle) if found is None else found
 
 
 def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int | None], ...]:

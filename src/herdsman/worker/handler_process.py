@@ -1,205 +1,482 @@
-"""The process that runs jobs, one order after the other: an order is one job, or a batch of one type.
+"""The supervisor's side of a handler's process: started, spoken to, and ended with all that it started."""
 
-It is started in a process group of its own and dies with its supervisor. What handlers print is read by the
-supervisor through a pipe; the socket is for words alone, the first of which says what to load: neither the commands
-of handlers nor the secrets of services stand in the list of processes or in an environment.
-"""
-
-import ctypes
-import gc
+import fcntl
+import json
 import os
+import select
+import shutil
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from io import TextIOWrapper
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from secrets import token_hex
+from threading import Lock
+from typing import Any, Protocol, cast
 
-from herdsman.core.loading import from_variables
-from herdsman.core.model import Failure
-from herdsman.worker import failures
-from herdsman.worker.channel import Channel
-from herdsman.worker.context import AnsweringLink, JobContext, Recovered, Setup
-from herdsman.worker.memory import limited_to
-from herdsman.worker.registry import Handler, load, prepare, read_sources
+from herdsman.worker import fence
+from herdsman.worker.logs import Output, Sink
+from herdsman.worker.pids import MARK, Orphans, group_memory_mb, is_alone, kernel_kills
+from herdsman.worker.registry import Sources
+from herdsman.worker.sandbox import Sandbox
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
-_SPYING = (17, 19)
-"""CAP_SYS_RAWIO, for the memory of the machine, and CAP_SYS_PTRACE, for that of a process."""
-_CAPABILITY_VERSION = 0x20080522
+Answer = Mapping[str, Any]
 
-
-def main() -> None:
-    die_with(int(sys.argv[1]))
-    leave_others_alone()
-    _print_by_the_line()
-    channel = Channel(_connection(int(sys.argv[2])))
-    given = channel.next_order()
-    if given is None:
-        sys.exit()
-    if given["services"] is not None:
-        ctypes.CDLL(None).prctl(
-            _PR_SET_DUMPABLE, 0, 0, 0, 0
-        )  # nobody reads the secrets of services from its memory
-    handlers = _loaded(channel, given["sources"], given["services"])
-    _keep_what_is_loaded()
-    channel.send({"ready": [asdict(each.spec) for each in handlers.values()]})
-    while (order := channel.next_order()) is not None:
-        serve(channel, handlers, order)
-    sys.exit()
+MOST_IDLE_LINES = 1_000
+_HOME_PREFIX = "herdsman-handler-"
+LONGEST_ANSWER = 16 * 1024 * 1024
+_CHUNK = 64 * 1024
+"""More would cost fresh memory from the kernel with every word, and most words are short."""
+_MOST_CHUNKS = 64
+_ENDING_S = 1.0
+_GROUP_ENDS_S = 10.0
+_GROUP_LOOK_S = 0.01
+_FOR_PYTHON = ("PATH", "LD_LIBRARY_PATH")
 
 
-def die_with(parent: int) -> None:
-    """A supervisor that is killed must not leave a job running that another worker gets."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    if os.getppid() != parent:  # it died before we could ask
-        os._exit(1)
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a handler's process ended."""
+
+    status: int
+    out_of_memory: bool = False
+    """The kernel killed it for want of memory."""
+    fenced: bool = False
+    """It ended because its claim was not renewed in time."""
+
+    def __str__(self) -> str:
+        if self.status >= 0:
+            return f"exited with status {self.status}"
+        try:
+            return f"was ended by signal {-self.status} ({signal.Signals(-self.status).name})"
+        except ValueError:  # a real-time signal has no name
+            return f"was ended by signal {-self.status}"
 
 
-def leave_others_alone() -> None:
-    """Handlers of root may not look into the memory of other processes, and so not into their supervisor's."""
-    libc = ctypes.CDLL(None)
-    for capability in _SPYING:
-        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to all but root, who alone has them
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    kept = (ctypes.c_uint32 * 6)()
-    if libc.capget(header, kept) == 0:
-        for place in range(3):  # effective, permitted and inheritable
-            kept[place] &= ~sum(1 << capability for capability in _SPYING)
-        libc.capset(header, kept)
+class Child(Protocol):
+    """A process that runs jobs, one order after the other."""
+
+    def listen(self, wait_s: float) -> Sequence[Answer]:
+        """Answers that have come, after at most `wait_s` seconds; at once when it has ended."""
+        ...
+
+    def send(self, word: Mapping[str, object]) -> None:
+        """Never waits; a process that is gone hears nothing. From any thread.
+
+        `until` says when its claim ends, on the monotonic clock: unless it is told otherwise, it ends itself by then,
+        whatever becomes of us. None: it holds no claim.
+        """
+        ...
+
+    def print_to(self, sink: Sink | None) -> None:
+        """Whose log gets what it prints from now on."""
+        ...
+
+    def workspace(self, name: str) -> str: ...
+
+    def tidy(self) -> None:
+        """After an order: its workspaces and its orphans are gone."""
+        ...
+
+    def memory_mb(self) -> int: ...
+
+    def ended(self) -> bool: ...
+
+    def kill(self) -> None: ...
+
+    def close(self, grace_s: float = 0) -> Exit:
+        """Nothing of it is left afterwards. It has `grace_s` seconds to go by itself."""
+        ...
 
 
-def _print_by_the_line() -> None:
-    """So that a job that is killed has its last lines in its log."""
-    for stream in (sys.stdout, sys.stderr):
-        assert isinstance(stream, TextIOWrapper)
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")
+class HandlerChild:
+    """One process in a group of its own, with a socket for words and a pipe for what it prints."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        environment: Mapping[str, str],
+        *,
+        services: str | None = None,
+        sandbox: Sandbox | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        sole: bool = False,
+    ) -> None:
+        """`services` is what `Outside.to_json` says of the external services whose jobs it runs."""
+        mark = token_hex(16)
+        self._orphans = Orphans(mark=mark, sole=sole)
+        self._kills = kernel_kills()
+        ours, theirs = socket.socketpair()
+        self._home, self._home_lock = _create_home()
+        reading, writing = os.pipe()
+        try:
+            self._popen = _start({**environment, MARK: mark}, theirs, writing, self._home, sandbox)
+            self.pid = self._popen.pid
+            self._fence = self._fenced(mark, environment)
+        except BaseException:
+            ours.close()
+            os.close(reading)
+            shutil.rmtree(self._home, ignore_errors=True)
+            os.close(self._home_lock)
+            raise
+        finally:
+            theirs.close()
+            os.close(writing)
+        self._line = Line(ours)
+        self.send({"run": 0, "sources": asdict(sources), "services": services})
+        self._say, self._idle_lines = say, 0
+        self._output = Output(reading, self._print_idle)
+        self._pidfd = os.pidfd_open(self.pid)
+        self._poll = select.poll()
+        self._poll.register(ours, select.POLLIN)
+        self._poll.register(self._pidfd, select.POLLIN)
+        self._killed = False
+        self._deaf = False
+
+    @property
+    def fence_pid(self) -> int:
+        return self._fence.pid
+
+    def listen(self, wait_s: float) -> Sequence[Answer]:
+        wanted = select.POLLIN | (select.POLLOUT if self._line.unsent else 0)
+        if self._line.open:
+            self._poll.modify(self._line.fileno, wanted)
+        self._poll.poll(wait_s * 1000)
+        self._line.write()
+        answers = self._line.read()
+        if not self._line.open and not self._deaf:
+            self._deaf = True
+            self._poll.unregister(self._line.fileno)
+            # A process that ends closes its line a moment before; one that lives on without it is no use.
+            if not select.select([self._pidfd], [], [], _ENDING_S)[0]:
+                self._say("a handler closed the line to its supervisor: its process is ended")
+                self.kill()
+        return answers
+
+    def send(self, word: Mapping[str, object]) -> None:
+        if "until" in word:
+            self._fence.hold_until(cast("float | None", word["until"]))
+            return
+        self._line.send(json.dumps(word).encode())
+
+    def print_to(self, sink: Sink | None) -> None:
+        self._output.turn_to(sink)
+
+    def workspace(self, name: str) -> str:
+        return str(self._home / name)
+
+    def tidy(self) -> None:
+        for left in os.scandir(self._home):
+            if left.is_dir(follow_symlinks=False):
+                shutil.rmtree(left.path, ignore_errors=True)
+            else:
+                Path(left.path).unlink(missing_ok=True)
+        if (count := self._orphans.end(keep=(self.pid, self._fence.pid))) > 0:
+            self._say(f"{count} processes that a handler had left behind were ended")
+
+    def memory_mb(self) -> int:
+        return group_memory_mb(self.pid)
+
+    def ended(self) -> bool:
+        """Not reaped yet: until `close` its process id, and so the id of its group, belongs to nobody else."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def kill(self) -> None:
+        self._killed = True
+        self._kill_group()
+        select.select([self._pidfd], [], [], _ENDING_S)
+
+    def close(self, grace_s: float = 0) -> Exit:
+        self._line.hang_up()
+        if grace_s:
+            select.select([self._pidfd], [], [], grace_s)
+        by_itself = self.ended()
+        fenced = (
+            self._fence.close()
+        )  # first: it knows the group by a number that is somebody else's after the wait
+        self._kill_group()  # what the handler started ends with it
+        self._wait_for_group()
+        status = self._popen.wait()
+        self._orphans.end()
+        os.close(self._pidfd)
+        self._line.close()
+        self._output.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+        os.close(self._home_lock)
+        starved = status == -signal.SIGKILL and by_itself and not self._killed
+        return Exit(
+            status, out_of_memory=starved and kernel_kills() > self._kills and not fenced, fenced=fenced
+        )
+
+    def _fenced(self, mark: str, environment: Mapping[str, str]) -> "Fence":
+        """There is no handler without one."""
+        try:
+            return Fence(self.pid, mark, self._home, environment)
+        except BaseException:
+            self._popen.kill()
+            self._popen.wait()
+            raise
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _wait_for_group(self) -> None:
+        """Its GPU is free only when all of it is gone, and a driver may take its time. Its leader is not reaped yet."""
+        select.select([self._pidfd], [], [], _GROUP_ENDS_S)
+        for _ in range(int(_GROUP_ENDS_S / _GROUP_LOOK_S)):
+            if is_alone(self.pid):
+                return
+            time.sleep(_GROUP_LOOK_S)
+        self._say(f"processes of a handler live on {_GROUP_ENDS_S:.0f} seconds after they were killed")
+
+    def _print_idle(self, lines: Sequence[str]) -> None:
+        for line in lines[: MOST_IDLE_LINES - self._idle_lines]:
+            self._say(f"handler: {line}")
+        self._idle_lines = min(MOST_IDLE_LINES, self._idle_lines + len(lines))
 
 
-def _connection(number: int) -> socket.socket:
-    """What a handler starts has no business on this line."""
-    connection = socket.socket(fileno=number)
-    connection.set_inheritable(False)
-    return connection
+class Line:
+    """Our end of the socket, JSON, one message per line. Neither reading nor writing ever waits; the other end is not
+    trusted: it may be silent, deaf or lie."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        connection.settimeout(0)
+        self._connection = connection
+        self._lock = Lock()
+        self.fileno = connection.fileno()
+        self.unsent = bytearray()
+        """Messages that it has not taken yet."""
+        self._unread = bytearray()
+        self.open = True
 
-def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> dict[str, Handler]:
-    sources = read_sources(given)
-    sys.path[:0] = sources.paths
-    try:
-        handlers = load(sources, () if services is None else _of_services(services))
-        prepare(handlers.values(), _setup(channel))
-    except BaseException as error:
+    def send(self, word: bytes) -> None:
+        with self._lock:
+            self.unsent += word + b"\n"
+        self.write()
+
+    def write(self) -> None:
+        with self._lock:
+            try:
+                while self.unsent:
+                    sent = self._connection.send(self.unsent)
+                    del self.unsent[:sent]
+            except BlockingIOError:
+                return
+            except OSError:  # it has gone; how it went is seen elsewhere
+                self.unsent.clear()
+
+    def read(self) -> list[Answer]:
+        lines: list[bytes | bytearray] = []
+        for _ in range(_MOST_CHUNKS):
+            if not self.open:
+                break
+            try:
+                got = self._connection.recv(_CHUNK)
+            except BlockingIOError:
+                break
+            except OSError:
+                got = b""
+            self.open = bool(got)
+            if not got:
+                break
+            self._unread += got
+            if b"\n" in got:
+                *whole, rest = self._unread.split(b"\n")
+                lines += whole
+                self._unread = bytearray(rest)
+            if len(self._unread) > LONGEST_ANSWER:
+                self._unread, self.open = bytearray(), False
+                return [{"nonsense": f"one answer had more than {LONGEST_ANSWER:,} bytes"}]
+            if len(got) < _CHUNK:
+                break
+        answers: list[Answer] = []
+        for line in lines:
+            with suppress(ValueError, RecursionError):  # a line that is no answer is none
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    answers.append(cast("Answer", answer))
+        return answers
+
+    def hang_up(self) -> None:
         with suppress(OSError):
-            channel.send({"broken": str(error)[: failures.LONGEST_ERROR]})
-        raise
-    return handlers
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        with self._lock:
+            self.open = False
+            self.unsent.clear()
+            self._connection.close()
 
 
-def _of_services(text: str) -> Iterable[tuple[str, Handler]]:
-    """Only a worker that speaks to services pays for what that needs."""
-    from herdsman.worker.service.outside import handlers_of  # noqa: PLC0415
+class Fence:
+    """Our side of the small program that ends a handler when its claim may be another's, also while we stand still."""
 
-    return handlers_of(text)
+    def __init__(self, group: int, mark: str, home: Path, environment: Mapping[str, str]) -> None:
+        self._words = [str(Path(fence.__file__)), str(group), f"{MARK}={mark}", str(home)]
+        self._environment = {name: environment[name] for name in _FOR_PYTHON if name in environment}
+        self._start()
+
+    def hold_until(self, until: float | None) -> None:
+        word = f"{'' if until is None else until}\n".encode()
+        try:
+            self._line.send(word)
+        except BlockingIOError:  # it stands still itself, and has older words to read
+            return
+        except OSError:  # somebody has killed it
+            self.close()
+            self._start()
+            with suppress(OSError):
+                self._line.send(word)
+
+    def close(self) -> bool:
+        """Nothing of it is left afterwards. Whether it has ended the handler."""
+        try:
+            fired = self._line.recv(1) == fence.FIRED
+        except OSError:
+            fired = False
+        self._popen.kill()
+        self._popen.wait()
+        self._line.close()
+        return fired
+
+    def _start(self) -> None:
+        self._line, theirs = socket.socketpair()
+        self._line.settimeout(0)
+        with theirs:
+            # In a group of its own: what stops ours, as Ctrl-Z does, must not stop it.
+            self._popen = subprocess.Popen(  # noqa: S603  our own file, with no word from a job
+                [sys.executable, "-I", "-S", *self._words],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=self._environment,
+                process_group=0,
+            )
+        self.pid = self._popen.pid
 
 
-def _setup(channel: Channel) -> Setup:
-    wanted = from_variables(os.environ)
-    return Setup(
-        model=wanted.model,
-        adapter=wanted.adapter,
-        variant=wanted.variant,
-        preload=wanted.preload,
-        revision=wanted.revision,
-        link=channel,
+@dataclass
+class SplitChild:
+    """Two processes as one: jobs of external services run in a process of their own, which knows the secrets of these
+    services and loads no handler of a user; those of all others run in the other. One order is at work at a time."""
+
+    own: HandlerChild
+    services: HandlerChild
+    _at_work: HandlerChild = field(init=False)
+    _ready: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+    """What each of them can run, by its process id."""
+
+    def __post_init__(self) -> None:
+        self._at_work = self.own
+
+    def listen(self, wait_s: float) -> Sequence[Answer]:
+        answers: list[Answer] = []
+        for child in self._both():
+            # Until both are ready, the one that is not is waited for; then the one that has an order.
+            unready = (each for each in self._both() if each.pid not in self._ready)
+            found = child.listen(wait_s if child is next(unready, self._at_work) else 0)
+            for answer in found:
+                if isinstance(answer.get("ready"), list):
+                    self._ready[child.pid] = answer["ready"]
+                    if len(self._ready) == len(self._both()):
+                        answers.append({"ready": [spec for known in self._ready.values() for spec in known]})
+                else:
+                    answers.append(answer)
+        return answers
+
+    def send(self, word: Mapping[str, object]) -> None:
+        if "until" in word:
+            for child in self._both():
+                child.send(word)
+            return
+        if "jobs" in word:
+            known = [spec["type"] for spec in self._ready.get(self.services.pid, [])]
+            self._at_work = self.services if word["type"] in known else self.own
+        self._at_work.send(word)
+
+    def print_to(self, sink: Sink | None) -> None:
+        for child in self._both():
+            child.print_to(sink)
+
+    def workspace(self, name: str) -> str:
+        return self.own.workspace(name)
+
+    def tidy(self) -> None:
+        for child in self._both():
+            child.tidy()
+
+    def memory_mb(self) -> int:
+        return self._at_work.memory_mb()
+
+    def ended(self) -> bool:
+        return any(child.ended() for child in self._both())
+
+    def kill(self) -> None:
+        for child in self._both():
+            child.kill()
+
+    def close(self, grace_s: float = 0) -> Exit:
+        """How the one ended that had something to do."""
+        first = next((child for child in self._both() if child.ended()), self._at_work)
+        other = self.services if first is self.own else self.own
+        how = first.close(grace_s)
+        other.close()
+        return how
+
+    def _both(self) -> tuple[HandlerChild, HandlerChild]:
+        return self.own, self.services
+
+
+def _start(
+    environment: Mapping[str, str], line: socket.socket, output: int, home: Path, sandbox: Sandbox | None
+) -> "subprocess.Popen[bytes]":
+    # In a sandbox its parent is the first process of the namespace, which ends with us.
+    parent = os.getpid() if sandbox is None else 1
+    words = [str(parent), str(line.fileno())]
+    before = () if sandbox is None else sandbox.words(home)
+    return subprocess.Popen(  # noqa: S603  our own module, with no word from a job
+        [*before, sys.executable, "-P", "-m", "herdsman.worker.handler_main", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=dict(environment),
+        pass_fds=[line.fileno()],
+        process_group=0,
     )
 
 
-def _keep_what_is_loaded() -> None:
-    """Modules and models live as long as the process: the collector need not look at them after each job."""
-    gc.collect()
-    gc.freeze()
+def remove_dead_homes() -> None:
+    """What supervisors left behind that were killed together with their fences: nobody holds the lock of it any more.
+
+    Called when a worker starts, before it makes a home of its own.
+    """
+    for home in Path(tempfile.gettempdir()).glob(f"{_HOME_PREFIX}*"):
+        with suppress(OSError):  # another's, in use, or just removed by another worker that starts
+            lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(lock).st_uid == os.geteuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(home, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
-def serve(channel: AnsweringLink, handlers: dict[str, Handler], order: dict[str, Any]) -> None:
-    """Runs one order and answers for each of its jobs."""
-    handler = handlers[order["type"]]
-    jobs = [_context(channel, order, given) for given in order["jobs"]]
-    try:
-        with limited_to(handler.spec.memory_limit_mb):
-            results = _results(handler, jobs)
-    except Exception as error:  # noqa: BLE001  a handler may raise anything; it is told, not swallowed
-        results = [error] * len(jobs)
-    except SystemExit as error:  # threads of the handler may keep a polite exit from ever ending
-        _flush()
-        os._exit(error.code if isinstance(error.code, int) else error.code is not None)
-    _flush()
-    for job, result in zip(jobs, results, strict=True):
-        _answer(channel, job, result)
-
-
-def _context(channel: AnsweringLink, order: dict[str, Any], given: dict[str, Any]) -> JobContext:
-    seconds = given["seconds"]
-    return JobContext(
-        job_id=given["job_id"],
-        type=order["type"],
-        payload=given["payload"],
-        attempt=given["attempt"],
-        token=given["token"],
-        service_job_id=given["service_job_id"],
-        agent=given.get("agent", ""),
-        model=given.get("model"),
-        adapter=given.get("adapter"),
-        variant=given.get("variant"),
-        deadline=None if seconds is None else time.monotonic() + seconds,
-        place=Path(given["workspace"]),
-        link=channel,
-    )
-
-
-def _results(handler: Handler, jobs: list[JobContext]) -> Sequence[object]:
-    if handler.spec.batch == 1:
-        return [handler.run(jobs[0])]
-    results = handler.run(jobs)
-    if not isinstance(results, list | tuple):
-        raise TypeError(f"a batch handler returned a {type(results).__name__}: it must return a list")
-    found = cast("Sequence[object]", results)
-    if len(found) != len(jobs):
-        raise ValueError(f"a batch handler returned {len(found)} results for {len(jobs)} jobs")
-    return found
-
-
-def _answer(channel: AnsweringLink, job: JobContext, result: object) -> None:
-    try:
-        channel.answer(job.job_id, _word(result))
-    except (OSError, SystemExit):
-        raise
-    except Exception as error:  # noqa: BLE001  a result that is no JSON is the handler's fault, and is told
-        channel.answer(job.job_id, failures.told(error))
-
-
-def _word(result: object) -> dict[str, object]:
-    match result:
-        case BaseException():
-            return failures.told(result)
-        case Recovered():
-            return {"result": result.result, "recovered": result.seconds}
-        case Failure():
-            return {"failure": result.kind.value, "error": result.error[: failures.LONGEST_ERROR]}
-        case _:
-            return {"result": result}
-
-
-def _flush() -> None:
-    """Before the answer, so that the last lines still belong to this job."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
-            stream.flush()
-
-
-if __name__ == "__main__":
-    main()
+def _create_home() -> tuple[Path, int]:
+    """A directory for workspaces, and its lock, which the kernel frees when this process dies in whatever way."""
+    while True:
+        home = Path(tempfile.mkdtemp(prefix=_HOME_PREFIX))
+        with suppress(FileNotFoundError):  # a worker that starts took it for a dead one before it was locked
+            lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                home.stat()
+            except (BlockingIOError, FileNotFoundError):
+                os.close(lock)
+            else:
+                return home, lock

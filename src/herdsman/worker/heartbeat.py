@@ -4,11 +4,18 @@ import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
 
-from herdsman.core.errors import ClaimsHeld, HerdsmanError, NotFound, StaleWrite, StoreUnavailable
+from herdsman.core.errors import (
+    ClaimsHeld,
+    HerdsmanError,
+    NotFound,
+    StaleWrite,
+    StoreUnavailable,
+    Unreachable,
+)
 from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey
 from herdsman.core.phases.promote import LOADS_HANDLERS
@@ -20,9 +27,9 @@ from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier, Watchdog
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
+from herdsman.worker.handler_pool import Standing
 from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
-from herdsman.worker.models import Standing
-from herdsman.worker.watch import Heard
+from herdsman.worker.stop_rules import Heard
 
 BROKE = "the heartbeat broke"
 _MOST_FLUSHES = 100
@@ -43,6 +50,7 @@ class Keeper:
         *,
         unfit: Callable[[], Mapping[str, str]] = dict[str, str],
         self_fence: timedelta = timedelta(0),
+        server: str = "the server",
     ) -> None:
         """`unfit`: types of jobs that are not taken at the moment, and why.
 
@@ -53,6 +61,7 @@ class Keeper:
         self._clock = clock
         self._interval = interval
         self._self_fence = self_fence
+        self._server = server
         self._report = report
         self._say = say
         self._standing = standing
@@ -67,7 +76,9 @@ class Keeper:
         self._books: dict[ClaimKey, LogBook] = {}
         self._progress: dict[ClaimKey, Progress] = {}
         self._heard = Heard(accepted_at=clock.monotonic())
-        self._silent = False
+        self._away_since: float | None = None
+        self._connected_at = -math.inf
+        """When the last request was sent that was answered."""
         self._not_active: str | None = LOADS_HANDLERS
         """What the last beat said; the worker's own start need not be told to it."""
 
@@ -150,7 +161,7 @@ class Keeper:
                 return False
             except HerdsmanError as error:
                 self._answered(sent, error)
-                self._unheard(error)
+                self.note_outage(error, sent)
                 return False
             self._accepted(pulse, sent, orders)
             return True
@@ -192,7 +203,6 @@ class Keeper:
         self._told = self._telling
         self._unfit_told = self._unfit_told if pulse.unfit is None else pulse.unfit
         with self._lock:
-            recovered, self._silent = self._silent, False
             for key, piece in pulse.logs.items():
                 if key in self._books:
                     self._books[key].taken(piece)
@@ -213,8 +223,7 @@ class Keeper:
                 drain=self._heard.drain or orders.drain,
                 load=orders.load,
             )
-        if recovered:
-            self._say("heartbeats are accepted again")
+        self.note_connected(sent)
         if not orders.drain:
             self.note_standing(orders.not_active)
 
@@ -237,10 +246,31 @@ class Keeper:
             in_time = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
             self._heard = replace(heard, answered_at=sent, held_at=sent if in_time else heard.held_at)
 
-    def _unheard(self, error: HerdsmanError) -> None:
-        first, self._silent = not self._silent, True
-        if first:
-            self._say(f"a heartbeat was not accepted: {error}")
+    def note_outage(self, error: HerdsmanError, sent: float) -> None:
+        """Said once for each outage, whoever meets it first. A request from before the last answer tells nothing new."""
+        now = self._clock.monotonic()
+        with self._lock:
+            if self._away_since is not None or sent < self._connected_at:
+                return
+            self._away_since = now
+            held, left = bool(self._books), self._heard.kept_at + self._self_fence.total_seconds() - now
+        if isinstance(error, Unreachable):
+            reason = str(error).partition("; ")[0].rpartition(" got no answer: ")[2]
+            said = f"lost the connection to {self._server}: {reason}"
+        else:
+            said = f"{self._server} accepts no requests: {error}"
+        said += "; retrying"
+        if held and not isinstance(error, ClaimsHeld):
+            until = (datetime.now(UTC) + timedelta(seconds=max(0.0, left))).astimezone()
+            said += f", the running job goes on until {until:%H:%M:%S}"
+        self._say(said)
+
+    def note_connected(self, sent: float) -> None:
+        with self._lock:
+            self._connected_at = max(sent, self._connected_at)
+            since, self._away_since = self._away_since, None
+        if since is not None:
+            self._say(f"connected again after {self._clock.monotonic() - since:.0f} s")
 
 
 def _pieces(books: Mapping[ClaimKey, LogBook]) -> dict[ClaimKey, LogLines]:

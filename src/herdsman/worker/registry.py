@@ -7,20 +7,25 @@ A package names its handlers in its own metadata, as a function or as a module o
 """
 
 import importlib
+import json
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from herdsman.worker.context import Setup
-from herdsman.worker.demo import demo
-from herdsman.worker.exec_handler import command_handler
+from herdsman.worker.context import Cancelled, JobContext, Setup, TryAgain, UserError
 
 GROUP = "herdsman.handlers"
-"""The variable that tells a handler's process of external services, as JSON. It is taken out of the environment, where
-handlers would see it; and command lines, which everybody sees, are no place for passwords."""
 LARGEST_BATCH = 100
 LONGEST_LINGER_MS = 10_000
 LONGEST_TYPE = 64
@@ -29,6 +34,18 @@ _SETUP = "__herdsman_setup__"
 
 Prepare = Callable[[Setup], object]
 Function = TypeVar("Function", bound=Callable[..., object])
+COMMAND_FIELDS = ("job_id", "attempt", "workspace", "payload_file", "payload")
+_HOLE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+_BRACES = {"{{": "{", "}}": "}"}
+TRY_AGAIN = 75
+"""EX_TEMPFAIL: the command says that the machine or a service failed, and not the job."""
+LONGEST_TAIL = 65_536
+_LOOK_S = 0.1
+_STOP_S = 5.0
+_STEPS = 20
+_LONGEST_S = 86_400
+_GLANCE_S = 0.2
+"""However long a step is, a word that it should stop is heard within this time."""
 
 
 class UnusableHandler(Exception):
@@ -147,7 +164,12 @@ def _all(sources: Sources) -> Iterator[tuple[str, Handler]]:
     for name in sources.modules:
         yield from _named(name, _imported(EntryPoint(name, name, GROUP)), name)
     for text in sources.commands:
-        yield from _command(text)
+        kind, _, template = text.partition("=")
+        try:
+            run = command_handler(template)
+            yield f"the command for {kind}", Handler(spec=HandlerSpec(type=kind), run=run)
+        except ValueError as error:
+            raise UnusableHandler(f"the command {text!r} cannot be used: {error}") from error
 
 
 def _imported(point: EntryPoint) -> object:
@@ -194,9 +216,138 @@ def prepare(handlers: Iterable[Handler], setup: Setup) -> None:
             raise UnusableHandler(f"the setup {name} failed: {error!r}") from error
 
 
-def _command(text: str) -> Iterator[tuple[str, Handler]]:
-    kind, _, template = text.partition("=")
+def split_command(template: str) -> list[str]:
+    """The arguments, each with its holes; `ValueError` when the text is no command."""
+    words = shlex.split(template)
+    if not words:
+        raise ValueError("it names no program")
+    for word in words:
+        for hole in _HOLE.finditer(word):
+            if hole[1] is not None and hole[1].partition(".")[0] not in COMMAND_FIELDS:
+                raise ValueError(
+                    f"{hole[0]} is unknown; known are {', '.join(COMMAND_FIELDS)} and payload.FIELD"
+                )
+    return words
+
+
+def fill_command(words: list[str], values: Mapping[str, object]) -> list[str]:
+    return [_HOLE.sub(lambda hole: _value(hole, values), word) for word in words]
+
+
+def _value(hole: re.Match[str], values: Mapping[str, object]) -> str:
+    if hole[1] is None:
+        return _BRACES[hole[0]]
+    value = _look_up(hole[1], values)
+    text = value if isinstance(value, str) else json.dumps(value)
+    if "\0" in text:
+        raise UserError(f"{hole[1]} contains a NUL character, which no argument can hold")
+    return text
+
+
+def _look_up(path: str, values: Mapping[str, object]) -> object:
+    here: object = values
+    for step in path.split("."):
+        inside = cast("Mapping[str, object]", here if isinstance(here, dict) else {})
+        if step not in inside:
+            raise UserError(f"the job has no {path}, which its command needs")
+        here = inside[step]
+    return here
+
+
+def command_handler(template: str) -> Callable[[JobContext], object]:
+    words = split_command(template)
+    return lambda job: _run(words, job)
+
+
+def _run(words: list[str], job: JobContext) -> object:
+    payload_file = job.workspace / "payload.json"
+    payload_file.write_text(json.dumps(job.payload), encoding="utf-8")
+    values = {
+        "job_id": job.job_id,
+        "attempt": job.attempt,
+        "workspace": str(job.workspace),
+        "payload_file": str(payload_file),
+        "payload": job.payload,
+    }
+    argv = fill_command(words, values)
+    with payload_file.open("rb") as payload, _started(argv, payload, job) as process:
+        tail = _listen(process, job)
+    return _result(process.returncode, tail)
+
+
+def _started(argv: list[str], payload: Any, job: JobContext) -> "subprocess.Popen[bytes]":
     try:
-        yield f"the command for {kind}", Handler(spec=HandlerSpec(type=kind), run=command_handler(template))
-    except ValueError as error:
-        raise UnusableHandler(f"the command {text!r} cannot be used: {error}") from error
+        return subprocess.Popen(  # noqa: S603  no shell; the operator wrote the command
+            argv, stdin=payload, stdout=subprocess.PIPE, env=os.environ | _job_variables(job)
+        )
+    except OSError as error:
+        raise TryAgain(f"the command {argv[0]!r} could not be started: {error}") from error
+
+
+def _job_variables(job: JobContext) -> dict[str, str]:
+    told = {"JOB_MODEL": job.model, "JOB_ADAPTER": job.adapter, "JOB_VARIANT": job.variant}
+    return {
+        "JOB_ID": job.job_id,
+        "JOB_ATTEMPT": str(job.attempt),
+        "JOB_WORKSPACE": str(job.workspace),
+        **{name: value for name, value in told.items() if value is not None},
+    }
+
+
+def _listen(process: "subprocess.Popen[bytes]", job: JobContext) -> bytes:
+    """What it prints goes on to the log; the end of it is kept. It is stopped when the job is to stop."""
+    assert process.stdout is not None
+    pipe, tail = process.stdout.fileno(), b""
+    while True:
+        if job.cancelled:
+            process.terminate()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise Cancelled("the command was stopped")
+        if not select.select([pipe], [], [], _LOOK_S)[0]:
+            if process.poll() is not None:  # something that it started still holds the pipe
+                return tail
+            continue
+        got = os.read(pipe, LONGEST_TAIL)
+        if not got:
+            return tail
+        sys.stdout.buffer.write(got)
+        sys.stdout.flush()
+        tail = (tail + got)[-LONGEST_TAIL:]
+
+
+def _result(status: int, tail: bytes) -> object:
+    if status == TRY_AGAIN:
+        raise TryAgain(f"the command exited with status {TRY_AGAIN}: try again later")
+    if status < 0:
+        raise RuntimeError(f"the command was ended by signal {-status} ({signal.Signals(-status).name})")
+    if status > 0:
+        raise RuntimeError(f"the command exited with status {status}")
+    text = tail.decode(errors="replace")
+    last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+    try:
+        return json.loads(last, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return {"stdout": text.replace("\0", "\ufffd")}
+
+
+def _refuse(word: str) -> object:
+    raise ValueError(f"{word} is no JSON")
+
+
+def demo(job: JobContext) -> object:
+    """Sleeps for `seconds` of its payload; stops at once when it is cancelled."""
+    payload: object = job.payload
+    given = cast("dict[str, object]", payload).get("seconds", 1) if isinstance(payload, dict) else 1
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _LONGEST_S:
+        raise UserError(f"seconds is {given!r}: it must be a number from 0 to {_LONGEST_S}")
+    for step in range(_STEPS):
+        job.progress(step / _STEPS, f"step {step + 1} of {_STEPS}")
+        until = time.monotonic() + given / _STEPS
+        job.raise_if_cancelled()
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _GLANCE_S))
+            job.raise_if_cancelled()
+    return {"slept": given}

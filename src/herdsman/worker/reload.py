@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -13,8 +15,9 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from herdsman.core.work import Load
-from herdsman.worker.registry import Sources
-from herdsman.worker.warm import Warm
+from herdsman.worker.handler_main import die_with, leave_others_alone
+from herdsman.worker.handler_pool import HandlerPool
+from herdsman.worker.registry import Sources, load, read_sources
 
 Stamps = Mapping[str, tuple[int, int]]
 """Of each file when it was changed, and its size."""
@@ -29,6 +32,7 @@ _PATIENCE_S = 10.0
 _SHARE = 20
 """At most this fraction of the time goes into looking at files."""
 _PASSED_OVER = ("__pycache__", "node_modules", "site-packages", "venv")
+LONGEST_ERROR = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class Check(Protocol):
 
 
 @dataclass(kw_only=True)
-class Reloading(Warm):
+class Reloading(HandlerPool):
     """New handlers are tried aside first. Those that cannot be imported are told, and the old ones go on."""
 
     try_out: Callable[[], Check]
@@ -78,7 +82,10 @@ class Reloading(Warm):
         if super().is_behind(order):
             super().follow(order)
         elif self._fresh:
-            self._replace()
+            self.say("the handlers have changed: their process is replaced")
+            self.close()
+            self._said = ()
+            self._fresh, self._spoiled, self._failed, self._broken = False, False, 0, None
 
     def get_ready(self, wait: timedelta) -> bool:
         if self._spoiled or self._undecided():
@@ -96,12 +103,6 @@ class Reloading(Warm):
     def _undecided(self) -> bool:
         """Who has just saved a file wants the next job to run it: that waits a moment for the verdict."""
         return self._check is not None and not self._first and self.clock.monotonic() < self._patient_until
-
-    def _replace(self) -> None:
-        self.say("the handlers have changed: their process is replaced")
-        self.close()
-        self._said = ()
-        self._fresh, self._spoiled, self._failed, self._broken = False, False, 0, None
 
     def _has_failed(self, why: str) -> None:
         """Whoever wrote the mistake is about to mend it: that ends no worker."""
@@ -136,19 +137,16 @@ class Reloading(Warm):
         check.close()
         self._check = None
         if found.error is None:
-            self._learn(found.files)
+            # What is watched from now on was not seen before, and is no change.
+            known, self._files = self._seen, found.files
+            now = self.stamps(found.files)
+            self._seen = {file: known.get(file, stamp) for file, stamp in now.items()}
             # The very first try only tells where the handlers come from: the process is started with the same.
             self._fresh = not self._first or self._spoiled
         elif not self._first:
             kept = "no jobs are run" if self.child is None else "the old ones go on"
             self.say(f"the handlers cannot be loaded, {kept} until that is mended:\n{found.error}")
         self._first = False
-
-    def _learn(self, files: tuple[str, ...]) -> None:
-        """What is watched from now on was not seen before, and is no change."""
-        known, self._files = self._seen, files
-        now = self.stamps(files)
-        self._seen = {file: known.get(file, stamp) for file, stamp in now.items()}
 
 
 class SourceCheck:
@@ -159,7 +157,7 @@ class SourceCheck:
         self._said = Path(self._place.name) / "verdict"
         words = [str(os.getpid()), str(self._said), str(LONGEST_CHECK_S)]
         self._process = subprocess.Popen(  # noqa: S603  our own module, with no word from a job
-            [sys.executable, "-P", "-m", "herdsman.worker.reload_check", *words],
+            [sys.executable, "-P", "-m", "herdsman.worker.reload", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -219,3 +217,53 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     except OSError:  # it was just removed, or an editor puts another in its place
         return None
     return seen.st_mtime_ns, seen.st_size
+
+
+def main() -> None:
+    parent, said, seconds = sys.argv[1:]
+    die_with(int(parent))
+    leave_others_alone()
+    signal.alarm(int(float(seconds)))
+    error = _trouble(read_sources(json.load(sys.stdin)))
+    Path(said).write_text(
+        json.dumps({"files": sorted(_files())[:MOST_FILES], "error": error}), encoding="utf-8"
+    )
+    os._exit(0)  # threads that a module has started need not end first
+
+
+def _trouble(sources: Sources) -> str | None:
+    sys.path[:0] = sources.paths
+    try:
+        load(sources)
+    except BaseException as error:  # noqa: BLE001  a module may raise anything while it is imported
+        return "".join(_told(error))[-LONGEST_ERROR:].rstrip()
+    return None
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    """The cause with its line, as Python shows it, without our own frames."""
+    cause = error.__cause__ or error
+    if cause is error:
+        yield str(error)
+        return
+    theirs = [each for each in traceback.extract_tb(cause.__traceback__) if _is_theirs(each.filename)]
+    yield from traceback.format_list(theirs)
+    yield from traceback.format_exception_only(cause)
+
+
+def _files() -> Iterator[str]:
+    for module in [*sys.modules.values()]:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and _is_theirs(file):
+            yield file
+
+
+def _is_theirs(file: str) -> bool:
+    """Not of Python, not ours, and not installed: what somebody writes on."""
+    ours = str(Path(__file__).resolve().parents[1])
+    away = (ours, sys.prefix, sys.base_prefix, "<")
+    return not file.startswith(away) and "site-packages" not in file
+
+
+if __name__ == "__main__":
+    main()

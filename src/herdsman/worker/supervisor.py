@@ -5,7 +5,7 @@ The supervisor never runs user code, so it can always beat, stop and report.
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -14,21 +14,19 @@ from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.core.model import Claim, ClaimKey
 from herdsman.core.work import Ask, Ending, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
-from herdsman.worker.attend import Abandoned, Attendant
-from herdsman.worker.errands import Errands
+from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper
+from herdsman.worker.job_run import Abandoned, AsyncCalls, JobRunner
 from herdsman.worker.logs import LogBook
-from herdsman.worker.registry import HandlerSpec
-from herdsman.worker.telling import Teller
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import DeadMan, Leaving, Limits
+from herdsman.worker.reporter import Reporter
+from herdsman.worker.stop_rules import DeadMan, Leaving, Limits
 
 _INSTANT_S = 0.001
 _MOST_BEGUN = 1_000
 """How many claims are remembered as begun."""
 
 
-class Parting(Enum):
+class ExitReason(Enum):
     """How a worker came to its end; the value is the exit status of its process."""
 
     DRAINED = 0
@@ -40,8 +38,8 @@ class Parting(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
-    how: Parting
+class WorkerExit:
+    how: ExitReason
     why: str
 
 
@@ -51,7 +49,7 @@ class Supervisor:
     keeper: Keeper
     clock: Clock
     limits: Limits
-    warm: Warm
+    warm: HandlerPool
     say: Callable[[str], None]
     wait: timedelta = timedelta(seconds=5)
     """How long one call waits for a job. A drain while nothing runs may take as long."""
@@ -76,16 +74,18 @@ class Supervisor:
         self._began = self.clock.monotonic()
         # A claim counts from when it was asked for, since nobody knows when it was made: a long wait would use it up.
         self._wait = min(self.wait, self.limits.self_fence / 4)
-        self._errands = Errands(self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads)
-        self._attendant = Attendant(
+        self._calls = AsyncCalls(
+            self.queue, self.clock, patience=self.limits.self_fence, threads=self.threads
+        )
+        self._runner = JobRunner(
             keeper=self.keeper,
             clock=self.clock,
             limits=self.limits,
             leaving=self._leaving,
-            errands=self._errands,
+            calls=self._calls,
             say=self.say,
         )
-        self._teller = Teller(
+        self._reporter = Reporter(
             queue=self.queue, keeper=self.keeper, clock=self.clock, leaving=self._leaving, say=self.say
         )
         self._begun: OrderedDict[ClaimKey, None] = OrderedDict()
@@ -94,23 +94,26 @@ class Supervisor:
         """Finish the job at hand and leave; asked again, give it back and leave. Safe in a signal handler."""
         self._asked += 1
 
-    def run(self) -> Parted:
+    def run(self) -> WorkerExit:
         """Until drained, or until there is a reason to end."""
         with self.keeper.beating():
             try:
                 parted = self._serve()
             finally:
                 self.warm.close()
-                self._errands.close()
-            if parted.how is Parting.BROKEN:
+                self._calls.close()
+            if parted.how is ExitReason.BROKEN:
                 self.keeper.beat()  # so that whoever started the machine learns why
-            if parted.how is not Parting.DISMISSED:
-                self._leave()
-        if parted.how is Parting.UNOWNED:
+            if parted.how is not ExitReason.DISMISSED:
+                try:
+                    self.queue.leave()
+                except HerdsmanError as error:
+                    self.say(f"nobody could be told of the leave: {error}")
+        if parted.how is ExitReason.UNOWNED:
             self._end_instance()
         return parted
 
-    def _serve(self) -> Parted:
+    def _serve(self) -> WorkerExit:
         while (parted := self._parting()) is None:
             self.warm.follow(self.keeper.heard.load)
             was_ready = self.warm.ready
@@ -118,53 +121,44 @@ class Supervisor:
                 continue
             if not was_ready:
                 self.keeper.hurry()  # jobs may come from now on, and a swap waits for this word
-            if not self._has_use():
+            lacking = self.short()
+            if lacking is not None or not self._ask().types:
+                unfit = "; ".join(f"{kind}: {why}" for kind, why in sorted(self.unfit().items()))
+                self._complain(f"no job is taken: {lacking or unfit}")
+                self._sleep(self.pause)
                 continue
             claims, asked_at = self.claim()
             while claims:
                 claims, asked_at = self.work(claims, asked_at)
         return parted
 
-    def _parting(self) -> Parted | None:
+    def _parting(self) -> WorkerExit | None:
         if (dismissed := self.keeper.heard.dismissed) is not None:
-            return Parted(Parting.DISMISSED, dismissed)
+            return WorkerExit(ExitReason.DISMISSED, dismissed)
         if self.warm.fault is not None:
-            return Parted(Parting.BROKEN, self.warm.fault)
-        if (fallen := self._fallen()) is not None:
-            return Parted(Parting.UNOWNED, fallen)
-        return None if self._leaving().since is None else Parted(Parting.DRAINED, "drained")
-
-    def _fallen(self) -> str | None:
-        heard = self.keeper.heard
-        answered_at = max(heard.accepted_at, heard.answered_at)
-        return self.deadman.falls(now=self.clock.monotonic(), began=self._began, answered_at=answered_at)
+            return WorkerExit(ExitReason.BROKEN, self.warm.fault)
+        leaving = self._leaving()
+        if leaving.unowned is not None:
+            return WorkerExit(ExitReason.UNOWNED, leaving.unowned)
+        return None if leaving.since is None else WorkerExit(ExitReason.DRAINED, "drained")
 
     def _leaving(self) -> Leaving:
         self.alive()
-        ordered = self.keeper.heard.drain
-        if self._leaving_since is None and (ordered or self._asked):
-            self._leaving_since = self.clock.monotonic()
+        heard, now = self.keeper.heard, self.clock.monotonic()
+        if self._leaving_since is None and (heard.drain or self._asked):
+            self._leaving_since = now
             self.say("draining: no more jobs are taken")
+        answered_at = max(heard.accepted_at, heard.answered_at)
         return Leaving(
-            since=self._leaving_since, at_once=self._asked + ordered > 1, unowned=self._fallen() is not None
+            since=self._leaving_since,
+            at_once=self._asked + heard.drain > 1,
+            unowned=self.deadman.falls(now=now, began=self._began, answered_at=answered_at),
         )
 
-    def _has_use(self) -> bool:
-        """Whether there are jobs that could run here now; else a moment passes."""
-        unfit, lacking = self.unfit(), self.short()
-        if self._usable(unfit) and lacking is None:
-            return True
-        said = lacking or "; ".join(f"{kind}: {why}" for kind, why in sorted(unfit.items()))
-        self._complain(f"no job is taken: {said}")
-        self._sleep(self.pause)
-        return False
-
-    def _usable(self, unfit: Mapping[str, str]) -> dict[str, HandlerSpec]:
-        return {kind: spec for kind, spec in self.warm.specs.items() if kind not in unfit}
-
     def _ask(self) -> Ask:
-        """Only while the process is warm: the jobs begin with the claim."""
-        specs = self._usable(self.unfit())
+        """Only while the process is warm: the jobs begin with the claim. Without types where none can run now."""
+        unfit = self.unfit()
+        specs = {kind: spec for kind, spec in self.warm.specs.items() if kind not in unfit}
         return Ask(
             types=tuple(sorted(specs)),
             most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
@@ -176,8 +170,11 @@ class Supervisor:
         """Jobs to work on, if there are any, and when they were asked for."""
         ask, asked_at = self._ask(), self.clock.monotonic()
         try:
-            if self._unsure:
-                self._give_back_unheard()
+            if self.clock.monotonic() < self._unsure_until:
+                # Nothing is at work here now. What we hold all the same began when it was given out, so its
+                # token is used.
+                if held := self.queue.held():
+                    self.queue.finish([GivenBack(key, "the answer that brought it was lost") for key in held])
                 asked_at = self.clock.monotonic()
             claims = self.queue.claim(ask, self._wait)
         except (StaleWrite, NotFound) as error:
@@ -185,10 +182,11 @@ class Supervisor:
             return (), asked_at
         except HerdsmanError as error:
             self._note_lost_answer()
-            self._complain(f"no job could be asked for: {error}")
+            self.keeper.note_outage(error, asked_at)
             self._sleep(self.pause)
             return (), asked_at
         self._troubled = False
+        self.keeper.note_connected(asked_at)
         if claims:
             self._unsure_until = -math.inf
             self.keeper.note_standing(
@@ -198,25 +196,22 @@ class Supervisor:
             self._sleep(self.pause)
         return claims, asked_at
 
-    @property
-    def _unsure(self) -> bool:
-        """Whether the queue may have given us claims that we never heard of."""
-        return self.clock.monotonic() < self._unsure_until
-
     def _note_lost_answer(self) -> None:
-        """Until then the request may still be carried out; it is not looked for only once."""
+        """The queue may have given us claims that we never heard of. Until then the request may still be carried out, so
+        they are not looked for only once."""
         self._unsure_until = self.clock.monotonic() + self.limits.self_fence.total_seconds()
-
-    def _give_back_unheard(self) -> None:
-        """Nothing is at work here now. What we hold all the same began when it was given out, so its token is used."""
-        if held := self.queue.held():
-            self.queue.finish([GivenBack(key, "the answer that brought it was lost") for key in held])
 
     def work(self, claims: Sequence[Claim], asked_at: float) -> tuple[Sequence[Claim], float]:
         """Runs them to their ends; then the claims that came back with the telling of the last."""
         claims = self.fill_up(claims)
         news: tuple[Sequence[Claim], float] = (), asked_at
-        groups = list(_groups(claims, self.warm.specs))
+        groups: list[Sequence[Claim]] = []
+        for kind in dict.fromkeys(
+            claim.type for claim in claims
+        ):  # of several types only after a lost answer
+            same = [claim for claim in claims if claim.type == kind]
+            size = self.warm.specs[kind].batch if kind in self.warm.specs else len(same)
+            groups += [same[start : start + size] for start in range(0, len(same), size)]
         if len(groups) > 1:  # the later ones wait for the first, and are kept alive meanwhile
             self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
         for number, group in enumerate(groups, start=1):
@@ -226,7 +221,9 @@ class Supervisor:
     def fill_up(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """A batch that is not full waits a moment for the rest."""
         spec = self.warm.specs.get(claims[0].type)
-        if spec is None or not spec.linger_ms or len(claims) >= spec.batch or self._must_load():
+        if spec is None or not spec.linger_ms or len(claims) >= spec.batch:
+            return claims
+        if self.warm.is_behind(self.keeper.heard.load):
             return claims
         more = Ask(
             types=(spec.type,),
@@ -263,7 +260,7 @@ class Supervisor:
             known = ", ".join(sorted(self.warm.specs))
             why = f"no handler for type {claims[0].type!r}; here are: {known}"
             return [GivenBack(claim.key, why) for claim in claims]
-        return self._attendant.work(claims, spec, self.warm, asked_at)
+        return self._runner.work(claims, spec, self.warm, asked_at)
 
     def _tell(self, endings: Sequence[Ending | Abandoned], *, last: bool) -> tuple[Sequence[Claim], float]:
         keys = [ending.key for ending in endings]
@@ -272,31 +269,19 @@ class Supervisor:
             self.say(f"job {lost.key.job_id} was abandoned: {lost.why}")
         del endings  # results that wait on disk must not be held here as well
         try:
-            return self._tell_ours(ours, last=last)
+            if not ours:
+                return (), 0.0
+            self.keeper.flush([ending.key for ending in ours])
+            # One that has something else to load takes no new job before: this was the last with what is loaded now.
+            fit = self.warm.ready and not self.warm.is_behind(self.keeper.heard.load) and self.short() is None
+            sure = self.clock.monotonic() >= self._unsure_until
+            ask = self._ask() if last and fit and sure and self._parting() is None else None
+            news = self._reporter.tell(ours, ask if ask is not None and ask.types else None)
+            if news.unsure:
+                self._note_lost_answer()
+            return news.claims, news.asked_at
         finally:
             self.keeper.let_go(keys)
-
-    def _tell_ours(self, endings: list[Ending], *, last: bool) -> tuple[Sequence[Claim], float]:
-        if not endings:
-            return (), 0.0
-        self.keeper.flush([ending.key for ending in endings])
-        fit = self.warm.ready and not self._must_load() and self.short() is None
-        more = last and fit and self._parting() is None
-        more = more and not self._unsure and bool(self._usable(self.unfit()))
-        news = self._teller.tell(endings, self._ask() if more else None)
-        if news.unsure:
-            self._note_lost_answer()
-        return news.claims, news.asked_at
-
-    def _must_load(self) -> bool:
-        """No new job before that: the job at hand is the last with what is loaded now."""
-        return self.warm.is_behind(self.keeper.heard.load)
-
-    def _leave(self) -> None:
-        try:
-            self.queue.leave()
-        except HerdsmanError as error:
-            self.say(f"nobody could be told of the leave: {error}")
 
     def _end_instance(self) -> None:
         if self.end_instance is None:
@@ -316,12 +301,3 @@ class Supervisor:
         if not self._troubled:
             self._troubled = True
             self.say(text)
-
-
-def _groups(claims: Sequence[Claim], specs: Mapping[str, HandlerSpec]) -> Iterator[Sequence[Claim]]:
-    """What can be run in one order; after a lost answer they may be of several types."""
-    for kind in dict.fromkeys(claim.type for claim in claims):
-        same = [claim for claim in claims if claim.type == kind]
-        size = specs[kind].batch if kind in specs else len(same)
-        for start in range(0, len(same), size):
-            yield same[start : start + size]

@@ -11,7 +11,7 @@ from herdsman.core.model import JobId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.testing.memory_jobs import MemoryJob
-from herdsman.worker.orphans import adopt_orphans
+from herdsman.worker.pids import adopt_orphans
 from tests.integration.worker.yard import Yard, eventually, runs
 
 _PR_SET_CHILD_SUBREAPER = 36

@@ -230,3 +230,40 @@ def pid_inside(pid: int) -> int:
     status = _read(Path(f"/proc/{pid}/status")).decode()
     (line,) = [line for line in status.splitlines() if line.startswith("NSpid:")]
     return int(line.split()[-1])
+
+
+def test_killed_it_leaves_no_directory_behind(sqlite: Backend, tmp_path: Path) -> None:
+    """Its fence removes it; where that was killed as well, the next worker of this user does, and no living one's."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    url = sqlite.fresh()
+    with homed_worker(url, tmp_path / "first", temporary) as first:
+        assert first.run("echo", "good").state is JobState.DONE
+        assert len(list(temporary.iterdir())) == 1
+        first.process.kill()
+        eventually(lambda: not list(temporary.iterdir()), 10)
+    with homed_worker(url, tmp_path / "second", temporary) as second:
+        assert second.run("echo", "good").state is JobState.DONE
+        fences = [
+            pid for pid in children(second.process.pid) if b"fence.py" in _read(Path(f"/proc/{pid}/cmdline"))
+        ]
+        for pid in (*fences, second.process.pid):
+            os.kill(pid, signal.SIGKILL)
+    (left,) = temporary.iterdir()
+    with homed_worker(url, tmp_path / "third", temporary) as third:
+        assert third.run("echo", "good").state is JobState.DONE
+        (own,) = temporary.iterdir()
+        assert own != left
+        with homed_worker(url, tmp_path / "fourth", temporary) as fourth:
+            eventually(lambda: len(list(temporary.iterdir())) == 2)
+            assert own in temporary.iterdir(), "it is in use"
+            assert fourth.leave() == 0
+        assert list(temporary.iterdir()) == [own]
+    sqlite.drop(url)
+
+
+@contextmanager
+def homed_worker(url: str, place: Path, temporary: Path) -> Generator[RealWorker]:
+    place.mkdir()
+    with real_worker(url, place, TMPDIR=str(temporary)) as worker:
+        yield worker

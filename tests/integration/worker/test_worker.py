@@ -9,9 +9,9 @@ from herdsman.core.model import JobPolicy
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.settings.environment import harmless_environment
-from herdsman.worker.child import Answer, HandlerChild
+from herdsman.worker.handler_process import Answer, HandlerChild
 from herdsman.worker.registry import Sources
-from herdsman.worker.supervisor import Parting
+from herdsman.worker.supervisor import ExitReason
 from tests.integration.worker.yard import HANDLERS, ROOT, Yard, eventually, runs
 
 
@@ -22,7 +22,7 @@ def test_jobs_are_served_by_one_warm_process() -> None:
     results = [yard.jobs.job(each).result for each in ids]
     assert [each["payload"] for each in results] == list(range(20))
     assert len({each["pid"] for each in results}) == 1
-    assert parted.how is Parting.DRAINED
+    assert parted.how is ExitReason.DRAINED
     assert yard.queue.words.count("claim") < 10, "new work comes back with the end of the last"
     assert "start" not in yard.queue.words
     assert yard.queue.left
@@ -188,7 +188,7 @@ def test_handlers_that_cannot_be_imported_end_the_worker_with_a_sentence() -> No
     """S0-18"""
     yard = Yard(sources=Sources(modules=("no_such_module",)))
     parted = yard.supervisor.run()
-    assert parted.how is Parting.BROKEN
+    assert parted.how is ExitReason.BROKEN
     assert "the handler 'no_such_module' cannot be imported: ModuleNotFoundError" in parted.why
 
 

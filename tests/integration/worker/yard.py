@@ -17,12 +17,12 @@ from herdsman.ports import SystemClock
 from herdsman.settings.environment import harmless_environment
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
-from herdsman.worker.child import HandlerChild
+from herdsman.worker.handler_pool import HandlerPool
+from herdsman.worker.handler_process import HandlerChild
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.registry import Sources
-from herdsman.worker.supervisor import Parted, Supervisor
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import Limits
+from herdsman.worker.stop_rules import Limits
+from herdsman.worker.supervisor import Supervisor, WorkerExit
 
 ROOT = Path(__file__).parents[3]
 HANDLERS = Sources(modules=("tests.integration.worker.handlers",), paths=(str(ROOT),))
@@ -44,7 +44,9 @@ class Yard:
         self.clock = SystemClock()
         self.jobs = MemoryJobs(self.clock, self.policy)
         self.queue = MemoryQueue(self.jobs)
-        self.warm = Warm(launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=self.max_jobs)
+        self.warm = HandlerPool(
+            launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=self.max_jobs
+        )
         self.keeper = Keeper(
             self.queue,
             self.clock,
@@ -73,7 +75,7 @@ class Yard:
         asked: dict[str, Any] = {"type": kind, "payload": payload, "max_attempts": 1, **wanted}
         return self.jobs.submit(NewJob(**asked))
 
-    def run(self, meanwhile: Callable[[], None] = lambda: None) -> Parted:
+    def run(self, meanwhile: Callable[[], None] = lambda: None) -> WorkerExit:
         """Works until every job has ended; `meanwhile` runs beside it."""
         failed: list[BaseException] = []
 

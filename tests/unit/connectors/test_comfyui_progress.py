@@ -1,7 +1,7 @@
 """From messages to how far a job is."""
 
-from herdsman.connectors.comfyui.messages import Message
-from herdsman.connectors.comfyui.progress import Progress, heard
+from herdsman.connectors.comfyui.socket import Message
+from herdsman.connectors.comfyui.watch import Progress, heard
 from herdsman.core.service import Ended, Working
 from tests.comfyui_bench import render
 

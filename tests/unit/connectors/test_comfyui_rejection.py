@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdsman.connectors.comfyui.rejection import explain, explain_part
+from herdsman.connectors.comfyui.workflow import explain, explain_part
 from tests.comfyui_bench import render
 
 

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from herdsman.connectors.http.options import StatusOptions, read
-from herdsman.connectors.http.paths import JsonPath
-from herdsman.connectors.http.reading import verdict_of
-from herdsman.connectors.http.submitting import accepted, question_of, values_of
-from herdsman.connectors.http.template import fill, fill_text, fill_url
+from herdsman.connectors.http.protocol import accepted, question_of, values_of, verdict_of
+from herdsman.connectors.http.template import JsonPath, fill, fill_text, fill_url
 from herdsman.connectors.http.wire import Answer
 from herdsman.core.errors import InvalidSettings, ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.core.retry import FailureClass

@@ -9,12 +9,12 @@ from herdsman.core.work import Load
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from herdsman.testing.runpod.clocks import ManualClock
-from herdsman.worker.child import Answer, Exit
+from herdsman.worker.handler_pool import HandlerPool
+from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.heartbeat import Keeper
-from herdsman.worker.output import Sink
+from herdsman.worker.logs import Sink
+from herdsman.worker.stop_rules import DeadMan, Limits
 from herdsman.worker.supervisor import Supervisor
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import DeadMan, Limits
 
 LIMITS = Limits(
     self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30)
@@ -106,7 +106,9 @@ class Bench:
         self.first = READY
         self.each_tick: Callable[[], object] = self.beat
         self.ended_instance = 0
-        self.warm = Warm(launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=max_jobs)
+        self.warm = HandlerPool(
+            launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=max_jobs
+        )
         self.keeper = Keeper(
             self.queue,
             self.clock,

@@ -15,7 +15,7 @@ from herdsman.core.service import (
     Verdict,
 )
 from herdsman.worker.context import Alone, JobContext
-from herdsman.worker.service import ServiceRun, Watching
+from herdsman.worker.service_run import ServiceRun, Watching
 
 Word = Heard | None
 Look = Verdict | Exception

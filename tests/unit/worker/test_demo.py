@@ -6,7 +6,7 @@ import time
 import pytest
 
 from herdsman.worker.context import Alone, Cancelled, JobContext
-from herdsman.worker.demo import demo
+from herdsman.worker.registry import demo
 from tests.upped import until
 
 PROMPT_S = 5.0

@@ -7,7 +7,7 @@ from herdsman.core.loading import NOTHING, VARIABLES, from_variables, to_variabl
 from herdsman.core.work import Load
 from herdsman.wire.jobs import MOST_MODELS
 from herdsman.worker.context import Alone, JobContext, Setup
-from herdsman.worker.models import Models
+from herdsman.worker.handler_pool import Models
 from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler, prepare
 
 LOAD = Load(revision=3, model="org/base", adapter="org/style", variant="fp8", preload=("vae", "clip"))

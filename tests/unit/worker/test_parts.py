@@ -15,17 +15,14 @@ from herdsman.core.gpu import GpuReport
 from herdsman.core.model import ClaimKey, JobId
 from herdsman.core.request import NAME
 from herdsman.settings.environment import this_machine
-from herdsman.worker.child import Exit
-from herdsman.worker.context import Alone, Cancelled, JobContext, UserError
-from herdsman.worker.failures import kind
-from herdsman.worker.fitness import Free, Needs, disk_of, judge, lack
+from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_class
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
-from herdsman.worker.kin import descendants, own_processes
+from herdsman.worker.handler_process import Exit
+from herdsman.worker.health import Free, Needs, disk_of, judge, lack
 from herdsman.worker.logs import LONGEST_LINE, LogBook, split_lines
-from herdsman.worker.memory import is_alone, kernel_kills
-from herdsman.worker.registry import Sources, UnusableHandler, handler, load
-from herdsman.worker.template import fill, split
-from herdsman.worker.watch import DeadMan, Heard, Leaving, Limits, Stop, must_stop
+from herdsman.worker.pids import descendants, is_alone, kernel_kills, own_processes
+from herdsman.worker.registry import Sources, UnusableHandler, fill_command, handler, load, split_command
+from herdsman.worker.stop_rules import DeadMan, Heard, Leaving, Limits, Stop, must_stop
 
 KEY = ClaimKey(JobId("j1"), 1)
 LIMITS = Limits(
@@ -48,7 +45,7 @@ LIMITS = Limits(
         (Heard(accepted_at=99), Leaving(since=99), None, None),
         (Heard(accepted_at=99), Leaving(since=99, at_once=True), None, Stop.DRAINED),
         (Heard(accepted_at=99), Leaving(since=-500), None, Stop.DRAINED),
-        (Heard(accepted_at=99), Leaving(unowned=True), None, Stop.UNOWNED),
+        (Heard(accepted_at=99), Leaving(unowned="nobody answers"), None, Stop.UNOWNED),
     ],
 )
 def test_when_a_job_must_stop(
@@ -132,19 +129,19 @@ class OutOfMemoryError(RuntimeError):
     ],
 )
 def test_exceptions_have_their_class(error: Exception, expected: str) -> None:
-    assert kind(error) == expected
+    assert failure_class(error) == expected
 
 
 def test_an_error_that_wraps_a_full_gpu_is_one() -> None:
     error = ValueError("the step failed")
     error.__cause__ = RuntimeError("CUDA out of memory")
-    assert kind(error) == "out_of_memory"
+    assert failure_class(error) == "out_of_memory"
 
 
 def test_templates_are_split_before_they_are_filled() -> None:
-    words = split("render '{payload.a b}' --n={payload.n} {payload.deep.x} {{}}")
+    words = split_command("render '{payload.a b}' --n={payload.n} {payload.deep.x} {{}}")
     values = {"payload": {"a b": "one two; three", "n": [1], "deep": {"x": None}}}
-    assert fill(words, values) == ["render", "one two; three", "--n=[1]", "null", "{}"]
+    assert fill_command(words, values) == ["render", "one two; three", "--n=[1]", "null", "{}"]
 
 
 @pytest.mark.parametrize("template", ["", "run {secret}", "run 'open", "run {payload_x}"])
@@ -156,7 +153,7 @@ def test_templates_that_cannot_be_used_are_refused_before_any_job(template: str)
 @pytest.mark.parametrize("payload", [{}, {"a": "nul\0"}, "text", None])
 def test_a_job_that_does_not_fit_its_command_is_wrong(payload: object) -> None:
     with pytest.raises(UserError):
-        fill(split("run {payload.a}"), {"payload": payload})
+        fill_command(split_command("run {payload.a}"), {"payload": payload})
 
 
 @pytest.mark.parametrize(

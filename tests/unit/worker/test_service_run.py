@@ -10,7 +10,7 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Capabilities, Ended, Unknown, Working
 from herdsman.wire.ids import service_id
 from herdsman.worker.context import Cancelled, Recovered, TryAgain, UserError
-from herdsman.worker.service import HealthMonitor, Stall, Watching
+from herdsman.worker.service_run import HealthMonitor, Stall, Watching
 from tests.unit.worker.pretend_service import AWAY, DONE, attempt
 
 OURS = service_id(ClaimKey(JobId("j1"), 3))

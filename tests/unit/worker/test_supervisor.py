@@ -1,5 +1,6 @@
 """The supervisor: stops, ends, lost answers, drains and partings, on a clock that the test moves."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -22,11 +23,11 @@ from herdsman.core.phases.promote import LOADS_HANDLERS
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask
-from herdsman.worker.child import Answer, Exit
+from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.logs import LogBook
 from herdsman.worker.registry import HandlerSpec
-from herdsman.worker.supervisor import Parting
-from herdsman.worker.watch import DeadMan
+from herdsman.worker.stop_rules import DeadMan
+from herdsman.worker.supervisor import ExitReason
 from tests.unit.worker.bench import Bench, FakeChild, done, silent
 
 
@@ -380,7 +381,7 @@ def test_a_worker_that_drains_tells_the_end_first_and_one_asked_twice_says_what_
                 next(signals, lambda: None)()
 
         away_until(bench, 300, each=later)
-        assert bench.supervisor.run().how is Parting.DRAINED
+        assert bench.supervisor.run().how is ExitReason.DRAINED
         assert bench.job(job_id).state is state
         said = f"job {job_id} has ended, and nobody could be told"
         assert any(said in each for each in bench.said) == (asked == 2)
@@ -458,7 +459,7 @@ def test_a_worker_that_drains_finishes_its_job_and_leaves() -> None:
 
     bench = Bench(play)
     first, second = bench.submit(), bench.submit()
-    assert bench.supervisor.run().how is Parting.DRAINED
+    assert bench.supervisor.run().how is ExitReason.DRAINED
     assert (bench.job(first).state, bench.job(second).state) == (JobState.DONE, JobState.PENDING)
     assert bench.queue.left
     assert bench.child.closed
@@ -475,7 +476,7 @@ def test_a_worker_whose_row_is_gone_kills_its_job_and_is_dismissed() -> None:
 
     bench.each_tick = gone
     parted = bench.supervisor.run()
-    assert parted.how is Parting.DISMISSED
+    assert parted.how is ExitReason.DISMISSED
     assert bench.child.killed_at is not None
     assert not bench.queue.left
 
@@ -491,7 +492,7 @@ def test_a_worker_that_nobody_owns_ends_itself_and_its_machine() -> None:
 def test_a_longest_life_stops_a_job_that_goes_back_unharmed() -> None:
     bench = Bench(silent, deadman=DeadMan(max_lifetime=seconds(60)))
     job_id = bench.submit()
-    assert bench.supervisor.run().how is Parting.UNOWNED
+    assert bench.supervisor.run().how is ExitReason.UNOWNED
     assert (bench.job(job_id).state, bench.job(job_id).tally.spent) == (JobState.PENDING, 0)
 
 
@@ -500,7 +501,7 @@ def test_a_handler_that_cannot_be_loaded_ends_the_worker() -> None:
     bench.first = {"broken": "the handler 'x' cannot be imported"}
     bench.each_tick = lambda: setattr(bench.child, "exit", Exit(1))
     parted = bench.supervisor.run()
-    assert (parted.how, parted.why) == (Parting.BROKEN, "the handler 'x' cannot be imported")
+    assert (parted.how, parted.why) == (ExitReason.BROKEN, "the handler 'x' cannot be imported")
 
 
 def test_a_process_that_was_ready_once_is_started_again_but_not_for_ever() -> None:
@@ -520,7 +521,10 @@ def test_a_process_that_is_never_ready_is_given_up() -> None:
     bench.first = {"hello": 1}
     bench.each_tick = lambda: None
     parted = bench.supervisor.run()
-    assert (parted.how, parted.why) == (Parting.BROKEN, "the handler's process was not ready within 0:10:00")
+    assert (parted.how, parted.why) == (
+        ExitReason.BROKEN,
+        "the handler's process was not ready within 0:10:00",
+    )
 
 
 def test_the_answer_to_a_beat_that_left_a_claim_out_does_not_keep_it() -> None:
@@ -548,7 +552,7 @@ def test_a_broken_rule_of_the_queue_ends_in_dismissal() -> None:
 
     bench.queue.before = refuse
     bench.submit()
-    assert bench.supervisor.run().how is Parting.DISMISSED
+    assert bench.supervisor.run().how is ExitReason.DISMISSED
 
 
 def test_the_last_lines_of_a_job_arrive_before_its_end() -> None:
@@ -591,10 +595,19 @@ def test_a_worker_without_room_takes_no_jobs_and_goes_on_when_there_is_some() ->
     first, second = bench.submit(), bench.submit()
     bench.work()
     assert [bench.job(each).state for each in (first, second)] == [JobState.DONE, JobState.PENDING]
-    assert not bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]
-    assert bench.said[-1] == f"no job is taken: {full}"
-    bench.supervisor.short = lambda: None
-    assert bench.supervisor._has_use()  # pyright: ignore[reportPrivateUsage]
+    looks = iter([full, full])
+    bench.supervisor.short = lambda: next(looks, None)
+
+    def leave(child: FakeChild, order: Mapping[str, Any]) -> None:
+        bench.supervisor.drain()
+        done(child, order)
+
+    bench.play = leave
+    for child in bench.children:
+        child.play = leave
+    assert bench.supervisor.run().how is ExitReason.DRAINED
+    assert bench.said.count(f"no job is taken: {full}") == 1
+    assert bench.job(second).state is JobState.DONE
 
 
 def raising(error: HerdsmanError) -> Callable[[str], None]:
@@ -673,10 +686,11 @@ def test_w5_what_was_said_of_other_claims_keeps_no_new_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "how"), [(StoreUnavailable("away"), Parting.DRAINED), (Unreachable("gone"), Parting.UNOWNED)]
+    ("error", "how"),
+    [(StoreUnavailable("away"), ExitReason.DRAINED), (Unreachable("gone"), ExitReason.UNOWNED)],
 )
 def test_p6_a_control_plane_whose_database_is_away_still_owns_its_workers(
-    error: HerdsmanError, how: Parting
+    error: HerdsmanError, how: ExitReason
 ) -> None:
     bench = Bench(deadman=DeadMan(unowned_after=timedelta(seconds=900)))
     bench.queue.before = raising(error)
@@ -685,3 +699,35 @@ def test_p6_a_control_plane_whose_database_is_away_still_owns_its_workers(
         bench.beat()
     bench.supervisor.drain()
     assert bench.supervisor.run().how is how
+
+
+def test_an_outage_is_said_once_and_its_end_once() -> None:
+    bench = Bench()
+    refused = Unreachable(
+        "POST http://far:1/x got no answer: ConnectError (refused); check that the server runs"
+    )
+    bench.keeper.note_outage(refused, bench.clock.monotonic())
+    bench.keeper.note_outage(refused, bench.clock.monotonic())
+    began = bench.clock.monotonic()
+    bench.clock.advance(timedelta(seconds=42))
+    assert bench.keeper.beat()
+    assert bench.said[:2] == [
+        "lost the connection to the server: ConnectError (refused); retrying",
+        "connected again after 42 s",
+    ]
+    bench.keeper.note_outage(refused, began)
+    assert "lost the connection" not in "".join(bench.said[2:]), "sent before the last answer came"
+
+
+def test_an_outage_says_until_when_the_job_at_hand_goes_on() -> None:
+    bench = Bench()
+    bench.keeper.hold({ClaimKey(JobId("j"), 1): LogBook()}, bench.clock.monotonic())
+    bench.keeper.note_outage(StoreUnavailable("restarting"), bench.clock.monotonic())
+    bench.keeper.note_connected(bench.clock.monotonic())
+    bench.keeper.note_outage(ClaimsHeld("its database is away"), bench.clock.monotonic())
+    first, _, second = bench.said
+    assert re.fullmatch(
+        r"the server accepts no requests: restarting; retrying, the running job goes on until \d\d:\d\d:\d\d",
+        first,
+    )
+    assert second == "the server accepts no requests: its database is away; retrying", "nobody takes it away"

@@ -8,8 +8,8 @@ from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
 from herdsman.core.work import Load, Pulse
-from herdsman.worker.child import Answer, Exit
-from herdsman.worker.supervisor import Parting
+from herdsman.worker.handler_process import Answer, Exit
+from herdsman.worker.supervisor import ExitReason
 from tests.unit.worker.bench import READY, Bench, FakeChild, Play, done, silent
 
 A = Load(revision=1, model="a", adapter="a-style", preload=("vae",))
@@ -44,7 +44,7 @@ def run_until(bench: Bench, holds: Any, most: int = 2_000) -> None:
         return usual(ask, wait)
 
     bench.queue.claim = claim  # type: ignore[method-assign]
-    assert bench.supervisor.run().how is Parting.DRAINED
+    assert bench.supervisor.run().how is ExitReason.DRAINED
     assert next(ticks, None) is not None, "it never came to be"
 
 

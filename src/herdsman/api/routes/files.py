@@ -20,7 +20,7 @@ from herdsman.control import commands
 from herdsman.core.errors import NotFound, ServiceUnavailable
 from herdsman.core.model import JobId
 from herdsman.ports import ResultFiles
-from herdsman.results.names import content_type
+from herdsman.results.files import content_type
 from herdsman.wire.jobs import sha256_of
 
 log = structlog.get_logger()

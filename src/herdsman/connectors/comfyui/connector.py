@@ -1,23 +1,171 @@
-"""Runs jobs on ComfyUI, one at a time, and loses none that ComfyUI still knows."""
+"""Runs jobs on ComfyUI, one at a time, with their files, and loses none that ComfyUI still knows."""
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import IO, Any
+from urllib.parse import unquote, urlsplit
 
-from herdsman.connectors.comfyui.api import INTERRUPTS_BY_ID, Api
-from herdsman.connectors.comfyui.files import Harvest, upload
-from herdsman.connectors.comfyui.fitness import read_fitness
-from herdsman.connectors.comfyui.look import Look
+from herdsman.connectors.comfyui.api import INTERRUPTS_BY_ID, Answer, Api, NotAllowed, Wire
 from herdsman.connectors.comfyui.options import ComfyUIOptions
-from herdsman.connectors.comfyui.rejection import Rejection, explain, explain_part
-from herdsman.connectors.comfyui.shapes import as_object, as_text
-from herdsman.connectors.comfyui.verdict import OURS, is_running, stopped
+from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text
+from herdsman.connectors.comfyui.verdict import OURS, Look, is_running, read_fitness, stopped
 from herdsman.connectors.comfyui.watch import Watch
-from herdsman.connectors.comfyui.wire import Answer, NotAllowed, Wire
-from herdsman.connectors.comfyui.workflow import Order, Workflow, read_order, with_inputs
+from herdsman.connectors.comfyui.workflow import (
+    InputFile,
+    Order,
+    Rejection,
+    Workflow,
+    explain,
+    explain_part,
+    read_order,
+    with_inputs,
+)
 from herdsman.connectors.registry import Around
-from herdsman.core.errors import HerdsmanError, InvalidRequest, ServiceRejected, SubmissionUnknown
-from herdsman.core.service import Capabilities, Finished, Fitness, Heard, ServiceJob, Unknown, Verdict
+from herdsman.core.errors import (
+    Forbidden,
+    HerdsmanError,
+    InvalidRequest,
+    NotFound,
+    ServiceRejected,
+    SubmissionUnknown,
+)
+from herdsman.core.service import (
+    Capabilities,
+    Finished,
+    Fitness,
+    Heard,
+    ServiceJob,
+    StoredFile,
+    Unknown,
+    Verdict,
+)
+from herdsman.ports import ResultStore
+
+MB = 1024 * 1024
+LONGEST_NAME = 100
+
+
+def upload(api: Api, results: ResultStore, file: InputFile, limit_mb: int) -> str:
+    """The name under which ComfyUI has it now."""
+    with tempfile.TemporaryFile() as content:
+        try:
+            _copy(results.read(file.reference), content, file, limit_mb * MB)
+        except (NotFound, Forbidden, InvalidRequest) as error:
+            # A file of this machine's own directory may be there on another.
+            here_only = isinstance(error, NotFound) and file.reference.startswith("file:")
+            said = f"the file for node {file.node}, input {file.name!r}, cannot be used: {error}"
+            raise ServiceRejected(said, retry=here_only) from error
+        content.seek(0)
+        last = PurePosixPath(unquote(urlsplit(file.reference).path)).name
+        plain = "".join(
+            each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in last
+        )
+        return api.upload(plain.lstrip(".")[-LONGEST_NAME:] or "input", content)
+
+
+def _copy(chunks: Iterator[bytes], content: IO[bytes], file: InputFile, limit: int) -> None:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise InvalidRequest(
+                f"{file.reference[:200]!r} is larger than {limit // MB} MB; where ComfyUI takes more, raise the"
+                " option upload_limit_mb"
+            )
+        content.write(chunk)
+
+
+class Harvest:
+    """Brings what a job has made into the result store, and says it as JSON."""
+
+    def __init__(self, api: Api, results: ResultStore, job_id: str) -> None:
+        self._api = api
+        self._results = results
+        self._job_id = job_id
+        self._names: set[str] = set()
+
+    def gather(
+        self, outputs: Mapping[str, object], from_socket: Mapping[str, Sequence[StoredFile]]
+    ) -> dict[str, Any]:
+        """The same outputs give the same, byte for byte, whoever asks and however often."""
+        files: list[dict[str, object]] = []
+        values: dict[str, dict[str, object]] = {}
+        for node in sorted({*outputs, *from_socket}, key=_by_number):
+            files += [_told(node, "images", stored) for stored in from_socket.get(node, ())]
+            for kind, found in as_object(outputs.get(node)).items():
+                files += [
+                    self._bring(node, kind, each)
+                    for each in as_list(found)
+                    if isinstance(as_object(each).get("filename"), str)
+                ]
+                if plain := [
+                    each
+                    for each in as_list(found)
+                    if (isinstance(each, str | int | float) and not isinstance(each, bool))
+                ]:
+                    values.setdefault(node, {})[kind] = plain
+        return {"outputs": files, "values": values}
+
+    def _bring(self, node: str, kind: str, entry: object) -> dict[str, object]:
+        said = as_object(entry)
+        place = {part: as_text(said.get(part)) or "" for part in ("filename", "subfolder", "type")}
+        _check_place(node, place)
+        name = self._free_name(node, place["filename"])
+        with self._api.view(place) as (status, content):
+            if status == 404:
+                self._gone(node, place)
+            if status == 400:
+                raise ServiceRejected(
+                    f"ComfyUI does not give {place['filename']!r} of node {node} to anybody"
+                )
+            stored = self._results.put(self._job_id, name, content)
+        return _told(node, kind, stored)
+
+    def _gone(self, node: str, place: Mapping[str, str]) -> None:
+        """Cached nodes name files that somebody has deleted since: only without the cache they are made anew."""
+        self._api.free(unload_models=False)
+        raise ServiceRejected(
+            f"ComfyUI has no file {place['filename']!r} of node {node} any more; its cache was dropped, so that"
+            " the next run makes it anew",
+            retry=True,
+        )
+
+    def _free_name(self, node: str, name: str) -> str:
+        """Two nodes may use one name in two folders."""
+        free = name
+        while free in self._names:
+            free = f"{node}-{free}"
+        self._names.add(free)
+        return free
+
+
+def _told(node: str, kind: str, stored: StoredFile) -> dict[str, object]:
+    return {
+        "node": node,
+        "kind": kind,
+        "name": stored.name,
+        "uri": stored.uri,
+        "bytes": stored.bytes,
+        "sha256": stored.sha256,
+        "content_type": stored.content_type,
+    }
+
+
+def _check_place(node: str, place: Mapping[str, str]) -> None:
+    parts = f"{place['subfolder']}/{place['filename']}".replace("\\", "/").split("/")
+    if ".." in parts or place["filename"].startswith("/") or not place["filename"]:
+        raise ServiceRejected(
+            f"node {node} says that its output is {place['filename']!r} in {place['subfolder']!r}, which leads"
+            " out of ComfyUI's own folders; nothing was fetched"
+        )
+
+
+def _by_number(node: str) -> tuple[tuple[int, int, str], ...]:
+    """9 before 12, and both before names."""
+    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in node.split("."))
 
 
 class ComfyUIConnector:
@@ -89,8 +237,13 @@ class ComfyUIConnector:
         self._leave()
 
     def _submitted(self, job: ServiceJob, external_id: str, order: Order) -> str:
-        self._free_for(job.model)
-        watch = Watch(job, external_id, self._with_files(order, job.agent), self._options, self._around)
+        changed = None not in {job.model, self._model} and job.model != self._model
+        if changed and self._options.free_between_models:
+            self._api.free(unload_models=True)
+        self._model = job.model or self._model
+        limit, results = self._options.upload_limit_mb, self._around.results.for_agent(job.agent)
+        names = {(file.node, file.name): upload(self._api, results, file, limit) for file in order.files}
+        watch = Watch(job, external_id, with_inputs(order.workflow, names), self._options, self._around)
         try:
             self._take_up(watch, from_the_start=True)
             return self._hand_over(job, watch, order)
@@ -99,17 +252,6 @@ class ComfyUIConnector:
         except HerdsmanError:
             self._leave()
             raise
-
-    def _free_for(self, model: str | None) -> None:
-        changed = None not in {model, self._model} and model != self._model
-        if changed and self._options.free_between_models:
-            self._api.free(unload_models=True)
-        self._model = model or self._model
-
-    def _with_files(self, order: Order, agent: str) -> Workflow:
-        limit, results = self._options.upload_limit_mb, self._around.results.for_agent(agent)
-        names = {(file.node, file.name): upload(self._api, results, file, limit) for file in order.files}
-        return with_inputs(order.workflow, names)
 
     def _take_up(self, watch: Watch, *, from_the_start: bool) -> None:
         """The old socket has to be closed before, since it may have the same name."""

@@ -43,7 +43,9 @@ class ComfyUIOptions:
         for name in ("max_previews", "preview_interval_s"):
             _check_number(name, getattr(self, name), above_zero=False)
         for name in ("free_between_models", "allow_partial"):
-            _check_switch(name, getattr(self, name))
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise InvalidSettings(f"the option {name} must be true or false, and not {value!r}")
 
     @property
     def base_url(self) -> str:
@@ -123,8 +125,3 @@ def _check_number(name: str, value: object, *, above_zero: bool) -> None:
     if not 0 <= number < 1e9 or (above_zero and number == 0):
         least = "above 0" if above_zero else "0 or more"
         raise InvalidSettings(f"the option {name} must be a number, {least}, and not {value!r}")
-
-
-def _check_switch(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise InvalidSettings(f"the option {name} must be true or false, and not {value!r}")

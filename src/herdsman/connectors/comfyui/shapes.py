@@ -4,6 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+_ARRAY = re.compile(r"\b(tensor|array)\(")
+# Folders and a name. Not what follows a letter or a colon: those are fractions, words and addresses.
+_PATH = re.compile(r"(?<![\w:/.\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/'\"<>|:]+[\\/])+([^\s\\/'\"<>|:]*)")
+
 
 def as_object(value: object) -> Mapping[str, object]:
     """Empty where it is something else."""
@@ -34,11 +38,6 @@ def one_line(text: str, longest: int) -> str:
     printable = "".join(each if each.isprintable() else " " for each in text[: 4 * longest])
     line = " ".join(printable.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
-
-
-_ARRAY = re.compile(r"\b(tensor|array)\(")
-# Folders and a name. Not what follows a letter or a colon: those are fractions, words and addresses.
-_PATH = re.compile(r"(?<![\w:/.\\])(?:[A-Za-z]:[\\/]|/)(?:[^\s\\/'\"<>|:]+[\\/])+([^\s\\/'\"<>|:]*)")
 
 
 def without_insides(text: str) -> str:

@@ -1,19 +1,29 @@
-"""The socket through which ComfyUI tells a job's news. Nothing is told twice: what was missed is gone."""
+"""The socket through which ComfyUI tells a job's news: JSON as text, images as bytes. What was missed is gone."""
 
+import json
 import logging
+import struct
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from herdsman.connectors.comfyui.messages import FEATURES, Message, read_frame
+from herdsman.connectors.comfyui.api import NotAllowed
 from herdsman.connectors.comfyui.options import ComfyUIOptions
-from herdsman.connectors.comfyui.wire import NotAllowed
+from herdsman.connectors.comfyui.shapes import as_object, as_text
 from herdsman.core.errors import ServiceUnavailable
 from herdsman.ports import Clock
 
+_WORD = struct.Struct(">I")
+_KINDS = {1: "image/jpeg", 2: "image/png"}
+_MOST_NAMES = 1 << 20
+
+FEATURES = json.dumps({"type": "feature_flags", "data": {"supports_preview_metadata": True}})
+"""Said first, it makes images come with the id of their job."""
 PING_S = 10.0
 CLOSE_S = 0.5
 SHORTEST_OPENING_S = 1.2
@@ -22,6 +32,79 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 MOST_WAITING = 256
 """Messages that lie here unread: ComfyUI waits with everybody's news while ours do not get through."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    type: str
+    data: Mapping[str, object]
+
+    @property
+    def prompt_id(self) -> str | None:
+        return as_text(self.data.get("prompt_id"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A preview, or an output that comes by no other way."""
+
+    content: bytes
+    content_type: str
+    node: str | None = None
+    """None where ComfyUI did not say whose it is."""
+    prompt_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeText:
+    """A node says how it gets on."""
+
+    node: str
+    text: str
+
+
+def read_frame(frame: str | bytes) -> Message | Picture | NodeText | None:
+    """None for what is not understood: custom nodes send whatever they like."""
+    return _read_text(frame) if isinstance(frame, str) else _read_bytes(frame)
+
+
+def _read_text(frame: str) -> Message | None:
+    try:
+        said = as_object(json.loads(frame))
+    except (ValueError, RecursionError):
+        return None
+    kind = as_text(said.get("type"))
+    return None if kind is None else Message(kind, as_object(said.get("data")))
+
+
+def _read_bytes(frame: bytes) -> Picture | NodeText | None:
+    if len(frame) < 2 * _WORD.size:
+        return None
+    event, word = _WORD.unpack_from(frame)[0], _WORD.unpack_from(frame, _WORD.size)[0]
+    rest = frame[2 * _WORD.size :]
+    match event:
+        case 1 if word in _KINDS:
+            return Picture(content=rest, content_type=_KINDS[word])
+        case 3 if word <= len(rest):
+            node, text = rest[:word].decode(errors="replace"), rest[word:].decode(errors="replace")
+            return NodeText(node=node, text=text)
+        case 4 if word <= min(len(rest), _MOST_NAMES):
+            return _read_named(rest, word)
+        case _:
+            return None
+
+
+def _read_named(rest: bytes, length: int) -> Picture | None:
+    try:
+        names = as_object(json.loads(rest[:length]))
+    except (ValueError, RecursionError):
+        return None
+    return Picture(
+        content=rest[length:],
+        content_type=as_text(names.get("image_type")) or "image/jpeg",
+        node=as_text(names.get("real_node_id")) or as_text(names.get("node_id")),
+        prompt_id=as_text(names.get("prompt_id")),
+    )
 
 
 class Socket:
@@ -92,7 +175,9 @@ class Socket:
         line = self._connected(patience)
         try:
             line.send(FEATURES)
-            self._await_first_word(line, deadline)
+            message = None
+            while not (isinstance(message, Message) and message.type == "status"):
+                message = read_frame(line.recv(timeout=max(deadline - self._clock.monotonic(), 0.0)))
         except (OSError, WebSocketException) as error:
             line.close()
             raise ServiceUnavailable(
@@ -106,13 +191,22 @@ class Socket:
             # Entered as newer versions of the library want it; left by `close`, which is enough.
             return ExitStack().enter_context(self._connect(patience))
         except InvalidStatus as error:
-            raise self._refusal(error.response.status_code) from error
+            status = error.response.status_code
+            said = f"the socket of ComfyUI at {self._options.base_url} was refused with status {status}"
+            if status in {401, 403}:
+                raise NotAllowed(
+                    f"{said}; the option headers must hold what the proxy in front asks for"
+                ) from error
+            raise ServiceUnavailable(f"{said}; a proxy in front must let sockets pass to /ws") from error
         except (OSError, WebSocketException) as error:
             raise ServiceUnavailable(
                 f"the socket of ComfyUI at {self._options.base_url} could not be opened: {error or 'no answer'}"
             ) from error
 
     def _connect(self, patience: float) -> ClientConnection:
+        # Its details are headers, and those are secret.
+        logger = logging.getLogger(__name__)
+        logger.setLevel(logging.WARNING)
         return connect(
             self._url,
             additional_headers=self._options.plain_headers(),
@@ -124,25 +218,5 @@ class Socket:
             ping_timeout=PING_S,
             max_size=self._options.ws_max_size_mb * 1024 * 1024,
             max_queue=MOST_WAITING,
-            logger=_quiet(),
+            logger=logger,
         )
-
-    def _refusal(self, status: int) -> ServiceUnavailable:
-        said = f"the socket of ComfyUI at {self._options.base_url} was refused with status {status}"
-        if status in {401, 403}:
-            return NotAllowed(f"{said}; the option headers must hold what the proxy in front asks for")
-        return ServiceUnavailable(f"{said}; a proxy in front must let sockets pass to /ws")
-
-    def _await_first_word(self, line: ClientConnection, deadline: float) -> None:
-        while True:
-            frame = line.recv(timeout=max(deadline - self._clock.monotonic(), 0.0))
-            message = read_frame(frame)
-            if isinstance(message, Message) and message.type == "status":
-                return
-
-
-def _quiet() -> logging.Logger:
-    """Its details are headers, and those are secret."""
-    logger = logging.getLogger(__name__)
-    logger.setLevel(logging.WARNING)
-    return logger

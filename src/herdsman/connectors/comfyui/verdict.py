@@ -1,4 +1,4 @@
-"""What ComfyUI's answers say about a job.
+"""What ComfyUI's answers say about a job, the looks at its queue and history that ask for them, and its own health.
 
     in the queue, running or waiting           Working
     history: last message execution_error      Broken
@@ -10,9 +10,11 @@
 The last message comes first: an error between two nodes leaves a history that calls itself a success.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
+from herdsman.connectors.comfyui.api import HAS_JOBS, OLDEST, Api, NotThere, read_version
 from herdsman.connectors.comfyui.shapes import (
     as_list,
     as_number,
@@ -22,14 +24,20 @@ from herdsman.connectors.comfyui.shapes import (
     one_line,
     without_insides,
 )
+from herdsman.connectors.comfyui.watch import Watch
 from herdsman.connectors.comfyui.workflow import SAVERS, SOCKET_SAVER
+from herdsman.core.errors import HerdsmanError, ServiceUnavailable
 from herdsman.core.model import Failure
 from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Finished, Working
+from herdsman.core.service import Broken, Finished, Fitness, Unknown, Verdict, Working
+from herdsman.ports import Clock
 
 LONGEST_ERROR = 2000
 OURS = "herdsman"
 """Under this name our own facts travel with the prompt, and come back in queue and history."""
+SETTLES = timedelta(seconds=2)
+PAUSE = timedelta(seconds=0.1)
+MB = 1024 * 1024
 
 
 def find_in_queue(queue: Mapping[str, object], external_id: str) -> Working | None:
@@ -61,13 +69,17 @@ def find_in_history(history: Mapping[str, object], external_id: str) -> Mapping[
 
 def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finished | Broken:
     """The history of a job that is over; `delivered` are nodes whose images came through the socket."""
-    messages = _messages(entry)
+    told = as_list(as_object(entry.get("status")).get("messages"))
+    messages = [(str(item(each, 0)), as_object(item(each, 1))) for each in told]
     last, said = messages[-1] if messages else ("", as_object(None))
     if last == "execution_interrupted":
         return stopped("it was interrupted on the service")
     if last == "execution_error" or as_object(entry.get("status")).get("status_str") == "error":
         return Broken(failure=_node_failure(said))
-    return _success(entry, _seconds(messages), frozenset(delivered))
+    at = {name: as_number(told.get("timestamp")) for name, told in messages}
+    begun, over = at.get("execution_start"), at.get("execution_success")
+    seconds = None if begun is None or over is None else max(over - begun, 0.0) / 1000
+    return _success(entry, seconds, frozenset(delivered))
 
 
 def stopped(why: str) -> Broken:
@@ -127,20 +139,111 @@ def _node_failure(said: Mapping[str, object]) -> Failure:
     )
 
 
-def _seconds(messages: Sequence[tuple[str, Mapping[str, object]]]) -> float | None:
-    at = {name: as_number(said.get("timestamp")) for name, said in messages}
-    begun, over = at.get("execution_start"), at.get("execution_success")
-    return None if begun is None or over is None else max(over - begun, 0.0) / 1000
-
-
-def _messages(entry: Mapping[str, object]) -> list[tuple[str, Mapping[str, object]]]:
-    told = as_list(as_object(entry.get("status")).get("messages"))
-    return [(str(item(each, 0)), as_object(item(each, 1))) for each in told]
-
-
 def _id(entry: object) -> str:
     return as_text(item(entry, 1)) or ""
 
 
 def _number(entry: object) -> float:
     return as_number(item(entry, 0)) or 0.0
+
+
+class Look:
+    def __init__(self, api: Api, clock: Clock) -> None:
+        self._api = api
+        self._clock = clock
+
+    def at(self, external_id: str, watch: Watch | None) -> Verdict:
+        """`ServiceUnavailable` where nothing is known, which is never the same as not found (X3-02)."""
+        try:
+            verdict = self._once(external_id, watch)
+            if watch is not None and watch.ended:
+                verdict = self._settled(verdict, external_id, watch)
+        except ServiceUnavailable:
+            self._api.forget_version()
+            raise
+        return watch.known(verdict) if watch is not None and isinstance(verdict, Working) else verdict
+
+    def _settled(self, verdict: Verdict, external_id: str, watch: Watch) -> Verdict:
+        """The end is told a moment before it is written down."""
+        deadline = self._clock.monotonic() + SETTLES.total_seconds()
+        while isinstance(verdict, Working | Unknown) and self._clock.monotonic() < deadline:
+            self._clock.sleep(PAUSE)
+            verdict = self._once(external_id, watch)
+        # What still runs has not ended: it was another run under the same id.
+        watch.ended = watch.ended and not isinstance(verdict, Working)
+        return verdict
+
+    def _once(self, external_id: str, watch: Watch | None) -> Verdict:
+        if self._api.version() >= HAS_JOBS:
+            try:
+                return self._by_jobs(external_id, watch)
+            except NotThere:
+                self._api.forget_version()
+        return self._by_queue(external_id, watch)
+
+    def _by_jobs(self, external_id: str, watch: Watch | None) -> Verdict:
+        job = self._api.job(external_id)
+        if job is None:
+            return Unknown(f"ComfyUI knows no job {external_id}")
+        match job.get("status"):
+            case "in_progress":
+                return Working(position=0)
+            case "pending":
+                # It may have begun since, and then the next look says so.
+                return find_in_queue(self._api.queue(), external_id) or Working()
+            case "completed" | "failed" | "cancelled":
+                return self._by_history(external_id, watch)
+            case _:
+                return self._by_queue(external_id, watch)
+
+    def _by_queue(self, external_id: str, watch: Watch | None) -> Verdict:
+        """The queue first: in the other order a job that ends between the two looks is in neither."""
+        waiting = find_in_queue(self._api.queue(), external_id)
+        if waiting is not None:
+            return waiting
+        return self._by_history(external_id, watch)
+
+    def _by_history(self, external_id: str, watch: Watch | None) -> Verdict:
+        entry = find_in_history(self._api.history(external_id), external_id)
+        if entry is None:
+            return Unknown(f"{external_id} is neither in ComfyUI's queue nor in its history")
+        return judge(entry, watch.delivered() if watch is not None else ())
+
+
+def read_fitness(api: Api) -> Fitness:
+    """Never raises: what goes wrong is the fault."""
+    try:
+        found = _fitness(api.system_stats(), api.queue_remaining())
+        return replace(found, working_on=head_of(api.queue())) if found.queued else found
+    except HerdsmanError as error:
+        return Fitness(fault=str(error))
+
+
+def _fitness(stats: Mapping[str, object], queued: int | None) -> Fitness:
+    version = as_text(as_object(stats.get("system")).get("comfyui_version"))
+    # The first is the one that it works on.
+    device = as_object(item(stats.get("devices"), 0))
+    name = as_text(device.get("name"))
+    return Fitness(
+        fault=_fault(stats, version),
+        version=version and one_line(version, 40),
+        device=name and one_line(name, 100),
+        vram_total_mb=_mb(device.get("vram_total")),
+        vram_free_mb=_mb(device.get("vram_free")),
+        queued=queued,
+    )
+
+
+def _fault(stats: Mapping[str, object], said: str | None) -> str | None:
+    if "system" not in stats:
+        return "what answers there is no ComfyUI: its /system_stats says nothing about a system"
+    version = read_version(stats)
+    if version is not None and version < OLDEST:
+        oldest = ".".join(str(part) for part in OLDEST)
+        return f"ComfyUI {said} is too old: {oldest} is the first that takes ids of our choice; update it"
+    return None
+
+
+def _mb(size: object) -> int | None:
+    number = as_number(size)
+    return None if number is None else int(number) // MB

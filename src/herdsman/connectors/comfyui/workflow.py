@@ -2,6 +2,8 @@
 
 {"workflow": {"3": {"class_type": "KSampler", "inputs": {...}}, ...},
  "set": {"3.seed": 7, "KSampler.steps": 20}, "files": {"10.image": "s3://..."}, "expect": ["9"]}
+
+Also why ComfyUI does not take a workflow, in words, and whether another machine might.
 """
 
 import json
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, cast
 
-from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text
+from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text, one_line
 from herdsman.core.errors import InvalidRequest
 
 Workflow = Mapping[str, Mapping[str, Any]]
@@ -36,6 +38,9 @@ SAVERS = frozenset(
     }
 )
 """A success in which one of these has made nothing is none."""
+LONGEST = 2000
+LONGEST_DETAIL = 300
+FILES = (".safetensors", ".sft", ".ckpt", ".pt", ".pt2", ".pth", ".bin", ".gguf", ".onnx", ".yaml", ".pkl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +67,28 @@ def read_order(payload: object) -> Order:
     if not isinstance(payload, dict):
         raise InvalidRequest('the payload must be an object like {"workflow": {...}, "set": {...}}')
     given = cast("dict[str, object]", payload)
-    _check_keys(given)
-    _check_json(given)
+    for key in given:
+        if key not in KEYS:
+            raise InvalidRequest(
+                f"the payload of a ComfyUI job has no {key!r}; it may have: {', '.join(KEYS)}"
+            )
+    try:
+        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the payload holds something that JSON cannot: {error}") from error
     workflow = deepcopy(check_workflow(given.get("workflow")))
     for path, value in _object(given, "set").items():
         node, name = find_input(workflow, path)
         cast("dict[str, object]", workflow[node]["inputs"])[name] = value
     files = tuple(_file(workflow, path, value) for path, value in _object(given, "files").items())
-    return Order(workflow=workflow, files=files, expect=_expected(workflow, given.get("expect")))
+    expect = given.get("expect")
+    if expect is not None and not isinstance(expect, list):
+        raise InvalidRequest(f"'expect' must be a list of nodes, and not {str(expect)[:80]!r}")
+    return Order(
+        workflow=workflow,
+        files=files,
+        expect=tuple(_expected_node(workflow, each) for each in as_list(cast("object", expect))),
+    )
 
 
 def substituted(payload: object) -> Workflow:
@@ -96,13 +115,21 @@ def check_workflow(workflow: object) -> Workflow:
             " Workflow > Export (API) and use that file"
         )
     for node, body in nodes.items():
-        _check_node(node, body)
+        fields = as_object(body)
+        if as_text(fields.get("class_type")) is None:
+            raise InvalidRequest(
+                f"node {node!r} of the workflow lacks its class_type; is this the API format?"
+            )
+        if not isinstance(fields.get("inputs"), dict):
+            raise InvalidRequest(f"node {node!r} of the workflow lacks its inputs; is this the API format?")
     return cast("Workflow", nodes)
 
 
 def find_input(workflow: Workflow, path: str) -> tuple[str, str]:
     """The node and the input that NODE.NAME or NODE.inputs.NAME means."""
-    for asked, name in _splits(path):
+    parts = path.split(".")
+    for at in range(1, len(parts)):  # every way to read it, since titles hold dots too
+        asked, name = ".".join(parts[:at]), ".".join(parts[at:])
         node = _find_node(workflow, asked)
         if node is not None:
             return node, _find_name(workflow, node, name, path)
@@ -119,29 +146,6 @@ def of_class(workflow: Workflow, *classes: str) -> frozenset[str]:
     return frozenset(node for node, body in workflow.items() if body.get("class_type") in classes)
 
 
-def _check_keys(given: Mapping[str, object]) -> None:
-    for name in given:
-        if name not in KEYS:
-            raise InvalidRequest(
-                f"the payload of a ComfyUI job has no {name!r}; it may have: {', '.join(KEYS)}"
-            )
-
-
-def _check_json(given: Mapping[str, object]) -> None:
-    try:
-        json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"the payload holds something that JSON cannot: {error}") from error
-
-
-def _check_node(node: str, body: object) -> None:
-    fields = as_object(body)
-    if as_text(fields.get("class_type")) is None:
-        raise InvalidRequest(f"node {node!r} of the workflow lacks its class_type; is this the API format?")
-    if not isinstance(fields.get("inputs"), dict):
-        raise InvalidRequest(f"node {node!r} of the workflow lacks its inputs; is this the API format?")
-
-
 def _object(given: Mapping[str, object], name: str) -> Mapping[str, object]:
     value = given.get(name, {})
     if not isinstance(value, dict):
@@ -149,17 +153,14 @@ def _object(given: Mapping[str, object], name: str) -> Mapping[str, object]:
     return as_object(cast("object", value))
 
 
-def _splits(path: str) -> Iterator[tuple[str, str]]:
-    """Every way to read it, since titles hold dots too."""
-    parts = path.split(".")
-    for at in range(1, len(parts)):
-        yield ".".join(parts[:at]), ".".join(parts[at:])
-
-
 def _find_node(workflow: Workflow, asked: str) -> str | None:
     if asked in workflow:
         return asked
-    found = [node for node, body in workflow.items() if asked in {_title(body), body["class_type"]}]
+    found = [
+        node
+        for node, body in workflow.items()
+        if asked in {as_text(as_object(body.get("_meta")).get("title")), body["class_type"]}
+    ]
     if len(found) > 1:
         raise InvalidRequest(f"{asked!r} means {len(found)} nodes: {', '.join(found)}; use one of these ids")
     return found[0] if found else None
@@ -175,10 +176,6 @@ def _find_name(workflow: Workflow, node: str, name: str, path: str) -> str:
         f"node {node!r} ({workflow[node]['class_type']}) has no input for {path!r};"
         f" it has: {', '.join(inputs) or 'none'}{_did_you_mean(path, _paths(workflow))}"
     )
-
-
-def _title(body: Mapping[str, Any]) -> str | None:
-    return as_text(as_object(body.get("_meta")).get("title"))
 
 
 def _paths(workflow: Workflow) -> list[str]:
@@ -200,14 +197,62 @@ def _file(workflow: Workflow, path: str, reference: object) -> InputFile:
     return InputFile(node=node, name=name, reference=reference)
 
 
-def _expected(workflow: Workflow, expect: object) -> tuple[str, ...]:
-    if expect is not None and not isinstance(expect, list):
-        raise InvalidRequest(f"'expect' must be a list of nodes, and not {str(expect)[:80]!r}")
-    return tuple(_expected_node(workflow, each) for each in as_list(cast("object", expect)))
-
-
 def _expected_node(workflow: Workflow, asked: object) -> str:
     node = _find_node(workflow, str(asked))
     if node is None:
         raise InvalidRequest(f"'expect' names {asked!r}, and the workflow has no such node")
     return node
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    said: str
+    elsewhere: bool
+    """What is missing is on this machine, and not in the job."""
+
+
+def explain(answer: Mapping[str, object], workflow: Workflow) -> Rejection:
+    """Of an answer with 400."""
+    of_nodes = list(_errors(as_object(answer.get("node_errors")), workflow))
+    if of_nodes:
+        said = "; ".join(each.said for each in of_nodes)
+        return Rejection(_sentence(said), all(each.elsewhere for each in of_nodes))
+    error = as_object(answer.get("error"))
+    said = " ".join(str(error.get(part) or "") for part in ("message", "details"))
+    unknown_class = error.get("type") in {"invalid_prompt", "missing_node_type"} and "does not exist" in said
+    return Rejection(_sentence(one_line(said, LONGEST_DETAIL) or "it does not say why"), unknown_class)
+
+
+def explain_part(node_errors: Mapping[str, object], workflow: Workflow) -> Rejection | None:
+    """Of an answer with 200 that takes the workflow without some of its outputs."""
+    of_nodes = list(_errors(node_errors, workflow))
+    if not of_nodes:
+        return None
+    said = "ComfyUI would run only a part of the workflow: " + "; ".join(each.said for each in of_nodes)
+    return Rejection(one_line(said, LONGEST), all(each.elsewhere for each in of_nodes))
+
+
+def _sentence(said: str) -> str:
+    return one_line(f"ComfyUI does not take the workflow: {said}", LONGEST)
+
+
+def _errors(nodes: Mapping[str, object], workflow: Workflow) -> Iterator[Rejection]:
+    for node, told in nodes.items():
+        fields = as_object(told)
+        for error in as_list(fields.get("errors")):
+            found = as_object(error)
+            details = one_line(str(found.get("details") or ""), LONGEST_DETAIL)
+            reason = found.get("message", "no reason given")
+            said = f"node {node} ({fields.get('class_type', 'unknown')}): {reason}: {details}"
+            yield Rejection(said, _is_missing_file(node, found, workflow))
+
+
+def _is_missing_file(node: str, error: Mapping[str, object], workflow: Workflow) -> bool:
+    """A list that should hold a model file and does not."""
+    if error.get("type") != "value_not_in_list":
+        return False
+    extra = as_object(error.get("extra_info"))
+    name = as_text(extra.get("input_name")) or str(error.get("details") or "").split(":", 1)[0]
+    inputs = as_object(as_object(workflow.get(node)).get("inputs"))
+    value = inputs.get(name, extra.get("received_value"))
+    return isinstance(value, str) and value.lower().endswith(FILES)

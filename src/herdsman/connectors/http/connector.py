@@ -1,18 +1,33 @@
 """Any service that takes a job by HTTP and tells later, or at once, what became of it."""
 
+import json
+import queue
+import secrets
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from hmac import compare_digest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf
+from socketserver import TCPServer
+from typing import Any, cast
 
 from herdsman.connectors.http import template
-from herdsman.connectors.http.callback import CallbackDoor
-from herdsman.connectors.http.fetching import Fetching
-from herdsman.connectors.http.looking import judge_call, look
-from herdsman.connectors.http.options import HttpOptions
-from herdsman.connectors.http.reading import ANSWER, stopped, verdict_of
-from herdsman.connectors.http.submitting import accepted, question_of, refused, values_of
-from herdsman.connectors.http.sync_call import SyncCall
-from herdsman.connectors.http.wire import Question, Wire
+from herdsman.connectors.http.options import Callback, HttpOptions
+from herdsman.connectors.http.protocol import (
+    ANSWER,
+    Fetching,
+    accepted,
+    judge_call,
+    look,
+    question_of,
+    refused,
+    stopped,
+    values_of,
+    verdict_of,
+)
+from herdsman.connectors.http.wire import Question, SyncCall, Wire
 from herdsman.connectors.registry import Around
 from herdsman.core.errors import (
     HerdsmanError,
@@ -34,8 +49,96 @@ from herdsman.core.service import (
     Working,
 )
 
+LARGEST_BODY = 16 * 1024 * 1024
+MOST_NEWS = 1000
+_SILENCE_S = 5.0
+_SETTLE_S = 0.05
 _SHORT_LOOK_S = 1.5
 """A look while listening may not take as long as one that was asked for."""
+
+
+class CallbackDoor:
+    """Listens from its making until `close`. Others than the service find nothing here."""
+
+    def __init__(self, options: Callback) -> None:
+        self._path = f"/{secrets.token_urlsafe(32)}"
+        self._news: queue.Queue[object] = queue.Queue(MOST_NEWS)
+        try:
+            self._server = _Server((options.host, options.port), self._take)
+        except OSError as error:
+            raise ServiceUnavailable(
+                f"callback: {options.host}:{options.port} cannot be listened on: {error}"
+            ) from error
+        where = options.public_url or f"http://{options.host}:{self._server.server_port}"
+        self.url = f"{where.rstrip('/')}{self._path}"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(_SETTLE_S,), name="callback", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, silence: timedelta) -> object | None:
+        """The next that was posted; None when nothing came."""
+        try:
+            return self._news.get(timeout=max(0.001, silence.total_seconds()))
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _take(self, path: str, body: bytes) -> int:
+        """The status to answer with."""
+        if not compare_digest(path.partition("?")[0].encode(), self._path.encode()):
+            return 404
+        try:
+            document: object = json.loads(body)
+        except (ValueError, RecursionError):
+            return 400
+        if not isinstance(document, dict | list):
+            return 400
+        try:
+            self._news.put_nowait(cast("object", document))
+        except queue.Full:
+            return 503
+        return 204
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], take: Callable[[str, bytes], int]) -> None:
+        self.take = take
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Without looking up the name of the host, which may take seconds and serves nothing here."""
+        TCPServer.server_bind(self)
+        self.server_port = int(self.server_address[1])
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who knocks and leaves is nobody's trouble."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    timeout = _SILENCE_S
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > LARGEST_BODY:
+            status = 413
+        else:
+            status = self.server.take(self.path, self.rfile.read(int(length)))
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_PUT = do_POST  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """The path is a secret."""
 
 
 @dataclass(slots=True)
@@ -92,7 +195,10 @@ class HttpConnector:
 
     def listen(self, external_id: str, silence: timedelta) -> Heard | None:
         if self._options.sync:
-            return self._hear_call(external_id, silence)
+            if self._call is None or self._call.external_id != external_id:
+                self._clock.sleep(silence)
+                return None
+            return Ended() if self._call.wait(silence) else None
         until = self._clock.monotonic() + silence.total_seconds()
         while (heard := self._hear(external_id, until)) is None:
             if self._clock.monotonic() >= until:
@@ -101,7 +207,10 @@ class HttpConnector:
 
     def check(self, external_id: str) -> Verdict:
         if self._options.sync:
-            return self._judge_call(external_id)
+            if self._call is None or self._call.external_id != external_id:
+                return Unknown("no call for it is under way here")
+            outcome = self._call.outcome
+            return Working() if outcome is None else judge_call(outcome, self._options)
         verdict = self._look(external_id, self._options.timeout_s)
         if external_id == self._cancelled and isinstance(verdict, Unknown | Broken):
             return stopped("it was asked to stop")
@@ -220,18 +329,6 @@ class HttpConnector:
         while self._door is not None and (posted := self._door.wait(timedelta(0))) is not None:
             self._take_news(posted)
         return self._watch.last
-
-    def _hear_call(self, external_id: str, silence: timedelta) -> Heard | None:
-        if self._call is None or self._call.external_id != external_id:
-            self._clock.sleep(silence)
-            return None
-        return Ended() if self._call.wait(silence) else None
-
-    def _judge_call(self, external_id: str) -> Verdict:
-        if self._call is None or self._call.external_id != external_id:
-            return Unknown("no call for it is under way here")
-        outcome = self._call.outcome
-        return Working() if outcome is None else judge_call(outcome, self._options)
 
 
 def _front_door(options: HttpOptions) -> str | None:

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from herdsman.connectors.http import template
-from herdsman.connectors.http.paths import JsonPath
+from herdsman.connectors.http.template import JsonPath
 from herdsman.core.errors import InvalidSettings
 
 Json = dict[str, object] | list[object] | str | int | float | bool | None
@@ -196,12 +196,8 @@ def read(options: Mapping[str, object]) -> HttpOptions:
     try:
         return HttpOptions.model_validate(dict(options))
     except ValidationError as error:
-        raise InvalidSettings(f"connector http: {'; '.join(_told(error))}") from None
-
-
-def _told(error: ValidationError) -> list[str]:
-    """Without the values: they may be secret."""
-    return [
-        f"option {'.'.join(str(part) for part in each['loc']) or 'sync'}: {each['msg'].removeprefix('Value error, ')}"
-        for each in error.errors(include_url=False, include_input=False)
-    ]
+        told = [  # without the values: they may be secret
+            f"option {'.'.join(str(part) for part in each['loc']) or 'sync'}: {each['msg'].removeprefix('Value error, ')}"
+            for each in error.errors(include_url=False, include_input=False)
+        ]
+        raise InvalidSettings(f"connector http: {'; '.join(told)}") from None

@@ -1,9 +1,13 @@
-"""Texts with places to fill: `{payload.prompt}`, `{external_id}`; `{{` and `}}` stand for the braces themselves."""
+"""Places in texts and answers: `{payload.prompt}`, `{external_id}` in what is sent (`{{` and `}}` stand for the braces
+themselves), and JSONPath (RFC 9535) for where an id, a status or a result stands in an answer.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote
+
+import jsonpath
 
 from herdsman.core.errors import ServiceRejected
 
@@ -70,7 +74,7 @@ def _plain(place: str, value: object) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise ServiceRejected(
-        f"{place} is {_short(value)}, which does not fit into a text; it must be a text or a number"
+        f"{place} is {repr(value)[:100]}, which does not fit into a text; it must be a text or a number"
     )
 
 
@@ -96,5 +100,42 @@ def _inside(found: object, part: str) -> object:
     raise LookupError(part)
 
 
-def _short(value: object) -> str:
-    return repr(value)[:100]
+class JsonPath:
+    """A path that was understood. One that can match only once gives a value; another one gives a list."""
+
+    def __init__(self, text: object) -> None:
+        if not isinstance(text, str) or not text.startswith("$"):
+            raise ValueError(f"{text!r} is no JSONPath; write one such as $.id")
+        try:
+            path = jsonpath.compile(text)
+        except jsonpath.JSONPathError as error:
+            raise ValueError(f"{text!r} is no JSONPath: {str(error).splitlines()[0]}") from error
+        if not isinstance(path, jsonpath.JSONPath):
+            raise ValueError(f"{text!r} is more than one JSONPath; write one")  # noqa: TRY004  told as the others
+        self.text = text
+        self._path = path
+
+    def __repr__(self) -> str:
+        return f"JsonPath({self.text!r})"
+
+    def all(self, document: object) -> list[object]:
+        """Everything that it matches; a list that it matches as a whole counts as its parts."""
+        found = [match.obj for match in self._path.finditer(cast("Any", document))]
+        if len(found) == 1 and isinstance(found[0], list):
+            return cast("list[object]", found[0])
+        return found
+
+    def value(self, document: object) -> object:
+        """`LookupError` where there is nothing."""
+        found = [match.obj for match in self._path.finditer(cast("Any", document))]
+        if not self._path.singular_query():
+            return found
+        if not found:
+            raise LookupError(f"there is no {self.text}")
+        return found[0]
+
+    def value_or_none(self, document: object) -> object:
+        try:
+            return self.value(document)
+        except LookupError:
+            return None

@@ -1,21 +1,25 @@
 """Asks the service, within limits of time and size; what went wrong on the way is told by one of our errors."""
 
 import json
+import socket
+import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
 
 from herdsman.connectors.http.options import HttpOptions
-from herdsman.core.errors import Forbidden, ServiceRejected, ServiceUnavailable, TooLarge
+from herdsman.core.errors import Forbidden, HerdsmanError, ServiceRejected, ServiceUnavailable, TooLarge
 from herdsman.ports import Clock
 from herdsman.web import NEVER_SENT, Endless, Gate, Oversized, guarded_client, sent, whole
 
 MOST_RETRY_AFTER_S = 60.0
 _MEGABYTE = 1024 * 1024
 _WRONG_ADDRESS = (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError)
+_CUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,9 @@ class Wire:
             answer = Answer(
                 asked=_asked(question), status=response.status_code, headers=dict(response.headers), body=body
             )
-        self._heed(answer)
+        said = answer.headers.get("retry-after", "")
+        if answer.status in self._options.retry_status and said.isdecimal():
+            self._not_before = self._clock.monotonic() + min(float(said), MOST_RETRY_AFTER_S)
         return answer
 
     @contextmanager
@@ -111,7 +117,9 @@ class Wire:
     @contextmanager
     def _sent(self, question: Question) -> Generator[httpx.Response]:
         try:
-            client = self._opened()
+            if self._client is None:
+                self._client = guarded_client(self._allow, timeout=self._options.timeout_s, tls=self._tls)
+            client = self._client
             request = self._request(client, question)
             with sent(client, request, follow_redirects=question.follow) as response:
                 yield response
@@ -124,14 +132,13 @@ class Wire:
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise question.unclear(f"{_asked(question)} was not answered: {_why(error)}") from error
 
-    def _opened(self) -> httpx.Client:
-        if self._client is None:
-            self._client = guarded_client(self._allow, timeout=self._options.timeout_s, tls=self._tls)
-        return self._client
-
     def _request(self, client: httpx.Client, question: Question) -> httpx.Request:
         url = httpx.URL(question.url)
-        headers = {**self._keys(url), **question.headers}
+        port = url.port or (443 if url.scheme == "https" else 80)
+        headers = dict(question.headers)
+        if self._own.allows(url.host, port):
+            secrets = {name: each.get_secret_value() for name, each in self._options.headers.items()}
+            headers = secrets | headers
         timeout = question.timeout_s or self._options.timeout_s
         limits = httpx.Timeout(timeout, connect=min(timeout, self._options.timeout_s))
         return client.build_request(
@@ -142,12 +149,6 @@ class Wire:
             timeout=limits,
             extensions={} if question.trace is None else {"trace": question.trace},
         )
-
-    def _keys(self, url: httpx.URL) -> dict[str, str]:
-        port = url.port or (443 if url.scheme == "https" else 80)
-        if not self._own.allows(url.host, port):
-            return {}
-        return {key: value.get_secret_value() for key, value in self._options.headers.items()}
 
     def _whole(self, response: httpx.Response, question: Question) -> bytes:
         limit, seconds = (
@@ -163,11 +164,6 @@ class Wire:
         except Endless as error:
             raise question.unclear(f"{_asked(question)} answered too slowly") from error
 
-    def _heed(self, answer: Answer) -> None:
-        said = answer.headers.get("retry-after", "")
-        if answer.status in self._options.retry_status and said.isdecimal():
-            self._not_before = self._clock.monotonic() + min(float(said), MOST_RETRY_AFTER_S)
-
 
 def _header(name: str, value: str) -> str:
     if not value.isascii() or not value.isprintable():
@@ -182,3 +178,58 @@ def _asked(question: Question) -> str:
 
 def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
+
+
+class SyncCall:
+    """One call. `begin` returns once the request is out, so that who is not there is known at once."""
+
+    def __init__(self, external_id: str, ask: Callable[[Question], Answer], question: Question) -> None:
+        self.external_id = external_id
+        self._question = replace(question, trace=self._trace)
+        self._ask = ask
+        self._sent = False
+        self._begun = threading.Event()
+        self._over = threading.Event()
+        self._stream: Any = None
+        self._outcome: Answer | HerdsmanError | None = None
+        self._thread = threading.Thread(target=self._run, name=f"call {external_id}", daemon=True)
+
+    def begin(self, wait: timedelta) -> None:
+        """Raises what went wrong before anything was sent."""
+        self._thread.start()
+        self._begun.wait(wait.total_seconds())
+        if not self._sent and isinstance(self._outcome, HerdsmanError):
+            raise self._outcome
+
+    def wait(self, silence: timedelta) -> bool:
+        """Whether it is over."""
+        return self._over.wait(silence.total_seconds())
+
+    @property
+    def outcome(self) -> Answer | HerdsmanError | None:
+        """None while nothing came back."""
+        return self._outcome if self._over.is_set() else None
+
+    def cut(self) -> None:
+        """Closing a socket wakes nobody who waits on it; shutting it down does."""
+        if self._stream is not None and not self._over.is_set():
+            with suppress(OSError):
+                self._stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        if self._thread.is_alive():
+            self._thread.join(_CUT_S)
+
+    def _run(self) -> None:
+        try:
+            self._outcome = self._ask(self._question)
+        except HerdsmanError as error:
+            self._outcome = error
+        finally:
+            self._over.set()
+            self._begun.set()
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
+            self._stream = info["return_value"]
+        elif event.endswith("send_request_body.complete"):
+            self._sent = True
+            self._begun.set()

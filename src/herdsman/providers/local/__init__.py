@@ -5,8 +5,7 @@ from typing import Any
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.ports import Clock, Provider
-from herdsman.providers.local.options import LocalOptions
-from herdsman.providers.local.provider import LocalProvider
+from herdsman.providers.local.provider import LocalOptions, LocalProvider
 
 __all__ = ["LocalOptions", "LocalProvider", "open_provider"]
 

@@ -1,14 +1,30 @@
-"""Processes as instances: how one is started, found again after a restart of ours, and ended."""
+"""Processes as instances: how one is started, found again after a restart of ours, and ended.
 
+What was started is kept in files, so that a control plane that starts anew finds its workers again.
+
+A file is there before its process is, and is replaced as a whole. It need not survive the machine's own crash,
+which no process survives either.
+"""
+
+import fcntl
+import importlib
+import json
 import os
+import re
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+import sys
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import structlog
+from pydantic import SecretStr
 
-from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable
+from herdsman.core.errors import CapacityUnavailable, InvalidSettings, ProviderRejected, ProviderUnavailable
 from herdsman.core.instances import (
     LOCAL_NAME,
     Instance,
@@ -19,12 +35,185 @@ from herdsman.core.instances import (
 )
 from herdsman.ports import Clock
 from herdsman.providers.local import processes
-from herdsman.providers.local.gpus import count_gpus, next_gpu
-from herdsman.providers.local.options import LocalOptions
 from herdsman.providers.local.processes import Identity
-from herdsman.providers.local.state import LONGEST_NAME, Record, State, is_name
+from herdsman.providers.registry import Naming
 
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+WORKER = (sys.executable, "-m", "herdsman", "worker")
+LONGEST_NAME = 128
+MOST_LOGS = 200
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_PATIENCE = timedelta(seconds=10)
+_LOOK_AGAIN = timedelta(milliseconds=20)
+_TAIL = 256 * 1024
 log = structlog.get_logger()
+
+
+def count_gpus() -> int:
+    """By NVIDIA's library where it is installed, else by what the driver shows."""
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return len(list(_DRIVER.iterdir())) if _DRIVER.is_dir() else 0
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return 0
+    try:
+        return int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError:
+        return 0
+    finally:
+        nvml.nvmlShutdown()
+
+
+def next_gpu(count: int, used: Iterable[int], last: int | None) -> int | None:
+    """The next free one after the last that was given, so that all get their share; None when all are taken."""
+    taken = set(used)
+    first = 0 if last is None else last + 1
+    turn = (index % count for index in range(first, first + count))
+    return next((index for index in turn if index not in taken), None)
+
+
+def _no_variables() -> Mapping[str, SecretStr]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    state_dir: Path
+    """Remembers what was started; two deployments may share it."""
+    deployment: str = "local"
+    name_prefix: str = "gpu"
+    command: tuple[str, ...] = WORKER
+    environment: Mapping[str, SecretStr] = field(default_factory=_no_variables)
+    """All that a worker gets besides what it is asked to have: nothing is inherited."""
+    fake_gpus: int = 0
+    """0 counts the real ones."""
+    kill_after: timedelta = timedelta(seconds=30)
+    """How long after it was asked to end a process is killed."""
+
+    def __post_init__(self) -> None:
+        _ = self.naming
+        if not self.command:
+            raise InvalidSettings("the command that starts a local worker is empty")
+        if self.fake_gpus < 0:
+            raise InvalidSettings(f"there cannot be {self.fake_gpus} fake GPUs")
+        if not Path("/proc/self/stat").exists():
+            raise InvalidSettings("local workers need Linux and its /proc")
+
+    @property
+    def naming(self) -> Naming:
+        return Naming(self.name_prefix, self.deployment)
+
+    @property
+    def directory(self) -> Path:
+        return self.state_dir / self.deployment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    name: str
+    gpu: int
+    created_at: datetime
+    process: Identity | None = None
+    """None from just before its start until just after."""
+    end_asked: float | None = None
+    """On the monotonic clock, which all processes of one boot share."""
+
+
+class State:
+    """The files of one deployment. Every use of the records is under the lock."""
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self._records = directory / "instances"
+        self._logs = directory / "logs"
+        self._lock = directory / "lock"
+        self._clock = clock
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Alone on this machine, and with every error of the disk made ours."""
+        try:
+            for directory in (self._records, self._logs):
+                directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._lock.open("a") as file:
+                self._take(file.fileno())
+                yield
+        except OSError as error:
+            raise ProviderUnavailable(f"the state of local workers cannot be used: {error}") from error
+
+    def records(self) -> list[Record]:
+        """All of them, or an error."""
+        found = [self._read(path) for path in sorted(self._records.glob("*.json"))]
+        return [record for record in found if record is not None]
+
+    def find(self, name: str) -> Record | None:
+        return self._read(self._path(name)) if is_name(name) else None
+
+    def write(self, record: Record) -> None:
+        path = self._path(record.name)
+        pending = path.with_suffix(".pending")
+        pending.write_text(json.dumps({**asdict(record), "created_at": record.created_at.isoformat()}))
+        pending.rename(path)
+
+    def remove(self, name: str) -> None:
+        self._path(name).unlink(missing_ok=True)
+
+    def log_of(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def tail(self, name: str, lines: int) -> list[str]:
+        """The log outlives its process: that is when it is wanted most."""
+        if lines < 1 or not is_name(name):
+            return []
+        try:
+            with self.log_of(name).open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+                return file.read().decode(errors="replace").splitlines()[-lines:]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ProviderUnavailable(f"the log of {name} cannot be read: {error}") from error
+
+    def prune_logs(self) -> None:
+        kept = {self.log_of(record.name) for record in self.records()}
+        old = sorted(set(self._logs.glob("*.log")) - kept, key=lambda path: path.stat().st_mtime)
+        for path in old[: max(0, len(old) - MOST_LOGS)]:
+            path.unlink(missing_ok=True)
+
+    def _take(self, lock: int) -> None:
+        deadline = self._clock.monotonic() + _PATIENCE.total_seconds()
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if self._clock.monotonic() > deadline:
+                    raise ProviderUnavailable("another process holds the state of local workers") from None
+                self._clock.sleep(_LOOK_AGAIN)
+            else:
+                return
+
+    def _path(self, name: str) -> Path:
+        return self._records / f"{name}.json"
+
+    def _read(self, path: Path) -> Record | None:
+        try:
+            values = json.loads(path.read_text())
+            process = values.pop("process")
+            created_at = datetime.fromisoformat(values.pop("created_at"))
+            return Record(
+                **values, created_at=created_at, process=None if process is None else Identity(**process)
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProviderUnavailable(f"{path} is not what we wrote: {error}") from error
+
+
+def is_name(text: str) -> bool:
+    return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
+
 
 # Finds a process whose id we had no time to write down; no setting, so it has no prefix of ours.
 
@@ -132,7 +321,12 @@ class LocalProvider:
         """The file first, so that a process that runs is one that is known."""
         self.state.write(record)
         try:
-            pid = self._run(record, self._environment(record, asked))
+            given = {name: value.get_secret_value() for name, value in self.options.environment.items()}
+            fake = {"FAKE_GPUS": "1"} if self.options.fake_gpus else {}
+            gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(record.gpu)}
+            pid = self._run(
+                record, {**given, "PYTHONUNBUFFERED": "1", **gpu, **fake, **asked, LOCAL_NAME: record.name}
+            )
         except OSError as error:
             self.state.remove(record.name)
             raise ProviderRejected(f"{self.options.command[0]} cannot be started: {error}") from error
@@ -142,7 +336,9 @@ class LocalProvider:
         try:
             self.state.write(started)
         except OSError as error:
-            self._undo(record, who)
+            processes.kill_family(who)
+            os.waitpid(who.pid, 0)
+            self.state.remove(record.name)
             raise ProviderUnavailable(f"{record.name} could not be written down: {error}") from error
         log.info("local.started", name=record.name, pid=pid, gpu=record.gpu)
         return started
@@ -163,17 +359,6 @@ class LocalProvider:
             setsigmask=[],
             setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP],
         )
-
-    def _undo(self, record: Record, who: Identity) -> None:
-        processes.kill_family(who)
-        os.waitpid(who.pid, 0)
-        self.state.remove(record.name)
-
-    def _environment(self, record: Record, asked: Mapping[str, str]) -> dict[str, str]:
-        given = {name: value.get_secret_value() for name, value in self.options.environment.items()}
-        fake = {"FAKE_GPUS": "1"} if self.options.fake_gpus else {}
-        gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(record.gpu)}
-        return {**given, "PYTHONUNBUFFERED": "1", **gpu, **fake, **asked, LOCAL_NAME: record.name}
 
 
 def _instance(record: Record) -> Instance:

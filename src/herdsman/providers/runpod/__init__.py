@@ -5,9 +5,8 @@ from typing import Any
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.ports import Clock, Provider
-from herdsman.providers.runpod.options import RunpodOptions
+from herdsman.providers.runpod.options import RunpodOptions, render_startup
 from herdsman.providers.runpod.provider import RunpodProvider
-from herdsman.providers.runpod.startup import render_startup
 
 __all__ = ["RunpodOptions", "RunpodProvider", "open_provider", "render_startup"]
 

@@ -1,39 +1,173 @@
-"""Runpod's REST API v2: one method per call, each asked once and never again by itself."""
+"""Runpod's REST API v2: one method per call, each asked once and never again by itself, within limits."""
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+import httpx
+from pydantic import SecretStr
+
+from herdsman import __version__
 from herdsman.core.errors import ProviderRejected, ProviderUnavailable, SpawnUnknown
-from herdsman.providers.runpod.answers import Answer, Unreadable
-from herdsman.providers.runpod.errors import NotThere
-from herdsman.providers.runpod.events import log_lines
-from herdsman.providers.runpod.resources import (
+from herdsman.ports import Clock
+from herdsman.providers.runpod.answers import (
+    Answer,
     GpuType,
+    NotThere,
     Pod,
+    Unreadable,
     Volume,
+    as_object,
     read_gpu_types,
     read_page,
     read_pod,
     read_spent,
     read_volumes,
+    refusal,
 )
-from herdsman.providers.runpod.wire import Wire
+from herdsman.web import NEVER_SENT, sent, whole
 
+LONGEST_LINE = 4096
+LARGEST_EVENT = 1024 * 1024
+LARGEST_ANSWER = 32 * 1024 * 1024
+LARGEST_STREAM = 4 * 1024 * 1024
 PAGE = 1000
 MOST_PAGES = 100
 MOST_LOG_LINES = 5000
 LOG_SILENCE = timedelta(seconds=2)
-
 T = TypeVar("T")
-
 # An empty id, or one that is a path, would make the call mean something else.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
+
+
+def log_lines(chunks: Iterable[str]) -> Iterator[str]:
+    """The `line` of each event; what is no event of that kind is skipped."""
+    for line in _lines(chunks):
+        field, _, value = line.partition(":")
+        if field == "data":
+            said = _said(value)
+            if said is not None:
+                yield said[:LONGEST_LINE]
+
+
+def _lines(chunks: Iterable[str]) -> Iterator[str]:
+    begun: list[str] = []
+    size = 0
+    for chunk in chunks:
+        first, *others = chunk.split("\n")
+        for number, part in enumerate((first, *others)):
+            if number:
+                if size <= LARGEST_EVENT:
+                    yield "".join(begun).removesuffix("\r")
+                begun, size = [], 0
+            size += len(part)
+            if size <= LARGEST_EVENT:  # the rest of a longer one is left out
+                begun.append(part)
+
+
+def _said(data: str) -> str | None:
+    try:
+        event = as_object(json.loads(data))
+    except (ValueError, RecursionError):
+        return None
+    line = event.get("line") if event is not None else None
+    return line if isinstance(line, str) else None
+
+
+class Wire:
+    """Safe to share between threads. The key goes into one header, and nowhere else."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        key: SecretStr,
+        timeout: timedelta,
+        clock: Clock,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._key = key
+        self._timeout = timeout.total_seconds()
+        self._clock = clock
+        self._client = httpx.Client(
+            base_url=url,
+            headers={
+                "Authorization": f"Bearer {key.get_secret_value()}",
+                "User-Agent": f"herdsman/{__version__}",
+            },
+            timeout=self._timeout,
+            # A kept connection may have been closed at the other end, and a create on it would be unclear.
+            limits=httpx.Limits(max_keepalive_connections=0),
+            transport=transport,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, object] | None = None,
+        params: Mapping[str, str] | None = None,
+        unclear: type[ProviderUnavailable] = ProviderUnavailable,
+        secrets: Sequence[str] = (),
+    ) -> Answer:
+        """The answer to a call that succeeded. `secrets` are values in the body that no error may repeat."""
+        request = self._client.build_request(method, path, json=body, params=params)
+        asked = f"{method} {path}"
+        with _translated(asked, unclear), sent(self._client, request) as response:
+            answer = self._read(asked, response)
+        if not response.is_success:
+            raise refusal(answer, unclear=unclear, secrets=(*secrets, self._key.get_secret_value()))
+        return answer
+
+    @contextmanager
+    def stream(self, path: str, params: Mapping[str, str], *, silence: timedelta) -> Generator[Iterator[str]]:
+        """What comes down an endless stream, until it is silent or has said too much."""
+        timeout = httpx.Timeout(self._timeout, read=silence.total_seconds())
+        request = self._client.build_request("GET", path, params=params, timeout=timeout)
+        asked = f"GET {path}"
+        with _translated(asked, ProviderUnavailable), sent(self._client, request) as response:
+            if not response.is_success:
+                answer = self._read(asked, response)
+                raise refusal(answer, unclear=ProviderUnavailable, secrets=(self._key.get_secret_value(),))
+            yield self._until_silent(response, 3 * silence)
+
+    def _read(self, asked: str, response: httpx.Response) -> Answer:
+        body = whole(response, self._clock, seconds=self._timeout, largest=LARGEST_ANSWER)
+        return Answer(asked, response.status_code, response.headers, body)
+
+    def _until_silent(self, response: httpx.Response, at_most: timedelta) -> Iterator[str]:
+        """One that is never silent is left all the same."""
+        deadline = self._clock.monotonic() + at_most.total_seconds()
+        size = 0
+        try:
+            for chunk in response.iter_text():
+                yield chunk
+                size += len(chunk)
+                if size > LARGEST_STREAM or self._clock.monotonic() > deadline:
+                    return
+        except httpx.TransportError:
+            return
+
+
+@contextmanager
+def _translated(asked: str, unclear: type[ProviderUnavailable]) -> Generator[None]:
+    try:
+        yield
+    except NEVER_SENT as error:
+        raise ProviderUnavailable(f"runpod could not be reached for {asked}: {error}") from error
+    except httpx.HTTPError as error:
+        # Only its kind, and not as the cause: the text of a protocol error repeats what was sent or received.
+        raise unclear(f"runpod did not answer {asked} to the end: {type(error).__name__}") from None
 
 
 class RunpodApi:

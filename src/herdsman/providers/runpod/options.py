@@ -1,5 +1,7 @@
-"""What Runpod is asked for, checked before anything is asked."""
+"""What Runpod is asked for, checked before anything is asked: the options, and the environment and command of a pod."""
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,15 +11,49 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from herdsman.core.errors import InvalidSettings
-from herdsman.providers.names import Naming
-from herdsman.providers.runpod.environment import check_extras
+from herdsman.core.errors import InvalidSettings, ProviderRejected
+from herdsman.providers.registry import Naming
 
+MOST_VARIABLES = 50
+
+_OURS_ALONE = re.compile(r"SERVICE_ROLE|RUNPOD_API_KEY|DATABASE_URL|ADMIN_API_KEY", re.IGNORECASE)
 API_URL = "https://api.runpod.io/v2"
 SSH_PORT = "22/tcp"
 SMALLEST_LOCAL_VOLUME_GB = 10
-
 Cloud = Literal["SECURE", "COMMUNITY"]
+# Not a login shell: that would replace the PATH that the image has set.
+_SHELL = ("bash", "-c")
+
+
+def check_extras(extras: Mapping[str, SecretStr], key: SecretStr) -> None:
+    """Refuse to start with variables that no pod may have."""
+    shown = {name: value.get_secret_value() for name, value in extras.items()}
+    problem = _problem(shown, key)
+    if problem is not None:
+        raise InvalidSettings(problem)
+
+
+def pod_environment(
+    asked: Mapping[str, str], extras: Mapping[str, SecretStr], key: SecretStr
+) -> dict[str, str]:
+    """All variables of one pod. What the worker was asked to have wins over an extra of the same name."""
+    shown = {name: value.get_secret_value() for name, value in extras.items()}
+    together = {**shown, **asked}
+    problem = _problem(together, key)
+    if problem is not None:
+        raise ProviderRejected(problem)
+    return together
+
+
+def _problem(variables: Mapping[str, str], key: SecretStr) -> str | None:
+    if len(variables) > MOST_VARIABLES:
+        return f"a pod would get {len(variables)} variables, Runpod takes {MOST_VARIABLES} at most"
+    for name, value in variables.items():
+        if _OURS_ALONE.search(name):
+            return f"a pod would get {name}, which belongs to the control plane alone"
+        if key.get_secret_value() in value:
+            return f"a pod would get the key of the Runpod account as {name}"
+    return None
 
 
 def _no_variables() -> Mapping[str, SecretStr]:
@@ -98,3 +134,34 @@ class RunpodOptions:
 def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001  reads aloud as it is called
     if not holds:
         raise InvalidSettings(otherwise)
+
+
+def render_startup(options: RunpodOptions) -> str:
+    """The script that a pod runs, for a person to read; empty where the image runs its own command."""
+    return " &&\n".join(_steps(options))
+
+
+def startup_fields(options: RunpodOptions) -> dict[str, object]:
+    """The start command as the fields of a create request."""
+    command = options.start_command
+    if command is None:
+        return {}
+    script = " && ".join(_steps(options))
+    if isinstance(command, str):
+        return {"args": shlex.join((*_SHELL, script))}
+    wrapped = bool(options.activation) or _has_volume(options)
+    return {"cmd": [*_SHELL, script] if wrapped else list(command)}
+
+
+def _steps(options: RunpodOptions) -> tuple[str, ...]:
+    command = options.start_command
+    if command is None:
+        return ()
+    enter = (f"cd {shlex.quote(options.mount_path)}",) if _has_volume(options) else ()
+    # A shell line may be several commands; a single program takes the shell's place, and so gets its signals.
+    start = command if isinstance(command, str) else f"exec {shlex.join(command)}"
+    return (*enter, *options.activation, start)
+
+
+def _has_volume(options: RunpodOptions) -> bool:
+    return bool(options.volumes) or options.local_volume_gb is not None

@@ -10,15 +10,10 @@ import structlog
 from herdsman.core.errors import CapacityUnavailable, ProviderRejected, SpawnUnknown
 from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
 from herdsman.ports import Clock
-from herdsman.providers.runpod.api import LOG_SILENCE, RunpodApi
-from herdsman.providers.runpod.bodies import create_body
-from herdsman.providers.runpod.environment import pod_environment
-from herdsman.providers.runpod.errors import NotAllowed
-from herdsman.providers.runpod.ladder import Candidate, Stock, candidates
-from herdsman.providers.runpod.options import SSH_PORT, RunpodOptions
-from herdsman.providers.runpod.resources import Pod, Volume
-from herdsman.providers.runpod.volumes import chosen
-from herdsman.providers.runpod.wire import Wire
+from herdsman.providers.runpod.answers import NotAllowed, Pod, Volume
+from herdsman.providers.runpod.api import LOG_SILENCE, RunpodApi, Wire
+from herdsman.providers.runpod.options import SSH_PORT, RunpodOptions, pod_environment
+from herdsman.providers.runpod.placement import Candidate, Stock, candidates, chosen, create_body
 
 log = structlog.get_logger()
 
@@ -85,7 +80,9 @@ class RunpodProvider:
             try:
                 return self._create(options, request.name, candidate, environment)
             except (CapacityUnavailable, NotAllowed) as refused:
-                self._skip(candidate, refused)
+                if isinstance(refused, CapacityUnavailable):
+                    self._stock.ran_out(candidate)
+                log.info("runpod.candidate_refused", candidate=str(candidate), reason=str(refused))
                 refusals.append(refused)
         raise _nothing_left(ladder, refusals)
 
@@ -139,11 +136,6 @@ class RunpodProvider:
         if pod.name != name:
             raise SpawnUnknown(f"runpod was asked for {name} and started pod {pod.id} under another name")
         return self._instance(pod)
-
-    def _skip(self, candidate: Candidate, refused: CapacityUnavailable | NotAllowed) -> None:
-        if isinstance(refused, CapacityUnavailable):
-            self._stock.ran_out(candidate)
-        log.info("runpod.candidate_refused", candidate=str(candidate), reason=str(refused))
 
     def _instance(self, pod: Pod) -> Instance:
         return Instance(

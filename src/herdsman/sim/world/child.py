@@ -20,15 +20,12 @@ from herdsman.sim.world.scheduler import Process
 from herdsman.sim.world.service import WorldConnector, WorldService
 from herdsman.sim.world.threads import WorldEvent
 from herdsman.sim.world.world import World
-from herdsman.worker.channel import value_of
-from herdsman.worker.child import Answer, Exit
-from herdsman.worker.context import Cancelled, JobContext, TryAgain, UserError
-from herdsman.worker.failures import CANCELLED
-from herdsman.worker.handler_process import serve
-from herdsman.worker.output import Sink
+from herdsman.worker.context import CANCELLED, Cancelled, JobContext, TryAgain, UserError
+from herdsman.worker.handler_main import serve, value_of
+from herdsman.worker.handler_process import Answer, Exit
+from herdsman.worker.logs import Sink
 from herdsman.worker.registry import Handler, HandlerSpec
-from herdsman.worker.service.monitor import Watching
-from herdsman.worker.service.run import ServiceRun
+from herdsman.worker.service_run import ServiceRun, Watching
 
 SINGLE, BATCH, REMOTE = "single", "batch", "remote"
 SPECS: tuple[dict[str, object], ...] = (

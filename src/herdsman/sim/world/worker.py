@@ -34,10 +34,10 @@ from herdsman.sim.world.service import WorldService
 from herdsman.sim.world.threads import WorldThreads
 from herdsman.sim.world.timing import Timing
 from herdsman.sim.world.world import World
+from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import BROKE, Keeper
+from herdsman.worker.stop_rules import DeadMan, Limits
 from herdsman.worker.supervisor import Supervisor
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import DeadMan, Limits
 
 T = TypeVar("T")
 GPU_MB = 24_000
@@ -176,7 +176,7 @@ def run_worker(
 
     process.on_death = die
     say = _quiet
-    warm = Warm(launch=launch, clock=world.clock, say=say, start_limit=timedelta(seconds=30))
+    warm = HandlerPool(launch=launch, clock=world.clock, say=say, start_limit=timedelta(seconds=30))
     queue = WireQueue(
         services=services,
         worker_id=worker_id,

@@ -1,4 +1,4 @@
-"""When a job at work must be stopped, and when the worker itself: pure looks at the clock and at what was heard."""
+"""When a job must be stopped, and when the worker itself: pure rules on the clock and on what heartbeats brought back."""
 
 import math
 from collections.abc import Mapping
@@ -70,8 +70,8 @@ class Leaving:
     since: float | None = None
     at_once: bool = False
     """Somebody asked a second time."""
-    unowned: bool = False
-    """The dead-man switch fell."""
+    unowned: str | None = None
+    """Why the dead-man switch fell, if it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +83,9 @@ class DeadMan:
 
     def falls(self, *, now: float, began: float, answered_at: float) -> str | None:
         """Why the worker must end itself, and its machine; None while it may go on."""
-        if _past(self.unowned_after, now - answered_at):
+        if self.unowned_after is not None and now - answered_at >= self.unowned_after.total_seconds():
             return f"no heartbeat was answered for {now - answered_at:.0f} seconds"
-        if _past(self.max_lifetime, now - began):
+        if self.max_lifetime is not None and now - began >= self.max_lifetime.total_seconds():
             return f"the worker has lived for {now - began:.0f} seconds, its longest life"
         return None
 
@@ -104,7 +104,7 @@ def must_stop(
         return Stop.LOST
     if now - heard.kept_at >= limits.self_fence.total_seconds():
         return Stop.FENCED
-    if leaving.unowned:
+    if leaving.unowned is not None:
         return Stop.UNOWNED
     if key in heard.cancel:
         return Stop.CANCELLED
@@ -116,7 +116,3 @@ def must_stop(
         return Stop.DRAINED
     drained = leaving.since is not None and now - leaving.since >= limits.drain_grace.total_seconds()
     return Stop.DRAINED if drained else None
-
-
-def _past(limit: timedelta | None, seconds: float) -> bool:
-    return limit is not None and seconds >= limit.total_seconds()

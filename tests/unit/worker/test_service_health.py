@@ -5,16 +5,14 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
 
-from herdsman.connectors.manager import ConnectorManager
-from herdsman.connectors.registry import Around
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.core.gpu import GpuReport
 from herdsman.core.result_options import ResultOptions
 from herdsman.core.service import Fitness
 from herdsman.ports import Clock, Connector, SystemClock
 from herdsman.testing.memory_results import MemoryResults
-from herdsman.worker.service.monitor import Watching
-from herdsman.worker.service.outside import Outside, read
-from herdsman.worker.service.standing import UNASKED, ServiceStanding
+from herdsman.worker.health import UNASKED, ServiceHealth
+from herdsman.worker.service_run import Outside, Watching, read_outside
 from tests.unit.worker.pretend_service import Hand
 
 WELL = Fitness(version="0.7.0", vram_total_mb=24_000, vram_free_mb=20_000)
@@ -37,14 +35,14 @@ class Only(ConnectorManager):
         return self.only
 
 
-def standing(*says: Fitness, clock: Clock | None = None, said: list[str] | None = None) -> ServiceStanding:
+def standing(*says: Fitness, clock: Clock | None = None, said: list[str] | None = None) -> ServiceHealth:
     manager = Only(
         services={"comfyui": {"connector": "comfyui"}},
         around=Around(clock=clock or SystemClock(), results=MemoryResults()),
         only=cast("Connector", Answering(list(says))),
     )
     say = ([] if said is None else said).append
-    return ServiceStanding(manager, timedelta(seconds=5), stall=timedelta(seconds=900), say=say)
+    return ServiceHealth(manager, timedelta(seconds=5), stall=timedelta(seconds=900), say=say)
 
 
 def test_a_service_that_was_not_asked_yet_takes_no_jobs() -> None:
@@ -88,7 +86,7 @@ def test_what_a_handler_s_process_is_told_arrives_whole() -> None:
         results=ResultOptions(place="/somewhere", allow_hosts=("a.example",)),
         watching=Watching(stall=timedelta(minutes=3)),
     )
-    arrived = read(told.to_json() or "")
+    arrived = read_outside(told.to_json() or "")
     assert (arrived.services, arrived.watching) == (services, told.watching)
     assert json.dumps(list(arrived.results.allow_hosts)) == '["a.example"]'
 

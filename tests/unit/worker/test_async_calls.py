@@ -11,7 +11,7 @@ from herdsman.core.work import Ask
 from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from herdsman.testing.runpod.clocks import ManualClock
-from herdsman.worker.errands import Errands
+from herdsman.worker.job_run import AsyncCalls
 
 PATIENCE_S = 10
 OUTAGE = timedelta(seconds=25)
@@ -23,11 +23,11 @@ class Desk:
         self.queue = MemoryQueue(MemoryJobs(self.clock))
         self.queue.jobs.submit(NewJob(type="demo"))
         self.key = self.queue.claim(Ask())[0].key
-        self.errands = Errands(self.queue, self.clock, patience=OUTAGE)
+        self.calls = AsyncCalls(self.queue, self.clock, patience=OUTAGE)
         self.replies: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
 
     def ask(self, key: ClaimKey | None = None, **word: object) -> Mapping[str, Any]:
-        self.errands.run(key or self.key, {"ask": 5, **word}, self.replies.put)
+        self.calls.run(key or self.key, {"ask": 5, **word}, self.replies.put)
         return self.replies.get(timeout=PATIENCE_S)
 
 
@@ -66,7 +66,7 @@ def test_a_worker_that_leaves_does_not_wait_for_the_end_of_an_outage() -> None:
     def fail(word: str) -> None:
         if "checkpoint" in word:
             tries.append(word)
-            desk.errands.close()
+            desk.calls.close()
             raise StoreUnavailable("restarting")
 
     desk.queue.before = fail

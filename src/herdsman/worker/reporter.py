@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import IO
 
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import Claim, ClaimKey, Failure
+from herdsman.core.model import Claim, Failure
 from herdsman.core.retry import FailureClass
-from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Told
+from herdsman.core.work import Ask, Done, Ending, Failed, GivenBack, Told
 from herdsman.ports import Clock, WorkQueue
 from herdsman.worker.heartbeat import Keeper
-from herdsman.worker.watch import Leaving
+from herdsman.worker.stop_rules import Leaving
 
 _SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(seconds=2)
 _LARGE = 1024 * 1024
@@ -32,7 +32,7 @@ class News:
 
 
 @dataclass(kw_only=True)
-class Teller:
+class Reporter:
     queue: WorkQueue
     keeper: Keeper
     clock: Clock
@@ -46,43 +46,41 @@ class Teller:
         the queue's own word ends this, or an order to leave at once.
         """
         with ExitStack() as files:
-            return self._until_heard(endings, then, files)
-
-    def _until_heard(self, endings: list[Ending], then: Ask | None, files: ExitStack) -> News:
-        kept: list[_Kept] = []
-        pause, unsure = _SHORTEST, False
-        while True:
-            asked_at = self.clock.monotonic()
-            now = [each.ending() for each in kept] or endings
-            try:
-                exchange = self.queue.finish(now, then)
-            except (StaleWrite, NotFound) as error:
-                self.keeper.dismiss(str(error))
-                return News()
-            except InvalidRequest as error:
-                return replace(self._in_parts(now, then, error), unsure=unsure)
-            except HerdsmanError as error:
-                unsure, then = unsure or then is not None, None
-                if self._must_go():
-                    self._give_up(now, error)
-                    return News(unsure=unsure)
-            else:
-                self._after(now, exchange.told)
-                return replace(_news(exchange, now, asked_at), unsure=unsure)
-            del now
-            kept = kept or [_Kept(endings.pop(0), files) for _ in range(len(endings))]
-            self.clock.sleep(pause)
-            pause = min(_LONGEST, pause * 2)
-
-    def _must_go(self) -> bool:
-        leaving = self.leaving()
-        return leaving.at_once or leaving.unowned or self.keeper.heard.dismissed is not None
-
-    def _give_up(self, endings: Sequence[Ending], error: HerdsmanError) -> None:
-        for ending in endings:
-            self.say(
-                f"job {ending.key.job_id} has ended, and nobody could be told: it will run again ({error})"
-            )
+            kept: list[_Kept] = []
+            pause, unsure = _SHORTEST, False
+            while True:
+                asked_at = self.clock.monotonic()
+                now = [each.ending() for each in kept] or endings
+                try:
+                    exchange = self.queue.finish(now, then)
+                except (StaleWrite, NotFound) as error:
+                    self.keeper.dismiss(str(error))
+                    return News()
+                except InvalidRequest as error:
+                    return replace(self._in_parts(now, then, error), unsure=unsure)
+                except HerdsmanError as error:
+                    self.keeper.note_outage(error, asked_at)
+                    unsure, then = unsure or then is not None, None
+                    leaving = self.leaving()
+                    hurried = leaving.at_once or leaving.unowned is not None
+                    if hurried or self.keeper.heard.dismissed is not None:
+                        for ending in now:
+                            self.say(
+                                f"job {ending.key.job_id} has ended, and nobody could be told:"
+                                f" it will run again ({error})"
+                            )
+                        return News(unsure=unsure)
+                else:
+                    self.keeper.note_connected(asked_at)
+                    self._after(now, exchange.told)
+                    # None of the very jobs whose end was refused and is told anew.
+                    ended = {ending.key for ending in now}
+                    claims = [each for each in exchange.claims if each.key not in ended]
+                    return News(claims=claims, asked_at=asked_at, unsure=unsure)
+                del now
+                kept = kept or [_Kept(endings.pop(0), files) for _ in range(len(endings))]
+                self.clock.sleep(pause)
+                pause = min(_LONGEST, pause * 2)
 
     def _in_parts(self, endings: Sequence[Ending], then: Ask | None, error: InvalidRequest) -> News:
         """All of it in one word was too much; one ending alone that is refused is the job's own fault."""
@@ -133,13 +131,6 @@ class _Kept:
             return self._ending
         self._file.seek(0)
         return replace(self._ending, result=json.load(self._file))
-
-
-def _news(exchange: Exchange, endings: Sequence[Ending], asked_at: float) -> News:
-    """None of the very jobs whose end was refused and is told anew."""
-    ended: set[ClaimKey] = {ending.key for ending in endings}
-    claims = [each for each in exchange.claims if each.key not in ended]
-    return News(claims=claims, asked_at=asked_at)
 
 
 def _substitute(ending: Ending, refused: str) -> Ending | None:

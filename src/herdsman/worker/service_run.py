@@ -1,11 +1,19 @@
-"""One attempt at a job on an external service: ask first, hand it over once, watch it, bring its result home."""
+"""Jobs that run on an external service: submitted once, watched, and their results never lost."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
-from herdsman.core.errors import InvalidRequest, ServiceRejected, ServiceUnavailable, SubmissionUnknown
+from herdsman.connectors.registry import Around, ConnectorManager
+from herdsman.core.errors import (
+    HerdsmanError,
+    InvalidRequest,
+    ServiceRejected,
+    ServiceUnavailable,
+    SubmissionUnknown,
+)
 from herdsman.core.model import ClaimKey, JobId
 from herdsman.core.service import (
     Broken,
@@ -18,14 +26,14 @@ from herdsman.core.service import (
     Working,
     action,
 )
-from herdsman.ports import Clock, Connector
+from herdsman.ports import Clock, Connector, SystemClock
+from herdsman.results import ResultOptions, open_store
 from herdsman.wire.ids import service_id
 from herdsman.worker.context import Cancelled, JobContext, Recovered, TryAgain, UserError
-from herdsman.worker.service.monitor import HealthMonitor, Stall, Watching
-from herdsman.worker.watch import Stop
+from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler
+from herdsman.worker.stop_rules import Stop
 
 T = TypeVar("T")
-
 TICK = timedelta(milliseconds=200)
 _PAUSE = timedelta(milliseconds=500)
 _STOPPING = timedelta(seconds=5)
@@ -33,6 +41,81 @@ NOT_FOUND = "service_job_not_found"
 _OURS = (Stop.CANCELLED.name, Stop.TIMEOUT.name, Stop.STALLED.name)
 """Only then is the job stopped at the service too. A worker that leaves, or has lost its claim, lets it run: whoever
 has the job next finds it there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watching:
+    """How closely jobs on a service are watched."""
+
+    interval: timedelta = timedelta(seconds=30)
+    """WORKER_HEALTH_CHECK_INTERVAL_MS: how often quiet jobs are looked for."""
+    inactivity: timedelta = timedelta(seconds=30)
+    """WORKER_WEBSOCKET_INACTIVITY_TIMEOUT_MS: silence after which a job is quiet."""
+    patience: timedelta = timedelta(seconds=120)
+    """How long a service may be away before the attempt is over."""
+    stall: timedelta = timedelta(seconds=900)
+    """How long a job may stand still there while the service says that it works on it."""
+    settle: timedelta = timedelta(seconds=10)
+    """How long a job whose submission got no answer may take to show up there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class HealthMonitor:
+    """A timer that acts on silence alone (S3-06 to S3-09). Only messages of this very job count (C-14)."""
+
+    watching: Watching
+    began: float
+    _heard_at: float = field(init=False)
+    _look_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._heard_at = self.began
+        self._look_at = self.began + self.watching.interval.total_seconds()
+
+    def heard(self, now: float) -> None:
+        self._heard_at = now
+
+    def inactive(self, now: float) -> float:
+        return now - self._heard_at
+
+    def is_due(self, now: float) -> bool:
+        """True at most once for each turn of the timer."""
+        if now < self._look_at:
+            return False
+        self._look_at = now + self.watching.interval.total_seconds()
+        return self.inactive(now) >= self.watching.inactivity.total_seconds()
+
+
+@dataclass(slots=True, kw_only=True)
+class Stall:
+    """A service that says "running" is no proof of life: a dead thread says so for ever.
+
+    While a job waits there behind the work of others, nothing is counted: how long that takes is not its fault, and
+    only its own timeout ends the wait.
+    """
+
+    limit: timedelta
+    began: float
+    _seen: Working | None = None
+    _moved_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._moved_at = self.began
+
+    def moved(self, now: float) -> None:
+        """It spoke by itself."""
+        self._moved_at = now
+
+    def look(self, seen: Working, now: float) -> str | None:
+        """Why it is given up; None while something moves, or where the service says nothing that could."""
+        if seen.position is None and seen.done is None:
+            return None
+        if seen.position or seen != self._seen:
+            self._seen, self._moved_at = seen, now
+        still = now - self._moved_at
+        if still < self.limit.total_seconds():
+            return None
+        return f"the service says that it runs, but nothing has moved for {still:.0f} seconds"
 
 
 @dataclass(kw_only=True)
@@ -109,7 +192,10 @@ class ServiceRun:
         monitor = HealthMonitor(watching=self.watching, began=now)
         stall = Stall(limit=self.watching.stall, began=now)
         while True:
-            self._stop_if_asked(external_id)
+            if self.job.cancelled:
+                if self.job.stop_reason in _OURS:
+                    self._cancel(external_id)
+                raise Cancelled(f"job {self.job.job_id} was asked to stop")
             heard = self.connector.listen(external_id, TICK)
             now = self.clock.monotonic()
             if isinstance(heard, Ended):
@@ -189,13 +275,6 @@ class ServiceRun:
             return self._persist(lambda: self.connector.fetch(self._described(), external_id, finished))
         except ServiceRejected as error:
             raise _refused(error) from error
-
-    def _stop_if_asked(self, external_id: str) -> None:
-        if not self.job.cancelled:
-            return
-        if self.job.stop_reason in _OURS:
-            self._cancel(external_id)
-        raise Cancelled(f"job {self.job.job_id} was asked to stop")
 
     def _cancel(self, external_id: str) -> None:
         """Best effort, and a look whether it helped: the next job should not wait behind a dead one."""
@@ -283,3 +362,68 @@ def _reason(verdict: Verdict) -> str:
 
 def _refused(error: ServiceRejected) -> Exception:
     return TryAgain(str(error)) if error.retry else UserError(str(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    services: Mapping[str, Mapping[str, Any]]
+    results: ResultOptions
+    watching: Watching = field(default_factory=Watching)
+
+    def to_json(self) -> str | None:
+        """For the one process that speaks to services; None where there are none."""
+        if not self.services:
+            return None
+        spans = {name: span.total_seconds() for name, span in asdict(self.watching).items()}
+        said = {"services": self.services, "results": asdict(self.results), "watching": spans}
+        return json.dumps(said)
+
+
+def handlers_of(text: str) -> Iterator[tuple[str, Handler]]:
+    """The jobs that run on external services, in the handler's own process."""
+    try:
+        runner = ServiceRunner(read_outside(text))
+        for kind in runner.types():
+            yield f"the connector for {kind}", Handler(spec=HandlerSpec(type=kind), run=runner.run)
+    except HerdsmanError as error:
+        raise UnusableHandler(str(error)) from error
+
+
+def read_outside(text: str) -> Outside:
+    said = json.loads(text)
+    spans = {name: timedelta(seconds=span) for name, span in said["watching"].items()}
+    return Outside(
+        services=said["services"],
+        results=ResultOptions(**said["results"]),
+        watching=Watching(**spans),
+    )
+
+
+class ServiceRunner:
+    """Runs the jobs of all services, one after the other."""
+
+    def __init__(self, outside: Outside, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._watching = outside.watching
+        self._job: JobContext | None = None
+        around = Around(clock=self._clock, results=open_store(outside.results), say=self._say)
+        self._manager = ConnectorManager(services=outside.services, around=around)
+
+    def types(self) -> Iterator[str]:
+        """Each opened once, so that wrong options are known before the first job."""
+        for kind in self._manager.types():
+            self._manager.get(kind)
+            yield kind
+
+    def run(self, job: JobContext) -> object:
+        self._job = job
+        try:
+            return ServiceRun(
+                job=job, connector=self._manager.get(job.type), watching=self._watching, clock=self._clock
+            ).run()
+        finally:
+            self._job = None
+
+    def _say(self, line: str) -> None:
+        if self._job is not None:
+            self._job.log(line)

@@ -1,4 +1,6 @@
-"""HTTP to addresses that somebody else wrote: only what is public can be reached, and what was allowed by name.
+"""HTTP to others: who may be reached, and one exchange within limits.
+
+HTTP to addresses that somebody else wrote: only what is public can be reached, and what was allowed by name.
 
 A name is resolved once, the address is judged, and the connection goes to exactly that address: a name that means
 something else a moment later changes nothing. TLS still verifies the name. Redirects pass the same door.
@@ -17,6 +19,7 @@ import httpcore
 import httpx
 
 from herdsman.core.errors import Forbidden, InvalidSettings
+from herdsman.ports import Clock
 
 MOST_REDIRECTS = 5
 
@@ -34,6 +37,14 @@ _HARMLESS = frozenset(
     | {"content-length", "content-type", "transfer-encoding"}
 )
 _FIRST_ORIGIN = "herdsman.first_origin"
+# What fails before a byte of the request has left us.
+NEVER_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
 
 
 def guarded_client(
@@ -66,7 +77,11 @@ class Gate:
 
     def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Where to connect to, in this order; `Forbidden` where one of them is not for us."""
-        found = _resolve(host, port)
+        try:
+            resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError(f"the name {host} is not known: {error}") from error
+        found = tuple(dict.fromkeys(str(each[4][0]) for each in resolved))
         if not self.allows(host, port):
             for address in found:
                 if (why := refusal(address)) is not None:
@@ -129,14 +144,6 @@ def _plain(host: str) -> str:
         return str(ip_address(name))
     except ValueError:
         return name if name.isascii() else httpx.URL(scheme="http", host=name).raw_host.decode("ascii")
-
-
-def _resolve(host: str, port: int) -> tuple[str, ...]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise httpcore.ConnectError(f"the name {host} is not known: {error}") from error
-    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 class _Backend(httpcore.NetworkBackend):
@@ -244,3 +251,35 @@ def _leave_secrets_behind(request: httpx.Request) -> None:
     if request.extensions.setdefault(_FIRST_ORIGIN, origin) != origin:
         for name in [each for each in request.headers if each not in _HARMLESS]:
             del request.headers[name]
+
+
+class Endless(httpx.ReadError):
+    """The answer goes on and on: httpx limits only the silence in between."""
+
+
+class Oversized(httpx.ReadError):
+    """The answer is larger than anything that we would use."""
+
+
+@contextmanager
+def sent(
+    client: httpx.Client, request: httpx.Request, *, follow_redirects: bool = False
+) -> Generator[httpx.Response]:
+    response = client.send(request, stream=True, follow_redirects=follow_redirects)
+    try:
+        yield response
+    finally:
+        response.close()
+
+
+def whole(response: httpx.Response, clock: Clock, *, seconds: float, largest: int) -> bytes:
+    """The body, where it comes within so many seconds and bytes."""
+    deadline = clock.monotonic() + seconds
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > largest:
+            raise Oversized(f"the answer goes on after {len(body)} bytes")
+        if clock.monotonic() > deadline:
+            raise Endless(f"the answer goes on after {seconds:g} seconds")
+    return bytes(body)

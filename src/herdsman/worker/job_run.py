@@ -1,27 +1,31 @@
-"""Attends to one order: the jobs that a handler's process works on at the moment, until each has its end."""
+"""Runs claimed jobs in the handler's process until each has ended, and makes the calls that handlers ask for."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import BoundedSemaphore, Event
 from typing import Any
 
+from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.core.model import Claim, ClaimKey, Failure
 from herdsman.core.retry import FailureClass
+from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.work import Done, Ending, Failed, GivenBack, Load, Progress
-from herdsman.ports import Clock
-from herdsman.worker.child import Child, Exit
-from herdsman.worker.errands import Errands
-from herdsman.worker.failures import CANCELLED
+from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
+from herdsman.worker.context import CANCELLED
+from herdsman.worker.handler_pool import HandlerPool, Models
+from herdsman.worker.handler_process import Child, Exit
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.logs import MOST_BYTES, MOST_LINES, LogBook, split_lines
-from herdsman.worker.models import Models
 from herdsman.worker.registry import HandlerSpec
-from herdsman.worker.warm import Warm
-from herdsman.worker.watch import Leaving, Limits, Stop, must_stop
+from herdsman.worker.stop_rules import Leaving, Limits, Stop, must_stop
 
 _MEMORY_LOOK_S = 1.0
 _LONGEST_SAVED_S = 10 * 365 * 86_400
+MOST_AT_ONCE = 16
+_PAUSE = timedelta(seconds=1)
+Reply = Callable[[Mapping[str, object]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,12 @@ class Task:
 
 
 @dataclass(kw_only=True)
-class Attendant:
+class JobRunner:
     keeper: Keeper
     clock: Clock
     limits: Limits
     leaving: Callable[[], Leaving]
-    errands: Errands
+    calls: "AsyncCalls"
     say: Callable[[str], None]
     _runs: int = field(default=0)
     _spoke_at: float = field(default=0.0)
@@ -59,10 +63,18 @@ class Attendant:
     _until: float | None = field(default=None)
 
     def work(
-        self, claims: Sequence[Claim], spec: HandlerSpec, warm: Warm, claimed_at: float
+        self, claims: Sequence[Claim], spec: HandlerSpec, warm: HandlerPool, claimed_at: float
     ) -> list[Ending | Abandoned]:
         """How each of them ended. The claims stay held until they are let go."""
-        tasks = self._tasks(claims)
+        now, share = self.clock.monotonic(), len(claims)
+        tasks = {
+            claim.key: Task(
+                claim=claim,
+                deadline=None if claim.timeout is None else now + claim.timeout.total_seconds(),
+                book=LogBook(lines=MOST_LINES // share, size=MOST_BYTES // share),
+            )
+            for claim in claims
+        }
         self.keeper.hold({key: task.book for key, task in tasks.items()}, claimed_at)
         if not warm.check() or (child := warm.child) is None:
             return [GivenBack(key, "the handler's process had ended before the job began") for key in tasks]
@@ -85,17 +97,6 @@ class Attendant:
         warm.served(len(tasks))
         return endings
 
-    def _tasks(self, claims: Sequence[Claim]) -> dict[ClaimKey, Task]:
-        now, share = self.clock.monotonic(), len(claims)
-        return {
-            claim.key: Task(
-                claim=claim,
-                deadline=None if claim.timeout is None else now + claim.timeout.total_seconds(),
-                book=LogBook(lines=MOST_LINES // share, size=MOST_BYTES // share),
-            )
-            for claim in claims
-        }
-
     def _begin(self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child, load: Load) -> None:
         self._runs += 1
         self._spoke_at = self.clock.monotonic()
@@ -108,10 +109,26 @@ class Attendant:
 
         child.print_to(write)
         self._until = None  # it may be another process than the last time
-        self._keep_fenced(child)
-        jobs = [
-            _job(task, load, child.workspace(f"{self._runs}-{n}")) for n, task in enumerate(tasks.values())
-        ]
+        self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
+        jobs: list[Mapping[str, object]] = []
+        for number, claim in enumerate(task.claim for task in tasks.values()):
+            # An adapter goes with the model it was made for: a job that names another one has none.
+            fits = claim.model in (None, load.model)
+            jobs.append(
+                {
+                    "job_id": claim.key.job_id,
+                    "agent": claim.agent,
+                    "payload": claim.payload,
+                    "attempt": claim.attempt,
+                    "token": claim.key.token,
+                    "service_job_id": claim.service_job_id,
+                    "seconds": None if claim.timeout is None else claim.timeout.total_seconds(),
+                    "workspace": child.workspace(f"{self._runs}-{number}"),
+                    "model": claim.model or load.model,
+                    "adapter": load.adapter if fits else None,
+                    "variant": load.variant if fits else None,
+                }
+            )
         child.send({"run": self._runs, "type": spec.type, "jobs": jobs})
 
     def _attend(
@@ -122,7 +139,7 @@ class Attendant:
         killed: Stop | None = None
         while not child.ended():
             self._hear(child, by_id, models, self.limits.look.total_seconds())
-            self._keep_fenced(child)
+            self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
             at_work = [task for task in tasks.values() if task.word is None]
             if not at_work:
                 return None
@@ -130,11 +147,8 @@ class Attendant:
         self._hear(child, by_id, models, 0)  # what it had said before it ended still counts
         return killed
 
-    def _keep_fenced(self, child: Child) -> None:
-        """The process ends itself when the claims are not renewed, even if this one stands still by then (W8)."""
-        self._hold_until(child, self.keeper.heard.kept_at + self.limits.self_fence.total_seconds())
-
     def _hold_until(self, child: Child, until: float | None) -> None:
+        """The process ends itself when the claims are not renewed, even if this one stands still by then (W8)."""
         if until != self._until:
             self._until = until
             child.send({"run": self._runs, "until": until})
@@ -144,17 +158,12 @@ class Attendant:
         for task in at_work:
             self._judge(task, spec, child, now)
         over = next((task.stop for task in at_work if now >= task.kill_at), None)
-        if over is None and self._too_big(spec, child, now):
-            over = Stop.MEMORY
+        if over is None and spec.memory_limit_mb is not None and now >= self._look_at:
+            self._look_at = now + _MEMORY_LOOK_S
+            over = Stop.MEMORY if child.memory_mb() > spec.memory_limit_mb else None
         if over is not None:
             child.kill()
         return over
-
-    def _too_big(self, spec: HandlerSpec, child: Child, now: float) -> bool:
-        if spec.memory_limit_mb is None or now < self._look_at:
-            return False
-        self._look_at = now + _MEMORY_LOOK_S
-        return child.memory_mb() > spec.memory_limit_mb
 
     def _judge(self, task: Task, spec: HandlerSpec, child: Child, now: float) -> None:
         stop = must_stop(
@@ -175,7 +184,8 @@ class Attendant:
 
     def _hear(self, child: Child, by_id: Mapping[str, Task], models: Models, wait_s: float) -> None:
         for answer in child.listen(wait_s):
-            models.hear(answer)
+            if "loaded" in answer or "unloaded" in answer:
+                models.hear(answer)
             if "nonsense" in answer:
                 for task in by_id.values():
                     task.word = task.word or {"failure": "user_error", "error": answer["nonsense"]}
@@ -183,44 +193,21 @@ class Attendant:
                 continue
             job_id = answer.get("job")
             task = by_id.get(job_id) if isinstance(job_id, str) else None
-            if task is not None and task.word is None and answer.get("run") == self._runs:
-                self._spoke_at = self.clock.monotonic()
-                self._take(task, answer, child)
-
-    def _take(self, task: Task, answer: Mapping[str, Any], child: Child) -> None:
-        if "result" in answer or "failure" in answer:
-            task.word = answer
-        elif "progress" in answer:
-            self._note_progress(task.claim.key, answer)
-        elif "log" in answer:
-            task.book.add([piece for line in str(answer["log"]).splitlines() for piece in split_lines(line)])
-        elif answer.get("checkpoint") in ("get", "put") or "service" in answer:
-            self.errands.run(task.claim.key, answer, child.send)
-
-    def _note_progress(self, key: ClaimKey, answer: Mapping[str, Any]) -> None:
-        done, note = answer["progress"], answer.get("note")
-        if isinstance(done, int | float) and math.isfinite(done) and 0 <= done <= 1:
-            text = None if note is None else str(note).replace("\0", "")[:1000]
-            self.keeper.note_progress(key, Progress(done=float(done), note=text))
-
-
-def _job(task: Task, load: Load, workspace: str) -> dict[str, object]:
-    claim = task.claim
-    # An adapter goes with the model it was made for: a job that names another one has none.
-    fits = claim.model in (None, load.model)
-    return {
-        "job_id": claim.key.job_id,
-        "agent": claim.agent,
-        "payload": claim.payload,
-        "attempt": claim.attempt,
-        "token": claim.key.token,
-        "service_job_id": claim.service_job_id,
-        "seconds": None if claim.timeout is None else claim.timeout.total_seconds(),
-        "workspace": workspace,
-        "model": claim.model or load.model,
-        "adapter": load.adapter if fits else None,
-        "variant": load.variant if fits else None,
-    }
+            if task is None or task.word is not None or answer.get("run") != self._runs:
+                continue
+            self._spoke_at = self.clock.monotonic()
+            if "result" in answer or "failure" in answer:
+                task.word = answer
+            elif "progress" in answer:
+                done, note = answer["progress"], answer.get("note")
+                if isinstance(done, int | float) and math.isfinite(done) and 0 <= done <= 1:
+                    text = None if note is None else str(note).replace("\0", "")[:1000]
+                    self.keeper.note_progress(task.claim.key, Progress(done=float(done), note=text))
+            elif "log" in answer:
+                lines = str(answer["log"]).splitlines()
+                task.book.add([piece for line in lines for piece in split_lines(line)])
+            elif answer.get("checkpoint") in ("get", "put") or "service" in answer:
+                self.calls.run(task.claim.key, answer, child.send)
 
 
 def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Abandoned:
@@ -229,9 +216,12 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
     if stop is Stop.LOST:
         return Abandoned(key, stop.value)
     if word is not None and "result" in word:
-        return Done(
-            key, word["result"], _saved(word)
-        )  # it was finished; whether that still counts is decided at the queue
+        # It was finished; whether that still counts is decided at the queue. What it says is not trusted.
+        said = word.get("recovered")
+        saved = None
+        if isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said <= _LONGEST_SAVED_S:
+            saved = timedelta(seconds=said)
+        return Done(key, word["result"], saved)
     if stop in (Stop.TIMEOUT, Stop.STALLED):
         return _failed(key, FailureClass.TIMEOUT, stop.value)
     if stop is not None:
@@ -251,14 +241,6 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
     return _failed(key, kind, f"the handler's process {how} without a word")
 
 
-def _saved(word: Mapping[str, Any]) -> timedelta | None:
-    """Words of a process that is not trusted."""
-    said = word.get("recovered")
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= _LONGEST_SAVED_S:
-        return None
-    return timedelta(seconds=said)
-
-
 def _reported(word: Mapping[str, object]) -> Failure:
     """The handler says which class its failure is of, but only those that it can know about."""
     said = str(word["failure"])
@@ -274,3 +256,62 @@ def _reported(word: Mapping[str, object]) -> Failure:
 
 def _failed(key: ClaimKey, kind: FailureClass, error: str) -> Failed:
     return Failed(key, Failure(kind=kind, error=error))
+
+
+class AsyncCalls:
+    def __init__(
+        self, queue: WorkQueue, clock: Clock, *, patience: timedelta, threads: Threads | None = None
+    ) -> None:
+        """An outage shorter than `patience` is none to the handler: it only waits longer."""
+        self._queue = queue
+        self._clock = clock
+        self._patience = patience
+        self._closed = Event()
+        self._thread = (threads or SystemThreads()).line("async-calls")
+        self._room = BoundedSemaphore(MOST_AT_ONCE)
+
+    def run(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:
+        number = answer.get("ask")
+        if not self._room.acquire(blocking=False):
+            reply({"reply": number, "error": {"said": f"more than {MOST_AT_ONCE} were asked for at once"}})
+            return
+        self._thread.submit(self._go, key, answer, reply)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _go(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:
+        try:
+            reply({"reply": answer.get("ask"), **self._outcome(key, answer)})
+        finally:
+            self._room.release()
+
+    def _outcome(self, key: ClaimKey, answer: Mapping[str, Any]) -> Mapping[str, object]:
+        until = self._clock.monotonic() + self._patience.total_seconds()
+        while True:
+            try:
+                if "service" in answer:
+                    self._queue.mark_service(key, _mark(answer["service"]))
+                    return {"value": None}
+                if answer["checkpoint"] == "put":
+                    self._queue.put_checkpoint(key, answer.get("value"))
+                    return {"value": None}
+                return {"value": self._queue.get_checkpoint(key)}
+            except InvalidRequest as error:
+                return {"error": {"kind": "refused", "said": str(error)}}
+            except (StaleWrite, NotFound) as error:
+                return {"error": {"said": str(error)}}
+            except HerdsmanError as error:
+                if self._closed.is_set() or self._clock.monotonic() >= until:
+                    return {"error": {"said": str(error)}}
+                self._clock.sleep(_PAUSE)
+
+
+def _mark(said: Any) -> ServiceMark:
+    """Words of a process that is not trusted."""
+    match said:
+        case {"id": str(external_id), "status": str(status)} if status in set(MarkStatus):
+            return ServiceMark(external_id=external_id, status=MarkStatus(status))
+        case _:
+            raise InvalidRequest(f"{str(said)[:200]!r} does not say where a job is")

@@ -1,0 +1,167 @@
+"""Processes as /proc shows them: whose they are, what memory they have, and the orphans of a handler.
+
+A handler's memory limit is RLIMIT_DATA, not RLIMIT_AS: CUDA reserves far more addresses than it ever uses, and
+RLIMIT_AS would count them. The limit holds for each process by itself; `group_memory_mb` adds up the whole group.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections.abc import Collection, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_MB = 1024 * 1024
+_PROC = Path("/proc")
+_DEAD = frozenset("ZXx")
+_CGROUPS = Path("/sys/fs/cgroup")
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The kernel's own number for the one that is not inside another."""
+MARK = "HANDLER_MARK"
+_PR_SET_CHILD_SUBREAPER = 36
+_ROUNDS = 200
+_PAUSE_S = 0.01
+
+
+@contextmanager
+def limited_to(megabytes: int | None) -> Generator[None]:
+    """Within the block an allocation past the limit is a `MemoryError` in this process."""
+    if megabytes is None:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = megabytes * _MB if hard == resource.RLIM_INFINITY else min(hard, megabytes * _MB)
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def group_memory_mb(group: int, proc: Path = _PROC) -> int:
+    """What a process group has in memory. Pages that its processes share are counted once."""
+    return sum(_share_kb(proc / str(pid)) for pid in members(group, proc)) // 1024
+
+
+def members(group: int, proc: Path = _PROC) -> Iterator[int]:
+    for entry in proc.iterdir():
+        if entry.name.isdecimal() and (stat := read_stat(int(entry.name), proc)) and int(stat[2]) == group:
+            yield int(entry.name)
+
+
+def is_alone(leader: int, proc: Path = _PROC) -> bool:
+    """Whether nobody of its group lives but the leader itself; the dead who wait to be reaped hold nothing."""
+    others = [pid for pid in members(leader, proc) if pid != leader]
+    return not any((stat := read_stat(pid, proc)) and stat[0] not in _DEAD for pid in others)
+
+
+def read_stat(pid: int, proc: Path = _PROC) -> list[str] | None:
+    """State, parent, group, session, ...; None when there is no such process. Its name may hold any sign."""
+    try:
+        return (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def _share_kb(process: Path) -> int:
+    try:
+        for line in (process / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    except (OSError, ValueError):
+        return 0  # it has ended, or is not ours to look at
+    return 0
+
+
+def kernel_kills(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """How often the kernel has killed in our control group for want of memory; 0 when nobody counts."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(_kills(file) for line in lines for file in _counters(line, cgroups))
+
+
+def _counters(line: str, cgroups: Path) -> Iterator[Path]:
+    """The second version has one tree, the first a tree for memory alone."""
+    _, kinds, path = line.split(":", 2)
+    inside = path.lstrip("/")
+    if kinds == "":
+        yield cgroups / inside / "memory.events"
+    elif "memory" in kinds.split(","):
+        yield cgroups / "memory" / inside / "memory.oom_control"
+
+
+def _kills(file: Path) -> int:
+    try:
+        words = dict(line.split(maxsplit=1) for line in file.read_text().splitlines() if " " in line)
+        return int(words.get("oom_kill", 0))
+    except (OSError, ValueError):
+        return 0
+
+
+def own_processes(proc: Path = _PROC) -> frozenset[int] | None:
+    """This process and all that came of it; None in a container, where the driver may count by other numbers."""
+    try:
+        if str((proc / "self/ns/pid").readlink()) != _FIRST_NAMESPACE:
+            return None
+    except OSError:
+        return None
+    return descendants(os.getpid(), proc)
+
+
+def descendants(pid: int, proc: Path = _PROC) -> frozenset[int]:
+    """With `pid` itself. Orphans of ours are among them: they are given to us."""
+    children: dict[int, list[int]] = {}
+    for entry in proc.iterdir():
+        if entry.name.isdecimal() and (stat := read_stat(int(entry.name), proc)):
+            children.setdefault(int(stat[1]), []).append(int(entry.name))
+    found, unseen = {pid}, [pid]
+    while unseen:
+        new = [each for each in children.get(unseen.pop(), []) if each not in found]
+        found.update(new)
+        unseen += new
+    return frozenset(found)
+
+
+def adopt_orphans() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphans:
+    mark: str
+    sole: bool = False
+
+    def end(self, keep: Collection[int] = ()) -> int:
+        """Kills them, and what becomes an orphan by that; how many there were. `keep` are our own children."""
+        ended: set[int] = set()
+        me = os.getpid()
+        for _ in range(_ROUNDS):
+            try:  # orphans are given to the first thread of a process
+                children = [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
+            except OSError:  # without that list of the kernel we look at everybody
+                everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+                children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
+            found = [pid for pid in children if pid not in keep and self._is_one(pid)]
+            if not found:
+                break
+            for pid in found:
+                ended.add(pid)
+                # Ours to reap, so the number cannot be another's yet.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(_PAUSE_S)
+        return len(ended)
+
+    def _is_one(self, pid: int) -> bool:
+        if self.sole:
+            return True
+        with suppress(OSError):
+            return f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return False
