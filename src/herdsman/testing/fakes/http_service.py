@@ -1,4 +1,4 @@
-"""A small service that runs jobs by HTTP, for tests: it can be told to fail in every way that services do.
+"""A small service that runs jobs over HTTP, for tests: it can be told to fail in every way that services do.
 
 A job says itself what becomes of it: `{"do": "good"}`, `{"do": "bad"}`, or `{"do": "long"}` until it is released.
 """
@@ -9,14 +9,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from socketserver import TCPServer
 from types import TracebackType
 from typing import Any, Self, cast
-from urllib.request import Request, urlopen
+from urllib.request import Request as Callback
+from urllib.request import urlopen
 
-HOST = "127.0.0.1"
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from herdsman.testing.fakes.app_server import ANY_METHOD, AppServer, client_of, sleep_unless
+
 PICTURE = b"\x89PNG\r\n\x1a\n a small picture"
 _LONGEST_S = 30.0
 _SETTLE_S = 0.02
@@ -77,8 +83,7 @@ class Seen:
     body: object = None
 
 
-Reply = tuple[int, object] | bytes | None
-"""A status and JSON, a file, or nothing more at all."""
+Handler = Callable[[Seen, Request], Response]
 
 
 class FakeHttpService:
@@ -92,11 +97,33 @@ class FakeHttpService:
         self._lock = threading.RLock()
         self._released = threading.Event()
         self._stopping = threading.Event()
-        self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(_SETTLE_S,), daemon=True)
+        self._server = AppServer(
+            Starlette(
+                routes=[
+                    self._route("POST", "/jobs", lambda seen, _: self._submit(seen, numbered=False)),
+                    self._route("POST", "/numbered", lambda seen, _: self._submit(seen, numbered=True)),
+                    self._route("POST", "/sync", lambda seen, _: self._run_now(seen)),
+                    self._route("GET", "/jobs/{job_id}", self._with_job(ServedJob.document)),
+                    self._route(
+                        "GET",
+                        "/jobs/{job_id}/result",
+                        self._with_job(lambda job: job.document().get("output")),
+                    ),
+                    self._route("POST", "/jobs/{job_id}/cancel", self._with_job(self._cancel)),
+                    self._route(
+                        "GET", "/files/{name}", lambda _, __: Response(PICTURE, media_type="image/png")
+                    ),
+                    self._route("GET", "/", lambda _, __: JSONResponse({"service": "fake"})),
+                    self._route(
+                        None, "/{anything:path}", lambda _, __: _error(404, "there is no such thing")
+                    ),
+                ]
+            ),
+            name="fake-http-service",
+        )
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(
@@ -104,13 +131,11 @@ class FakeHttpService:
     ) -> None:
         self._stopping.set()
         self._released.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self._server.server_port}"
+        return self._server.url
 
     def add_fault(self, fault: Fault, *, path: str = "/", times: int = 1) -> None:
         """For the next requests whose path begins so."""
@@ -131,39 +156,31 @@ class FakeHttpService:
         with self._lock:
             del self.jobs[job_id]
 
-    def answer(self, seen: Seen) -> Reply:
-        with self._lock:
-            self.seen.append(seen)
-            fault = self._due(seen.path)
-        if fault is None:
-            return self._serve(seen)
-        if fault in _AFTER:
-            self._serve(seen)
-        return self._misbehave(fault)
+    def _route(self, method: str | None, path: str, handle: Handler) -> Route:
+        """Every request is recorded, and a fault may take the place of its answer."""
 
-    def _serve(self, seen: Seen) -> Reply:
-        match [seen.method, *seen.path.strip("/").split("/")]:
-            case ["POST", "jobs" | "numbered" as kind]:
-                return self._take(seen, numbered=kind == "numbered")
-            case ["POST", "sync"]:
-                return self._run_now(seen)
-            case ["GET", "jobs", job_id]:
-                return self._with(job_id, lambda job: (200, job.document()))
-            case ["GET", "jobs", job_id, "result"]:
-                return self._with(job_id, lambda job: (200, job.document().get("output")))
-            case ["POST", "jobs", job_id, "cancel"]:
-                return self._cancel(job_id)
-            case ["GET", "files", _]:
-                return PICTURE
-            case ["GET", ""]:
-                return 200, {"service": "fake"}
-            case _:
-                return 404, {"error": "there is no such thing"}
+        async def endpoint(request: Request) -> Response:
+            seen = Seen(
+                method=request.method,
+                path=request.url.path,
+                headers=dict(request.headers),
+                body=_json(await request.body()),
+            )
+            with self._lock:
+                self.seen.append(seen)
+                fault = self._due(seen.path)
+            if fault is None or fault in _AFTER:
+                answer = await run_in_threadpool(handle, seen, request)
+                if fault is None:
+                    return answer
+            return await self._misbehave(fault, request)
 
-    def _take(self, seen: Seen, *, numbered: bool) -> Reply:
+        return Route(path, endpoint, methods=ANY_METHOD if method is None else [method])
+
+    def _submit(self, seen: Seen, *, numbered: bool) -> Response:
         body = _mapping(seen.body)
         if "do" not in body:
-            return 422, {"error": "a job says what to do"}
+            return _error(422, "a job says what to do")
         with self._lock:
             job_id = str(next(self._numbers)) if numbered else seen.headers["idempotency-key"]
             if job_id in self.jobs:
@@ -173,39 +190,38 @@ class FakeHttpService:
             job = self.jobs[job_id]
             job.state = {"bad": "failed", "long": "running"}.get(body["do"], "done")
         self._call_back(job)
-        return 202, {"id": int(job_id) if numbered else job_id}
+        return JSONResponse({"id": int(job_id) if numbered else job_id}, status_code=202)
 
-    def _run_now(self, seen: Seen) -> Reply:
+    def _run_now(self, seen: Seen) -> Response:
         """The answer is the result."""
         body = _mapping(seen.body)
         job = self.jobs[seen.headers["idempotency-key"]] = ServedJob(body)
         if body.get("do") == "bad":
-            return 422, {"error": "it went wrong"}
+            return _error(422, "it went wrong")
         if body.get("do") == "long":
             self._released.wait(_LONGEST_S)
         job.state = "done"
-        return 200, job.document()["output"]
+        return JSONResponse(job.document()["output"])
 
-    def _cancel(self, job_id: str) -> Reply:
+    def _with_job(self, use: Callable[[ServedJob], object]) -> Handler:
+        def handle(_: Seen, request: Request) -> Response:
+            job = self.jobs.get(request.path_params["job_id"])
+            return _error(404, "no such job") if job is None else JSONResponse(use(job))
+
+        return handle
+
+    def _cancel(self, job: ServedJob) -> dict[str, Any]:
         with self._lock:
-            job = self.jobs.get(job_id)
-            if job is None:
-                return 404, {"error": "no such job"}
             stops = job.state == "running"
             job.state = "cancelled" if stops else job.state
         if stops:
             self._call_back(job)
-        return 200, {}
-
-    def _with(self, job_id: str, use: Callable[[ServedJob], Reply]) -> Reply:
-        with self._lock:
-            job = self.jobs.get(job_id)
-            return (404, {"error": "no such job"}) if job is None else use(job)
+        return {}
 
     def _call_back(self, job: ServedJob) -> None:
         if job.callback is not None:
             body = json.dumps(job.document()).encode()
-            request = Request(job.callback, body, {"Content-Type": "application/json"})
+            request = Callback(job.callback, body, {"Content-Type": "application/json"})
             with urlopen(request, timeout=5):
                 pass
 
@@ -216,75 +232,28 @@ class FakeHttpService:
                 return planned.fault
         return None
 
-    def _misbehave(self, fault: Fault) -> Reply:
+    async def _misbehave(self, fault: Fault, request: Request) -> Response:
         match fault:
             case Fault.HTML:
-                return b"<html><body>Please log in</body></html>"
+                return Response("<html><body>Please log in</body></html>", media_type="text/html")
             case Fault.UNAUTHORIZED:
-                return 401, {"error": "who are you"}
+                return _error(401, "who are you")
             case Fault.TOO_MANY:
-                return 429, {"error": "later"}
+                return _error(429, "later", {"Retry-After": "1"})
             case Fault.SERVER_ERROR | Fault.SERVER_ERROR_AFTER:
-                return 500, {"error": "internal"}
-            case Fault.SLOW:
-                self._stopping.wait(_LONGEST_S)
-                return None
-            case Fault.CUT:
-                return None
+                return _error(500, "internal")
+            case Fault.SLOW | Fault.CUT:
+                await sleep_unless(self._stopping, _LONGEST_S if fault is Fault.SLOW else 0)
+                self._server.proxy.cut(client_of(request))
+                return Response()
             case Fault.HUGE:
-                return 200, {"state": "done", "filler": "x" * (2 * 1024 * 1024)}
+                return JSONResponse({"state": "done", "filler": "x" * (2 * 1024 * 1024)})
             case Fault.REDIRECT:
-                return 302, {}
+                return JSONResponse({}, status_code=302, headers={"Location": "/elsewhere"})
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, service: FakeHttpService) -> None:
-        self.service = service
-        super().__init__((HOST, 0), _Handler)
-
-    def server_bind(self) -> None:
-        """Without looking up the name of the host, which may take seconds and serves nothing here."""
-        TCPServer.server_bind(self)
-        self.server_port = int(self.server_address[1])
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client may leave at any time."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def do_GET(self) -> None:
-        length = int(self.headers.get("Content-Length", "0"))
-        body = self.rfile.read(length)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        seen = Seen(method=self.command, path=self.path.partition("?")[0], headers=headers, body=_json(body))
-        self._send(self.server.service.answer(seen))
-
-    do_POST = do_GET  # noqa: N815
-
-    def _send(self, reply: Reply) -> None:
-        if reply is None:
-            return
-        if isinstance(reply, bytes):
-            status, kind, body = 200, "text/html" if reply.startswith(b"<") else "image/png", reply
-        else:
-            status, kind, body = reply[0], "application/json", json.dumps(reply[1]).encode()
-        self.send_response(status)
-        if status == 429:
-            self.send_header("Retry-After", "1")
-        if status == 302:
-            self.send_header("Location", "/elsewhere")
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """What was asked is kept by the service."""
+def _error(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"error": reason}, status_code=status, headers=headers)
 
 
 def _json(body: bytes) -> object:
