@@ -23,7 +23,7 @@ from herdsman.core.model import JobPolicy
 from herdsman.core.token_text import token_text
 from herdsman.ports import SystemClock
 from herdsman.store.database import Database
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from herdsman.testing.servers.home import free_port
 from herdsman.wiring import new_job_id
 from tests.api.calling import Client

@@ -23,8 +23,8 @@ from herdsman.sim.checks.recorded import read_history
 from herdsman.store import installation, ledger
 from herdsman.store.ledger import Stay
 from herdsman.store.schema import cycles
-from herdsman.testing.runpod import FakeRunpod, Fault
-from herdsman.testing.runpod.ledger import Life
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault
+from herdsman.testing.fakes.runpod.ledger import Life
 from herdsman.wire.ids import new_job_id
 from tests.builders import scalar
 from tests.chaos.children import Children, children

@@ -21,7 +21,7 @@ from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
 from herdsman.store.database import Database
 from herdsman.store.schema_resources import gpus
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from herdsman.wire.policy import written
 from tests.builders import a_worker, scalar, sql
 from tests.databases import MovingClock, opened

@@ -15,7 +15,7 @@ from herdsman.core.policy_changes import Change, with_value
 from herdsman.ports import SystemClock
 from herdsman.store import jobs, policies
 from herdsman.store.database import Database
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from herdsman.wire.policy import PolicyDocument, stored, written
 from tests.builders import scalar, sql
 from tests.threads import at_once

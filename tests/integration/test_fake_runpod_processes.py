@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from herdsman.core.instances import Instance
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.testing.runpod import FakeRunpod, Fault, Pace
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace
 from herdsman.testing.servers.family import look
 from tests.runpod import KEY, a_provider, a_request
 
@@ -181,7 +181,7 @@ def test_no_process_outlives_the_fake(tmp_path: Path) -> None:
 
 def test_no_process_outlives_a_fake_that_is_killed(tmp_path: Path) -> None:
     program = (
-        "import httpx, signal; from herdsman.testing.runpod import serve\n"
+        "import httpx, signal; from herdsman.testing.fakes.runpod import serve\n"
         "def ready(fake):\n"
         "    body = {'name': 'x', 'image': 'i', 'gpu': {'id': 'NVIDIA L4', 'count': 1}, 'disk': 20,\n"
         f"        'cmd': ['sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 60']}}\n"

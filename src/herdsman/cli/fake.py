@@ -8,7 +8,7 @@ import typer
 from herdsman.cli.shown import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
-from herdsman.testing.runpod import FakeRunpod, Fault, serve
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault, serve
 
 
 def fake_runpod(

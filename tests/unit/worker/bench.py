@@ -6,9 +6,9 @@ from typing import Any
 
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.work import Load
+from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
-from herdsman.testing.runpod.clocks import ManualClock
 from herdsman.worker.child import Answer, Exit
 from herdsman.worker.keeper import Keeper
 from herdsman.worker.output import Sink

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
 import uvicorn
@@ -26,9 +26,11 @@ ANY_METHOD = ("GET", "POST", "PUT", "PATCH", "DELETE")
 class AppServer:
     """Serves from `start` to `stop`. Its port can be closed and opened again meanwhile, from any other thread."""
 
-    def __init__(self, app: ASGIApp, *, name: str, host: str = HOST, port: int = 0) -> None:
-        """`OSError` if the port is taken."""
-        self.proxy = Proxy(host, port)
+    def __init__(
+        self, app: ASGIApp, proxy: Proxy, *, name: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """`headers` are those of every response."""
+        self._proxy = proxy
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -38,7 +40,7 @@ class AppServer:
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                headers=[("server", name)],
+                headers=[("server", name), *(headers or {}).items()],
                 ws_ping_interval=None,
                 ws_per_message_deflate=False,
                 timeout_keep_alive=IDLE_S,
@@ -51,7 +53,7 @@ class AppServer:
 
     @property
     def url(self) -> str:
-        return self.proxy.url
+        return self._proxy.url
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -68,7 +70,7 @@ class AppServer:
         """Take connections again, on the same port."""
 
         async def open_port() -> None:
-            self.proxy.open(self._behind.getsockname())
+            self._proxy.open(self._behind.getsockname())
 
         self._do(open_port())
 
@@ -76,7 +78,7 @@ class AppServer:
         """Refuse connections, and cut those that are open: what a crash does."""
 
         async def close_port() -> None:
-            self.proxy.close(spare=spare)
+            self._proxy.close(spare=spare)
 
         self._do(close_port())
 
@@ -86,8 +88,8 @@ class AppServer:
             return
         self.close(spare=spare)
         if spare:
-            self._do(self.proxy.drain(LAST_WORDS_S))
-        self._do(self.proxy.release())
+            self._do(self._proxy.drain(LAST_WORDS_S))
+        self._do(self._proxy.release())
         self.loop.call_soon_threadsafe(self._server.stopping.set)
         self._thread.join()
 

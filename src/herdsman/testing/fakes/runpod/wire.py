@@ -1,14 +1,76 @@
-"""Is this the body of a create request? What Runpod refuses, the fake refuses with the same status."""
+"""Runpod's API in its own words: what it offers, what a create request may hold, how stock and bills are shown.
+
+The ids are Runpod's own, the prices near them. What Runpod refuses, the fake refuses with the same status.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from types import MappingProxyType
 from typing import cast
 
-from herdsman.testing.runpod.catalog import DATA_CENTERS, GPUS, TEMPLATES, NetworkVolume
-from herdsman.testing.runpod.replies import Refused
+CUDA = "12.8"
+DATA_CENTERS = ("EU-RO-1", "US-KS-2", "CA-MTL-1")
+TEMPLATES = frozenset({"a1b2c3d4e5"})
 
-MOST_VARIABLES = 50
-SMALLEST_VOLUME_GB = 10
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    id: str
+    memory_gb: int
+    price: Decimal
+    """US dollars an hour, in the secure cloud."""
+
+    @property
+    def short_name(self) -> str:
+        return self.id.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkVolume:
+    id: str
+    name: str
+    size_gb: int
+    data_center: str
+
+
+_GPUS = (
+    ("NVIDIA RTX A4000", 16, "0.20"),
+    ("NVIDIA RTX A5000", 24, "0.27"),
+    ("NVIDIA RTX A6000", 48, "0.49"),
+    ("NVIDIA A40", 48, "0.44"),
+    ("NVIDIA L4", 24, "0.49"),
+    ("NVIDIA L40S", 48, "0.91"),
+    ("NVIDIA GeForce RTX 3090", 24, "0.46"),
+    ("NVIDIA GeForce RTX 4090", 24, "0.74"),
+    ("NVIDIA GeForce RTX 5090", 32, "0.94"),
+    ("NVIDIA A100 80GB PCIe", 80, "1.64"),
+    ("NVIDIA H100 80GB HBM3", 80, "3.29"),
+    ("NVIDIA H200", 141, "3.99"),
+    ("NVIDIA B200", 180, "6.79"),
+)
+GPUS: Mapping[str, Gpu] = MappingProxyType(
+    {name: Gpu(name, memory, Decimal(price)) for name, memory, price in _GPUS}
+)
+VOLUMES = (
+    NetworkVolume("vol1aaaa", "models", 200, "EU-RO-1"),
+    NetworkVolume("vol2bbbb", "models-us", 200, "US-KS-2"),
+)
+
+
+class Refused(Exception):
+    """A request that is answered with a problem."""
+
+    def __init__(self, status: int, detail: str, *, errors: tuple[str, ...] = ()) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = errors
+
+
+MAX_VARIABLES = 50
+MIN_VOLUME_GB = 10
 
 TEXT, NUMBER, SWITCH, OBJECT, LIST = (str,), (int,), (bool,), (dict,), (list,)
 FIELDS: Mapping[str, tuple[type, ...]] = {
@@ -122,12 +184,12 @@ def _check_rules(fields: Mapping[str, object]) -> None:
         not (gpu.get("allowedCudaVersions") and gpu.get("minCudaVersion")),
         "allowedCudaVersions and minCudaVersion are mutually exclusive",
     )
-    _rule(len(objects(fields, "env")) <= MOST_VARIABLES, f"at most {MOST_VARIABLES} environment variables")
+    _rule(len(objects(fields, "env")) <= MAX_VARIABLES, f"at most {MAX_VARIABLES} environment variables")
     _rule(
         all(_PORT.fullmatch(port) for port in texts(fields, "ports")), "ports are formatted as port/protocol"
     )
-    persistent = cast("dict[str, int]", mounts.get("persistent") or {"size": SMALLEST_VOLUME_GB})
-    _rule(persistent["size"] >= SMALLEST_VOLUME_GB, f"a volume has at least {SMALLEST_VOLUME_GB} GB")
+    persistent = cast("dict[str, int]", mounts.get("persistent") or {"size": MIN_VOLUME_GB})
+    _rule(persistent["size"] >= MIN_VOLUME_GB, f"a volume has at least {MIN_VOLUME_GB} GB")
     # What the real one says when these are left out has nothing to do with it.
     _rule("disk" in fields, "There are no longer any instances available with enough disk space.")
     _rule("cpu" in fields or "count" in gpu, "This machine does not have the resources to deploy your pod.")
@@ -153,3 +215,48 @@ def _check_references(fields: Mapping[str, object], volumes: Mapping[str, Networ
 def _rule(holds: bool, detail: str) -> None:  # noqa: FBT001  reads aloud as it is called
     if not holds:
         raise Refused(400, detail)
+
+
+def gpu_view(gpu: Gpu, *, availability: str | None) -> dict[str, object]:
+    """`availability` is None where nobody asked for it."""
+    price = float(gpu.price)
+    stock: dict[str, object] = {}
+    if availability is not None:
+        places = [{"id": place, "name": place, "availability": availability} for place in DATA_CENTERS]
+        stock = {
+            "availability": availability,
+            "dataCenters": places,
+            "cudaVersions": [{"version": CUDA, "available": availability != "NONE"}],
+        }
+    return {
+        "id": gpu.id,
+        "name": gpu.short_name,
+        "pool": None,
+        "manufacturer": "NVIDIA",
+        "memory": gpu.memory_gb,
+        "secure": True,
+        "community": True,
+        "price": {"secure": price, "community": price},
+        "maxCount": {"secure": 8, "community": 4},
+        **stock,
+    }
+
+
+def volume_view(volume: NetworkVolume) -> dict[str, object]:
+    return {
+        "id": volume.id,
+        "name": volume.name,
+        "size": volume.size_gb,
+        "dataCenter": volume.data_center,
+        "type": "STANDARD",
+    }
+
+
+def amounts(cost: Decimal, *, gpu: bool) -> dict[str, float]:
+    total = float(cost)
+    return {
+        "totalAmount": total,
+        "gpuAmount": total if gpu else 0.0,
+        "cpuAmount": 0.0 if gpu else total,
+        "diskAmount": 0.0,
+    }

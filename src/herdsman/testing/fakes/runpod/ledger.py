@@ -8,8 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import cast
 
-from herdsman.testing.runpod.cloud import Cloud
-from herdsman.testing.runpod.pods import FakePod
+from herdsman.testing.fakes.runpod.cloud import Cloud
+from herdsman.testing.fakes.runpod.pods import FakePod
 
 MOST_REQUESTS = 100_000
 HIDDEN = "***"

@@ -8,17 +8,16 @@ from types import TracebackType
 from typing import Self
 
 from herdsman.ports import Clock, SystemClock
-from herdsman.testing.runpod.catalog import VOLUMES, NetworkVolume
-from herdsman.testing.runpod.clocks import Timeline
-from herdsman.testing.runpod.cloud import Cloud
-from herdsman.testing.runpod.door import BASE, Door
-from herdsman.testing.runpod.faults import Faults
-from herdsman.testing.runpod.http_server import FakeHttpServer
-from herdsman.testing.runpod.ledger import Ledger
-from herdsman.testing.runpod.pods import Pace
-from herdsman.testing.runpod.routes import LARGEST_PAGE
+from herdsman.testing.clocks import Timeline
+from herdsman.testing.fakes.app_server import HOST, AppServer
+from herdsman.testing.fakes.runpod.app import BASE, MAX_PAGE, RunpodApi
+from herdsman.testing.fakes.runpod.cloud import Cloud
+from herdsman.testing.fakes.runpod.faults import Faults
+from herdsman.testing.fakes.runpod.ledger import Ledger
+from herdsman.testing.fakes.runpod.pods import Pace
+from herdsman.testing.fakes.runpod.wire import VOLUMES, NetworkVolume
+from herdsman.testing.proxy import Proxy
 
-HOST = "127.0.0.1"
 KEY = "fake-runpod-key-for-trying"
 SETTLING_S = 0.02
 
@@ -39,7 +38,7 @@ class FakeRunpod:
         clock: Clock | None = None,
         speed: float = 1.0,
         run_commands: bool = True,
-        page_size: int = LARGEST_PAGE,
+        page_size: int = MAX_PAGE,
         volumes: tuple[NetworkVolume, ...] = VOLUMES,
         host: str = HOST,
         port: int = 0,
@@ -58,33 +57,28 @@ class FakeRunpod:
         )
         self.ledger = Ledger(self._cloud)
         self._stopping = threading.Event()
-        door = Door(self._cloud, self.ledger, key=key, stopping=self._stopping)
-        self._server = FakeHttpServer((host, port), door.answer, self._stopping)
-        self._threads = [
-            threading.Thread(target=self._server.serve_forever, args=(SETTLING_S,), daemon=True),
-            threading.Thread(target=self._settle, daemon=True),
-        ]
+        proxy = Proxy(host, port)
+        api = RunpodApi(self._cloud, self.ledger, proxy, key=key, stopping=self._stopping)
+        self._server = AppServer(api.app, proxy, name="fake-runpod", headers={"Connection": "close"})
+        self._settling = threading.Thread(target=self._settle, daemon=True)
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        self._server.start()
+        self._settling.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopping.set()
-        self._server.shutdown()
-        self._server.server_close()
-        for thread in self._threads:
-            thread.join()
+        self._server.stop()
+        self._settling.join()
         self._cloud.close()
 
     @property
     def origin(self) -> str:
         """Where the ledger is, at `/_ledger`, and the switches of the faults, at `/_faults`."""
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return self._server.url
 
     @property
     def url(self) -> str:

@@ -1,10 +1,10 @@
-"""The pods of the fake and all that may happen to them. It knows nothing of HTTP."""
+"""The pods of the fake and all that may happen to them. It knows nothing of HTTP, and can be used without a server."""
 
 import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -12,16 +12,31 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from herdsman.testing.runpod.bodies import check_create, network_mount, objects, texts
-from herdsman.testing.runpod.catalog import DATA_CENTERS, GPUS, VOLUMES, NetworkVolume
-from herdsman.testing.runpod.clocks import Timeline
-from herdsman.testing.runpod.faults import Fault, Faults
-from herdsman.testing.runpod.lifecycle import advance, draw_fate, stop
-from herdsman.testing.runpod.pods import ACTIONS, FakePod, Fate, Pace, Status
-from herdsman.testing.runpod.process import Container
-from herdsman.testing.runpod.replies import Refused
-from herdsman.testing.runpod.views import SSH, container_environment
+from herdsman.testing.clocks import Timeline
+from herdsman.testing.fakes.runpod.faults import Fault, Faults
+from herdsman.testing.fakes.runpod.pod_process import Container
+from herdsman.testing.fakes.runpod.pods import (
+    ACTIONS,
+    SSH,
+    FakePod,
+    Fate,
+    Pace,
+    Status,
+    container_environment,
+)
+from herdsman.testing.fakes.runpod.wire import (
+    DATA_CENTERS,
+    GPUS,
+    VOLUMES,
+    NetworkVolume,
+    Refused,
+    check_create,
+    network_mount,
+    objects,
+    texts,
+)
 
+NOTICE = timedelta(seconds=5)
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 CPU_PRICE = Decimal("0.06")
 CRASH = ("sh", "-c", "echo crashed; exit 1")
@@ -60,7 +75,7 @@ class Cloud:
         return Path(tempfile.mkdtemp(prefix="fake-runpod-"))
 
     def create(self, body: object) -> FakePod:
-        """The pod that the answer speaks of; a fault may have made a twin of it."""
+        """The pod that the answer speaks of; a fault may have made a duplicate of it."""
         fields = check_create(body, self.volumes)
         gpu_type = objects(fields, "gpu").get("id")
         if gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, str(gpu_type)):
@@ -143,10 +158,11 @@ class Cloud:
     def _add(self, body: dict[str, object], fate: Fate, *, foreign: bool = False) -> FakePod:
         with self.lock:
             pod = self._new_pod(body, fate, foreign=foreign)
-            pod.say("system", "create pod", pod.created)
+            pod.write_log("system", "create pod", pod.created)
             self.ever[pod.id] = pod
             self.settle()
-            self.most_alive = max(self.most_alive, sum(each.alive for each in self._ours()))
+            ours = sum(each.alive for each in self.ever.values() if not each.foreign)
+            self.most_alive = max(self.most_alive, ours)
             return pod
 
     def _new_pod(self, body: dict[str, object], fate: Fate, *, foreign: bool) -> FakePod:
@@ -190,15 +206,16 @@ class Cloud:
         pod.enter(Status.STARTING, now)
 
     def _start_container(self, pod: FakePod) -> None:
-        command = CRASH if pod.fate.crash_loop else _command(pod)
-        pod.say("system", "start container", self.timeline.now())
+        given = [*texts(pod.body, "entrypoint"), *texts(pod.body, "cmd")]
+        command = CRASH if pod.fate.crash_loop else given or shlex.split(str(pod.body.get("args", "")))
+        pod.write_log("system", "start container", self.timeline.now())
         if not command or not self._run_commands or pod.fate.silent:
             return
         ssh_port = SSH if SSH in texts(pod.body, "ports") and not pod.fate.no_ssh else None
         pod.container = Container(
             command,
             container_environment(pod, ssh_port=ssh_port),
-            lambda line: pod.say("container", line, self.timeline.now()),
+            lambda line: pod.write_log("container", line, self.timeline.now()),
             folder=self._folder / pod.id,
             mounts=self._mounts(pod),
         )
@@ -220,10 +237,82 @@ class Cloud:
     def _existing(self) -> list[FakePod]:
         return [pod for pod in self.ever.values() if pod.status is not Status.TERMINATED]
 
-    def _ours(self) -> Iterable[FakePod]:
-        return (pod for pod in self.ever.values() if not pod.foreign)
+
+def draw_fate(faults: Faults, name: str) -> Fate:
+    lag = faults.strikes(Fault.LISTING_LAG, name)
+    told = faults.strikes(Fault.PREEMPTED, name)
+    untold = faults.strikes(Fault.PREEMPTED_UNTOLD, name)
+    preempted = told or untold
+    return Fate(
+        visible_after=lag.lasting if lag else timedelta(0),
+        never_running=faults.strikes(Fault.NEVER_RUNNING, name) is not None,
+        no_ssh=faults.strikes(Fault.NO_SSH, name) is not None,
+        silent=faults.strikes(Fault.SILENT, name) is not None,
+        crash_loop=faults.strikes(Fault.CRASH_LOOP, name) is not None,
+        preempted_after=preempted.lasting if preempted else None,
+        notice=NOTICE if told else None,
+    )
 
 
-def _command(pod: FakePod) -> list[str]:
-    command = [*texts(pod.body, "entrypoint"), *texts(pod.body, "cmd")]
-    return command or shlex.split(str(pod.body.get("args", "")))
+def advance(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
+    """Bring the pod to where it is at `now`; `start` gives it a container."""
+    _boot(pod, now, pace, start)
+    if pod.status is Status.RUNNING:
+        _keep_running(pod, now, pace, start)
+    if pod.alive:
+        _preempt(pod, now)
+
+
+def stop(pod: FakePod, now: float, status: Status) -> None:
+    """Compute ends here, and with it whatever runs in the container."""
+    pod.enter(status, now)
+    pod.started = pod.dies_at = None
+    if pod.container is not None:
+        pod.container.kill()
+        pod.container = None
+
+
+def _boot(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
+    placed = pod.entered + pace.provisioning.total_seconds()
+    if pod.status is Status.PROVISIONING and now >= placed:
+        pod.enter(Status.STARTING, placed)
+    pulled = pod.entered + pace.starting.total_seconds()
+    if pod.status is Status.STARTING and now >= pulled and not pod.fate.never_running:
+        pod.enter(Status.RUNNING, pulled)
+        pod.started = pulled
+        start(pod)
+
+
+def _keep_running(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
+    """A container that ends is started again: the pod stays RUNNING, and its uptime falls back."""
+    if pod.container is None:
+        # Without a process the loop is only told of.
+        if (
+            pod.fate.crash_loop
+            and pod.started is not None
+            and now - pod.started > pace.restart.total_seconds()
+        ):
+            pod.started = now
+        return
+    if not pod.container.ended():
+        return
+    if pod.exited is None:
+        pod.exited = now
+        pod.write_log("system", "container exited", now)
+    elif now - pod.exited >= pace.restart.total_seconds():
+        pod.container.kill()
+        pod.started, pod.exited = now, None
+        start(pod)
+
+
+def _preempt(pod: FakePod, now: float) -> None:
+    after, notice = pod.fate.preempted_after, pod.fate.notice
+    if after is None or now < pod.created + after.total_seconds():
+        return
+    if pod.dies_at is None:
+        told = pod.created + after.total_seconds()
+        pod.dies_at = told + (notice.total_seconds() if notice else 0)
+        if notice and pod.container is not None:
+            pod.container.ask_to_stop()
+    if now >= pod.dies_at:
+        stop(pod, pod.dies_at, Status.EXITED)
