@@ -11,7 +11,7 @@ from herdsman.connectors.registry import Around
 from herdsman.core.errors import ServiceRejected, ServiceUnavailable
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Ended, Finished, Unknown, Working
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.worker.service.standing import ServiceStanding
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render, through_socket

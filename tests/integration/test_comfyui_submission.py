@@ -8,7 +8,7 @@ import pytest
 
 from herdsman.core.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.core.service import Finished, Unknown
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render
 
 PROMPT = "POST /prompt"

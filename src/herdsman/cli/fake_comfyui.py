@@ -9,7 +9,7 @@ import typer
 from herdsman.cli.shown import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
-from herdsman.testing.comfyui import FakeComfyUI, Fault, serve
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault, serve
 
 
 def fake_comfyui(

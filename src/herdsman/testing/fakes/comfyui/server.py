@@ -7,20 +7,15 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from herdsman.testing.comfyui.door import answer
-from herdsman.testing.comfyui.execution import run
-from herdsman.testing.comfyui.faults import Fault, Setting
-from herdsman.testing.comfyui.files import Place
-from herdsman.testing.comfyui.http_server import HttpServer, check_free, port_holder
-from herdsman.testing.comfyui.jobs import Past
-from herdsman.testing.comfyui.ledger import Ledger
-from herdsman.testing.comfyui.life import Life
-from herdsman.testing.comfyui.replies import Request
-from herdsman.testing.comfyui.setup import MEGABYTE, Setup, read_version
-from herdsman.testing.comfyui.web_socket import WebSocket
+from herdsman.testing.fakes.app_server import HOST, AppServer
+from herdsman.testing.fakes.comfyui.app import ComfyUiApi
+from herdsman.testing.fakes.comfyui.execution import MEGABYTE, Life, Setup, read_version, run
+from herdsman.testing.fakes.comfyui.faults import Fault, Setting
+from herdsman.testing.fakes.comfyui.files import Place
+from herdsman.testing.fakes.comfyui.jobs import Ledger, Past
+from herdsman.testing.proxy import Proxy
 
-HOST = "127.0.0.1"
-LOOKING_S = 0.005
+POLL_S = 0.005
 DOWN_S = 0.2
 
 
@@ -47,37 +42,38 @@ class FakeComfyUI:
             random=Random(seed),
             most_upload_bytes=max_upload_mb * MEGABYTE,
         )
-        if port:
-            check_free((host, port))
-        self._holder = port_holder((host, port))
-        self._address: tuple[str, int] = (host, self._holder.getsockname()[1])
+        proxy = Proxy(host, port)
+        api = ComfyUiApi(lambda: self._lives[-1], proxy, max_body_bytes=self._setup.most_upload_bytes)
+        self._server = AppServer(api.app, proxy, name="fake-comfyui")
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._returning: list[threading.Thread] = []
-        self._lives: list[tuple[Life, HttpServer]] = []
+        self._lives: list[Life] = []
         self._up = False
 
     def __enter__(self) -> Self:
-        self._come_up(None)
+        self._begin(None)
+        self._server.start()
+        self._up = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._lock:
+            if self._closed.is_set():
+                return
             self._closed.set()
-            self._go_down()
+            last = self._go_down()
         for thread in self._returning:
             thread.join()
-        for life, server in self._lives:
+        for life in self._lives:
             life.join()
-            server.join()
-        self._holder.close()
+        self._server.stop(spare=last.hub.clients)
 
     @property
     def url(self) -> str:
-        host, port = self._address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return self._server.url
 
     @property
     def ledger(self) -> Ledger:
@@ -97,7 +93,7 @@ class FakeComfyUI:
     def sockets(self) -> int:
         """How many WebSockets are open."""
         with self._lock:
-            return self._lives[-1][0].hub.sockets if self._up else 0
+            return len(self._lives[-1].hub.clients) if self._up else 0
 
     @property
     def up(self) -> bool:
@@ -175,30 +171,26 @@ class FakeComfyUI:
         while not predicate():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"what was waited for did not happen within {seconds} s")
-            time.sleep(LOOKING_S)
+            time.sleep(POLL_S)
         return True
 
-    def _come_up(self, history: dict[str, Past] | None) -> None:
+    def _begin(self, history: dict[str, Past] | None) -> None:
         life = Life(self._setup, run, self._die, number=len(self._lives), history=history)
+        self._lives.append(life)
+        life.start()
 
-        def attend(socket: WebSocket, client_id: str) -> None:
-            life.hub.attend(socket, client_id, life.jobs.remaining)
-
-        def reply(request: Request) -> Any:
-            return answer(life, request)
-
-        server = HttpServer(self._address, reply, attend, self._setup.most_upload_bytes)
-        with self._lock:
-            self._lives.append((life, server))
-            life.start()
-            server.start()
-            self._up = True
+    def _come_up(self, history: dict[str, Past] | None) -> None:
+        self._begin(history)
+        self._server.open()
+        self._up = True
 
     def _go_down(self) -> Life:
+        """WebSockets are spared: they end by themselves, once all is out that was sent before."""
         self._up = False
-        life, server = self._lives[-1]
+        life = self._lives[-1]
+        spare = life.hub.clients
         life.end()
-        server.close()
+        self._server.close(spare=spare)
         return life
 
     def _come_back(self, wait: float, history: dict[str, Past] | None) -> None:

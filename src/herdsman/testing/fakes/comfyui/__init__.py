@@ -1,0 +1,8 @@
+"""A fake ComfyUI that plugin authors and users may test against: real HTTP, real sockets, every fault."""
+
+from herdsman.testing.fakes.comfyui.faults import STEPS, Fault
+from herdsman.testing.fakes.comfyui.jobs import Asked, Ledger, Render, Said
+from herdsman.testing.fakes.comfyui.nodes import CHECKPOINTS
+from herdsman.testing.fakes.comfyui.server import FakeComfyUI, serve
+
+__all__ = ["CHECKPOINTS", "STEPS", "Asked", "FakeComfyUI", "Fault", "Ledger", "Render", "Said", "serve"]
