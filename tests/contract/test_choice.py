@@ -29,7 +29,7 @@ from herdsman.store import choosing
 from herdsman.store.database import Tx
 from herdsman.store.schema_resources import holds, worker_models
 from herdsman.testing.memory_results import MemoryResults
-from herdsman.testing.servers.home import free_port
+from herdsman.testing.servers.server import free_port
 from herdsman.worker.service.standing import ServiceStanding
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock

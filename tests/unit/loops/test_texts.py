@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from herdsman.testing.servers.home import free_port
+from herdsman.testing.servers.server import free_port
 from herdsman.worker.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_crashes
 from herdsman.worker.loops.crash import describe, write_crash
 from herdsman.worker.loops.metrics import age_metric, ready_metric, stalls_metric

@@ -36,6 +36,7 @@ class AppServer:
                 app,
                 loop="asyncio",
                 lifespan="off",
+                ws="websockets-sansio",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
