@@ -21,7 +21,7 @@ from herdsman.testing.fakes.app_server import ANY_METHOD, client_of, sleep_unles
 from herdsman.testing.fakes.comfyui.execution import Killed, Life, now_ms
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
 from herdsman.testing.fakes.comfyui.files import FOLDERS, File, Outside, Place, inside
-from herdsman.testing.fakes.comfyui.jobs import Asked, Job, Past
+from herdsman.testing.fakes.comfyui.jobs import Job, Past, RequestRecord
 from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
 from herdsman.testing.fakes.comfyui.sockets import Socket
 from herdsman.testing.fakes.comfyui.workflow import Rejected, check
@@ -131,7 +131,7 @@ class ComfyUiApi:
     ) -> Response | NoResponse:
         """Never an exception for what somebody sends. A request is in the ledger from its arrival."""
         path = str(connection.scope["path"])
-        asked = Asked(method=method, path=path, query=dict(connection.query_params))
+        asked = RequestRecord(method=method, path=path, query=dict(connection.query_params))
         life.setup.ledger.note_request(asked)
         call = Call(
             query=asked.query,

@@ -14,13 +14,13 @@ from uuid import UUID
 
 from herdsman.testing.fakes.comfyui.faults import Fault, Faults, Setting
 from herdsman.testing.fakes.comfyui.files import Files
-from herdsman.testing.fakes.comfyui.jobs import Job, Jobs, Ledger, Past, Render, Said
+from herdsman.testing.fakes.comfyui.jobs import Job, Jobs, Ledger, Past, Render, SentMessage
 from herdsman.testing.fakes.comfyui.nodes import (
-    Bench,
     FailedBetweenNodes,
     Interrupted,
-    Made,
+    NodeContext,
     NodeFailed,
+    NodeResult,
     work,
 )
 from herdsman.testing.fakes.comfyui.sockets import Hub, status
@@ -106,7 +106,7 @@ class Life:
         self.setup = setup
         self.hub = Hub(self.features())
         self.jobs = Jobs(history)
-        self.cache: dict[str, Made] = {}
+        self.cache: dict[str, NodeResult] = {}
         self.dead = threading.Event()
         self.next_number = 0
         self._run = run
@@ -224,31 +224,31 @@ class Execution:
         self._life = life
         self._job = job
         self._render = render
-        self._tell = Telling(life, job)
+        self._messages = JobMessages(life, job)
         self._order = in_order(job.workflow, job.outputs)
         self._signatures = signatures(job.workflow, self._order, life.setup.files, life.setup.new_id())
         self._node = ""
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, NodeResult] = {}
         self._outputs: dict[str, Any] = {}
         self._done: list[str] = []
 
     def run(self) -> None:
         self._life.hub.client_id = self._job.client_id
         self._job.started_ms = now_ms()
-        self._tell.start()
+        self._messages.start()
         try:
             self._work()
         except FailedBetweenNodes as error:
-            self._tell.error(self._node, self._done, error)
+            self._messages.error(self._node, self._done, error)
             self._end("success", completed=True, really="error")
         except NodeFailed as error:
-            self._tell.error(self._node, self._done, error, inputs_of(self._job.workflow, self._node))
+            self._messages.error(self._node, self._done, error, inputs_of(self._job.workflow, self._node))
             self._end("error", completed=False, really="error")
         except Interrupted:
-            self._tell.interrupted(self._node, self._done)
+            self._messages.interrupted(self._node, self._done)
             self._end("error", completed=False, really="interrupted")
         else:
-            self._tell.success()
+            self._messages.success()
             self._end("success", completed=True, really="success")
 
     def _work(self) -> None:
@@ -259,7 +259,7 @@ class Execution:
         for signature in set(cache) - set(self._signatures.values()):
             del cache[signature]
         self._render.cached = tuple(cached)
-        self._tell.cached(cached)
+        self._messages.cached(cached)
         for node_id in cached:
             self._made[node_id] = cache[self._signatures[node_id]]
         # A job without a client id gets no outputs this way: a mistake of ComfyUI, which people meet.
@@ -267,9 +267,9 @@ class Execution:
             ui = self._made[node_id].ui if node_id in self._made else None
             if ui is not None:
                 self._outputs[node_id] = ui
-                self._tell.executed(node_id, ui)
+                self._messages.executed(node_id, ui)
         if not left:
-            self._tell.progress_state()
+            self._messages.progress_state()
         for node_id in left:
             self._node = node_id
             self._do(node_id)
@@ -280,16 +280,16 @@ class Execution:
             raise FailedBetweenNodes(
                 "comfy_execution.graph.DependencyCycleError", "Dependency cycle detected"
             )
-        self._tell.node_starts(node_id)
+        self._messages.node_starts(node_id)
         self._life.check_interrupted()
         self._render.worked.append(node_id)
         self._hurt(node_id, class_type)
-        made = work(class_type, self._bench(node_id))
+        made = work(class_type, self._context(node_id))
         self._made[node_id] = self._life.cache[self._signatures[node_id]] = made
         if made.ui is not None:
             self._outputs[node_id] = made.ui
-            self._tell.executed(node_id, made.ui)
-        self._tell.node_ends(node_id)
+            self._messages.executed(node_id, made.ui)
+        self._messages.node_ends(node_id)
         self._done.append(node_id)
 
     def _hurt(self, node_id: str, class_type: str) -> None:
@@ -304,14 +304,14 @@ class Execution:
             kind = setting.text("kind", "RuntimeError")
             raise NodeFailed(kind, setting.text("message", "the node failed, as it was told to"))
 
-    def _bench(self, node_id: str) -> Bench:
+    def _context(self, node_id: str) -> NodeContext:
         sources = links(self._job.workflow, node_id)
 
         def progress(value: int, most: int, picture: bytes | None) -> None:
-            self._tell.progress(node_id, value, most, picture)
+            self._messages.progress(node_id, value, most, picture)
             self._life.check_interrupted()
 
-        return Bench(
+        return NodeContext(
             inputs=inputs_of(self._job.workflow, node_id),
             signature=self._signatures[node_id],
             pictures={name: self._made[source].pictures for name, (source, _) in sources.items()},
@@ -321,7 +321,7 @@ class Execution:
             sleep_unless_interrupted=self._life.sleep_unless_interrupted,
             hang=self._life.hang,
             progress=progress,
-            inner=lambda number: self._tell.inner_node(node_id, number),
+            inner=lambda number: self._messages.inner_node(node_id, number),
         )
 
     def _end(self, status: str, *, completed: bool, really: str) -> None:
@@ -341,16 +341,16 @@ class Execution:
                 outputs=self._outputs,
                 status=status,
                 completed=completed,
-                messages=self._tell.kept,
+                messages=self._messages.kept,
                 ended_ms=now_ms(),
             )
         )
         life.send_status()
-        self._tell.over()
+        self._messages.over()
         life.step({"done"}, job.prompt_id)
 
 
-class Telling:
+class JobMessages:
     """Most is for the client of the job alone. Without one, some goes to everybody, and the rest to nobody."""
 
     def __init__(self, life: Life, job: Job) -> None:
@@ -458,7 +458,7 @@ class Telling:
         heard = False
         if not self._withheld(at) and (job.client_id is not None or everybody):
             heard = self._life.hub.send(kind, data, job.client_id)
-        said = Said(prompt_id=job.prompt_id, type=kind, data=data, heard=heard)
+        said = SentMessage(prompt_id=job.prompt_id, type=kind, data=data, heard=heard)
         self._life.setup.ledger.note_message(said)
 
     def _withheld(self, at: frozenset[str]) -> bool:

@@ -151,7 +151,7 @@ class Jobs:
 
 
 @dataclass(slots=True, kw_only=True)
-class Asked:
+class RequestRecord:
     """One request and what became of it. It is in the ledger from its arrival."""
 
     method: str
@@ -178,7 +178,7 @@ class Render:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class SentMessage:
     """One message of a job, and whether anybody was there to hear it."""
 
     prompt_id: str
@@ -191,13 +191,13 @@ class Ledger:
     """The ground truth, over all restarts."""
 
     def __init__(self) -> None:
-        self._requests: deque[Asked] = deque(maxlen=MOST_KEPT)
+        self._requests: deque[RequestRecord] = deque(maxlen=MOST_KEPT)
         self._renders: deque[Render] = deque(maxlen=MOST_KEPT)
-        self._messages: deque[Said] = deque(maxlen=MOST_KEPT)
+        self._messages: deque[SentMessage] = deque(maxlen=MOST_KEPT)
         self._lock = threading.Lock()
 
     @property
-    def requests(self) -> tuple[Asked, ...]:
+    def requests(self) -> tuple[RequestRecord, ...]:
         with self._lock:
             return tuple(self._requests)
 
@@ -207,14 +207,14 @@ class Ledger:
             return tuple(self._renders)
 
     @property
-    def messages(self) -> tuple[Said, ...]:
+    def messages(self) -> tuple[SentMessage, ...]:
         with self._lock:
             return tuple(self._messages)
 
     def of(self, prompt_id: str) -> tuple[Render, ...]:
         return tuple(render for render in self.renders if render.prompt_id == prompt_id)
 
-    def note_request(self, asked: Asked) -> None:
+    def note_request(self, asked: RequestRecord) -> None:
         with self._lock:
             self._requests.append(asked)
 
@@ -222,6 +222,6 @@ class Ledger:
         with self._lock:
             self._renders.append(render)
 
-    def note_message(self, said: Said) -> None:
+    def note_message(self, said: SentMessage) -> None:
         with self._lock:
             self._messages.append(said)

@@ -188,7 +188,7 @@ class Interrupted(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class NodeContext:
     """A node at work: what it is given, and what it may do."""
 
     inputs: Mapping[str, Any]
@@ -214,130 +214,130 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NodeResult:
     """What a node leaves: pictures for the next ones, and files or texts for people."""
 
     pictures: tuple[str, ...]
     ui: dict[str, Any] | None = None
 
 
-def work(class_type: str, bench: Bench) -> Made:
-    batch = max((len(each) for each in bench.pictures.values()), default=1)
-    pictures = tuple(digest(bench.signature, number) for number in range(batch))
+def work(class_type: str, context: NodeContext) -> NodeResult:
+    batch = max((len(each) for each in context.pictures.values()), default=1)
+    pictures = tuple(digest(context.signature, number) for number in range(batch))
     doing = _WORK.get(class_type)
-    return Made(pictures) if doing is None else doing(bench, pictures)
+    return NodeResult(pictures) if doing is None else doing(context, pictures)
 
 
 Pictures = tuple[str, ...]
 
 
-def _batch(bench: Bench, _: Pictures) -> Made:
-    return Made(
-        tuple(digest(bench.signature, number) for number in range(int(bench.number("batch_size", 1))))
+def _batch(context: NodeContext, _: Pictures) -> NodeResult:
+    return NodeResult(
+        tuple(digest(context.signature, number) for number in range(int(context.number("batch_size", 1))))
     )
 
 
-def _sample(bench: Bench, pictures: Pictures) -> Made:
-    steps = int(bench.number("steps", 1))
+def _sample(context: NodeContext, pictures: Pictures) -> NodeResult:
+    steps = int(context.number("steps", 1))
     for step in range(1, steps + 1):
-        bench.sleep(bench.number("seconds", STEP_S))
-        bench.progress(step, steps, png(digest(bench.signature, step), PREVIEW_SIDE))
-    return Made(pictures)
+        context.sleep(context.number("seconds", STEP_S))
+        context.progress(step, steps, png(digest(context.signature, step), PREVIEW_SIDE))
+    return NodeResult(pictures)
 
 
-def _load(bench: Bench, _: Pictures) -> Made:
-    place = input_place(bench.text("image"))
-    file = bench.files.find(place)
+def _load(context: NodeContext, _: Pictures) -> NodeResult:
+    place = input_place(context.text("image"))
+    file = context.files.find(place)
     if file is None:
         raise NodeFailed("FileNotFoundError", f"[Errno 2] No such file or directory: '{place.filename}'")
     if not looks_like_a_picture(file.content):
         raise NodeFailed("PIL.UnidentifiedImageError", f"cannot identify image file '{place.filename}'")
-    return Made((digest(file.content.hex()),))
+    return NodeResult((digest(file.content.hex()),))
 
 
-def _save(bench: Bench, _: Pictures) -> Made:
-    return _saved(bench, bench.text("filename_prefix"), "output")
+def _save(context: NodeContext, _: Pictures) -> NodeResult:
+    return _saved(context, context.text("filename_prefix"), "output")
 
 
-def _preview(bench: Bench, _: Pictures) -> Made:
-    return _saved(bench, bench.temp_prefix, "temp")
+def _preview(context: NodeContext, _: Pictures) -> NodeResult:
+    return _saved(context, context.temp_prefix, "temp")
 
 
-def _saved(bench: Bench, prefix: str, folder: str) -> Made:
+def _saved(context: NodeContext, prefix: str, folder: str) -> NodeResult:
     shown: list[dict[str, str]] = []
-    for picture in bench.pictures["images"]:
+    for picture in context.pictures["images"]:
         try:
-            place = bench.files.next_place(prefix, folder)
+            place = context.files.next_place(prefix, folder)
         except Outside as error:
             raise NodeFailed("Exception", "Saving image outside the output folder is not allowed.") from error
-        bench.files.put(place, png(picture))
+        context.files.put(place, png(picture))
         shown.append(place.shown())
-    return Made((), {"images": shown})
+    return NodeResult((), {"images": shown})
 
 
-def _save_to_socket(bench: Bench, _: Pictures) -> Made:
-    pictures = bench.pictures["images"]
+def _save_to_socket(context: NodeContext, _: Pictures) -> NodeResult:
+    pictures = context.pictures["images"]
     for number, picture in enumerate(pictures):
-        bench.progress(number, len(pictures), png(picture))
-    return Made(())
+        context.progress(number, len(pictures), png(picture))
+    return NodeResult(())
 
 
-def _sleep(bench: Bench, pictures: Pictures) -> Made:
-    bench.sleep(bench.number("seconds"))
-    return Made(pictures)
+def _sleep(context: NodeContext, pictures: Pictures) -> NodeResult:
+    context.sleep(context.number("seconds"))
+    return NodeResult(pictures)
 
 
-def _sleep_lightly(bench: Bench, pictures: Pictures) -> Made:
-    bench.sleep_unless_interrupted(bench.number("seconds"))
-    return Made(pictures)
+def _sleep_lightly(context: NodeContext, pictures: Pictures) -> NodeResult:
+    context.sleep_unless_interrupted(context.number("seconds"))
+    return NodeResult(pictures)
 
 
-def _fail(bench: Bench, _: Pictures) -> Made:
-    raise NodeFailed("RuntimeError", bench.text("message"))
+def _fail(context: NodeContext, _: Pictures) -> NodeResult:
+    raise NodeFailed("RuntimeError", context.text("message"))
 
 
-def _run_out_of_memory(_: Bench, __: Pictures) -> Made:
+def _run_out_of_memory(_: NodeContext, __: Pictures) -> NodeResult:
     raise NodeFailed(
         "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 is full."
     )
 
 
-def _hang(bench: Bench, pictures: Pictures) -> Made:
-    bench.hang()
-    return Made(pictures)
+def _hang(context: NodeContext, pictures: Pictures) -> NodeResult:
+    context.hang()
+    return NodeResult(pictures)
 
 
-def _huge(bench: Bench, pictures: Pictures) -> Made:
-    place = bench.files.next_place("huge", "output", "bin")
-    bench.files.put_large(place, bench.signature, int(bench.number("megabytes")) * MEGABYTE)
-    return Made(pictures, {"files": [place.shown()]})
+def _huge(context: NodeContext, pictures: Pictures) -> NodeResult:
+    place = context.files.next_place("huge", "output", "bin")
+    context.files.put_large(place, context.signature, int(context.number("megabytes")) * MEGABYTE)
+    return NodeResult(pictures, {"files": [place.shown()]})
 
 
-def _show(bench: Bench, pictures: Pictures) -> Made:
+def _show(context: NodeContext, pictures: Pictures) -> NodeResult:
     """A preview in one large frame; what follows the end of a PNG is ignored by whoever reads it."""
-    padding = bytes(int(bench.number("megabytes")) * MEGABYTE)
-    bench.progress(1, 1, png(bench.signature) + padding)
-    return Made(pictures)
+    padding = bytes(int(context.number("megabytes")) * MEGABYTE)
+    context.progress(1, 1, png(context.signature) + padding)
+    return NodeResult(pictures)
 
 
-def _expand(bench: Bench, pictures: Pictures) -> Made:
+def _expand(context: NodeContext, pictures: Pictures) -> NodeResult:
     for number in range(2):
-        bench.inner(number)
-    return Made(pictures)
+        context.inner(number)
+    return NodeResult(pictures)
 
 
-def _text(bench: Bench, pictures: Pictures) -> Made:
-    return Made(pictures, {"text": [bench.text("text")]})
+def _text(context: NodeContext, pictures: Pictures) -> NodeResult:
+    return NodeResult(pictures, {"text": [context.text("text")]})
 
 
-def _name(bench: Bench, pictures: Pictures) -> Made:
+def _name(context: NodeContext, pictures: Pictures) -> NodeResult:
     """Whatever the name, the file can be had under it: a service that lies would do so too."""
-    place = Place(bench.text("filename"))
-    bench.files.put(place, png(bench.signature))
-    return Made(pictures, {"images": [place.shown()]})
+    place = Place(context.text("filename"))
+    context.files.put(place, png(context.signature))
+    return NodeResult(pictures, {"images": [place.shown()]})
 
 
-_WORK: Mapping[str, Callable[[Bench, Pictures], Made]] = MappingProxyType(
+_WORK: Mapping[str, Callable[[NodeContext, Pictures], NodeResult]] = MappingProxyType(
     {
         "EmptyLatentImage": _batch,
         "EmptyImage": _batch,

@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from herdsman.testing.fakes.app_server import ANY_METHOD, client_of, sleep_unless
 from herdsman.testing.fakes.runpod.cloud import Cloud
 from herdsman.testing.fakes.runpod.faults import Fault
-from herdsman.testing.fakes.runpod.ledger import Asked, Ledger, redacted
+from herdsman.testing.fakes.runpod.ledger import Ledger, RequestRecord, redacted
 from herdsman.testing.fakes.runpod.pods import MAX_LOG_LINES, FakePod, LogEntry, pod_view
 from herdsman.testing.fakes.runpod.wire import GPUS, Refused, amounts, gpu_view, volume_view
 from herdsman.testing.proxy import Proxy
@@ -154,7 +154,7 @@ class RunpodApi:
         body = redacted(call.body)
         timeline = self._cloud.timeline
         self._ledger.note(
-            Asked(
+            RequestRecord(
                 id=request_id,
                 at=timeline.instant(timeline.now()),
                 method=request.method,

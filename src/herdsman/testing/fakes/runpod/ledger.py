@@ -16,7 +16,7 @@ HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class PodRecord:
     """One pod, from its first second to its last."""
 
     id: str
@@ -31,7 +31,7 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestRecord:
     """One request and what became of it; the values of variables are hidden."""
 
     id: str
@@ -53,18 +53,18 @@ class Ledger:
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        self._requests: deque[Asked] = deque(maxlen=MOST_REQUESTS)
+        self._requests: deque[RequestRecord] = deque(maxlen=MOST_REQUESTS)
         self._lock = threading.Lock()
 
     @property
-    def pods(self) -> tuple[Life, ...]:
+    def pods(self) -> tuple[PodRecord, ...]:
         """Every pod there has ever been, the oldest first."""
         with self._cloud.lock:
             self._cloud.settle()
             return tuple(self._life(pod) for pod in self._cloud.ever.values())
 
     @property
-    def alive(self) -> tuple[Life, ...]:
+    def alive(self) -> tuple[PodRecord, ...]:
         return tuple(pod for pod in self.pods if pod.alive and not pod.foreign)
 
     @property
@@ -77,18 +77,18 @@ class Ledger:
         return sum((pod.cost for pod in self.pods if not pod.foreign), Decimal(0))
 
     @property
-    def requests(self) -> tuple[Asked, ...]:
+    def requests(self) -> tuple[RequestRecord, ...]:
         with self._lock:
             return tuple(self._requests)
 
-    def named(self, name: str) -> tuple[Life, ...]:
+    def named(self, name: str) -> tuple[PodRecord, ...]:
         return tuple(pod for pod in self.pods if pod.name == name)
 
-    def creates(self, name: str) -> tuple[Asked, ...]:
+    def creates(self, name: str) -> tuple[RequestRecord, ...]:
         """Every attempt to create a pod of that name, in order."""
         return tuple(each for each in self.requests if each.operation == "create" and each.name == name)
 
-    def note(self, asked: Asked) -> None:
+    def note(self, asked: RequestRecord) -> None:
         with self._lock:
             self._requests.append(asked)
 
@@ -102,9 +102,9 @@ class Ledger:
             "requests": [asdict(each) for each in self.requests],
         }
 
-    def _life(self, pod: FakePod) -> Life:
+    def _life(self, pod: FakePod) -> PodRecord:
         timeline = self._cloud.timeline
-        return Life(
+        return PodRecord(
             id=pod.id,
             name=pod.name,
             foreign=pod.foreign,
