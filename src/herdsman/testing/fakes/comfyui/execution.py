@@ -30,7 +30,7 @@ MEGABYTE = 1024 * 1024
 FEATURES = {"supports_preview_metadata": True, "extension": {"manager": {"supports_v4": True}}}
 
 
-LAST_WORDS_S = 0.02
+LAST_WORDS_S = 0.05
 """Before a death, so that the answers which are under way get out: the same story each time."""
 HISTORY_LATE_S = 0.003
 """Between the word of success and the entry in the history; not made shorter by `speed`."""
@@ -89,14 +89,15 @@ def now_ms() -> int:
 
 
 class Killed(Exception):
-    """This life is over; whatever was going on in it ends here."""
+    """This run of the service is over; whatever was going on in it ends here."""
 
 
 class Life:
+    """One run of the service, from start to restart: what it forgets when it ends."""
+
     def __init__(
         self,
         setup: Setup,
-        run: Callable[["Life", Job], None],
         die: Callable[[Setting | None], None],
         *,
         number: int = 0,
@@ -109,7 +110,6 @@ class Life:
         self.cache: dict[str, NodeResult] = {}
         self.dead = threading.Event()
         self.next_number = 0
-        self._run = run
         self._die = die
         self._interrupted = False
         self._drop_cache = False
@@ -192,18 +192,15 @@ class Life:
     def _work(self) -> None:
         try:
             while (job := self.jobs.take()) is not None:
-                self._forget_what_is_not_wanted()
+                if self._drop_cache:
+                    self.cache.clear()
+                    self._drop_cache = False
                 self._interrupted = False
                 self._roused.clear()
                 self.send_status()
-                self._run(self, job)
+                run(self, job)
         except Killed:
             return
-
-    def _forget_what_is_not_wanted(self) -> None:
-        if self._drop_cache:
-            self.cache.clear()
-            self._drop_cache = False
 
 
 def run(life: Life, job: Job) -> None:
@@ -391,7 +388,7 @@ class JobMessages:
         self._node(node_id, 0.0, 1.0, "running")
         self.progress_state()
         self._life.hub.node_id = node_id
-        self._say("executing", {"node": node_id, "display_node": node_id})
+        self._send("executing", {"node": node_id, "display_node": node_id})
 
     def node_ends(self, node_id: str) -> None:
         most = self._nodes[node_id]["max"]
@@ -403,14 +400,14 @@ class JobMessages:
         inner = f"{node_id}.0.0.{number}"
         self._node(inner, 1.0, 1.0, "finished")
         self._nodes[inner].update(display_node_id=node_id, parent_node_id=node_id)
-        self._say("executing", {"node": inner, "display_node": node_id})
+        self._send("executing", {"node": inner, "display_node": node_id})
         self.progress_state()
-        self._say("herdsman_news", {"number": number})
+        self._send("herdsman_news", {"number": number})
 
     def progress(self, node_id: str, value: int, most: int, picture: bytes | None) -> None:
         self._node(node_id, float(value), float(most), "running")
         self.progress_state()
-        self._say("progress", {"value": value, "max": most, "node": node_id}, everybody=True)
+        self._send("progress", {"value": value, "max": most, "node": node_id}, everybody=True)
         if picture is not None:
             names = ("node_id", "display_node_id", "real_node_id")
             metadata = {**dict.fromkeys(names, node_id), "parent_node_id": None}
@@ -418,13 +415,13 @@ class JobMessages:
             self._life.hub.show(picture, metadata, self._job.client_id)
 
     def progress_state(self) -> None:
-        self._say("progress_state", {"nodes": dict(self._nodes)}, everybody=True)
+        self._send("progress_state", {"nodes": dict(self._nodes)}, everybody=True)
 
     def executed(self, node_id: str, ui: dict[str, Any]) -> None:
-        self._say("executed", {"node": node_id, "display_node": node_id, "output": ui})
+        self._send("executed", {"node": node_id, "display_node": node_id, "output": ui})
 
     def over(self) -> None:
-        self._say("executing", {"node": None})
+        self._send("executing", {"node": None})
 
     def _at(self, node_id: str, done: Sequence[str]) -> dict[str, Any]:
         class_type = self._job.workflow[node_id]["class_type"]
@@ -445,21 +442,21 @@ class JobMessages:
     def _keep(self, kind: str, data: dict[str, Any], *, everybody: bool = False) -> None:
         data = {"prompt_id": self._job.prompt_id, **data, "timestamp": now_ms()}
         self.kept.append([kind, data])
-        self._say(kind, data, everybody=everybody)
+        self._send(kind, data, everybody=everybody)
 
-    def _say(self, kind: str, data: dict[str, Any], *, everybody: bool = False) -> None:
+    def _send(self, kind: str, data: dict[str, Any], *, everybody: bool = False) -> None:
         """To the client of the job; `everybody` hears it if there is none."""
         job = self._job
         data = {**data, "prompt_id": job.prompt_id}
-        job.told += 1
-        at = _names(kind, data, job.told)
+        job.messages_sent += 1
+        at = _names(kind, data, job.messages_sent)
         self._life.step(at, job.prompt_id)
         self._hurt_socket(at)
         heard = False
         if not self._withheld(at) and (job.client_id is not None or everybody):
             heard = self._life.hub.send(kind, data, job.client_id)
-        said = SentMessage(prompt_id=job.prompt_id, type=kind, data=data, heard=heard)
-        self._life.setup.ledger.note_message(said)
+        message = SentMessage(prompt_id=job.prompt_id, type=kind, data=data, heard=heard)
+        self._life.setup.ledger.note_message(message)
 
     def _withheld(self, at: frozenset[str]) -> bool:
         """Without `at` the fault is for the end as a whole: all its messages, and one hit."""
@@ -489,7 +486,7 @@ class JobMessages:
 
 
 def _names(kind: str, data: dict[str, Any], number: int) -> frozenset[str]:
-    """By what a fault may be tied to this message. The last word has a name of its own, for it ends the job."""
+    """By what a fault may be tied to this message. The last message has a name of its own, for it ends the job."""
     node = data.get("node", data.get("node_id", ""))
     if kind == "executing" and node is None:
         return frozenset({"executing:null", str(number)})

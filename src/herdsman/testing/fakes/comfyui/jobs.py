@@ -20,10 +20,9 @@ class Job:
     extra_data: dict[str, Any]
     outputs: list[str]
     started_ms: int | None = None
-    told: int = 0
-    """Messages about it so far."""
+    messages_sent: int = 0
     silenced: bool = False
-    """Its end is told to nobody."""
+    """No client is told of its end."""
 
     @property
     def client_id(self) -> str | None:
@@ -70,10 +69,12 @@ class Jobs:
     def put(self, job: Job) -> bool:
         """False if it stands beside one with the same number and id: it is queued all the same."""
         with self._changed:
-            twin = any((each.number, each.prompt_id) == (job.number, job.prompt_id) for each in self.waiting)
+            duplicate = any(
+                (each.number, each.prompt_id) == (job.number, job.prompt_id) for each in self.waiting
+            )
             heapq.heappush(self._waiting, (job.number, next(self._arrivals), job))
             self._changed.notify_all()
-            return not twin
+            return not duplicate
 
     def take(self) -> Job | None:
         """The next one, which runs from now on; None when there will be no more."""
@@ -222,6 +223,6 @@ class Ledger:
         with self._lock:
             self._renders.append(render)
 
-    def note_message(self, said: SentMessage) -> None:
+    def note_message(self, message: SentMessage) -> None:
         with self._lock:
-            self._messages.append(said)
+            self._messages.append(message)

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from herdsman.testing.fakes.app_server import HOST, AppServer
 from herdsman.testing.fakes.comfyui.app import ComfyUiApi
-from herdsman.testing.fakes.comfyui.execution import MEGABYTE, Life, Setup, read_version, run
+from herdsman.testing.fakes.comfyui.execution import MEGABYTE, Life, Setup, read_version
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
 from herdsman.testing.fakes.comfyui.files import Place
 from herdsman.testing.fakes.comfyui.jobs import Ledger, Past
@@ -175,7 +175,7 @@ class FakeComfyUI:
         return True
 
     def _begin(self, history: dict[str, Past] | None) -> None:
-        life = Life(self._setup, run, self._die, number=len(self._lives), history=history)
+        life = Life(self._setup, self._die, number=len(self._lives), history=history)
         self._lives.append(life)
         life.start()
 

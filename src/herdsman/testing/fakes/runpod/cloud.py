@@ -240,9 +240,9 @@ class Cloud:
 
 def draw_fate(faults: Faults, name: str) -> Fate:
     lag = faults.strikes(Fault.LISTING_LAG, name)
-    told = faults.strikes(Fault.PREEMPTED, name)
-    untold = faults.strikes(Fault.PREEMPTED_UNTOLD, name)
-    preempted = told or untold
+    with_notice = faults.strikes(Fault.PREEMPTED, name)
+    without_notice = faults.strikes(Fault.PREEMPTED_UNTOLD, name)
+    preempted = with_notice or without_notice
     return Fate(
         visible_after=lag.lasting if lag else timedelta(0),
         never_running=faults.strikes(Fault.NEVER_RUNNING, name) is not None,
@@ -250,7 +250,7 @@ def draw_fate(faults: Faults, name: str) -> Fate:
         silent=faults.strikes(Fault.SILENT, name) is not None,
         crash_loop=faults.strikes(Fault.CRASH_LOOP, name) is not None,
         preempted_after=preempted.lasting if preempted else None,
-        notice=NOTICE if told else None,
+        notice=NOTICE if with_notice else None,
     )
 
 
@@ -286,7 +286,7 @@ def _boot(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]
 def _keep_running(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
     """A container that ends is started again: the pod stays RUNNING, and its uptime falls back."""
     if pod.container is None:
-        # Without a process the loop is only told of.
+        # Without a process the loop only shows in the uptime.
         if (
             pod.fate.crash_loop
             and pod.started is not None
@@ -310,8 +310,8 @@ def _preempt(pod: FakePod, now: float) -> None:
     if after is None or now < pod.created + after.total_seconds():
         return
     if pod.dies_at is None:
-        told = pod.created + after.total_seconds()
-        pod.dies_at = told + (notice.total_seconds() if notice else 0)
+        noticed = pod.created + after.total_seconds()
+        pod.dies_at = noticed + (notice.total_seconds() if notice else 0)
         if notice and pod.container is not None:
             pod.container.ask_to_stop()
     if now >= pod.dies_at:
