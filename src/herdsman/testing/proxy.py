@@ -1,7 +1,7 @@
 """A TCP proxy in front of a fake service: it cuts connections and closes its port, as networks and crashes do.
 
 A service cannot do either from within an HTTP framework: a request there always ends in a response. The proxy runs on
-the event loop of the service; what other threads may call says so.
+the event loop of the service, and is called from there only.
 """
 
 import asyncio
@@ -124,7 +124,8 @@ class Proxy:
             # A client that does not read may keep it open; it can still be cut.
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-            del self._connections[address]
+            if self._connections.get(address) is connection:  # another may have got the same port meanwhile
+                del self._connections[address]
 
     def _check_free(self, host: str, port: int) -> None:
         """Sockets that share a port do not notice each other, so that another fake is looked for without sharing."""
