@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 
-from herdsman.testing.servers.programs import find_program
+from herdsman.testing.servers.server import find_program
 from scripts.system_packages import install
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import httpx
 from websockets.sync.client import ClientConnection, connect
 
-from herdsman.testing.comfyui import FakeComfyUI
+from herdsman.testing.fakes.comfyui import FakeComfyUI
 
 PATIENCE_S = 20.0
 

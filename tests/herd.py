@@ -17,7 +17,8 @@ from herdsman.control.worker_access import by_name_only
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.core.policy import FleetPolicy, Promotion
 from herdsman.core.scaling.registry import OURS
-from herdsman.testing.runpod import FakeRunpod, ManualClock
+from herdsman.testing.clocks import ManualClock
+from herdsman.testing.fakes.runpod import FakeRunpod
 from tests.databases import MovingClock
 from tests.runpod import KEY, NAMING, a_provider
 

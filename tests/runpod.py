@@ -18,7 +18,7 @@ from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.ports import Clock, SystemClock
 from herdsman.providers.registry import Naming
 from herdsman.providers.runpod import RunpodOptions, RunpodProvider
-from herdsman.testing.runpod import FakeRunpod
+from herdsman.testing.fakes.runpod import FakeRunpod
 
 KEY = "rpa_test_key_0123456789abcdef"
 L4, A40, H100 = "NVIDIA L4", "NVIDIA A40", "NVIDIA H100 80GB HBM3"

@@ -17,7 +17,7 @@ from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.ports import SystemClock
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
 from tests.builders import a_worker
 from tests.databases import Backend

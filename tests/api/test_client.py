@@ -21,7 +21,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState, WorkerState
 from herdsman.core.work import Ask, Done, Failed, GivenBack, LogLines, Progress, Pulse
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from tests.api.conftest import Tokens
 
 PATIENCE = 30

@@ -23,8 +23,8 @@ from herdsman.core.model import JobPolicy
 from herdsman.core.token_text import token_text
 from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
-from herdsman.testing.runpod import ManualClock
-from herdsman.testing.servers.home import free_port
+from herdsman.testing.clocks import ManualClock
+from herdsman.testing.servers.server import free_port
 from herdsman.wiring import new_job_id
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer

@@ -13,7 +13,7 @@ from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import InvalidRequest, NotFound, Unauthenticated
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 
 runner = CliRunner()
 

@@ -16,7 +16,7 @@ from herdsman.core.model import WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
 from herdsman.core.token_text import token_text
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.databases import MovingClock

@@ -15,7 +15,7 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.work import Ask, Done, Ending, Failed
 from herdsman.ports import SystemClock
-from herdsman.testing.comfyui import STEPS, FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import STEPS, FakeComfyUI, Fault
 from herdsman.worker.context import JobContext, Recovered, failure_class, failure_text
 from herdsman.worker.service_run import ServiceRun
 from tests.comfyui import QUICK, a_connector, workflow

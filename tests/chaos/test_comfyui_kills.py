@@ -13,7 +13,7 @@ from herdsman.control.commands import find_history
 from herdsman.core.model import JobId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.chaos.gate import Gate, Hold, When
 from tests.chaos.site import Site, site
 from tests.comfyui import workflow

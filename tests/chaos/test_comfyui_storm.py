@@ -13,7 +13,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.service import Finished, ServiceJob
 from herdsman.core.states import JOB, JobState
 from herdsman.store import jobs
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.builders import a_worker
 from tests.chaos.comfyui_storm import ATTEMPTS, SPEED, Storm, hashes
 from tests.chaos.effort import effort

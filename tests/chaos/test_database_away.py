@@ -16,7 +16,7 @@ from herdsman.control.reconciler import Reconciler
 from herdsman.core.policy import FleetPolicy, Promotion
 from herdsman.core.states import JOB, WorkerState
 from herdsman.store import sight
-from herdsman.testing.runpod import FakeRunpod
+from herdsman.testing.fakes.runpod import FakeRunpod
 from herdsman.testing.servers.mariadb import MariadbServer
 from tests.chaos.effort import effort
 from tests.chaos.replica import Orders, a_reconciler

@@ -23,8 +23,8 @@ from herdsman.sim.checks.history import Limits, Pod
 from herdsman.sim.checks.recorded import read_history
 from herdsman.store import installation, ledger
 from herdsman.store.ledger import Stay
-from herdsman.testing.runpod import FakeRunpod, Fault
-from herdsman.testing.runpod.ledger import Life
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault
+from herdsman.testing.fakes.runpod.ledger import PodRecord
 from herdsman.wire.ids import new_job_id
 from tests.builders import scalar
 from tests.chaos.children import Children, children
@@ -239,13 +239,13 @@ def bill(storm: Storm) -> str:
     return f"a pod lived {sum(theirs, timedelta(0)) / len(theirs)} on average, in our ledger {mean_error(storm)} longer"
 
 
-def both_books(storm: Storm) -> list[tuple[Life, Stay | None]]:
+def both_books(storm: Storm) -> list[tuple[PodRecord, Stay | None]]:
     stays = storm.services.database.read(lambda tx: ledger.stays(tx, tx.now() - timedelta(days=1)))
     ours = {stay.name: stay for stay in stays}
     return [(pod, ours.get(pod.name)) for pod in storm.fake.ledger.pods if not pod.foreign]
 
 
-def ended(pod: Life) -> datetime:
+def ended(pod: PodRecord) -> datetime:
     end = pod.lives[-1][1]
     assert end is not None, f"{pod.name} lives"
     return end

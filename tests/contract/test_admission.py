@@ -21,7 +21,7 @@ from herdsman.core.states import JobState
 from herdsman.db.connection import Database
 from herdsman.db.schema import gpus
 from herdsman.ports import SystemClock
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from herdsman.wire.limits import written
 from tests.builders import a_worker, scalar, sql
 from tests.databases import MovingClock, opened

@@ -24,7 +24,7 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.registry import OURS
 from herdsman.sim.whatif.again import Answered, ask_again, ask_under
 from herdsman.store import cycles, sights
-from herdsman.testing.runpod import Fault
+from herdsman.testing.fakes.runpod import Fault
 from tests.builders import a_job, scalar, sql
 from tests.databases import MovingClock
 from tests.herd import POLICY, Herd, a_herd

@@ -14,7 +14,7 @@ from herdsman.core.errors import CapacityUnavailable, Conflict, NotFound, StaleW
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.states import JobState, WorkerState
 from herdsman.store import sight
-from herdsman.testing.runpod import Fault
+from herdsman.testing.fakes.runpod import Fault
 from tests.builders import a_job, sql
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd

@@ -28,7 +28,7 @@ from herdsman.db.schema import holds, worker_models
 from herdsman.ports import SystemClock
 from herdsman.store import choosing
 from herdsman.testing.memory_results import MemoryResults
-from herdsman.testing.servers.home import free_port
+from herdsman.testing.servers.server import free_port
 from herdsman.worker.health import ServiceHealth
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock

@@ -17,7 +17,7 @@ from herdsman.db.connection import Database
 from herdsman.db.schema import metadata
 from herdsman.db.upgrade import upgrade
 from herdsman.store import installation
-from herdsman.testing.runpod import Fault
+from herdsman.testing.fakes.runpod import Fault
 from herdsman.wire.ids import new_job_id
 from tests.builders import a_job, a_worker, claimed, scalar, sql
 from tests.databases import Backend, MovingClock, opened

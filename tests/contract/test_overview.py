@@ -17,7 +17,7 @@ from herdsman.core.model import WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
 from herdsman.store import fleet, queues, workers
-from herdsman.testing.runpod import Fault
+from herdsman.testing.fakes.runpod import Fault
 from tests.builders import a_claim, a_job, a_worker, an_ended_job
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd

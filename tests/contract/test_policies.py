@@ -15,7 +15,7 @@ from herdsman.core.policy_changes import Change, with_value
 from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
 from herdsman.store import jobs, policies
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from herdsman.wire.limits import PolicyDocument, stored, written
 from tests.builders import scalar, sql
 from tests.threads import at_once

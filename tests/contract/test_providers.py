@@ -7,8 +7,8 @@ import pytest
 
 from herdsman.ports import Provider, SystemClock
 from herdsman.providers.runpod import RunpodProvider
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault
 from herdsman.testing.provider_contract import ProviderContract
-from herdsman.testing.runpod import FakeRunpod, Fault
 from tests.runpod import KEY, NAMING, SPECIFICATION, Recording, a_provider, deviations, some_options
 
 

@@ -11,7 +11,7 @@ from herdsman.control.services import Services
 from herdsman.core.model import WorkerId
 from herdsman.core.states import JobState
 from herdsman.store import ledger
-from herdsman.testing.runpod import Fault
+from herdsman.testing.fakes.runpod import Fault
 from tests.builders import a_job, scalar
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd

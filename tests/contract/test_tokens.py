@@ -39,7 +39,7 @@ from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
 from herdsman.db.connection import Tx
 from herdsman.store import tokens
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from tests.builders import a_worker, scalar
 from tests.databases import MovingClock
 from tests.threads import at_once

@@ -13,7 +13,7 @@ from herdsman.control.services import Services
 from herdsman.core.errors import NotFound
 from herdsman.core.model import DEFAULT_POOL, JobId, PoolId, WorkerId
 from herdsman.store import fleet
-from herdsman.testing.runpod import Fault
+from herdsman.testing.fakes.runpod import Fault
 from tests.builders import BROKEN, a_job, a_worker, claimed
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd

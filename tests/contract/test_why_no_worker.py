@@ -19,7 +19,7 @@ from herdsman.core.policy import Promotion
 from herdsman.core.pools import ServedBy
 from herdsman.core.states import JobState
 from herdsman.core.work import Pulse
-from herdsman.testing.runpod import Fault
+from herdsman.testing.fakes.runpod import Fault
 from tests.databases import MovingClock
 from tests.pools import LLM, a_pool
 from tests.why_contract import UTC, Expected, Situation, SituationContract, each_of

@@ -6,7 +6,7 @@ import pytest
 
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Finished, Unknown
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render
 
 

@@ -12,9 +12,9 @@ from herdsman.connectors.comfyui import open_connector
 from herdsman.connectors.registry import Around
 from herdsman.core.service import ServiceJob
 from herdsman.ports import Connector, SystemClock
-from herdsman.testing.comfyui import FakeComfyUI
-from herdsman.testing.comfyui.life import Life
 from herdsman.testing.connector_contract import ConnectorContract
+from herdsman.testing.fakes.comfyui import FakeComfyUI
+from herdsman.testing.fakes.comfyui.execution import Life
 from herdsman.testing.memory_results import MemoryResults
 from tests.comfyui_bench import a_job, one_node, render
 

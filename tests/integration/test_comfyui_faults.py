@@ -10,7 +10,7 @@ from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.core.errors import ServiceRejected, ServiceUnavailable
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Ended, Finished, Unknown, Working
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.worker.health import ServiceHealth
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render, through_socket

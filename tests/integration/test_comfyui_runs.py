@@ -10,7 +10,7 @@ import pytest
 from herdsman.core.errors import ServiceRejected
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Ended, Finished, Unknown, Working
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render, through_socket
 
 OLD, NEW = "0.3.45", "0.7.0"

@@ -8,7 +8,7 @@ import pytest
 
 from herdsman.core.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.core.service import Finished, Unknown
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render
 
 PROMPT = "POST /prompt"
@@ -169,7 +169,7 @@ def test_a_header_for_a_proxy_is_never_told(fake: FakeComfyUI, caplog: pytest.Lo
     assert "hunter2" not in f"{refused.value}{unavailable.value}{bench.said}"
     bench.result(a_job(render()), new_id())
     bench.connector.close()
-    ours = [each for each in caplog.records if each.name != "websockets.server"]  # which is the fake
+    ours = [each for each in caplog.records if each.name != "uvicorn.error"]  # which is the fake
     assert ours
     assert not [each for each in ours if "hunter2" in each.getMessage()]
 

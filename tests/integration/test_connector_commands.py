@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.testing.comfyui import FakeComfyUI, Fault
-from herdsman.testing.comfyui.pictures import png
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui.nodes import png
 from tests.shell import CANARY, Shell
 
 WORKFLOW: dict[str, Any] = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from herdsman.testing.runpod import FakeRunpod, Fault
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault
 from tests.contract.test_sqlite_faults import damage
 from tests.shell import CANARY, Shell
 from tests.upped import up

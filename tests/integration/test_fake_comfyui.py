@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.testing.comfyui import Fault
+from herdsman.testing.fakes.comfyui import Fault
 from tests.comfyui_talk import (
     PATIENCE_S,
     Talk,

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosedError
 
-from herdsman.testing.comfyui import FakeComfyUI
+from herdsman.testing.fakes.comfyui import FakeComfyUI
 from tests.comfyui_talk import (
     Talk,
     a_picture,

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
-from herdsman.testing.comfyui import STEPS, FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import STEPS, FakeComfyUI, Fault
 from tests.comfyui_talk import (
     Talk,
     a_picture,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from herdsman.testing.comfyui import CHECKPOINTS
-from herdsman.testing.comfyui.pictures import png
+from herdsman.testing.fakes.comfyui import CHECKPOINTS
+from herdsman.testing.fakes.comfyui.nodes import png
 from tests.comfyui_talk import Talk, node, short, talking
 
 MEGABYTE = 1024 * 1024

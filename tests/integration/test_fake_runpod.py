@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from herdsman.testing.runpod import FakeRunpod, Fault, ManualClock, Pace, serve
+from herdsman.testing.clocks import ManualClock
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace, serve
 from tests.runpod import KEY, L4, SPECIFICATION, Recording, deviations
 
 BODY: dict[str, Any] = {"name": "one", "image": "some/image", "gpu": {"id": L4, "count": 1}, "disk": 20}

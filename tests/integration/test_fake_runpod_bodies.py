@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from herdsman.testing.runpod import FakeRunpod
+from herdsman.testing.fakes.runpod import FakeRunpod
 from tests.runpod import KEY, L4
 
 BODY: dict[str, Any] = {"name": "one", "image": "some/image", "gpu": {"id": L4, "count": 1}, "disk": 20}

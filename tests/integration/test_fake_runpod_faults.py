@@ -18,7 +18,8 @@ from herdsman.core.errors import (
 )
 from herdsman.core.instances import Instance, SpawnRequest
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.testing.runpod import FakeRunpod, Fault, ManualClock
+from herdsman.testing.clocks import ManualClock
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault
 from tests.runpod import A40, KEY, L4, NAMING, SPECIFICATION, Recording, a_provider, a_request, deviations
 
 SECOND = timedelta(seconds=1)

@@ -8,7 +8,8 @@ import pytest
 
 from herdsman.core.instances import InstanceRef, InstanceState
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.testing.runpod import FakeRunpod, Fault, ManualClock, Pace
+from herdsman.testing.clocks import ManualClock
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace
 from tests.runpod import KEY, L4, a_provider, a_request
 
 SECOND = timedelta(seconds=1)

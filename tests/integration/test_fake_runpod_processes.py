@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 from herdsman.core.instances import Instance
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.testing.runpod import FakeRunpod, Fault, Pace
-from herdsman.testing.servers.family import look
+from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace
+from herdsman.testing.servers.process import find_process
 from tests.runpod import KEY, a_provider, a_request
 
 SECOND = timedelta(seconds=1)
@@ -100,9 +100,9 @@ def test_the_end_of_a_pod_ends_everything_in_it(fake: FakeRunpod, tmp_path: Path
     )
     provider, instance = spawned(fake, command)
     pids = [pid_in(file) for file in files]
-    assert all(look(pid) for pid in pids)
+    assert all(find_process(pid) for pid in pids)
     provider.terminate(instance.ref)
-    until(lambda: not any(look(pid) for pid in pids))
+    until(lambda: not any(find_process(pid) for pid in pids))
 
 
 def test_a_container_that_exits_is_started_again_and_its_uptime_falls_back(
@@ -176,12 +176,12 @@ def test_no_process_outlives_the_fake(tmp_path: Path) -> None:
     with FakeRunpod(key=KEY) as fake:
         spawned(fake, f"echo $$ > {tmp_path / 'pid'}; sleep 60")
         pid = pid_in(tmp_path / "pid")
-    assert look(pid) is None
+    assert find_process(pid) is None
 
 
 def test_no_process_outlives_a_fake_that_is_killed(tmp_path: Path) -> None:
     program = (
-        "import httpx, signal; from herdsman.testing.runpod import serve\n"
+        "import httpx, signal; from herdsman.testing.fakes.runpod import serve\n"
         "def ready(fake):\n"
         "    body = {'name': 'x', 'image': 'i', 'gpu': {'id': 'NVIDIA L4', 'count': 1}, 'disk': 20,\n"
         f"        'cmd': ['sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 60']}}\n"
@@ -192,7 +192,7 @@ def test_no_process_outlives_a_fake_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", program], env=ours) as running:
         pid = pid_in(tmp_path / "pid")
         os.kill(running.pid, signal.SIGKILL)
-    until(lambda: look(pid) is None)
+    until(lambda: find_process(pid) is None)
 
 
 def test_a_log_can_be_followed(fake: FakeRunpod, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from herdsman.core.errors import ServiceRejected
 from herdsman.core.service import Ended, Finished, ServiceJob, Unknown, Working
 from herdsman.ports import Connector
 from herdsman.testing.connector_contract import ConnectorContract
-from herdsman.testing.http_service import PICTURE, FakeHttpService, Fault, wait_for
+from herdsman.testing.fakes.http_service import PICTURE, FakeHttpService, Fault, wait_for
 from tests.http_options import (
     NOBODY,
     QUICK,

@@ -11,7 +11,7 @@ from herdsman.core.errors import ServiceRejected, ServiceUnavailable, Submission
 from herdsman.core.retry import FailureClass
 from herdsman.core.service import Broken, Ended, Unknown, Working
 from herdsman.ports import SystemClock
-from herdsman.testing.http_service import FakeHttpService, Fault, wait_for
+from herdsman.testing.fakes.http_service import FakeHttpService, Fault, wait_for
 from tests.http_options import (
     QUICK,
     a_job,

@@ -11,10 +11,8 @@ import httpx
 import pytest
 
 from herdsman.loops import Heartbeat
-from herdsman.testing.servers.home import free_port
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.testing.servers.programs import program
-from herdsman.testing.servers.server import HOST, PrivateServer
+from herdsman.testing.servers.server import HOST, PrivateServer, free_port, program
 from herdsman.worker.heartbeat import WorkerProbes
 from tests.databases import make_schema
 from tests.integration.test_two_replicas import SETTINGS, start_replica, until

@@ -8,7 +8,7 @@ from herdsman.core.errors import ProviderRejected
 from herdsman.core.instances import InstanceRef
 from herdsman.ports import GrowsVolumes
 from herdsman.providers.runpod.provider import RunpodProvider
-from herdsman.testing.runpod import FakeRunpod, NetworkVolume
+from herdsman.testing.fakes.runpod import FakeRunpod, NetworkVolume
 from tests.runpod import KEY, Recording, a_provider, a_request, deviations
 
 VOLUME = NetworkVolume("vol1aaaa", "models", 200, "EU-RO-1")

@@ -14,10 +14,9 @@ import pytest
 from redis import Redis
 from sqlalchemy import NullPool, create_engine, text
 
-from herdsman.testing.servers.family import gone, look
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.testing.servers.programs import ServerStartError
+from herdsman.testing.servers.process import ServerStartError, find_process, has_ended
 from herdsman.testing.servers.redis import RedisServer
 
 SqlServer = PostgresServer | MariadbServer
@@ -69,7 +68,7 @@ def test_a_paused_server_accepts_and_says_nothing_until_it_is_resumed(server: An
 def test_a_stopped_server_is_gone(server: AnyServer) -> None:
     pid = server.pid
     server.stop()
-    assert look(pid) is None
+    assert find_process(pid) is None
     assert not listening(server)
 
 
@@ -114,10 +113,10 @@ def test_a_server_does_not_outlive_tests_that_are_killed(ending: signal.Signals)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout is not None
         pid, home = tests.stdout.readline().split()
-        started = look(int(pid))
+        started = find_process(int(pid))
         assert started is not None
         os.kill(tests.pid, ending)
-    assert gone(started, within=timedelta(seconds=20))
+    assert has_ended(started, within=timedelta(seconds=20))
     wait_until_removed(Path(home))
 
 

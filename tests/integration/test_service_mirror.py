@@ -15,7 +15,7 @@ from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import JobPolicy
 from herdsman.ports import SystemClock
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wiring import new_job_id
 from tests.api.calling import Client

@@ -6,7 +6,7 @@ import pytest
 
 from herdsman.api.failures import Failures
 from herdsman.core.errors import TooMany
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 
 
 def tries(failures: Failures, address: str) -> int:

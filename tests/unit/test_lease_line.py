@@ -11,7 +11,7 @@ from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest
 from herdsman.core.leasing import Obstacle, Refusal, Wish
 from herdsman.core.states import LeaseState
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 
 LONG = timedelta(seconds=30)
 PATIENCE = 30

@@ -18,7 +18,7 @@ from herdsman.core.errors import (
 from herdsman.core.instances import InstanceRef
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.answers import NO_CAPACITY
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from tests.runpod import KEY, a_request, some_options
 
 Handler = Callable[[httpx.Request], httpx.Response]

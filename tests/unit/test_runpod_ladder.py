@@ -18,7 +18,7 @@ from herdsman.core.errors import (
 from herdsman.core.model import PoolId
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.provider import MOST_TRIES
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from tests.runpod import A40, H100, L4, a_request, some_options
 
 OUT = (400, "There are no longer any instances available")

@@ -12,7 +12,7 @@ from herdsman.core.errors import ProviderUnavailable
 from herdsman.core.instances import InstanceRef, InstanceState
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.api import MOST_PAGES, PAGE
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from tests.runpod import NAMING, some_options
 
 

@@ -12,7 +12,7 @@ from herdsman.core.errors import InvalidSettings, ProviderRejected
 from herdsman.providers import registry
 from herdsman.providers.runpod import RunpodProvider, render_startup
 from herdsman.settings import load_settings
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 from tests.runpod import A40, KEY, L4, NAMING, a_request, some_options
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

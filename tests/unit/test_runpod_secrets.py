@@ -14,7 +14,8 @@ from herdsman.core.errors import HerdsmanError
 from herdsman.core.instances import InstanceRef
 from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.testing.runpod import FakeRunpod, ManualClock
+from herdsman.testing.clocks import ManualClock
+from herdsman.testing.fakes.runpod import FakeRunpod
 from tests.runpod import KEY, a_request, some_options
 
 TOKEN = "canary-bootstrap-7f3a9c"

@@ -4,7 +4,7 @@ from datetime import timedelta
 from threading import Thread
 
 from herdsman.control.seldom import FRESH_S, SHARE, Seldom
-from herdsman.testing.runpod import ManualClock
+from herdsman.testing.clocks import ManualClock
 
 
 def test_it_is_looked_once_within_a_moment_and_again_after_it() -> None:

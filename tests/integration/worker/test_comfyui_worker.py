@@ -16,7 +16,7 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
 from herdsman.store import workers
 from herdsman.store.worker_types import unfit_of
-from herdsman.testing.comfyui import FakeComfyUI, Fault
+from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui import workflow
 from tests.conftest import Backend
 from tests.integration.worker.test_real_worker import RealWorker, real_worker

@@ -12,7 +12,7 @@ from herdsman.loops import CrashRecord, Heartbeat, Notifier, Watchdog, read_cras
 from herdsman.loops.crash_report import all_stacks, describe, write_crash
 from herdsman.loops.health import age_metric, ready_metric, stalls_metric
 from herdsman.loops.loop_group import Timeouts, misfits
-from herdsman.testing.servers.home import free_port
+from herdsman.testing.servers.server import free_port
 from herdsman.worker.heartbeat import WorkerProbes
 from tests.unit.loops.doubles import HandClock, ask, eventually
 

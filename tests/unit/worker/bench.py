@@ -6,9 +6,9 @@ from typing import Any
 
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.work import Load
+from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
-from herdsman.testing.runpod.clocks import ManualClock
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.heartbeat import Keeper

@@ -8,9 +8,9 @@ from typing import Any
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import ClaimKey, JobId, NewJob
 from herdsman.core.work import Ask
+from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue
-from herdsman.testing.runpod.clocks import ManualClock
 from herdsman.worker.job_run import AsyncCalls
 
 PATIENCE_S = 10

@@ -11,9 +11,9 @@ from herdsman.core.retry import FailureClass
 from herdsman.core.service import MarkStatus, ServiceMark
 from herdsman.core.states import JobState
 from herdsman.core.work import Ask, Done, Failed, GivenBack, Load, LogLines, Progress, Pulse
+from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue
-from herdsman.testing.runpod.clocks import ManualClock
 from tests.threads import at_once
 
 ANY = Ask(begin=True)

@@ -6,8 +6,7 @@ from typing import ClassVar, LiteralString
 from psycopg import OperationalError, connect
 from psycopg.sql import SQL, Identifier
 
-from herdsman.testing.servers.programs import program
-from herdsman.testing.servers.server import HOST, PrivateServer
+from herdsman.testing.servers.server import HOST, PrivateServer, program
 
 
 class PostgresServer(PrivateServer):

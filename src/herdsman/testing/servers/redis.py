@@ -3,8 +3,7 @@
 import socket
 from typing import ClassVar
 
-from herdsman.testing.servers.programs import program
-from herdsman.testing.servers.server import HOST, PrivateServer
+from herdsman.testing.servers.server import HOST, PrivateServer, program
 
 SILENCE_S = 5
 

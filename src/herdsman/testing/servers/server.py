@@ -1,21 +1,30 @@
-"""What the private servers have in common: a home, a port, and a life that a test can cut short."""
+"""What the private servers have in common: programs, a home, a port, and a life that a test can cut short."""
 
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from random import SystemRandom
 from signal import SIGTERM, Signals
 from types import TracebackType
 from typing import ClassVar, Self
 
-from herdsman.testing.servers.home import free_port, make_home
-from herdsman.testing.servers.process import ServerProcess, run_to_end, tail
-from herdsman.testing.servers.programs import ServerStartError, account_instead_of_root, version_of
+from herdsman.testing.servers.process import Account, ServerProcess, ServerStartError, run_to_end, tail
 
 HOST = "127.0.0.1"
 STARTING = timedelta(seconds=60)
 STEP = timedelta(milliseconds=50)
+# Below the range that the kernel takes for outgoing connections: nobody grabs the port during a restart.
+PORTS = range(20_000, 32_000)
 
 
 class PrivateServer(ABC):
@@ -124,3 +133,97 @@ class PrivateServer(ABC):
                 self.kill()
                 raise ServerStartError(f"{self.program} did not start:\n{tail(self.home.log)}")
             time.sleep(STEP.total_seconds())
+
+
+@dataclass(frozen=True)
+class Home:
+    """A directory for one server. `scratch` is set where we made it ourselves and must remove it."""
+
+    path: Path
+    account: Account | None
+    scratch: Path | None = None
+
+    @property
+    def log(self) -> Path:
+        return self.path / "server.log"
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data"
+
+    def make_data(self) -> None:
+        self.data.mkdir(mode=0o700)
+        if self.account is not None:
+            os.chown(self.data, self.account.uid, self.account.gid)
+
+    def remove_scratch(self) -> None:
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch)
+
+
+def make_home(directory: Path | None, account: Account | None) -> Home:
+    """Use `directory` if the server can reach it. Tests run by root have directories that only root can enter."""
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        if account is None or _open_to_all(directory.resolve()):
+            return Home(directory.resolve(), account)
+    scratch = Path(tempfile.mkdtemp(prefix="herdsman-", dir="/tmp"))
+    scratch.chmod(0o755)
+    return Home(scratch, account, scratch)
+
+
+def _open_to_all(directory: Path) -> bool:
+    return all(place.stat().st_mode & 0o001 for place in (directory, *directory.parents))
+
+
+def free_port() -> int:
+    # From the system's randomness: tests seed Python's own, and two runs at once would choose alike.
+    for port in SystemRandom().sample(PORTS, k=100):
+        if _binds(port):
+            return port
+    raise ServerStartError(f"a hundred ports between {PORTS[0]} and {PORTS[-1]} are all in use")
+
+
+def _binds(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def find_program(name: str) -> Path | None:
+    """Also looks where a person's PATH does not: in /usr/sbin, and among Debian's PostgreSQL versions."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_major, reverse=True)
+    elsewhere = os.pathsep.join(map(str, (*versions, "/usr/sbin", "/usr/local/sbin")))
+    found = shutil.which(name) or shutil.which(name, path=elsewhere)
+    return Path(found) if found else None
+
+
+def _major(programs: Path) -> float:
+    return float(programs.parent.name)
+
+
+def program(name: str) -> str:
+    found = find_program(name)
+    if found is None:
+        raise ServerStartError(f"{name} is not installed: `make servers` installs it")
+    return str(found)
+
+
+def version_of(name: str) -> str:
+    said = subprocess.run([program(name), "--version"], check=True, capture_output=True, text=True).stdout
+    numbers = re.search(r"\d+(\.\d+)+", said)
+    if numbers is None:
+        raise ServerStartError(f"{name} does not say its version: {said!r}")
+    return numbers[0]
+
+
+def account_instead_of_root() -> Account | None:
+    """For a server that refuses to run as root; None where we are not root ourselves."""
+    if os.geteuid() != 0:
+        return None
+    users = {user.pw_name: user for user in pwd.getpwall()}
+    chosen = users.get("postgres") or users["nobody"]
+    return Account(chosen.pw_uid, chosen.pw_gid)

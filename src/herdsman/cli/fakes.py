@@ -1,0 +1,124 @@
+"""`herdsman fake-runpod` and `fake-comfyui`: services of one's own, to try things out without an account or a GPU."""
+
+import re
+import shlex
+from typing import Annotated
+
+import typer
+
+from herdsman.cli.shown import echo
+from herdsman.cli.stopping import Stopping
+from herdsman.core.errors import InvalidRequest
+from herdsman.testing.fakes import comfyui, runpod
+
+
+def fake_runpod(
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same ids and faults.")] = 0,
+    speed: Annotated[float, typer.Option(min=0.001, help="How many times faster than time it runs.")] = 1.0,
+    fault: Annotated[
+        list[str] | None, typer.Option(help="A fault to switch on, NAME or NAME=RATE; may be repeated.")
+    ] = None,
+    run_commands: Annotated[
+        bool, typer.Option("--run-commands/--no-run-commands", help="Run the pods' commands on this machine.")
+    ] = True,
+) -> None:
+    """Run a Runpod of your own until Ctrl-C: no account, no bill, and every fault at will."""
+    stopping = Stopping()
+    try:
+        runpod.serve(
+            host,
+            port,
+            seed=seed,
+            speed=speed,
+            faults=dict(_runpod_fault(each) for each in fault or ()),
+            run_commands=run_commands,
+            ready=_announce_runpod,
+            stopping=stopping,
+        )
+    except BrokenPipeError:
+        raise  # whoever read what it prints is gone: it has started well
+    except (ValueError, OSError) as error:
+        raise InvalidRequest(f"the fake Runpod cannot start: {error}") from error
+
+
+def _runpod_fault(written: str) -> tuple[str, object]:
+    name, _, rate = written.partition("=")
+    if name not in set(runpod.Fault):
+        raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(runpod.Fault))}")
+    try:
+        return name, {"rate": float(rate or 1)}
+    except ValueError as error:
+        raise InvalidRequest(f"{written!r}: the rate of a fault is a number from 0 to 1") from error
+
+
+def _announce_runpod(fake: runpod.FakeRunpod) -> None:
+    """What a shell needs to use it."""
+    lines = {
+        "PROVIDER": "runpod",
+        "RUNPOD_API_URL": fake.url,
+        "RUNPOD_API_KEY": fake.key,
+        "RUNPOD_GPU_TYPE": "NVIDIA L4",
+        "RUNPOD_WORKER_IMAGE": "herdsman/worker:try",
+        "DEPLOYMENT_ID": "try",
+        # As long as anybody likes to wait who only tries it: no pod without a job, and none kept for long after it.
+        "MIN_ACTIVE_GPUS": "0",
+        "ORCHESTRATOR_POLL_SEC": "2",
+        "MIN_SCALING_INTERVAL_SEC": "2",
+        "SCALE_DOWN_GRACE_PERIOD_SEC": "5",
+        "GPU_IDLE_TIMEOUT_SEC": "10",
+        "GPU_OVERCAPACITY_IDLE_TIMEOUT_SEC": "5",
+        "HEARTBEAT_TIMEOUT_SEC": "60",
+    }
+    echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
+    for name, value in lines.items():
+        echo(f"export {name}={shlex.quote(value)}")
+    echo("then, where these are set: herdsman up; and in a third terminal: herdsman run demo")
+
+
+def fake_comfyui(
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same ids.")] = 0,
+    speed: Annotated[float, typer.Option(min=0.001, help="How many times shorter all its times are.")] = 1.0,
+    version: Annotated[str, typer.Option(help="The version of ComfyUI that it behaves like.")] = "0.7.0",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A fault to switch on, NAME[=TIMES][@AT]; without TIMES for ever; may be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Run a ComfyUI of your own until Ctrl-C: no GPU, no models, and every fault at will."""
+    faults = [_comfyui_fault(each) for each in fault or ()]
+    stopping = Stopping()
+    try:
+        comfyui.serve(
+            host,
+            port,
+            seed=seed,
+            speed=speed,
+            version=version,
+            faults=faults,
+            ready=_announce_comfyui,
+            stopping=stopping,
+        )
+    except (ValueError, OSError) as error:
+        raise InvalidRequest(f"the fake ComfyUI cannot start: {error}") from error
+
+
+def _comfyui_fault(written: str) -> tuple[comfyui.Fault, int | None, str | None]:
+    found = re.fullmatch(r"([a-z_]+)(?:=(\d+))?(?:@(.+))?", written)
+    if found is None:
+        raise InvalidRequest(f"{written!r} is no fault; write NAME, NAME=TIMES, NAME@AT or NAME=TIMES@AT")
+    name, times, at = found.groups()
+    if name not in set(comfyui.Fault):
+        raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(comfyui.Fault))}")
+    return comfyui.Fault(name), None if times is None else int(times), at
+
+
+def _announce_comfyui(fake: comfyui.FakeComfyUI) -> None:
+    """What a shell needs to use it."""
+    echo(f"fake ComfyUI at {fake.url}; stop with Ctrl-C")
+    echo(f"export COMFYUI_URL={shlex.quote(fake.url)}")

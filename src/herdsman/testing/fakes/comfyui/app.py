@@ -1,0 +1,560 @@
+"""ComfyUI's API as a Starlette app: jobs, files, the machine and the WebSocket, and the faults of any request."""
+
+import contextlib
+import json
+import mimetypes
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from herdsman.testing.fakes.app_server import ANY_METHOD, client_of, sleep_unless
+from herdsman.testing.fakes.comfyui.execution import Killed, Life, now_ms
+from herdsman.testing.fakes.comfyui.faults import Fault, Setting
+from herdsman.testing.fakes.comfyui.files import FOLDERS, File, Outside, Place, inside
+from herdsman.testing.fakes.comfyui.jobs import Job, Past, RequestRecord
+from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
+from herdsman.testing.fakes.comfyui.sockets import Socket
+from herdsman.testing.fakes.comfyui.workflow import Rejected, check
+from herdsman.testing.proxy import Proxy
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+SWITCHING_PROTOCOLS = 101
+VRAM = 24 * 1024**3
+RAM = 64 * 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    query: Mapping[str, str]
+    path: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    def object(self) -> dict[str, Any]:
+        try:
+            body = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise Refused(_server_error()) from error
+        if not isinstance(body, dict):
+            raise Refused(_server_error())
+        return cast("dict[str, Any]", body)
+
+
+@dataclass(frozen=True, slots=True)
+class NoResponse:
+    """The connection ends without a byte, after so many seconds."""
+
+    after_s: float = 0.0
+
+
+class Refused(Exception):
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status_code)
+        self.response = response
+
+
+Handler = Callable[[Life, Call], Response | NoResponse]
+
+
+class ComfyUiApi:
+    def __init__(self, life: Callable[[], Life], proxy: Proxy, *, max_body_bytes: int) -> None:
+        """`life` gives the present run of the service."""
+        self._life = life
+        self._proxy = proxy
+        self._max_body_bytes = max_body_bytes
+        self.app = Starlette(routes=list(self._routes()))
+
+    def _routes(self) -> Iterator[BaseRoute]:
+        for prefix in ("", "/api"):  # every route is there twice
+            for (method, path), handle in _ROUTES.items():
+                yield Route(f"{prefix}{path}", self._endpoint(handle), methods=[method])
+            yield WebSocketRoute(f"{prefix}/ws", self._attend)
+        yield Route("/api/jobs", self._endpoint(_get_jobs))
+        yield Route("/api/jobs/{prompt_id}", self._endpoint(_get_job))
+        yield Route("/api/jobs/{prompt_id}/cancel", self._endpoint(_cancel_job), methods=["POST"])
+        yield Route("/{anything:path}", self._endpoint(_not_found), methods=ANY_METHOD)
+
+    def _endpoint(self, handle: Handler) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            life = self._life()
+            try:
+                body = await self._read(request)
+            except ClientDisconnect:
+                return Response()
+            given = await self._respond(life, request, request.method, handle, body)
+            if isinstance(given, NoResponse):
+                await sleep_unless(life.dead, given.after_s)
+                self._proxy.cut(client_of(request))
+                return Response()
+            return given
+
+        return endpoint
+
+    async def _attend(self, websocket: WebSocket) -> None:
+        life = self._life()
+        given = await self._respond(
+            life, websocket, "GET", lambda _, __: Response(status_code=SWITCHING_PROTOCOLS), b""
+        )
+        with contextlib.suppress(WebSocketDisconnect):
+            if isinstance(given, NoResponse):
+                self._proxy.cut(client_of(websocket))
+                await websocket.close()
+            elif given.status_code != SWITCHING_PROTOCOLS:
+                await websocket.send_denial_response(given)
+            else:
+                await websocket.accept()
+                client_id = websocket.query_params.get("clientId") or life.setup.new_id().replace("-", "")
+                await life.hub.attend(Socket(websocket), client_id, life.jobs.remaining)
+
+    async def _read(self, request: Request) -> bytes | None:
+        """None if it is larger than the service takes. Read to its end, or the client would not hear of it."""
+        body, length = bytearray(), 0
+        async for piece in request.stream():
+            length += len(piece)
+            body += piece if length <= self._max_body_bytes else b""
+        return bytes(body) if length <= self._max_body_bytes else None
+
+    async def _respond(
+        self, life: Life, connection: HTTPConnection, method: str, handle: Handler, body: bytes | None
+    ) -> Response | NoResponse:
+        """Never an exception for what somebody sends. A request is in the ledger from its arrival."""
+        path = str(connection.scope["path"])
+        asked = RequestRecord(method=method, path=path, query=dict(connection.query_params))
+        life.setup.ledger.note_request(asked)
+        call = Call(
+            query=asked.query,
+            path=connection.path_params,
+            headers=connection.headers,
+            body=body or b"",
+        )
+        try:
+            given = await _struck(life, method, path)
+            if given is None and _from_elsewhere(connection.headers):
+                given = _empty(403)
+            if given is None and body is None:
+                given = PlainTextResponse("Maximum request body size exceeded", status_code=413)
+            if given is None:
+                given = await run_in_threadpool(handle, life, call)
+        except Refused as refused:
+            given = refused.response
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # As there: a body with something odd in it ends in the error handler of the server.
+            given = _server_error()
+        if isinstance(given, Response):
+            asked.status = given.status_code
+        return given
+
+
+async def _struck(life: Life, method: str, path: str) -> Response | NoResponse | None:
+    """The answer of a fault that strikes before anything is done.
+
+    `/history/abc` is also `/history`, and both may be written with the method before them, or below `/api`.
+    """
+    route = path.removeprefix("/api") if path.startswith("/api/") else path
+    first = "/" + route.split("/")[1]
+    routes = {path, route, first}
+    names = routes | {f"{method} {each}" for each in routes} | {first.removeprefix("/")}
+    faults = life.setup.faults
+    slow = faults.strikes(Fault.SLOW_HTTP, at=names)
+    if slow is not None and await sleep_unless(life.dead, slow.number("seconds", 10) / life.setup.speed):
+        return NoResponse()
+    for fault, answer in _ANSWERS.items():
+        setting = faults.strikes(fault, at=names)
+        if setting is not None:
+            return answer(setting)
+    return None
+
+
+def _from_elsewhere(headers: Mapping[str, str]) -> bool:
+    """A page of another site must not use the service of a person's own machine."""
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if not origin or urlsplit(f"//{host}").hostname not in LOOPBACK:
+        return False
+    return urlsplit(origin).netloc.lower() != host.lower()
+
+
+def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
+    fields = call.object()
+    try:
+        job, node_errors = _read_job(life, fields)
+    except Rejected as rejected:
+        return _json(rejected.body, 400)
+    faults = life.setup.faults
+    if faults.strikes(Fault.ERROR_BEFORE_QUEUEING, prompt_id=job.prompt_id):
+        return _server_error()
+    try:
+        # Before it is put into the queue, so that it certainly never runs; nobody can tell the difference.
+        life.step({"queued"}, job.prompt_id)
+    except Killed:
+        return NoResponse()
+    smooth = life.queue(job)
+    if not smooth or faults.strikes(Fault.ERROR_AFTER_QUEUEING, prompt_id=job.prompt_id):
+        return _server_error()
+    if closed := faults.strikes(Fault.CLOSED_PROMPT, prompt_id=job.prompt_id):
+        return NoResponse(closed.number("seconds", 0) / life.setup.speed)
+    return _json({"prompt_id": job.prompt_id, "number": job.number, "node_errors": node_errors})
+
+
+def _read_job(life: Life, fields: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
+    if "prompt" not in fields:
+        raise Rejected("no_prompt", "No prompt provided", "No prompt provided")
+    workflow, extra = fields["prompt"], fields.get("extra_data", {})
+    if not isinstance(workflow, dict) or not isinstance(extra, dict):
+        raise Refused(_server_error())
+    if "number" in fields:
+        number = float(fields["number"])
+    else:
+        number = -life.next_number if fields.get("front") else life.next_number
+        life.next_number += 1
+    prompt_id = _prompt_id(life, fields)
+    targets = cast("list[str] | None", fields.get("partial_execution_targets"))
+    checked = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
+    extra_data = dict(cast("dict[str, Any]", extra))
+    if "client_id" in fields:
+        extra_data["client_id"] = fields["client_id"]
+    job = Job(
+        number=number,
+        prompt_id=prompt_id,
+        workflow=cast("dict[str, Any]", workflow),
+        extra_data={**extra_data, "create_time": now_ms()},
+        outputs=checked.outputs,
+    )
+    return job, checked.node_errors
+
+
+def _prompt_id(life: Life, fields: dict[str, Any]) -> str:
+    """An id that is null becomes the word None, as it does there."""
+    if "prompt_id" not in fields or not life.setup.takes_our_id:
+        return life.setup.new_id()
+    prompt_id = str(fields["prompt_id"])
+    if life.setup.wants_canonical_ids and not UUID.fullmatch(prompt_id):
+        raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)
+    return prompt_id
+
+
+def _get_load(life: Life, _: Call) -> Response:
+    return _json({"exec_info": {"queue_remaining": life.jobs.remaining}})
+
+
+def _get_queue(life: Life, _: Call) -> Response:
+    return _json(life.jobs.shown())
+
+
+def _post_queue(life: Life, call: Call) -> Response:
+    fields = call.object()
+    if fields.get("clear"):
+        life.jobs.drop(None)
+    for prompt_id in cast("list[str]", fields.get("delete") or []):
+        life.jobs.drop(prompt_id)
+    life.send_status()
+    return _empty()
+
+
+def _get_history(life: Life, call: Call) -> Response:
+    past = list(life.jobs.past().items())
+    offset = int(call.query.get("offset", 0))
+    most = int(call.query.get("max_items", len(past)))
+    first = offset if "offset" in call.query else max(0, len(past) - most)
+    return _json({prompt_id: each.shown() for prompt_id, each in past[first : first + most]})
+
+
+def _get_history_of(life: Life, call: Call) -> Response:
+    """Empty for what waits or runs, as for what nobody knows."""
+    prompt_id = call.path["prompt_id"]
+    past = life.jobs.past().get(prompt_id)
+    return _json({} if past is None else {prompt_id: past.shown()})
+
+
+def _post_history(life: Life, call: Call) -> Response:
+    fields = call.object()
+    if fields.get("clear"):
+        life.jobs.forget(None)
+    for prompt_id in cast("list[str]", fields.get("delete") or []):
+        life.jobs.forget(prompt_id)
+    return _empty()
+
+
+def _post_interrupt(life: Life, call: Call) -> Response:
+    """Without an id that can be read, and on older servers always: whatever runs."""
+    wanted: str | None = None
+    with contextlib.suppress(Refused):
+        wanted = call.object().get("prompt_id") if life.setup.interrupts_by_id else None
+    running = life.jobs.running
+    if running is not None and wanted in (None, running.prompt_id):
+        _interrupt(life, running)
+    return _empty()
+
+
+def _interrupt(life: Life, running: Job) -> None:
+    if not life.setup.faults.strikes(Fault.INTERRUPT_IGNORED, prompt_id=running.prompt_id):
+        life.interrupt()
+
+
+def _post_free(life: Life, call: Call) -> Response:
+    if call.object().get("free_memory"):
+        life.free_memory()
+    return _empty()
+
+
+def _get_job(life: Life, call: Call) -> Response:
+    if not life.setup.has_jobs:
+        return _not_found(life, call)
+    found = life.jobs.find(call.path["prompt_id"])
+    if found is None:
+        return _json({"error": "Job not found"}, 404)
+    return _json(_job_view(life, found, whole=True))
+
+
+def _get_jobs(life: Life, call: Call) -> Response:
+    if not life.setup.has_jobs:
+        return _not_found(life, call)
+    running = life.jobs.running
+    past = list(life.jobs.past().values())
+    everything: list[Job | Past] = [*life.jobs.waiting, *([running] if running else []), *past[::-1]]
+    shown = [_job_view(life, each, whole=False) for each in everything]
+    wanted = call.query.get("status")
+    chosen = [each for each in shown if wanted is None or each["status"] in wanted.split(",")]
+    offset, limit = int(call.query.get("offset", 0)), int(call.query.get("limit", len(chosen) or 1))
+    page = chosen[offset : offset + limit]
+    pages = {"offset": offset, "limit": limit, "total": len(chosen)}
+    return _json({"jobs": page, "pagination": {**pages, "has_more": offset + len(page) < len(chosen)}})
+
+
+def _cancel_job(life: Life, call: Call) -> Response:
+    if not life.setup.cancels_jobs:
+        return _not_found(life, call)
+    prompt_id = call.path["prompt_id"]
+    found = life.jobs.find(prompt_id)
+    if found is None:
+        return _json({"error": "Job not found"}, 404)
+    life.jobs.drop(prompt_id)
+    life.send_status()
+    if isinstance(found, Job) and found is life.jobs.running:
+        _interrupt(life, found)
+    return _json({"cancelled": True})
+
+
+def _job_view(life: Life, found: Job | Past, *, whole: bool) -> dict[str, Any]:
+    job = found if isinstance(found, Job) else found.job
+    shown: dict[str, Any] = {
+        "id": job.prompt_id,
+        "status": "in_progress" if found is life.jobs.running else "pending",
+        "priority": job.number,
+        "create_time": job.extra_data["create_time"],
+        "execution_start_time": job.started_ms,
+        "execution_end_time": None,
+        "outputs_count": 0,
+        "workflow_id": None,
+    }
+    if isinstance(found, Job):
+        return shown
+    last, data = found.messages[-1]
+    files = [item for output in found.outputs.values() for kind in output.values() for item in kind]
+    shown["status"] = "completed" if found.status == "success" else "failed"
+    shown["execution_end_time"] = found.ended_ms
+    shown["outputs_count"] = len(files)
+    if last == "execution_interrupted" and life.setup.wants_canonical_ids:
+        shown["status"] = "cancelled"
+    if last == "execution_error" and found.status == "error":
+        shown["execution_error"] = data
+    if files:
+        shown["preview_output"] = files[0]
+    if whole:
+        shown["outputs"] = found.outputs
+        shown["execution_status"] = found.shown()["status"]
+        shown["workflow"] = {"prompt": job.workflow, "extra_data": job.extra_data}
+    return shown
+
+
+def _post_upload(life: Life, call: Call) -> Response:
+    """The content is not looked at: that is for the node that uses it."""
+    parts = dict(_form_parts(call.headers.get("content-type", ""), call.body))
+    name, content = parts.pop("image", (None, b""))
+    if not name:
+        return _empty(400)
+    given = {field: value.decode(errors="replace") for field, (_, value) in parts.items()}
+    folder = given.get("type", "input")
+    place = Place(name, given.get("subfolder", ""), folder if folder in FOLDERS else "input")
+    overwrite = given.get("overwrite", "").lower() in {"true", "1"}
+    try:
+        taken = life.setup.files.upload(place, content, overwrite=overwrite)
+    except Outside:
+        return _empty(400)
+    return _json({"name": taken.filename, "subfolder": taken.subfolder, "type": taken.type})
+
+
+def _form_parts(content_type: str, body: bytes) -> Iterator[tuple[str, tuple[str | None, bytes]]]:
+    """The parts of a form by name, each with its file name and content. Starlette's own need one more package."""
+    found = re.search(r'boundary="?([^";]+)"?', content_type)
+    if not content_type.startswith("multipart/form-data") or found is None:
+        return
+    for part in (b"\r\n" + body).split(b"\r\n--" + found[1].encode())[1:]:
+        head, gap, content = part.partition(b"\r\n\r\n")
+        lines = head.decode(errors="replace").split("\r\n")
+        about = next((line for line in lines if line.lower().startswith("content-disposition:")), "")
+        named = {
+            key: re.sub(r"\\(.)", r"\1", value).replace("%22", '"')
+            for key, value in re.findall(r'; *(\w+)="((?:[^"\\]|\\.)*)"', about)
+        }
+        if gap and "name" in named:
+            yield named["name"], (named.get("filename"), content)
+
+
+def _get_view(life: Life, call: Call) -> Response:
+    place = Place(
+        call.query.get("filename", ""), call.query.get("subfolder", ""), call.query.get("type", "output")
+    )
+    files = life.setup.files
+    if life.setup.faults.strikes(Fault.VIEW_MISSING, at={place.filename}):
+        files.remove(place)
+    file = files.find(place)
+    if file is None:
+        if place.type not in FOLDERS or ".." in place.filename or place.filename.startswith("/"):
+            return _empty(400)
+        try:
+            file = files.find(inside(place))
+        except Outside:
+            return _empty(403)
+    if file is None:
+        return _not_found(life, call)
+    return _part(place, file, call.headers.get("range"))
+
+
+def _part(place: Place, file: File, wanted: str | None) -> Response:
+    name = re.sub(r"[\r\n]", "", place.filename.encode("ascii", "replace").decode().replace('"', "'"))
+    headers = {
+        "Content-Type": mimetypes.guess_type(place.filename)[0] or "application/octet-stream",
+        "Content-Disposition": f'filename="{name}"',
+        "Last-Modified": formatdate(usegmt=True),
+        "Accept-Ranges": "bytes",
+    }
+    found = RANGE.fullmatch(wanted or "")
+    start = int(found[1]) if found else 0
+    end = min(int(found[2]) + 1, file.length) if found and found[2] else file.length
+    if found and start >= file.length:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{file.length}"})
+    if found:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.length}"
+    headers["Content-Length"] = str(max(0, end - start))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in file.read(start, end):
+            yield piece
+
+    return StreamingResponse(pieces(), status_code=206 if found else 200, headers=headers)
+
+
+def _get_system_stats(life: Life, _: Call) -> Response:
+    busy = 6 * 1024**3 if life.holds_memory else 0
+    system = {
+        "os": "posix",
+        "ram_total": RAM,
+        "ram_free": RAM // 2,
+        "comfyui_version": life.setup.version_text,
+        "python_version": "3.12.3 (main)",
+        "pytorch_version": "2.9.1+cu128",
+        "embedded_python": False,
+        "argv": ["main.py"],
+    }
+    device = {
+        "name": "cuda:0 NVIDIA GeForce RTX 4090 : cudaMallocAsync",
+        "type": "cuda",
+        "index": 0,
+        "vram_total": VRAM,
+        "vram_free": VRAM - busy,
+        "torch_vram_total": busy,
+        "torch_vram_free": 0,
+    }
+    return _json({"system": system, "devices": [device]})
+
+
+def _get_features(life: Life, _: Call) -> Response:
+    return _json(life.features())
+
+
+def _get_object_info(life: Life, call: Call) -> Response:
+    files = life.setup.files.names("input")
+    names = [call.path["name"]] if "name" in call.path else list(NODES)
+    return _json({name: NODES[name].described(files) for name in names if name in NODES})
+
+
+def _get_models(life: Life, call: Call) -> Response:
+    if "folder" not in call.path:
+        return _json(list(MODELS))
+    models = MODELS.get(call.path["folder"])
+    return _not_found(life, call) if models is None else _json(list(models))
+
+
+def _get_ws(_: Life, __: Call) -> Response:
+    return PlainTextResponse(
+        'No WebSocket UPGRADE hdr: None\n Can "Upgrade" only to "WebSocket".', status_code=400
+    )
+
+
+def _not_found(_: Life, __: Call) -> Response:
+    return PlainTextResponse("404: Not Found", status_code=404)
+
+
+_ROUTES: Mapping[tuple[str, str], Handler] = {
+    ("POST", "/prompt"): _post_prompt,
+    ("GET", "/prompt"): _get_load,
+    ("GET", "/queue"): _get_queue,
+    ("POST", "/queue"): _post_queue,
+    ("GET", "/history"): _get_history,
+    ("GET", "/history/{prompt_id:path}"): _get_history_of,
+    ("POST", "/history"): _post_history,
+    ("POST", "/interrupt"): _post_interrupt,
+    ("POST", "/free"): _post_free,
+    ("POST", "/upload/image"): _post_upload,
+    ("GET", "/view"): _get_view,
+    ("GET", "/system_stats"): _get_system_stats,
+    ("GET", "/features"): _get_features,
+    ("GET", "/object_info"): _get_object_info,
+    ("GET", "/object_info/{name}"): _get_object_info,
+    ("GET", "/models"): _get_models,
+    ("GET", "/models/{folder}"): _get_models,
+    ("GET", "/ws"): _get_ws,
+}
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(json.dumps(body), status_code=status, media_type="application/json; charset=utf-8")
+
+
+def _empty(status: int = 200) -> Response:
+    return Response(status_code=status, media_type="application/octet-stream")
+
+
+def _server_error() -> Response:
+    return PlainTextResponse("500 Internal Server Error\n\nServer got itself in trouble", status_code=500)
+
+
+def _html(setting: Setting) -> Response:
+    status = int(setting.number("status", 200))
+    page = f"<html><head><title>{status}</title></head><body><h1>Something stands between</h1></body></html>"
+    return HTMLResponse(page, status_code=status)
+
+
+def _too_many(setting: Setting) -> Response:
+    after = {"Retry-After": str(int(setting.number("retry_after", 1)))}
+    return PlainTextResponse("429: Too Many Requests", status_code=429, headers=after)
+
+
+_ANSWERS: Mapping[Fault, Callable[[Setting], Response]] = {
+    Fault.UNAUTHORIZED: lambda _: PlainTextResponse("401: Unauthorized", status_code=401),
+    Fault.TOO_MANY: _too_many,
+    Fault.HTML: _html,
+    Fault.SERVER_ERROR: lambda _: _server_error(),
+}

@@ -1,0 +1,386 @@
+"""The node classes that the fake knows: how ComfyUI describes them, what each does, and the pictures they make."""
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from herdsman.testing.fakes.comfyui.files import Files, Outside, Place, input_place
+
+CHECKPOINTS = ("a.safetensors", "sd_xl_base_1.0.safetensors", "v1-5-pruned-emaonly.safetensors")
+MODELS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"checkpoints": CHECKPOINTS, "loras": (), "vae": (), "controlnet": (), "upscale_models": ()}
+)
+SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "ddim")
+SCHEDULERS = ("simple", "normal", "karras")
+LARGEST_SEED = 2**64 - 1
+STEP_S = 0.01
+PREVIEW_SIDE = 8
+MEGABYTE = 1024 * 1024
+SIDE = 16
+KNOWN_STARTS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input. A kind in capitals that is none of INT, FLOAT, STRING, BOOLEAN, COMBO comes by a link only."""
+
+    kind: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    folder: str | None = None
+    """The choices are the files of this folder."""
+
+    def described(self, choices: list[str]) -> list[Any]:
+        if self.kind == "COMBO":
+            return [choices, {}]
+        limits = {"min": self.least, "max": self.most}
+        return [self.kind, {name: limit for name, limit in limits.items() if limit is not None}]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeClass:
+    name: str
+    required: Mapping[str, Input] = field(default_factory=dict[str, Input])
+    optional: Mapping[str, Input] = field(default_factory=dict[str, Input])
+    returns: tuple[str, ...] = ()
+    output: bool = False
+    """A workflow is run for the sake of these."""
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        return {**self.required, **self.optional}
+
+    def described(self, input_files: list[str]) -> dict[str, Any]:
+        """As `GET /object_info` shows it."""
+        parts = {"required": self.required, "optional": self.optional}
+        return {
+            "input": {
+                part: {name: each.described(_choices(each, input_files)) for name, each in inputs.items()}
+                for part, inputs in parts.items()
+            },
+            "input_order": {part: list(inputs) for part, inputs in parts.items()},
+            "output": list(self.returns),
+            "output_is_list": [False for _ in self.returns],
+            "output_name": list(self.returns),
+            "name": self.name,
+            "display_name": self.name,
+            "description": "",
+            "python_module": "nodes",
+            "category": "fake",
+            "output_node": self.output,
+        }
+
+
+def _choices(given: Input, input_files: list[str]) -> list[str]:
+    return input_files if given.folder else list(given.choices)
+
+
+def _int(least: int | None = None, most: int | None = None) -> Input:
+    return Input(kind="INT", least=least, most=most)
+
+
+def _float(least: float | None = None, most: float | None = None) -> Input:
+    return Input(kind="FLOAT", least=least, most=most)
+
+
+def _combo(*choices: str) -> Input:
+    return Input(kind="COMBO", choices=choices)
+
+
+TEXT = Input(kind="STRING")
+SIZE = _int(1, 16384)
+SECONDS = _float(0, 1e6)
+# The nodes of the tests stand anywhere in a workflow: they hand on what they are given.
+ANYTHING = {"anything": Input(kind="*")}
+
+
+def _link(kind: str) -> Input:
+    return Input(kind=kind)
+
+
+def _test_node(name: str, **required: Input) -> NodeClass:
+    return NodeClass(name=name, required=required, optional=ANYTHING, returns=("*",), output=True)
+
+
+_ALL = (
+    NodeClass(
+        name="CheckpointLoaderSimple",
+        required={"ckpt_name": _combo(*CHECKPOINTS)},
+        returns=("MODEL", "CLIP", "VAE"),
+    ),
+    NodeClass(
+        name="CLIPTextEncode", required={"text": TEXT, "clip": _link("CLIP")}, returns=("CONDITIONING",)
+    ),
+    NodeClass(
+        name="EmptyLatentImage",
+        required={"width": SIZE, "height": SIZE, "batch_size": _int(1, 4096)},
+        returns=("LATENT",),
+    ),
+    NodeClass(
+        name="EmptyImage",
+        required={"width": SIZE, "height": SIZE, "batch_size": _int(1, 4096), "color": _int(0, 0xFFFFFF)},
+        returns=("IMAGE",),
+    ),
+    NodeClass(
+        name="KSampler",
+        required={
+            "model": _link("MODEL"),
+            "seed": _int(0, LARGEST_SEED),
+            "steps": _int(1, 10000),
+            "cfg": _float(0, 100),
+            "sampler_name": _combo(*SAMPLERS),
+            "scheduler": _combo(*SCHEDULERS),
+            "positive": _link("CONDITIONING"),
+            "negative": _link("CONDITIONING"),
+            "latent_image": _link("LATENT"),
+            "denoise": _float(0, 1),
+        },
+        optional={"seconds": SECONDS},
+        returns=("LATENT",),
+    ),
+    NodeClass(
+        name="VAEDecode", required={"samples": _link("LATENT"), "vae": _link("VAE")}, returns=("IMAGE",)
+    ),
+    NodeClass(
+        name="VAEEncode", required={"pixels": _link("IMAGE"), "vae": _link("VAE")}, returns=("LATENT",)
+    ),
+    NodeClass(
+        name="LoadImage",
+        required={"image": Input(kind="COMBO", folder="input")},
+        returns=("IMAGE", "MASK"),
+    ),
+    NodeClass(name="SaveImage", required={"images": _link("IMAGE"), "filename_prefix": TEXT}, output=True),
+    NodeClass(name="PreviewImage", required={"images": _link("IMAGE")}, output=True),
+    NodeClass(name="SaveImageWebsocket", required={"images": _link("IMAGE")}, output=True),
+    _test_node("HerdsmanSleep", seconds=SECONDS),
+    _test_node("HerdsmanInterruptible", seconds=SECONDS),
+    _test_node("HerdsmanFail", message=TEXT),
+    _test_node("HerdsmanOutOfMemory"),
+    _test_node("HerdsmanHang"),
+    _test_node("HerdsmanCycle"),
+    _test_node("HerdsmanHuge", megabytes=_int(0, 1_000_000)),
+    _test_node("HerdsmanPreview", megabytes=_int(0, 1000)),
+    _test_node("HerdsmanExpand"),
+    _test_node("HerdsmanText", text=TEXT),
+    _test_node("HerdsmanName", filename=TEXT),
+)
+NODES: Mapping[str, NodeClass] = MappingProxyType({each.name: each for each in _ALL})
+
+
+class NodeFailed(Exception):
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class FailedBetweenNodes(NodeFailed):
+    """Found while the next node is picked; ComfyUI then calls the job a success."""
+
+
+class Interrupted(Exception):
+    """Somebody asked for the end of the job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext:
+    """A node at work: what it is given, and what it may do."""
+
+    inputs: Mapping[str, Any]
+    signature: str
+    """The same for the same inputs, all the way up."""
+    pictures: Mapping[str, tuple[str, ...]]
+    """By input: a digest for each picture that comes through the link."""
+    files: Files
+    temp_prefix: str
+    sleep: Callable[[float], None]
+    sleep_unless_interrupted: Callable[[float], None]
+    hang: Callable[[], None]
+    progress: Callable[[int, int, bytes | None], None]
+    inner: Callable[[int], None]
+    """Tells of a node that this one has brought along."""
+
+    def number(self, name: str, otherwise: float = 0.0) -> float:
+        value = self.inputs.get(name, otherwise)
+        return otherwise if isinstance(value, list) else float(value)
+
+    def text(self, name: str) -> str:
+        return str(self.inputs.get(name, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """What a node leaves: pictures for the next ones, and files or texts for people."""
+
+    pictures: tuple[str, ...]
+    ui: dict[str, Any] | None = None
+
+
+def work(class_type: str, context: NodeContext) -> NodeResult:
+    batch = max((len(each) for each in context.pictures.values()), default=1)
+    pictures = tuple(digest(context.signature, number) for number in range(batch))
+    doing = _WORK.get(class_type)
+    return NodeResult(pictures) if doing is None else doing(context, pictures)
+
+
+Pictures = tuple[str, ...]
+
+
+def _batch(context: NodeContext, _: Pictures) -> NodeResult:
+    return NodeResult(
+        tuple(digest(context.signature, number) for number in range(int(context.number("batch_size", 1))))
+    )
+
+
+def _sample(context: NodeContext, pictures: Pictures) -> NodeResult:
+    steps = int(context.number("steps", 1))
+    for step in range(1, steps + 1):
+        context.sleep(context.number("seconds", STEP_S))
+        context.progress(step, steps, png(digest(context.signature, step), PREVIEW_SIDE))
+    return NodeResult(pictures)
+
+
+def _load(context: NodeContext, _: Pictures) -> NodeResult:
+    place = input_place(context.text("image"))
+    file = context.files.find(place)
+    if file is None:
+        raise NodeFailed("FileNotFoundError", f"[Errno 2] No such file or directory: '{place.filename}'")
+    if not looks_like_a_picture(file.content):
+        raise NodeFailed("PIL.UnidentifiedImageError", f"cannot identify image file '{place.filename}'")
+    return NodeResult((digest(file.content.hex()),))
+
+
+def _save(context: NodeContext, _: Pictures) -> NodeResult:
+    return _saved(context, context.text("filename_prefix"), "output")
+
+
+def _preview(context: NodeContext, _: Pictures) -> NodeResult:
+    return _saved(context, context.temp_prefix, "temp")
+
+
+def _saved(context: NodeContext, prefix: str, folder: str) -> NodeResult:
+    shown: list[dict[str, str]] = []
+    for picture in context.pictures["images"]:
+        try:
+            place = context.files.next_place(prefix, folder)
+        except Outside as error:
+            raise NodeFailed("Exception", "Saving image outside the output folder is not allowed.") from error
+        context.files.put(place, png(picture))
+        shown.append(place.shown())
+    return NodeResult((), {"images": shown})
+
+
+def _save_to_socket(context: NodeContext, _: Pictures) -> NodeResult:
+    pictures = context.pictures["images"]
+    for number, picture in enumerate(pictures):
+        context.progress(number, len(pictures), png(picture))
+    return NodeResult(())
+
+
+def _sleep(context: NodeContext, pictures: Pictures) -> NodeResult:
+    context.sleep(context.number("seconds"))
+    return NodeResult(pictures)
+
+
+def _sleep_lightly(context: NodeContext, pictures: Pictures) -> NodeResult:
+    context.sleep_unless_interrupted(context.number("seconds"))
+    return NodeResult(pictures)
+
+
+def _fail(context: NodeContext, _: Pictures) -> NodeResult:
+    raise NodeFailed("RuntimeError", context.text("message"))
+
+
+def _run_out_of_memory(_: NodeContext, __: Pictures) -> NodeResult:
+    raise NodeFailed(
+        "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 is full."
+    )
+
+
+def _hang(context: NodeContext, pictures: Pictures) -> NodeResult:
+    context.hang()
+    return NodeResult(pictures)
+
+
+def _huge(context: NodeContext, pictures: Pictures) -> NodeResult:
+    place = context.files.next_place("huge", "output", "bin")
+    context.files.put_large(place, context.signature, int(context.number("megabytes")) * MEGABYTE)
+    return NodeResult(pictures, {"files": [place.shown()]})
+
+
+def _show(context: NodeContext, pictures: Pictures) -> NodeResult:
+    """A preview in one large frame; what follows the end of a PNG is ignored by whoever reads it."""
+    padding = bytes(int(context.number("megabytes")) * MEGABYTE)
+    context.progress(1, 1, png(context.signature) + padding)
+    return NodeResult(pictures)
+
+
+def _expand(context: NodeContext, pictures: Pictures) -> NodeResult:
+    for number in range(2):
+        context.inner(number)
+    return NodeResult(pictures)
+
+
+def _text(context: NodeContext, pictures: Pictures) -> NodeResult:
+    return NodeResult(pictures, {"text": [context.text("text")]})
+
+
+def _name(context: NodeContext, pictures: Pictures) -> NodeResult:
+    """Whatever the name, the file can be had under it: a service that lies would do so too."""
+    place = Place(context.text("filename"))
+    context.files.put(place, png(context.signature))
+    return NodeResult(pictures, {"images": [place.shown()]})
+
+
+_WORK: Mapping[str, Callable[[NodeContext, Pictures], NodeResult]] = MappingProxyType(
+    {
+        "EmptyLatentImage": _batch,
+        "EmptyImage": _batch,
+        "KSampler": _sample,
+        "LoadImage": _load,
+        "SaveImage": _save,
+        "PreviewImage": _preview,
+        "SaveImageWebsocket": _save_to_socket,
+        "HerdsmanSleep": _sleep,
+        "HerdsmanInterruptible": _sleep_lightly,
+        "HerdsmanFail": _fail,
+        "HerdsmanOutOfMemory": _run_out_of_memory,
+        "HerdsmanHang": _hang,
+        "HerdsmanHuge": _huge,
+        "HerdsmanPreview": _show,
+        "HerdsmanExpand": _expand,
+        "HerdsmanText": _text,
+        "HerdsmanName": _name,
+    }
+)
+
+
+def png(digest: str, side: int = SIDE) -> bytes:
+    """A picture whose pixels come from the digest alone."""
+    pixels = b"".join(b"\0" + _row(digest, number, side) for number in range(side))
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(pixels, 1)), (b"IEND", b""))
+    return KNOWN_STARTS[0] + b"".join(_chunk(kind, body) for kind, body in chunks)
+
+
+def digest(*parts: object) -> str:
+    """What tells two inputs apart; parts are JSON."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def looks_like_a_picture(content: bytes) -> bool:
+    return content.startswith(KNOWN_STARTS)
+
+
+def _row(digest: str, number: int, side: int) -> bytes:
+    start = hashlib.sha256(f"{digest}/{number}".encode()).digest()
+    return (start * (side * 3 // len(start) + 1))[: side * 3]
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

@@ -1,0 +1,243 @@
+"""Workflows: how their nodes hang together, in which order they run, and whether one can run at all.
+
+What is wrong with a workflow is what `POST /prompt` answers before anything is queued.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from herdsman.testing.fakes.comfyui.files import Files, input_place
+from herdsman.testing.fakes.comfyui.nodes import NODES, Input, digest
+
+Workflow = Mapping[str, Any]
+
+# ComfyUI runs these anew each time.
+NEVER_CACHED = frozenset({"SaveImageWebsocket"})
+
+
+def inputs_of(workflow: Workflow, node_id: str) -> dict[str, Any]:
+    return cast("dict[str, Any]", workflow[node_id].get("inputs") or {})
+
+
+def link(value: object) -> tuple[str, int] | None:
+    """The node and the slot that an input comes from, if it is a link."""
+    match value:
+        case [str() as node_id, int() as slot]:
+            return node_id, slot
+        case _:
+            return None
+
+
+def links(workflow: Workflow, node_id: str) -> dict[str, tuple[str, int]]:
+    found = {name: link(value) for name, value in inputs_of(workflow, node_id).items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def in_order(workflow: Workflow, outputs: list[str]) -> list[str]:
+    """Each node that the outputs need, after those that it needs itself."""
+    ordered: dict[str, None] = {}
+    for output in outputs:
+        for node_id in _with_sources(workflow, output, frozenset(ordered)):
+            ordered.setdefault(node_id)
+    return list(ordered)
+
+
+def signatures(workflow: Workflow, order: list[str], files: Files, once: str) -> dict[str, str]:
+    """By node: what it is made of, all the way up. Two nodes with the same one give the same."""
+    made: dict[str, str] = {}
+    for node_id in order:
+        node = workflow[node_id]
+        sources = {name: (made[source], slot) for name, (source, slot) in links(workflow, node_id).items()}
+        made[node_id] = digest(
+            node["class_type"],
+            {**inputs_of(workflow, node_id), **sources},
+            _mark(node, files, once),
+        )
+    return made
+
+
+def _mark(node: Mapping[str, Any], files: Files, once: str) -> object:
+    """What the inputs do not show: the content of a file, or that it is to be done each time."""
+    if node["class_type"] == "LoadImage":
+        file = files.find(input_place(str(node.get("inputs", {}).get("image", ""))))
+        return None if file is None else digest(file.content.hex())
+    return once if node["class_type"] in NEVER_CACHED else None
+
+
+def _with_sources(workflow: Workflow, node_id: str, done: frozenset[str]) -> Iterator[str]:
+    if node_id in done:
+        return
+    for source, _ in links(workflow, node_id).values():
+        yield from _with_sources(workflow, source, done)
+    yield node_id
+
+
+ANY = "*"
+READERS = {"INT": int, "FLOAT": float, "STRING": str, "BOOLEAN": bool}
+
+NodeErrors = dict[str, dict[str, Any]]
+
+
+class Rejected(Exception):
+    """Nothing is queued; the body says why."""
+
+    def __init__(
+        self, kind: str, message: str, details: str = "", node_errors: NodeErrors | None = None
+    ) -> None:
+        super().__init__(message)
+        error: dict[str, Any] = {"type": kind, "message": message, "details": details, "extra_info": {}}
+        self.body: dict[str, Any] = {"error": error, "node_errors": node_errors or {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    outputs: list[str]
+    """The output nodes that will be run."""
+    node_errors: NodeErrors
+    """Of those that are left out without another word."""
+
+
+def check(workflow: Workflow, targets: list[str] | None, files: Files) -> Checked:
+    """What of it can run; `Rejected` if nothing can. Inputs are made what they should be, in place."""
+    wanted = [node_id for node_id in _outputs(workflow) if targets is None or node_id in targets]
+    if not wanted:
+        raise Rejected("prompt_no_outputs", "Prompt has no outputs")
+    errors = _NodeErrors(workflow, files)
+    good = [output for output in wanted if errors.none_above(output)]
+    if not good:
+        raise Rejected(
+            "prompt_outputs_failed_validation", "Prompt outputs failed validation", "", errors.shown()
+        )
+    return Checked(good, errors.shown())
+
+
+def _outputs(workflow: Workflow) -> Iterator[str]:
+    for node_id, node in workflow.items():
+        fields = cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+        class_type = fields.get("class_type")
+        details = f"Node ID '#{node_id}'"
+        if class_type is None:
+            message = "Cannot execute because a node is missing the class_type property."
+            raise Rejected("invalid_prompt", message, details)
+        if class_type not in NODES:
+            raise Rejected(
+                "invalid_prompt", f"Cannot execute because node {class_type} does not exist.", details
+            )
+        if NODES[class_type].output:
+            yield node_id
+
+
+class _NodeErrors:
+    """What is wrong with each node, found once, and the outputs that suffer from it."""
+
+    def __init__(self, workflow: Workflow, files: Files) -> None:
+        self._workflow = workflow
+        self._files = files
+        self._found: dict[str, list[dict[str, Any]]] = {}
+        self._suffering: dict[str, list[str]] = {}
+
+    def none_above(self, output: str) -> bool:
+        wrong = [node_id for node_id in self._above(output, ()) if self._errors(node_id)]
+        for node_id in dict.fromkeys(wrong):
+            self._suffering.setdefault(node_id, []).append(output)
+        return not wrong
+
+    def shown(self) -> NodeErrors:
+        return {
+            node_id: {
+                "errors": self._found[node_id],
+                "dependent_outputs": outputs,
+                "class_type": self._workflow[node_id]["class_type"],
+            }
+            for node_id, outputs in self._suffering.items()
+        }
+
+    def _above(self, node_id: str, path: tuple[str, ...]) -> Iterator[str]:
+        if node_id in path:
+            self._found[node_id] = [_inner("maximum recursion depth exceeded", "link")]
+            yield node_id
+            return
+        yield node_id
+        for value in inputs_of(self._workflow, node_id).values():
+            source = link(value)
+            if source is not None and source[0] in self._workflow:
+                yield from self._above(source[0], (*path, node_id))
+
+    def _errors(self, node_id: str) -> list[dict[str, Any]]:
+        if node_id not in self._found:
+            self._found[node_id] = list(node_errors(self._workflow, node_id, self._files))
+        return self._found[node_id]
+
+
+def node_errors(workflow: Workflow, node_id: str, files: Files) -> Iterator[dict[str, Any]]:
+    """Of one node, not of those above it."""
+    node_class = NODES[workflow[node_id]["class_type"]]
+    inputs = inputs_of(workflow, node_id)
+    for name, wanted in node_class.inputs.items():
+        if name not in inputs:
+            if name in node_class.required:
+                yield _error("required_input_missing", "Required input is missing", name, name)
+        elif isinstance(inputs[name], list):
+            yield from _link_errors(workflow, name, inputs[name], wanted)
+        else:
+            yield from _value_errors(inputs, name, wanted, files)
+
+
+def _link_errors(
+    workflow: Workflow, name: str, value: list[object], wanted: Input
+) -> Iterator[dict[str, Any]]:
+    source = link(value)
+    if source is None:
+        message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
+        yield _error("bad_linked_input", message, name, name, received_value=value)
+    elif source[0] not in workflow:
+        yield _inner(f"'{source[0]}'", name, linked_node=value)
+    else:
+        returns = NODES[workflow[source[0]]["class_type"]].returns
+        received = returns[source[1]] if source[1] < len(returns) else None
+        if received is None:
+            yield _inner("tuple index out of range", name, linked_node=value)
+        elif ANY not in (received, wanted.kind) and received != wanted.kind:
+            message = "Return type mismatch between linked nodes"
+            details = f"{name}, received_type({received}) mismatch input_type({wanted.kind})"
+            yield _error("return_type_mismatch", message, details, name, received_type=received)
+
+
+def _value_errors(inputs: dict[str, Any], name: str, wanted: Input, files: Files) -> Iterator[dict[str, Any]]:
+    if wanted.kind == "COMBO":
+        yield from _choice_errors(name, inputs[name], wanted, files)
+        return
+    try:
+        inputs[name] = READERS[wanted.kind](inputs[name]) if wanted.kind in READERS else inputs[name]
+    except (TypeError, ValueError) as error:
+        message = f"Failed to convert an input value to a {wanted.kind} value"
+        yield _error("invalid_input_type", message, f"{name}, {inputs[name]}, {error}", name)
+        return
+    value = inputs[name]
+    if wanted.least is not None and value < wanted.least:
+        yield _error(
+            "value_smaller_than_min", f"Value {value} smaller than min of {wanted.least}", name, name
+        )
+    if wanted.most is not None and value > wanted.most:
+        yield _error("value_bigger_than_max", f"Value {value} bigger than max of {wanted.most}", name, name)
+
+
+def _choice_errors(name: str, value: object, wanted: Input, files: Files) -> Iterator[dict[str, Any]]:
+    if wanted.folder is not None:
+        if files.find(input_place(str(value))) is None:
+            message = "Custom validation failed for node"
+            yield _error("custom_validation_failed", message, f"{name} - Invalid image file: {value}", name)
+    elif value not in wanted.choices:
+        details = f"{name}: '{value}' not in {list(wanted.choices)}"
+        yield _error("value_not_in_list", "Value not in list", details, name, received_value=value)
+
+
+def _inner(reason: str, name: str, **extra: object) -> dict[str, Any]:
+    kind, message = "exception_during_inner_validation", "Exception when validating inner node"
+    return _error(kind, message, reason, name, exception_message=reason, **extra)
+
+
+def _error(kind: str, message: str, details: str, input_name: str, **extra: object) -> dict[str, Any]:
+    info = cast("dict[str, Any]", {"input_name": input_name, **extra})
+    return {"type": kind, "message": message, "details": details, "extra_info": info}

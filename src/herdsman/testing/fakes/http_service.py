@@ -1,0 +1,277 @@
+"""A small service that runs jobs over HTTP, for tests: it can be told to fail in every way that services do.
+
+A job says itself what becomes of it: `{"do": "good"}`, `{"do": "bad"}`, or `{"do": "long"}` until it is released.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, cast
+from urllib.request import Request as Callback
+from urllib.request import urlopen
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from herdsman.testing.fakes.app_server import ANY_METHOD, HOST, AppServer, client_of, sleep_unless
+from herdsman.testing.proxy import Proxy
+
+PICTURE = b"\x89PNG\r\n\x1a\n a small picture"
+_LONGEST_S = 30.0
+_SETTLE_S = 0.02
+
+
+class Fault(StrEnum):
+    """What happens in place of an answer, or after the deed."""
+
+    HTML = "html"
+    UNAUTHORIZED = "unauthorized"
+    TOO_MANY = "too_many"
+    SERVER_ERROR = "server_error"
+    SERVER_ERROR_AFTER = "server_error_after"
+    """It does what was asked, and says that it failed."""
+    SLOW = "slow"
+    """It does what was asked, and does not answer in time."""
+    CUT = "cut"
+    """It does what was asked, and the connection breaks."""
+    HUGE = "huge"
+    REDIRECT = "redirect"
+
+
+_AFTER = {Fault.SERVER_ERROR_AFTER, Fault.SLOW, Fault.CUT}
+
+
+@dataclass(slots=True)
+class ServedJob:
+    payload: dict[str, Any]
+    state: str = "queued"
+    runs: int = 1
+    callback: str | None = None
+
+    def document(self) -> dict[str, Any]:
+        done = {"queued": 0, "running": 50}.get(self.state, 100)
+        found: dict[str, Any] = {"state": self.state, "percent": done, "seconds": 1.5}
+        if self.state == "failed":
+            found["error"] = {"message": str(self.payload.get("message", "it went wrong"))}
+        if self.state == "done":
+            found["output"] = {
+                "text": self.payload.get("text", "fine"),
+                "files": ["/files/a.png", "/files/b.png"],
+            }
+        return found
+
+
+@dataclass(slots=True)
+class _Planned:
+    fault: Fault
+    path: str
+    times: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    method: str
+    path: str
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    body: object = None
+
+
+Handler = Callable[[Seen, Request], Response]
+
+
+class FakeHttpService:
+    """The service, for as long as the block lasts."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, ServedJob] = {}
+        self.seen: list[Seen] = []
+        self._planned: list[_Planned] = []
+        self._numbers = count(1)
+        self._lock = threading.RLock()
+        self._released = threading.Event()
+        self._stopping = threading.Event()
+        self._proxy = Proxy(HOST)
+        self._server = AppServer(
+            Starlette(
+                routes=[
+                    self._route("POST", "/jobs", lambda seen, _: self._submit(seen, numbered=False)),
+                    self._route("POST", "/numbered", lambda seen, _: self._submit(seen, numbered=True)),
+                    self._route("POST", "/sync", lambda seen, _: self._run_now(seen)),
+                    self._route("GET", "/jobs/{job_id}", self._with_job(ServedJob.document)),
+                    self._route(
+                        "GET",
+                        "/jobs/{job_id}/result",
+                        self._with_job(lambda job: job.document().get("output")),
+                    ),
+                    self._route("POST", "/jobs/{job_id}/cancel", self._with_job(self._cancel)),
+                    self._route(
+                        "GET", "/files/{name}", lambda _, __: Response(PICTURE, media_type="image/png")
+                    ),
+                    self._route("GET", "/", lambda _, __: JSONResponse({"service": "fake"})),
+                    self._route(
+                        None, "/{anything:path}", lambda _, __: _error(404, "there is no such thing")
+                    ),
+                ]
+            ),
+            self._proxy,
+            name="fake-http-service",
+        )
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._released.set()
+        self._server.stop()
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def add_fault(self, fault: Fault, *, path: str = "/", times: int = 1) -> None:
+        """For the next requests whose path begins so."""
+        with self._lock:
+            self._planned.append(_Planned(fault, path, times))
+
+    def release(self) -> None:
+        """All long jobs come to their end."""
+        with self._lock:
+            waiting = [job for job in self.jobs.values() if job.state == "running"]
+            for job in waiting:
+                job.state = "done"
+            self._released.set()
+        for job in waiting:
+            self._call_back(job)
+
+    def forget(self, job_id: str) -> None:
+        with self._lock:
+            del self.jobs[job_id]
+
+    def _route(self, method: str | None, path: str, handle: Handler) -> Route:
+        """Every request is recorded, and a fault may take the place of its answer."""
+
+        async def endpoint(request: Request) -> Response:
+            seen = Seen(
+                method=request.method,
+                path=request.url.path,
+                headers=dict(request.headers),
+                body=_json(await request.body()),
+            )
+            with self._lock:
+                self.seen.append(seen)
+                fault = self._due(seen.path)
+            if fault is None or fault in _AFTER:
+                answer = await run_in_threadpool(handle, seen, request)
+                if fault is None:
+                    return answer
+            return await self._misbehave(fault, request)
+
+        return Route(path, endpoint, methods=ANY_METHOD if method is None else [method])
+
+    def _submit(self, seen: Seen, *, numbered: bool) -> Response:
+        body = _mapping(seen.body)
+        if "do" not in body:
+            return _error(422, "a job says what to do")
+        with self._lock:
+            job_id = str(next(self._numbers)) if numbered else seen.headers["idempotency-key"]
+            if job_id in self.jobs:
+                self.jobs[job_id].runs += 1
+            else:
+                self.jobs[job_id] = ServedJob(body, callback=body.get("callback"))
+            job = self.jobs[job_id]
+            job.state = {"bad": "failed", "long": "running"}.get(body["do"], "done")
+        self._call_back(job)
+        return JSONResponse({"id": int(job_id) if numbered else job_id}, status_code=202)
+
+    def _run_now(self, seen: Seen) -> Response:
+        """The answer is the result."""
+        body = _mapping(seen.body)
+        job = self.jobs[seen.headers["idempotency-key"]] = ServedJob(body)
+        if body.get("do") == "bad":
+            return _error(422, "it went wrong")
+        if body.get("do") == "long":
+            self._released.wait(_LONGEST_S)
+        job.state = "done"
+        return JSONResponse(job.document()["output"])
+
+    def _with_job(self, use: Callable[[ServedJob], object]) -> Handler:
+        def handle(_: Seen, request: Request) -> Response:
+            job = self.jobs.get(request.path_params["job_id"])
+            return _error(404, "no such job") if job is None else JSONResponse(use(job))
+
+        return handle
+
+    def _cancel(self, job: ServedJob) -> dict[str, Any]:
+        with self._lock:
+            stops = job.state == "running"
+            job.state = "cancelled" if stops else job.state
+        if stops:
+            self._call_back(job)
+        return {}
+
+    def _call_back(self, job: ServedJob) -> None:
+        if job.callback is not None:
+            body = json.dumps(job.document()).encode()
+            request = Callback(job.callback, body, {"Content-Type": "application/json"})
+            with urlopen(request, timeout=5):
+                pass
+
+    def _due(self, path: str) -> Fault | None:
+        for planned in self._planned:
+            if path.startswith(planned.path) and planned.times > 0:
+                planned.times -= 1
+                return planned.fault
+        return None
+
+    async def _misbehave(self, fault: Fault, request: Request) -> Response:
+        match fault:
+            case Fault.HTML:
+                return Response("<html><body>Please log in</body></html>", media_type="text/html")
+            case Fault.UNAUTHORIZED:
+                return _error(401, "who are you")
+            case Fault.TOO_MANY:
+                return _error(429, "later", {"Retry-After": "1"})
+            case Fault.SERVER_ERROR | Fault.SERVER_ERROR_AFTER:
+                return _error(500, "internal")
+            case Fault.SLOW | Fault.CUT:
+                await sleep_unless(self._stopping, _LONGEST_S if fault is Fault.SLOW else 0)
+                self._proxy.cut(client_of(request))
+                return Response()
+            case Fault.HUGE:
+                return JSONResponse({"state": "done", "filler": "x" * (2 * 1024 * 1024)})
+            case Fault.REDIRECT:
+                return JSONResponse({}, status_code=302, headers={"Location": "/elsewhere"})
+
+
+def _error(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"error": reason}, status_code=status, headers=headers)
+
+
+def _json(body: bytes) -> object:
+    try:
+        return json.loads(body) if body else None
+    except ValueError:
+        return None
+
+
+def _mapping(body: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"it does not hold after {seconds} seconds"
+        time.sleep(_SETTLE_S)

@@ -1,0 +1,318 @@
+"""The pods of the fake and all that may happen to them. It knows nothing of HTTP, and can be used without a server."""
+
+import shlex
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from functools import cached_property
+from pathlib import Path
+from random import Random
+
+from herdsman.testing.clocks import Timeline
+from herdsman.testing.fakes.runpod.faults import Fault, Faults
+from herdsman.testing.fakes.runpod.pod_process import Container
+from herdsman.testing.fakes.runpod.pods import (
+    ACTIONS,
+    SSH,
+    FakePod,
+    Fate,
+    Pace,
+    Status,
+    container_environment,
+)
+from herdsman.testing.fakes.runpod.wire import (
+    DATA_CENTERS,
+    GPUS,
+    VOLUMES,
+    NetworkVolume,
+    Refused,
+    check_create,
+    network_mount,
+    objects,
+    texts,
+)
+
+NOTICE = timedelta(seconds=5)
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+CPU_PRICE = Decimal("0.06")
+CRASH = ("sh", "-c", "echo crashed; exit 1")
+
+
+class Cloud:
+    """Every method may be called from any thread; each sees the pods as they are at that moment."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        faults: Faults,
+        timeline: Timeline,
+        pace: Pace,
+        run_commands: bool,
+        page_size: int,
+        volumes: Sequence[NetworkVolume] = VOLUMES,
+    ) -> None:
+        self.faults = faults
+        self.timeline = timeline
+        self.pace = pace
+        self.volumes = {volume.id: volume for volume in volumes}
+        self.page_size = page_size
+        """A page is never longer, whatever was asked for."""
+        self.lock = threading.RLock()
+        self.ever: dict[str, FakePod] = {}
+        """Every pod there has ever been, by id, the oldest first."""
+        self.most_alive = 0
+        self._seed = seed
+        self._run_commands = run_commands
+
+    @cached_property
+    def _folder(self) -> Path:
+        """Where the containers are, once there is one."""
+        return Path(tempfile.mkdtemp(prefix="fake-runpod-"))
+
+    def create(self, body: object) -> FakePod:
+        """The pod that the answer speaks of; a fault may have made a duplicate of it."""
+        fields = check_create(body, self.volumes)
+        gpu_type = objects(fields, "gpu").get("id")
+        if gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, str(gpu_type)):
+            raise Refused(
+                400, "There are no longer any instances available with the requested specifications."
+            )
+        name = str(fields["name"])
+        fate = draw_fate(self.faults, name)
+        pod = self._add(fields, fate)
+        if self.faults.strikes(Fault.CREATED_TWICE, name):
+            self._add(fields, fate)
+        return pod
+
+    def add_foreign(self, name: str) -> FakePod:
+        """A pod that somebody else has in the same account."""
+        gpu = {"id": "NVIDIA L4", "count": 1}
+        body: dict[str, object] = {"name": name, "image": "elsewhere/image", "disk": 20, "gpu": gpu}
+        return self._add(body, Fate(), foreign=True)
+
+    def visible(self) -> list[FakePod]:
+        """As a listing shows them: the newest first."""
+        with self.lock:
+            self.settle()
+            now = self.timeline.now()
+            return [pod for pod in reversed(self.ever.values()) if self._shows(pod, now)]
+
+    def find(self, pod_id: str) -> FakePod:
+        with self.lock:
+            self.settle()
+            pod = self.ever.get(pod_id)
+            if pod is None or not self._shows(pod, self.timeline.now()):
+                raise Refused(404, "pod not found")
+            return pod
+
+    def end(self, pod: FakePod) -> None:
+        with self.lock:
+            if pod.status is not Status.TERMINATED:
+                stop(pod, self.timeline.now(), Status.TERMINATED)
+                self._remove(pod.id)
+
+    def act(self, pod: FakePod, action: str) -> None:
+        with self.lock:
+            if action not in ACTIONS[pod.status]:
+                raise Refused(409, f"cannot {action} a pod that is {pod.status}")
+            now = self.timeline.now()
+            if action == "start":
+                self._start_again(pod, now)
+            elif action == "terminate":
+                self.end(pod)
+            else:
+                stop(pod, now, Status.EXITED)
+                if action == "restart":
+                    pod.enter(Status.STARTING, now)
+            self.settle()
+
+    def preempt(self, pod_id: str, notice: timedelta | None) -> None:
+        with self.lock:
+            pod = self.ever[pod_id]
+            age = timedelta(seconds=self.timeline.now() - pod.created)
+            pod.fate = replace(pod.fate, preempted_after=age, notice=notice)
+            self.settle()
+
+    def settle(self) -> None:
+        """Let what is due happen."""
+        with self.lock:
+            now = self.timeline.now()
+            for pod in self._existing():
+                advance(pod, now, self.pace, self._start_container)
+
+    def close(self) -> None:
+        with self.lock:
+            for pod in self._existing():
+                self.end(pod)
+            self._remove("")
+
+    def _remove(self, part: str) -> None:
+        if "_folder" in self.__dict__:
+            shutil.rmtree(self._folder / part, ignore_errors=True)
+
+    def _add(self, body: dict[str, object], fate: Fate, *, foreign: bool = False) -> FakePod:
+        with self.lock:
+            pod = self._new_pod(body, fate, foreign=foreign)
+            pod.write_log("system", "create pod", pod.created)
+            self.ever[pod.id] = pod
+            self.settle()
+            ours = sum(each.alive for each in self.ever.values() if not each.foreign)
+            self.most_alive = max(self.most_alive, ours)
+            return pod
+
+    def _new_pod(self, body: dict[str, object], fate: Fate, *, foreign: bool) -> FakePod:
+        number = len(self.ever)
+        gpu = objects(body, "gpu")
+        gpu_type = str(gpu["id"]) if gpu else None
+        count = int(str(gpu["count"])) if gpu else 0
+        price = GPUS[gpu_type].price * count if gpu_type else CPU_PRICE
+        zero = self.faults.strikes(Fault.ZERO_GPU, str(body["name"]))
+        now = self.timeline.now()
+        return FakePod(
+            id="".join(Random(f"{self._seed}/pod/{number}").choices(LETTERS, k=14)),
+            name=str(body["name"]),
+            body=body,
+            gpu_type=gpu_type,
+            gpu_count=0 if zero else count,
+            price=price,
+            data_center=self._place(body, number),
+            number=number,
+            created=now,
+            entered=now,
+            lives=[(now, None)],
+            fate=fate,
+            foreign=foreign,
+        )
+
+    def _place(self, body: dict[str, object], number: int) -> str:
+        mount = network_mount(body)
+        if mount is not None:
+            return self.volumes[mount["volumeId"]].data_center
+        places = texts(body, "dataCenterIds") or DATA_CENTERS
+        return Random(f"{self._seed}/place/{number}").choice(places)
+
+    def _start_again(self, pod: FakePod, now: float) -> None:
+        """A stopped pod has given its GPU away, and may find none on its host."""
+        if pod.gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, pod.gpu_type):
+            raise Refused(400, "There are not enough free GPUs on the host machine to start this pod.")
+        if self.faults.strikes(Fault.ZERO_GPU, pod.name):
+            pod.gpu_count = 0
+        pod.fate = Fate()
+        pod.enter(Status.STARTING, now)
+
+    def _start_container(self, pod: FakePod) -> None:
+        given = [*texts(pod.body, "entrypoint"), *texts(pod.body, "cmd")]
+        command = CRASH if pod.fate.crash_loop else given or shlex.split(str(pod.body.get("args", "")))
+        pod.write_log("system", "start container", self.timeline.now())
+        if not command or not self._run_commands or pod.fate.silent:
+            return
+        ssh_port = SSH if SSH in texts(pod.body, "ports") and not pod.fate.no_ssh else None
+        pod.container = Container(
+            command,
+            container_environment(pod, ssh_port=ssh_port),
+            lambda line: pod.write_log("container", line, self.timeline.now()),
+            folder=self._folder / pod.id,
+            mounts=self._mounts(pod),
+        )
+
+    def _mounts(self, pod: FakePod) -> dict[str, Path]:
+        """A network volume outlives its pods, and several may have it."""
+        network, persistent = network_mount(pod.body), objects(objects(pod.body, "mounts"), "persistent")
+        if network is not None:
+            return {network["path"].rstrip("/"): self._folder / "volumes" / network["volumeId"]}
+        if persistent:
+            return {str(persistent["path"]).rstrip("/"): self._folder / pod.id / "volume"}
+        return {}
+
+    def _shows(self, pod: FakePod, now: float) -> bool:
+        if pod.status is Status.TERMINATED:
+            return now < pod.entered + self.pace.tombstone.total_seconds()
+        return now >= pod.created + pod.fate.visible_after.total_seconds()
+
+    def _existing(self) -> list[FakePod]:
+        return [pod for pod in self.ever.values() if pod.status is not Status.TERMINATED]
+
+
+def draw_fate(faults: Faults, name: str) -> Fate:
+    lag = faults.strikes(Fault.LISTING_LAG, name)
+    with_notice = faults.strikes(Fault.PREEMPTED, name)
+    without_notice = faults.strikes(Fault.PREEMPTED_UNTOLD, name)
+    preempted = with_notice or without_notice
+    return Fate(
+        visible_after=lag.lasting if lag else timedelta(0),
+        never_running=faults.strikes(Fault.NEVER_RUNNING, name) is not None,
+        no_ssh=faults.strikes(Fault.NO_SSH, name) is not None,
+        silent=faults.strikes(Fault.SILENT, name) is not None,
+        crash_loop=faults.strikes(Fault.CRASH_LOOP, name) is not None,
+        preempted_after=preempted.lasting if preempted else None,
+        notice=NOTICE if with_notice else None,
+    )
+
+
+def advance(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
+    """Bring the pod to where it is at `now`; `start` gives it a container."""
+    _boot(pod, now, pace, start)
+    if pod.status is Status.RUNNING:
+        _keep_running(pod, now, pace, start)
+    if pod.alive:
+        _preempt(pod, now)
+
+
+def stop(pod: FakePod, now: float, status: Status) -> None:
+    """Compute ends here, and with it whatever runs in the container."""
+    pod.enter(status, now)
+    pod.started = pod.dies_at = None
+    if pod.container is not None:
+        pod.container.kill()
+        pod.container = None
+
+
+def _boot(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
+    placed = pod.entered + pace.provisioning.total_seconds()
+    if pod.status is Status.PROVISIONING and now >= placed:
+        pod.enter(Status.STARTING, placed)
+    pulled = pod.entered + pace.starting.total_seconds()
+    if pod.status is Status.STARTING and now >= pulled and not pod.fate.never_running:
+        pod.enter(Status.RUNNING, pulled)
+        pod.started = pulled
+        start(pod)
+
+
+def _keep_running(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
+    """A container that ends is started again: the pod stays RUNNING, and its uptime falls back."""
+    if pod.container is None:
+        # Without a process the loop only shows in the uptime.
+        if (
+            pod.fate.crash_loop
+            and pod.started is not None
+            and now - pod.started > pace.restart.total_seconds()
+        ):
+            pod.started = now
+        return
+    if not pod.container.ended():
+        return
+    if pod.exited is None:
+        pod.exited = now
+        pod.write_log("system", "container exited", now)
+    elif now - pod.exited >= pace.restart.total_seconds():
+        pod.container.kill()
+        pod.started, pod.exited = now, None
+        start(pod)
+
+
+def _preempt(pod: FakePod, now: float) -> None:
+    after, notice = pod.fate.preempted_after, pod.fate.notice
+    if after is None or now < pod.created + after.total_seconds():
+        return
+    if pod.dies_at is None:
+        noticed = pod.created + after.total_seconds()
+        pod.dies_at = noticed + (notice.total_seconds() if notice else 0)
+        if notice and pod.container is not None:
+            pod.container.ask_to_stop()
+    if now >= pod.dies_at:
+        stop(pod, pod.dies_at, Status.EXITED)

@@ -1,0 +1,220 @@
+"""A pod of the fake: what was asked for, where it is in its life, what it has cost, and how the API shows it."""
+
+import threading
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from enum import StrEnum
+
+from herdsman.testing.clocks import Timeline
+from herdsman.testing.fakes.runpod.pod_process import Container
+from herdsman.testing.fakes.runpod.wire import CUDA, network_mount, objects, texts
+
+SSH = "22/tcp"
+VCPUS_PER_GPU = 16
+MEMORY_PER_GPU_GB = 96
+MAX_LOG_LINES = 5000
+HOUR = Decimal(3600)
+
+LogEntry = tuple[float, str, str]
+"""When, from which source, what."""
+
+
+class Status(StrEnum):
+    PROVISIONING = "PROVISIONING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    EXITED = "EXITED"
+    ERROR = "ERROR"
+    TERMINATED = "TERMINATED"
+
+
+ALIVE = frozenset({Status.PROVISIONING, Status.STARTING, Status.RUNNING})
+ACTIONS: Mapping[Status, tuple[str, ...]] = {
+    Status.PROVISIONING: ("stop", "terminate"),
+    Status.STARTING: ("stop", "terminate"),
+    Status.RUNNING: ("stop", "restart", "terminate"),
+    Status.EXITED: ("start", "terminate"),
+    Status.ERROR: ("start", "terminate"),
+    Status.TERMINATED: (),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long things take, in the time of the fake."""
+
+    provisioning: timedelta = timedelta(0)
+    starting: timedelta = timedelta(0)
+    restart: timedelta = timedelta(seconds=1)
+    """From the exit of a container to its next start."""
+    tombstone: timedelta = timedelta(0)
+    """How long a deleted pod is still shown, as TERMINATED."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What a fault has in store for one pod."""
+
+    visible_after: timedelta = timedelta(0)
+    never_running: bool = False
+    no_ssh: bool = False
+    silent: bool = False
+    crash_loop: bool = False
+    preempted_after: timedelta | None = None
+    notice: timedelta | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class FakePod:
+    id: str
+    name: str
+    body: Mapping[str, object]
+    gpu_type: str | None
+    gpu_count: int
+    price: Decimal
+    """US dollars an hour while it is alive."""
+    data_center: str
+    number: int
+    created: float
+    entered: float
+    """When it came into its status."""
+    lives: list[tuple[float, float | None]]
+    """From when to when it was alive, and billed; the last one is open while it is."""
+    fate: Fate
+    foreign: bool = False
+
+    status: Status = Status.PROVISIONING
+    started: float | None = None
+    """When its container last started."""
+    exited: float | None = None
+    """When it ended, while it waits for its next start."""
+    dies_at: float | None = None
+    """Set once it has been told that it will be preempted."""
+    container: Container | None = None
+    log: deque[LogEntry] = field(default_factory=lambda: deque[LogEntry](maxlen=MAX_LOG_LINES))
+    """Container and cloud write it from threads of their own."""
+    log_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def alive(self) -> bool:
+        return self.status in ALIVE
+
+    @property
+    def own_key(self) -> str:
+        """The key that the pod finds in its environment; it is good for this pod alone."""
+        return f"rpa_pod_{self.id}"
+
+    def enter(self, status: Status, now: float) -> None:
+        """Billing follows the status: it stops with the compute."""
+        if status in ALIVE and not self.alive:
+            self.lives.append((now, None))
+        elif self.alive and status not in ALIVE:
+            self.lives[-1] = (self.lives[-1][0], now)
+        self.status, self.entered = status, now
+        self.write_log("system", f"pod is {status}", now)
+
+    def cost(self, now: float) -> Decimal:
+        """By the second."""
+        seconds = sum((now if end is None else end) - start for start, end in self.lives)
+        return self.price * Decimal(int(seconds)) / HOUR
+
+    def write_log(self, source: str, line: str, now: float) -> None:
+        with self.log_lock:
+            self.log.append((now, source, line))
+
+    def lines(self, sources: Collection[str]) -> list[LogEntry]:
+        with self.log_lock:
+            return [entry for entry in self.log if entry[1] in sources]
+
+
+def pod_view(pod: FakePod, timeline: Timeline) -> dict[str, object]:
+    running = pod.status is Status.RUNNING
+    return {
+        "id": pod.id,
+        "name": pod.name,
+        "status": pod.status.value,
+        "actions": list(ACTIONS[pod.status]),
+        "image": pod.body.get("image", "runpod/from-a-template:1"),
+        "args": pod.body.get("args", ""),
+        "disk": pod.body.get("disk", 20),
+        "mounts": objects(pod.body, "mounts"),
+        "ports": texts(pod.body, "ports"),
+        "env": objects(pod.body, "env"),
+        "registry": pod.body.get("registry"),
+        "cloud": pod.body.get("cloud", "SECURE"),
+        "dataCenterId": pod.data_center,
+        "cudaVersion": CUDA if pod.gpu_type else None,
+        "ssh": _ssh(pod),
+        "template": None,
+        "cost": float(pod.price) if pod.alive else 0.0,
+        "locked": False,
+        "globalNetworking": {"enabled": False},
+        "runtime": _runtime(pod, timeline.now()) if running else None,
+        "createdAt": timeline.text(pod.created),
+        "startedAt": None if pod.started is None else timeline.text(pod.started),
+        **_compute(pod),
+    }
+
+
+def container_environment(pod: FakePod, *, ssh_port: str | None) -> dict[str, str]:
+    """What Runpod adds to the environment of a container; the GPUs of a fake pod are simulated."""
+    mount = network_mount(pod.body)
+    return {
+        "FAKE_GPUS": str(pod.gpu_count),
+        **{name: str(value) for name, value in objects(pod.body, "env").items()},
+        "RUNPOD_POD_ID": pod.id,
+        "RUNPOD_POD_HOSTNAME": f"{pod.id}-fake",
+        "RUNPOD_DC_ID": pod.data_center,
+        "RUNPOD_GPU_COUNT": str(pod.gpu_count),
+        "RUNPOD_CPU_COUNT": str(VCPUS_PER_GPU * max(1, pod.gpu_count)),
+        "RUNPOD_PUBLIC_IP": "127.0.0.1",
+        "RUNPOD_API_KEY": pod.own_key,
+        "CUDA_VERSION": CUDA,
+        **({"RUNPOD_VOLUME_ID": mount["volumeId"]} if mount else {}),
+        **({"RUNPOD_TCP_PORT_22": str(_public_port(pod, SSH))} if ssh_port else {}),
+    }
+
+
+def _compute(pod: FakePod) -> dict[str, object]:
+    if pod.gpu_type is None:
+        return {"cpu": {**objects(pod.body, "cpu"), "memory": MEMORY_PER_GPU_GB}}
+    size = {"vcpuCount": VCPUS_PER_GPU * pod.gpu_count, "memory": MEMORY_PER_GPU_GB * pod.gpu_count}
+    return {"gpu": {"id": pod.gpu_type, "count": pod.gpu_count, **size}}
+
+
+def _runtime(pod: FakePod, now: float) -> dict[str, object]:
+    uptime = 0 if pod.started is None or pod.exited is not None else int(now - pod.started)
+    return {
+        "uptime": uptime,
+        "gpus": [{"util": 0, "memoryUtil": 0} for _ in range(pod.gpu_count)],
+        "cpu": {"util": 1},
+        "memory": {"util": 1},
+        "ports": [
+            _port(pod, port) for port in texts(pod.body, "ports") if port != SSH or not pod.fate.no_ssh
+        ],
+    }
+
+
+def _port(pod: FakePod, port: str) -> dict[str, object]:
+    number, kind = port.split("/")
+    ip = "127.0.0.1" if kind == "tcp" else "100.65.0.1"
+    return {"private": int(number), "public": _public_port(pod, port), "type": kind, "ip": ip}
+
+
+def _public_port(pod: FakePod, port: str) -> int:
+    return 32_768 + (pod.number * 31 + int(port.partition("/")[0])) % 28_000
+
+
+def _ssh(pod: FakePod) -> Mapping[str, object]:
+    reachable = pod.status is Status.RUNNING and SSH in texts(pod.body, "ports") and not pod.fate.no_ssh
+    direct = _ssh_end("127.0.0.1", _public_port(pod, SSH), "root") if reachable else None
+    placed = pod.status is not Status.PROVISIONING
+    return {"proxy": _ssh_end("ssh.runpod.io", 22, f"{pod.id}-fake") if placed else None, "direct": direct}
+
+
+def _ssh_end(host: str, port: int, username: str) -> dict[str, object]:
+    command = f"ssh {username}@{host} -p {port}"
+    return {"host": host, "port": port, "username": username, "command": command}
