@@ -18,11 +18,9 @@ from herdsman.cli import sim_run
 from herdsman.cli.main import app
 from herdsman.cli.sim import LAST_SEED, chosen_seeds
 from herdsman.core.errors import InvalidRequest
-from herdsman.sim.seeds import Order, Runner
-from herdsman.sim.world.faults import Fault
-from herdsman.sim.world.run import Ran
-from herdsman.sim.world.said import SAID
-from herdsman.sim.world.scenarios import SCENARIOS
+from herdsman.testing.simulation.faults import SAID, Fault
+from herdsman.testing.simulation.run import Order, Ran, Runner
+from herdsman.testing.simulation.scenarios import SCENARIOS
 
 
 def said(*words: str) -> Result:

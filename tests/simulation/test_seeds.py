@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from herdsman.sim.crew import sweep
-from herdsman.sim.seeds import Order
-from herdsman.sim.world.scenarios import SCENARIOS
-from herdsman.sim.world.sometimes import LONG_RUN, OFTEN, SOMETIMES, missing
+from herdsman.testing.simulation.coverage_goals import LONG_RUN, OFTEN, SOMETIMES, missing
+from herdsman.testing.simulation.process_pool import sweep
+from herdsman.testing.simulation.run import Order
+from herdsman.testing.simulation.scenarios import SCENARIOS
 
 SEEDS = int(os.environ.get("HERDSMAN_SIM_SEEDS", "48"))
 CORES = len(os.sched_getaffinity(0))

@@ -53,9 +53,9 @@ def run(
     chosen = chosen_seeds(seed, seeds)
     with sim_packages():
         from herdsman.cli.sim_run import Asked, run_seeds  # noqa: PLC0415
-        from herdsman.sim.seeds import STEPS  # noqa: PLC0415
-        from herdsman.sim.world.faults import parse_faults  # noqa: PLC0415
-        from herdsman.sim.world.scenarios import scenario_named  # noqa: PLC0415
+        from herdsman.testing.simulation.faults import parse_faults  # noqa: PLC0415
+        from herdsman.testing.simulation.run import STEPS  # noqa: PLC0415
+        from herdsman.testing.simulation.scenarios import scenario_named  # noqa: PLC0415
     wanted = scenario_named(scenario).faults if faults is None else faults
     parse_faults(wanted)
     asked = Asked(
@@ -75,7 +75,7 @@ def run(
 def list_faults(layout: LayoutOption = Layout.TABLE) -> None:
     """What can go wrong."""
     with sim_packages():
-        from herdsman.sim.world.said import SAID  # noqa: PLC0415
+        from herdsman.testing.simulation.faults import SAID  # noqa: PLC0415
     show(lambda: _listing("faults", {str(name): said for name, said in SAID.items()}), layout)
 
 
@@ -83,7 +83,7 @@ def list_faults(layout: LayoutOption = Layout.TABLE) -> None:
 def list_scenarios(layout: LayoutOption = Layout.TABLE) -> None:
     """The kinds of worlds."""
     with sim_packages():
-        from herdsman.sim.world.scenarios import SCENARIOS  # noqa: PLC0415
+        from herdsman.testing.simulation.scenarios import SCENARIOS  # noqa: PLC0415
     show(lambda: _listing("scenarios", {name: each.said for name, each in SCENARIOS.items()}), layout)
 
 

@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 
-from herdsman.sim.checks import CHECKS, violations
-from herdsman.sim.checks.history import History, LeaderWrite, LeaseRow, Limits, Move, Pod, Use, WorkerRow
+from herdsman.testing.simulation.checks import CHECKS, violations
+from herdsman.testing.simulation.checks.history import (
+    History,
+    LeaderWrite,
+    LeaseRow,
+    Limits,
+    Move,
+    Pod,
+    Use,
+    WorkerRow,
+)
 from tests.unit.checks.spoiling import having, with_row
 from tests.unit.checks.telling import a_good_one
 
