@@ -1,4 +1,4 @@
-"""A server of streams for a test to play on: the real one, or the one of the pretended world."""
+"""A server of streams for a test to play on: the real one, or the one of the simulation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

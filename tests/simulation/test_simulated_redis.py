@@ -1,4 +1,4 @@
-"""The pretended server of streams keeps the promises that the real one keeps: each script is played on both."""
+"""The simulated server of streams keeps the promises that the real one keeps: each script is played on both."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -245,5 +245,5 @@ def test_the_real_server_plays_the_script(server: RedisServer, script: Script) -
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_the_pretended_server_plays_the_same_script(script: Script) -> None:
+def test_the_simulated_server_plays_the_same_script(script: Script) -> None:
     in_the_world(script)

@@ -1,4 +1,4 @@
-"""Streams in the pretended world: whatever Redis does, jobs are those of the database (S1-S4, X8)."""
+"""Streams in the simulation: whatever Redis does, jobs are those of the database (S1-S4, X8)."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`herdsman sim`: the real programs in a pretended world, under every fault, from seeds that can be run again."""
+"""`herdsman sim`: the real programs in a simulation, under every fault, from seeds that can be run again."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from herdsman.core.errors import InvalidRequest
 sim = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Run the control plane in a pretended world with faults.",
+    help="Run the control plane in a simulation with faults.",
 )
 
 LAST_SEED = 2**63
@@ -75,8 +75,8 @@ def run(
 def list_faults(layout: LayoutOption = Layout.TABLE) -> None:
     """What can go wrong."""
     with sim_packages():
-        from herdsman.testing.simulation.faults import SAID  # noqa: PLC0415
-    show(lambda: _listing("faults", {str(name): said for name, said in SAID.items()}), layout)
+        from herdsman.testing.simulation.faults import FAULT_DOCS  # noqa: PLC0415
+    show(lambda: _listing("faults", {str(name): said for name, said in FAULT_DOCS.items()}), layout)
 
 
 @sim.command("scenarios")

@@ -1,1 +1,1 @@
-"""Arrivals and run times replayed in virtual time through the real judgement: what would a policy have cost?"""
+"""Replays arrivals and run times in virtual time through the real control loop: what would a policy have cost?"""

@@ -1,4 +1,4 @@
-"""Machines and jobs in virtual time. Who decides is outside: it looks, asks for machines and lets them go.
+"""Machines and jobs in virtual time, and the fleet as `decide` sees it. A controller outside starts and ends machines.
 
 Jobs are places in arrays, never objects: a million of them fit in a few megabytes, and each costs a few microseconds.
 """
@@ -206,7 +206,7 @@ class World:
 
 
 BEYOND = timedelta(days=365 * 100)
-"""A pretended worker is never silent and its job never stuck: their last sign of life is always in the future."""
+"""A simulated worker is never silent and its job never stuck: their last sign of life is always in the future."""
 
 _Face = tuple[WorkerState, int, bool, float | None, float | None, float | None]
 
@@ -224,7 +224,7 @@ class Worker:
     """What `seen` was made from."""
 
 
-class Staff:
+class FleetView:
     def __init__(self, start: datetime, price: Decimal) -> None:
         self.workers: dict[WorkerId, Worker] = {}
         self._start = start

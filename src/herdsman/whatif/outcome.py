@@ -1,4 +1,4 @@
-"""What a replay came to: money and waits."""
+"""The outcome of a replay: cost and waits."""
 
 import math
 from array import array

@@ -1,4 +1,4 @@
-"""What this database has seen, as a trace and as times of starts."""
+"""Reads a trace and boot times from the history of a database."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The real judgement at the helm of a pretended fleet: each cycle it sees a snapshot, and its plan is carried out."""
+"""Replays a trace from its first arrival to its last end, with the fleet kept by the real `decide` or by another controller."""
 
 import math
 from bisect import bisect_left
@@ -29,7 +29,7 @@ from herdsman.core.scaling.demand import AHEAD, RECENT, SLOT, Demand
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import FORECASTING, OURS
 from herdsman.core.states import WorkerState
-from herdsman.whatif.machines import Boots, Staff, Worker, World
+from herdsman.whatif.machines import Boots, FleetView, Worker, World
 from herdsman.whatif.outcome import Outcome, outcome_of
 from herdsman.whatif.trace import Trace
 
@@ -40,7 +40,7 @@ SLOT_S = SLOT.total_seconds()
 LIMITS = (Code.CEILING, Code.KILL_SWITCH)
 
 
-class Deciding:
+class PolicyController:
     """Keeps the fleet of a world as a leader would, by the same pure function."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Deciding:
         self._world = world
         self._policy = policy
         self._policies = policies
-        self._staff = Staff(START, Decimal(str(price)))
+        self._fleet = FleetView(START, Decimal(str(price)))
         self._failed: deque[float] = deque()
         self._promoted: deque[float] = deque()
         self._created: deque[float] = deque()
@@ -73,15 +73,15 @@ class Deciding:
     @property
     def quiet(self) -> bool:
         """Nothing will change until a job comes: nobody works, comes or goes, and nobody is one too many."""
-        world, kept = self._world, len(self._staff.workers) <= self._policy.min_workers
-        still = kept and not world.queued and len(world.idle) == len(self._staff.workers)
+        world, kept = self._world, len(self._fleet.workers) <= self._policy.min_workers
+        still = kept and not world.queued and len(world.idle) == len(self._fleet.workers)
         return still and self._policy.scaling not in FORECASTING
 
     def look(self) -> Snapshot:
         world, now = self._world, START + timedelta(seconds=self._world.now)
         window = self._policy.failure_window.total_seconds()
         failures = _within(self._failed, world.now - window)
-        workers, instances = self._staff.look(world.now)
+        workers, instances = self._fleet.look(world.now)
         pool = SeenPool(
             id=DEFAULT_POOL,
             policy=self._policy,
@@ -101,17 +101,17 @@ class Deciding:
             case PromoteWorker(worker_id):
                 self._promoted.append(self._world.now)
                 self._told.start_ended(failed=False)
-                self._staff.move(worker_id, WorkerState.ACTIVE, self._world.now)
+                self._fleet.move(worker_id, WorkerState.ACTIVE, self._world.now)
             case FailWorker(worker_id):
                 self._failed.append(self._world.now)
                 self._told.start_ended(failed=True)
-                self._staff.move(worker_id, WorkerState.ERROR, self._world.now)
+                self._fleet.move(worker_id, WorkerState.ERROR, self._world.now)
             case DrainWorker(worker_id):
-                self._staff.move(worker_id, WorkerState.TERMINATING, self._world.now)
+                self._fleet.move(worker_id, WorkerState.TERMINATING, self._world.now)
             case EndInstance(worker_id):
-                self._end(self._staff.workers[worker_id])
+                self._end(self._fleet.workers[worker_id])
             case BuryWorker(worker_id):
-                del self._staff.workers[worker_id]
+                del self._fleet.workers[worker_id]
             case Note(_, why):
                 return why.code in LIMITS
             case _:
@@ -125,7 +125,7 @@ class Deciding:
             return False
         self._created.append(self._world.now)
         self._scaled_at = START + timedelta(seconds=self._world.now)
-        self._staff.add(self._world.spawn())
+        self._fleet.add(self._world.spawn())
         return True
 
     def _end(self, worker: Worker) -> None:
@@ -195,7 +195,7 @@ class Setup:
     policies: Mapping[str, ScalingPolicy] = field(default_factory=lambda: OURS)
 
 
-class Helm(Protocol):
+class Controller(Protocol):
     """Whoever keeps the fleet."""
 
     cap_hits: int
@@ -212,17 +212,17 @@ def replay(trace: Trace, setup: Setup, name: str = "") -> Outcome:
     if setup.policy.max_workers == 0:
         raise InvalidRequest("MAX_ACTIVE_GPUS is 0: nobody would ever run a job; set it to at least 1")
 
-    def helm(world: World) -> Helm:
+    def controller(world: World) -> Controller:
         rules = replace(setup.policy, look_every=timedelta(seconds=setup.poll_s))
-        return Deciding(world, rules, price=setup.price, policies=setup.policies)
+        return PolicyController(world, rules, price=setup.price, policies=setup.policies)
 
-    return steered(trace, setup, helm, name or setup.policy.scaling)
+    return steered(trace, setup, controller, name or setup.policy.scaling)
 
 
-def steered(trace: Trace, setup: Setup, helm: Callable[[World], Helm], name: str) -> Outcome:
+def steered(trace: Trace, setup: Setup, controller: Callable[[World], Controller], name: str) -> Outcome:
     """Under anybody's hand: what others do is replayed here as well."""
     world = World(trace, setup.boots, seed=setup.seed)
-    pilot, cycles, poll = helm(world), 0, setup.poll_s
+    keeper, cycles, poll = controller(world), 0, setup.poll_s
     most = setup.policy.max_workers
     give_up = trace.arrival_s[-1] + 2 * trace.work_s / max(1, most) + PATIENCE_S
     look_at = 0.0
@@ -230,11 +230,13 @@ def steered(trace: Trace, setup: Setup, helm: Callable[[World], Helm], name: str
         world.advance(look_at)
         if world.over:
             break
-        pilot.cycle()
+        keeper.cycle()
         cycles += 1
         look_at += poll
-        if pilot.quiet and world.next_arrival > look_at:
+        if keeper.quiet and world.next_arrival > look_at:
             # Looks are at whole multiples of the interval, wherever the quiet ends.
             look_at = math.ceil(min(world.next_arrival, give_up + poll) / poll) * poll
     target = setup.policy.target_wait.total_seconds()
-    return outcome_of(world, name, price=setup.price, target_s=target, cap_hits=pilot.cap_hits, cycles=cycles)
+    return outcome_of(
+        world, name, price=setup.price, target_s=target, cap_hits=keeper.cap_hits, cycles=cycles
+    )

@@ -1,4 +1,4 @@
-"""Recorded cycles, asked again: does the judgement still say what it said then, and what would another policy have said?"""
+"""Replays recorded cycles: would `decide` plan the same today, and what would another policy have planned?"""
 
 import json
 from collections import Counter

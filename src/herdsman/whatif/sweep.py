@@ -1,4 +1,4 @@
-"""Several replays beside each other: which settings are worth their money, and which one to take."""
+"""Compares several replays: which settings are worth their cost, and which one to choose."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

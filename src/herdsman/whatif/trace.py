@@ -1,4 +1,4 @@
-"""Demand as a file: when jobs came and how long each held a GPU."""
+"""Traces: when jobs arrived and how long each held a GPU, read from a file or made by rule."""
 
 import csv
 import gzip
@@ -15,10 +15,10 @@ from typing import IO, Protocol
 
 from herdsman.core.errors import InvalidRequest
 
-PIECE = 500_000
+SORTED_AT_ONCE = 500_000
 
 
-def by_size(numbers: Sequence[float], piece: int = PIECE) -> "array[int]":
+def by_size(numbers: Sequence[float], piece: int = SORTED_AT_ONCE) -> "array[int]":
     """Their places, that of the smallest first; equal ones keep their order.
 
     Python's own sort would hold an object for each of them, and ten million of those are most of a gigabyte.
@@ -36,10 +36,10 @@ def _with_numbers(numbers: Sequence[float], places: "array[int]") -> Iterator[tu
     return ((numbers[each], each) for each in places)
 
 
-MOST = 1000
+MOST_CLASSES = 1000
 """Of more classes than this the later ones are counted as one."""
-OTHERS = "(others)"
-LONGEST = 60
+OTHER_CLASSES = "(others)"
+LONGEST_CLASS = 60
 
 
 @dataclass(slots=True)
@@ -59,11 +59,11 @@ class Classes:
         return Classes(self.names, array("H", (self.of[each] for each in order)), self._places)
 
     def _place(self, name: str) -> int:
-        known = name[:LONGEST] if len(self.names) < MOST else OTHERS
+        known = name[:LONGEST_CLASS] if len(self.names) < MOST_CLASSES else OTHER_CLASSES
         if known not in self.names:
             self.names.append(known)
         place = self.names.index(known)
-        if len(self._places) < 2 * MOST:
+        if len(self._places) < 2 * MOST_CLASSES:
             self._places[name] = place
         return place
 

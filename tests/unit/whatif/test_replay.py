@@ -9,7 +9,7 @@ import pytest
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.policy import FleetPolicy
 from herdsman.whatif.machines import Boots, World
-from herdsman.whatif.replay import Deciding, Setup, replay
+from herdsman.whatif.replay import PolicyController, Setup, replay
 from herdsman.whatif.trace import Trace, daily, in_batches, made, on_and_off, steady
 
 START = Boots(mean_s=60)
@@ -35,10 +35,10 @@ def test_a_single_worker_serves_in_order_and_everything_is_paid_for() -> None:
 def test_no_job_is_lost_and_none_begins_before_it_comes() -> None:
     trace = on_and_off(300, hours=6, service_s=40)
     world = World(trace, Boots(mean_s=60, spread_s=20), seed=3)
-    helm, at = Deciding(world, policy(least=0)), 0.0
+    controller, at = PolicyController(world, policy(least=0)), 0.0
     while not world.over:
         world.advance(at)
-        helm.cycle()
+        controller.cycle()
         at += 30
         assert len(world.machines) <= 10
     assert world.finished == world.served == len(trace)
@@ -61,7 +61,7 @@ def test_skipping_quiet_stretches_changes_nothing(scaling: str, monkeypatch: pyt
     trace = on_and_off(200, hours=8, service_s=40, on_s=300, off_s=5400)
     setup = Setup(policy=policy(scaling), boots=Boots(mean_s=60, spread_s=20))
     quick = replay(trace, setup)
-    monkeypatch.setattr(Deciding, "quiet", False)
+    monkeypatch.setattr(PolicyController, "quiet", False)
     slow = replay(trace, setup)
     assert slow.cycles >= quick.cycles
     assert (slow.gpu_hours, slow.wait_p99_s, slow.spawns) == (quick.gpu_hours, quick.wait_p99_s, quick.spawns)

@@ -45,7 +45,7 @@ class Machine:
     exited: bool = False
     """It ended while it started; the provider lists it as stopped until somebody removes it."""
     stray: bool = False
-    """From an earlier life of the herd, whose rows are lost."""
+    """From an earlier life of the fleet, whose rows are lost."""
     processes: list[Process] = field(default_factory=list[Process])
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from herdsman.testing.simulation.faults import Fault
 
-OFTEN = (
+FREQUENT = (
     "added_again",
     "added_by_hand",
     "added_without_an_answer",
@@ -28,7 +28,7 @@ OFTEN = (
 )
 """In so many seeds, at least 3 of 100, that even a short run has them."""
 
-SELDOM = (
+RARE = (
     "cancelled:running",
     "checkpoint_found",
     "claims_held",
@@ -48,7 +48,7 @@ SELDOM = (
     "unserved_waited",
 )
 
-SELDOM_FAULTS = frozenset(
+RARE_FAULTS = frozenset(
     {
         Fault.CLOCK_JUMP,
         Fault.END_IGNORED,
@@ -67,7 +67,7 @@ SELDOM_FAULTS = frozenset(
     }
 )
 
-SOMETIMES = (*OFTEN, *SELDOM, *(f"fault:{each}" for each in sorted(Fault)))
+GOALS = (*FREQUENT, *RARE, *(f"fault:{each}" for each in sorted(Fault)))
 
 LONG_RUN = 1_000
 """From so many seeds on, everything must have occurred."""
@@ -75,6 +75,6 @@ LONG_RUN = 1_000
 
 def missing(notes: Mapping[str, int], seeds: int = LONG_RUN) -> list[str]:
     """What never occurred in a run of so many seeds, and should have."""
-    faults = (f"fault:{each}" for each in sorted(set(Fault) - SELDOM_FAULTS))
-    wanted = SOMETIMES if seeds >= LONG_RUN else (*OFTEN, *faults)
+    faults = (f"fault:{each}" for each in sorted(set(Fault) - RARE_FAULTS))
+    wanted = GOALS if seeds >= LONG_RUN else (*FREQUENT, *faults)
     return [situation for situation in wanted if not notes.get(situation)]

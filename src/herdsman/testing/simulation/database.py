@@ -1,4 +1,4 @@
-"""The real store on SQLite in memory, reached by way of the world: each transaction is a point where faults strike."""
+"""The real store on an in-memory SQLite: every transaction is a point where the simulation may inject a fault."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

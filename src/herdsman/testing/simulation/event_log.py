@@ -1,4 +1,4 @@
-"""What happened in a world, for those who check it."""
+"""Turns what happened in a simulation into the history that the checks read, with what is left in Redis at the end."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from herdsman.testing.simulation.checks.history import Health, Hints, History, L
 from herdsman.testing.simulation.checks.recorded import read_history
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import GPUS, TOTAL_MB
-from herdsman.testing.simulation.setup import REOPENED_S, Site, worker_of
+from herdsman.testing.simulation.setup import REOPENED_S, Simulation, worker_of
 from herdsman.testing.simulation.streams import NAMES
 from herdsman.testing.simulation.world import ZERO, World
 
@@ -22,11 +22,11 @@ _MADE_UP = "there is no job"
 """So begins the reason of a letter about an entry that no job stands behind."""
 
 
-def hints_of(site: Site) -> Hints | None:
+def hints_of(simulation: Simulation) -> Hints | None:
     """None in a world without streams."""
-    if site.redis is None:
+    if simulation.redis is None:
         return None
-    logs = site.redis.memory.logs
+    logs = simulation.redis.memory.logs
     found = {stream.name: logs[stream.name] for stream in _WORK if stream.name in logs}
     left = {name: len(log.entries) for name, log in found.items() if log.entries}
     held = {name: sum(len(group.held) for group in log.groups.values()) for name, log in found.items()}
@@ -35,16 +35,16 @@ def hints_of(site: Site) -> Hints | None:
     return Hints(left=left, held={name: number for name, number in held.items() if number}, letters=letters)
 
 
-def at_rest(site: Site) -> bool:
+def at_rest(simulation: Simulation) -> bool:
     """Nothing is left over, and every death is announced."""
-    hints = hints_of(site)
+    hints = hints_of(simulation)
     if hints is None:
         return True
-    return not hints.left and not hints.held and all(job_id in hints.letters for job_id in _dead(site))
+    return not hints.left and not hints.held and all(job_id in hints.letters for job_id in _dead(simulation))
 
 
-def _dead(site: Site) -> list[str]:
-    with site.database.aside() as database:
+def _dead(simulation: Simulation) -> list[str]:
+    with simulation.database.aside() as database:
         return [each.job_id for each in database.read(lambda tx: recent_dead(tx, _EVER, _ALL))]
 
 
@@ -60,9 +60,9 @@ MOST_OVERTAKES = 24
 """Some wait for a service that is away, or for a type that is paused."""
 
 
-def history_of(site: Site, *, quiet: bool) -> History:
-    world, books = site.world, site.world.books
-    with site.database.aside() as database:
+def history_of(simulation: Simulation, *, quiet: bool) -> History:
+    world, books = simulation.world, simulation.world.books
+    with simulation.database.aside() as database:
         recorded = read_history(database, zero=ZERO)
     _note(world, recorded)
     return replace(
@@ -70,22 +70,22 @@ def history_of(site: Site, *, quiet: bool) -> History:
         submissions=tuple(books.submissions.values()),
         cancels=tuple(books.cancels),
         receipts=tuple(books.receipts),
-        runs=tuple(_measured(site, _excused(site, run), recorded) for run in books.runs),
+        runs=tuple(_measured(simulation, _excused(simulation, run), recorded) for run in books.runs),
         saves=tuple(books.saves),
         renderings=tuple(books.renderings),
-        healthy=tuple(_healthy(site)),
+        healthy=tuple(_healthy(simulation)),
         outages=tuple(books.outages),
         cuts=tuple(books.cuts),
-        pods=site.cloud.ledger(),
+        pods=simulation.cloud.ledger(),
         writes=tuple(books.writes),
         uses=tuple(books.uses),
         gpu_mb=dict.fromkeys(GPUS, TOTAL_MB),
-        hints=hints_of(site),
-        limits=_limits(site),
+        hints=hints_of(simulation),
+        limits=_limits(simulation),
         last_fault_at=max(world.last_fault_at, world.all_well_at) + REOPENED_S,
         ended_at=world.now,
         quiet=quiet,
-        notes=dict(world.story.notes),
+        notes=dict(world.trace.notes),
     )
 
 
@@ -97,23 +97,23 @@ def _note(world: World, recorded: History) -> None:
         world.note("leader_changed")
 
 
-def _excused(site: Site, run: Run) -> Run:
+def _excused(simulation: Simulation, run: Run) -> Run:
     """A clock that is set forward ends claims at once. A supervisor that stands still is no excuse: its handler ends
     itself."""
     ended = end_of(run)
-    jumped = max((at for at in site.world.books.jumped if at < ended), default=-inf)
-    return replace(run, excused_until=jumped + _fence_s(site))
+    jumped = max((at for at in simulation.world.books.jumped if at < ended), default=-inf)
+    return replace(run, excused_until=jumped + _fence_s(simulation))
 
 
-def _measured(site: Site, run: Run, recorded: History) -> Run:
+def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
     """How long its supervisor lived on, awake, not cut off, and with a database, before the claim was over."""
     attempt = next(
         (each for each in recorded.attempts if (each.job_id, each.token) == (run.job_id, run.token)), None
     )
     if run.ended is None or attempt is None or attempt.ended_at is None:
         return run
-    books = site.world.books
-    until = min(attempt.ended_at, site.supervisors[run.process].over_at or inf)
+    books = simulation.world.books
+    until = min(attempt.ended_at, simulation.supervisors[run.process].over_at or inf)
     unable = [
         *books.outages,
         *((since, woken) for name, since, woken in books.stood if name == run.process.partition(" of ")[0]),
@@ -122,10 +122,10 @@ def _measured(site: Site, run: Run, recorded: History) -> Run:
     return replace(run, able_s=_left_of(run.ended, until, unable))
 
 
-def _healthy(site: Site) -> Iterator[Health]:
+def _healthy(simulation: Simulation) -> Iterator[Health]:
     """Only of workers that had one process: of two that share a name, nobody can tell which one was heard."""
-    books, names = site.world.books, Counter(worker_of(name) for name in site.supervisors)
-    for name, process in site.supervisors.items():
+    books, names = simulation.world.books, Counter(worker_of(name) for name in simulation.supervisors)
+    for name, process in simulation.supervisors.items():
         if names[worker_of(name)] > 1:
             continue
         since, over = process.started_at, process.over_at or inf
@@ -145,22 +145,22 @@ def _left_of(since: float, until: float, taken: Iterable[tuple[float, float]]) -
     return left + max(0.0, until - at)
 
 
-def _fence_s(site: Site) -> float:
-    return site.timing.self_fence.total_seconds() + FENCED_LATE_S
+def _fence_s(simulation: Simulation) -> float:
+    return simulation.timing.self_fence.total_seconds() + FENCED_LATE_S
 
 
-def _limits(site: Site) -> Limits:
+def _limits(simulation: Simulation) -> Limits:
     """A clock that jumps leaves no way to tell how long something took."""
-    jumped = site.world.story.notes[f"fault:{Fault.CLOCK_JUMP}"]
-    timing = site.timing
+    jumped = simulation.world.trace.notes[f"fault:{Fault.CLOCK_JUMP}"]
+    timing = simulation.timing
     # A leader that was lost without a trace may have promised workers to let them go on (docs/decisions/0021).
     rescue = timing.jobs.claim_ttl + timing.sweep + timing.leader.hold
     return Limits(
-        most_pods=site.setting.most_workers,
+        most_pods=simulation.setting.most_workers,
         most_worker_losses=timing.jobs.retry.max_worker_losses,
         most_interruptions=timing.jobs.retry.max_interruptions,
         most_overtakes=MOST_OVERTAKES,
-        fence_s=_fence_s(site),
+        fence_s=_fence_s(simulation),
         one_clock=not jumped,
         report_s=None if jumped else REPORT_S,
         replaced_s=None if jumped else REPLACED_S,

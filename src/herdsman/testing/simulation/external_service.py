@@ -1,4 +1,4 @@
-"""An external service of the world: it renders what it is given, forgets, and is away at times."""
+"""A simulated external service: it renders what it is given, forgets, and is unavailable at times."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta

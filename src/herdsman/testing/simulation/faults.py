@@ -1,4 +1,4 @@
-"""What can go wrong, how often, and what of it goes wrong under one seed."""
+"""The faults that a simulation injects: what each does, how often it strikes, and which of them a seed has."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,89 +10,55 @@ from herdsman.core.errors import InvalidRequest
 
 
 class Fault(StrEnum):
+    """`FAULT_DOCS` says what each of them does."""
+
     CRASH = "crash"
-    """A process is killed at any point where it speaks to others."""
     STOP = "stop"
-    """A process stands still for a while, and wakes where it was."""
     TWIN = "twin"
-    """It stands still, its successor is started meanwhile, and then it wakes."""
     PARTITION = "partition"
-    """Nothing that a process asks of others gets through for a while."""
     CUT_BEFORE = "cut_before"
-    """The connection breaks before the commit."""
     CUT_AFTER = "cut_after"
-    """The connection breaks after the commit: its outcome is unknown."""
     ROLLED_BACK = "rolled_back"
-    """All statements have run, and then the transaction is undone."""
     CONTENDED = "contended"
-    """Another transaction was in the way: all of it is done again."""
     DATABASE_AWAY = "database_away"
     DATABASE_OUT = "database_out"
-    """The database answers nobody for minutes: longer than any worker may be silent."""
     CLOCK_JUMP = "clock_jump"
-    """The clock of the database is set, forwards or backwards."""
     LOST_REQUEST = "lost_request"
-    """What a worker says never arrives."""
     LOST_REPLY = "lost_reply"
-    """What a worker says is done, and the answer is lost."""
     DOUBLED_REQUEST = "doubled_request"
-    """What a worker says arrives twice."""
     NO_CAPACITY = "no_capacity"
     PROVIDER_AWAY = "provider_away"
     PROVIDER_OUT = "provider_out"
-    """The provider answers nobody for longer than a machine may be unseen."""
     REJECTED = "rejected"
-    """The provider refuses the key until a person has mended it."""
     SPAWN_UNANSWERED = "spawn_unanswered"
-    """The machine is started, and the answer is lost."""
     SPAWN_VANISHED = "spawn_vanished"
-    """The machine is not started, and nobody says so."""
     SPAWN_LATE = "spawn_late"
-    """The answer is lost, and the machine appears long after it."""
     LISTING_LAG = "listing_lag"
-    """A new machine is missing from listings for a while, and one that has ended is still in them."""
     LISTING_EMPTY = "listing_empty"
     FIND_LIES = "find_lies"
-    """The provider does not know a machine that lives."""
     END_IGNORED = "end_ignored"
-    """The provider accepts the end of a machine, and does nothing."""
     END_UNANSWERED = "end_unanswered"
     PREEMPTED = "preempted"
-    """A machine is taken away without a word."""
     LEFTOVER = "leftover"
-    """A machine of the herd lives on from before, and no row knows it."""
     DIES_AT_START = "dies_at_start"
-    """A machine exits before anybody has reported from it, and the provider says so."""
     NEVER_BOOTS = "never_boots"
-    """A machine runs, and nobody reports for duty from it."""
     POISON = "poison"
-    """A job that kills whoever runs it."""
     CRASHING_HANDLER = "crashing_handler"
     FAILING_HANDLER = "failing_handler"
     HANGING_HANDLER = "hanging_handler"
-    """A job that runs far past its time."""
     DEAF_HANDLER = "deaf_handler"
-    """A job that hears no cancel."""
     SERVICE_AWAY = "service_away"
     SERVICE_FORGETS = "service_forgets"
-    """The external service is restarted, and knows nothing any more."""
     SERVICE_MUTE = "service_mute"
-    """The external service does not say that a job is over."""
     SERVICE_UNANSWERED = "service_unanswered"
-    """The external service has taken a job, and the answer is lost."""
     SERVICE_VANISHED = "service_vanished"
-    """The job never reaches the external service, and nobody says so."""
     BUS_AWAY = "bus_away"
     BUS_FLUSHED = "bus_flushed"
-    """Redis forgets everything."""
     BUS_UNANSWERED = "bus_unanswered"
-    """Redis has done it, and the answer is lost."""
     STREAM_DELETED = "stream_deleted"
-    """Somebody deletes a stream, or only its group."""
     ENTRY_LOST = "entry_lost"
     ENTRY_DOUBLED = "entry_doubled"
     ENTRY_FORGED = "entry_forged"
-    """Somebody adds what no job of ours stands behind, or says something wrong of one."""
 
 
 RATES = {
@@ -179,7 +145,7 @@ def parse_faults(text: str) -> frozenset[Fault]:
     return (everything | named) - without
 
 
-SAID: Mapping[Fault, str] = MappingProxyType(
+FAULT_DOCS: Mapping[Fault, str] = MappingProxyType(
     {
         Fault.CRASH: "A process is killed, at any point where it speaks to others.",
         Fault.STOP: "A process stands still for a while, and wakes where it was.",
@@ -203,7 +169,7 @@ SAID: Mapping[Fault, str] = MappingProxyType(
         Fault.SPAWN_LATE: "The answer to a start is lost, and the machine appears long after it.",
         Fault.LISTING_LAG: "A new machine is missing from listings for a while, and one that has ended is still there.",
         Fault.PROVIDER_OUT: "The provider answers nobody for longer than a machine may be unseen.",
-        Fault.LEFTOVER: "A machine of the herd lives on from before, and no row knows it.",
+        Fault.LEFTOVER: "A machine of the fleet lives on from before, and no row knows it.",
         Fault.LISTING_EMPTY: "The provider lists no machine at all.",
         Fault.FIND_LIES: "The provider does not know a machine that lives.",
         Fault.END_IGNORED: "The provider accepts the end of a machine, and does nothing.",

@@ -1,4 +1,4 @@
-"""A handler's process of the world: it runs on by itself while its supervisor stands still, as a real one does.
+"""A simulated handler process: it runs on by itself while its supervisor is stopped, as a real one does.
 
 What is between an order and its answers is the code of a real handler's process; only the handlers are made up. They
 take the time that their jobs say, and end as they say.

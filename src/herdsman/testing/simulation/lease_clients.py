@@ -1,4 +1,4 @@
-"""A machine with GPUs that people lease for programs of their own, and those programs."""
+"""A node whose GPUs other programs lease, and those programs: they load, work, send heartbeats and stop in time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ LATE_BEATS = 6
 
 
 @dataclass
-class Holder:
+class LeaseClient:
     world: World
     services: Services
     lease: Lease
@@ -100,7 +100,7 @@ DANGER = 4.0
 ASKED_TWICE = 2
 
 
-class Shelf:
+class LeaseClients:
     def __init__(self, world: World, services: Services, holders: int) -> None:
         self._world = world
         self._services = replace(services, leasing=POLICY)
@@ -163,7 +163,7 @@ class Shelf:
     def _hold(self, process: Process, lease: Lease, sent: float) -> None:
         world = self._world
         process.on_death = lambda: self._free(lease.token)
-        holder = Holder(world, self._services, lease, self._used, deadline=sent + TRUSTED_S)
+        holder = LeaseClient(world, self._services, lease, self._used, deadline=sent + TRUSTED_S)
         # One that hears of its lease too late uses nothing of it.
         if world.now < holder.deadline:
             holder.work(asked=sent)

@@ -1,4 +1,4 @@
-"""Many seeds on all cores: each process takes the next one when it has run the last."""
+"""Runs many seeds on all cores: each process takes the next seed when it has finished the last."""
 
 import signal
 from collections.abc import Generator, Iterator
@@ -15,26 +15,26 @@ from herdsman.testing.simulation.run import Order, Ran, Runner, broken
 
 def sweep(order: Order, processes: int) -> Generator[Ran]:
     """Every seed in its order, as soon as it and all before it have been run. Closing it ends the processes."""
-    crew = _Crew(order, processes)
+    pool = _ProcessPool(order, processes)
     done: dict[int, Ran] = {}
     try:
         for seed in order.seeds:
             while seed not in done:
-                done |= {ran.seed: ran for ran in crew.next()}
+                done |= {ran.seed: ran for ran in pool.next()}
             yield done.pop(seed)
     finally:
-        crew.end()
+        pool.end()
 
 
 @dataclass
-class _Hand:
+class _Member:
     process: SpawnProcess
     pipe: Connection
     seed: int
     """What it is at."""
 
 
-class _Crew:
+class _ProcessPool:
     def __init__(self, order: Order, processes: int) -> None:
         self._order = order
         self._left: Iterator[int] = iter(order.seeds)
@@ -42,53 +42,53 @@ class _Crew:
         self._context: SpawnContext = get_context("spawn")
         # It unblocks the signals of whoever starts it, so it is started before they are blocked.
         resource_tracker.ensure_running()
-        self._hands: list[_Hand] = []
+        self._members: list[_Member] = []
         for _ in range(processes):
-            self._hire()
+            self._start_member()
 
     def next(self) -> list[Ran]:
         """What is done now; waits until something is."""
-        ready = connection.wait([hand.pipe for hand in self._hands])
-        return [self._taken(hand) for hand in list(self._hands) if hand.pipe in ready]
+        ready = connection.wait([member.pipe for member in self._members])
+        return [self._receive(member) for member in list(self._members) if member.pipe in ready]
 
     def end(self) -> None:
-        for hand in self._hands:
-            hand.process.kill()
-        for hand in self._hands:
-            hand.process.join()
-            hand.pipe.close()
-        self._hands.clear()
+        for member in self._members:
+            member.process.kill()
+        for member in self._members:
+            member.process.join()
+            member.pipe.close()
+        self._members.clear()
 
-    def _taken(self, hand: _Hand) -> Ran:
+    def _receive(self, member: _Member) -> Ran:
         try:
-            ran: Ran = hand.pipe.recv()
+            ran: Ran = member.pipe.recv()
         except (EOFError, OSError):
-            return self._lost(hand)
+            return self._lost(member)
         seed = next(self._left, None)
         if seed is None:
-            self._let_go(hand)
+            self._retire(member)
         else:
-            self._give(hand, seed)
+            self._send(member, seed)
         return ran
 
-    def _lost(self, hand: _Hand) -> Ran:
+    def _lost(self, member: _Member) -> Ran:
         """A process that died is the finding of the seed that it was at; another takes its place."""
-        self._let_go(hand)
-        self._hire()
-        return broken(hand.seed, f"its process ended with status {hand.process.exitcode}")
+        self._retire(member)
+        self._start_member()
+        return broken(member.seed, f"its process ended with status {member.process.exitcode}")
 
-    def _give(self, hand: _Hand, seed: int) -> None:
-        hand.seed = seed
+    def _send(self, member: _Member, seed: int) -> None:
+        member.seed = seed
         # One that has just died is noticed when its answer is waited for.
         with suppress(OSError):
-            hand.pipe.send(seed)
+            member.pipe.send(seed)
 
-    def _let_go(self, hand: _Hand) -> None:
-        self._hands.remove(hand)
-        hand.pipe.close()
-        hand.process.join()
+    def _retire(self, member: _Member) -> None:
+        self._members.remove(member)
+        member.pipe.close()
+        member.process.join()
 
-    def _hire(self) -> None:
+    def _start_member(self) -> None:
         seed = next(self._left, None)
         if seed is None:
             return
@@ -97,9 +97,9 @@ class _Crew:
         with _uninterrupted():
             process.start()
         theirs.close()
-        hand = _Hand(process, ours, seed)
-        self._hands.append(hand)
-        self._give(hand, seed)
+        member = _Member(process, ours, seed)
+        self._members.append(member)
+        self._send(member, seed)
 
 
 @contextmanager

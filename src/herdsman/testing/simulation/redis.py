@@ -1,4 +1,4 @@
-"""The server of streams of a world: who speaks to it waits for the way there, and may find it gone or changed."""
+"""A simulated Redis server: what it stores, and the faults that its callers meet."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager

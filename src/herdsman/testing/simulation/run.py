@@ -1,4 +1,4 @@
-"""One seed: a world is made, troubled, left alone, and looked at."""
+"""Runs one seed: builds a simulation, injects faults, waits until it settles, and checks what happened."""
 
 import signal
 import traceback
@@ -14,7 +14,7 @@ from herdsman.testing.simulation.event_log import at_rest, history_of
 from herdsman.testing.simulation.faults import Fault, drawn, parse_faults
 from herdsman.testing.simulation.scenarios import EVERYTHING, SCENARIOS, Scenario, scenario_named
 from herdsman.testing.simulation.scheduler import Scheduler
-from herdsman.testing.simulation.setup import Site
+from herdsman.testing.simulation.setup import Simulation
 from herdsman.testing.simulation.world import World
 
 TROUBLE_S = (40.0, 80.0)
@@ -51,28 +51,30 @@ def run_seed(
     tail: int = 60,
     scenario: Scenario = SCENARIOS[EVERYTHING],
 ) -> Ran:
-    site = _site(seed, allowed, database, scenario)
-    world = site.world
+    simulation = _simulation(seed, allowed, database, scenario)
+    world = simulation.world
     database.enter(world)
-    site.start()
+    simulation.start()
     world.scheduler.run(world.faults_until)
-    site.mend()
-    quiet = _settle(site)
-    wrong = _wrong(site, quiet=quiet)
+    simulation.mend()
+    quiet = _settle(simulation)
+    wrong = _wrong(simulation, quiet=quiet)
     world.scheduler.close()
     return Ran(
         seed=seed,
-        hash=world.story.hash(),
+        hash=world.trace.hash(),
         violations=tuple(wrong),
-        notes=dict(world.story.notes),
-        story=tuple(world.story.last(tail)),
+        notes=dict(world.trace.notes),
+        story=tuple(world.trace.last(tail)),
         jobs=len(world.books.submissions),
         turns=world.scheduler.turns,
         lasted_s=world.now,
     )
 
 
-def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenario: Scenario) -> Site:
+def _simulation(
+    seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenario: Scenario
+) -> Simulation:
     chance = Random(seed)
     hazards = drawn(sorted(allowed), chance)
     world = World(seed, hazards, chance.uniform(*TROUBLE_S))
@@ -80,7 +82,7 @@ def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenari
     streams, holders = chance.random() < STREAMED or setting.streams, chance.choice(HOLDERS)
     # Whoever holds a lease counts with the database's clock: when that is set forward, it is late without a fault.
     steady = not hazards.rate(Fault.CLOCK_JUMP)
-    return Site(
+    return Simulation(
         world,
         database,
         replace(
@@ -92,21 +94,21 @@ def _site(seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenari
     )
 
 
-def _settle(site: Site) -> bool:
+def _settle(simulation: Simulation) -> bool:
     """Whether everything came to its end."""
-    scheduler: Scheduler = site.world.scheduler
-    until = max(scheduler.now, site.world.all_well_at) + PATIENCE_S
+    scheduler: Scheduler = simulation.world.scheduler
+    until = max(scheduler.now, simulation.world.all_well_at) + PATIENCE_S
     while scheduler.now < until and not scheduler.broken:
         scheduler.run(scheduler.now + LOOK_S)
-        awake = scheduler.now > site.world.all_well_at + AWAKE_S
-        if awake and site.people.content and _is_quiet(site) and at_rest(site):
+        awake = scheduler.now > simulation.world.all_well_at + AWAKE_S
+        if awake and simulation.users.content and _is_quiet(simulation) and at_rest(simulation):
             return True
     return False
 
 
-def _is_quiet(site: Site) -> bool:
+def _is_quiet(simulation: Simulation) -> bool:
     ended = ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
-    with site.database.aside() as database:
+    with simulation.database.aside() as database:
         unended, unsettled, active = database.read(
             lambda tx: (
                 tx.scalar(f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended})"),
@@ -115,12 +117,12 @@ def _is_quiet(site: Site) -> bool:
                 tx.scalar("SELECT count(*) FROM workers WHERE status = 'active'"),
             )
         )
-    settled = active == len(site.cloud.living()) and active <= site.setting.min_workers
+    settled = active == len(simulation.cloud.living()) and active <= simulation.setting.min_workers
     return unended == 0 and unsettled == 0 and settled
 
 
-def _wrong(site: Site, *, quiet: bool) -> list[str]:
-    world = site.world
+def _wrong(simulation: Simulation, *, quiet: bool) -> list[str]:
+    world = simulation.world
     broken = [
         f"broken: {strand.process.name}/{strand.name} ended with {''.join(traceback.format_exception(error))}"
         for strand, error in world.scheduler.broken
@@ -128,7 +130,7 @@ def _wrong(site: Site, *, quiet: bool) -> list[str]:
     if broken:
         return broken
     unrest = [] if quiet else [f"unrest: not everything came to its end within {PATIENCE_S:g} s"]
-    return [*unrest, *violations(history_of(site, quiet=True))]
+    return [*unrest, *violations(history_of(simulation, quiet=True))]
 
 
 STEPS = 60

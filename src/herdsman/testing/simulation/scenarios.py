@@ -1,4 +1,4 @@
-"""Kinds of worlds by name: who lives in one, what is asked of them, and what may go wrong there unless it is said."""
+"""Named kinds of simulations: who takes part, what is asked of them, and which faults strike by default."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Greenlets in a time of their own: one runs at a time, and a seed decides which comes next."""
+"""Threads as greenlets in virtual time: one runs at a time, and the seed decides which is next."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

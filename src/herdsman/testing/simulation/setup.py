@@ -1,4 +1,4 @@
-"""Everything of one seed, built and started."""
+"""Builds and starts everything that takes part in one seed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ from herdsman.core.model import JobId, PoolId, WorkerId
 from herdsman.testing.simulation.cloud import Cloud, Machine, WorldProvider
 from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.external_service import WorldService
-from herdsman.testing.simulation.lease_clients import Shelf
+from herdsman.testing.simulation.lease_clients import LeaseClients
 from herdsman.testing.simulation.orchestrator import a_service
 from herdsman.testing.simulation.redis import WorldRedis
 from herdsman.testing.simulation.scheduler import Process
-from herdsman.testing.simulation.streams import NAMES, Bell, a_bus
+from herdsman.testing.simulation.streams import NAMES, Wakeup, a_bus
 from herdsman.testing.simulation.threads import WorldEvent
 from herdsman.testing.simulation.timing import MOST_WORKERS, Timing
-from herdsman.testing.simulation.users import Demand, People, Reception
+from herdsman.testing.simulation.users import Demand, SubmitApi, Users
 from herdsman.testing.simulation.worker import Gate, run_worker
 from herdsman.testing.simulation.world import World
 
@@ -55,7 +55,7 @@ def worker_of(process: str) -> str:
     return process.partition(AT)[0]
 
 
-class Site:
+class Simulation:
     def __init__(self, world: World, database: WorldDatabase, setting: Setting) -> None:
         self.world = world
         self.database = database
@@ -65,10 +65,10 @@ class Site:
         self.timing = replace(timing, fleet=fleet)
         self.cloud = Cloud(world, self._boot)
         self.provider = WorldProvider(self.cloud)
-        self.bell = Bell(world)
+        self.wakeup = Wakeup(world)
         self.redis = WorldRedis(world, NAMES) if setting.streams else None
-        self._reception = None if self.redis is None else Reception(world, self.redis, self.bell)
-        self.people = People(world, self._services(), database, setting.demand, self._reception)
+        self._submit_api = None if self.redis is None else SubmitApi(world, self.redis, self.wakeup)
+        self.users = Users(world, self._services(), database, setting.demand, self._submit_api)
         self._replicas = count(1)
         self._workers = count(1)
         self._service = WorldService(world)
@@ -86,15 +86,15 @@ class Site:
     def start(self) -> None:
         for _ in range(self.setting.orchestrators):
             self._open_replica()
-        self.people.start()
+        self.users.start()
         self.world.start(self.cloud.keeper, "leftover", self.cloud.leave_behind)
         if self.setting.holders:
-            Shelf(self.world, self._services(), self.setting.holders).start()
+            LeaseClients(self.world, self._services(), self.setting.holders).start()
 
     def mend(self) -> None:
         """The faults are over: what they took away for good is put back, by a person or by the machine's own guard."""
         self.provider.refuses = False
-        self.people.mend()
+        self.users.mend()
 
     def _services(self) -> Services:
         return Services(self.database, self.timing.jobs, lambda: JobId(f"made-{next(self.world.numbers)}"))
@@ -130,9 +130,9 @@ class Site:
         self._leaderships[process], self._departed[process] = service.leadership, departed
         process.on_death = partial(self._reopen, process)
         world.start(process, "main", lambda: service.run(WorldEvent(world.scheduler)))
-        if self.redis is not None and self._reception is not None:
-            bus = a_bus(world, self.redis, self._services(), process, service, self.bell)
-            self._reception.open(process, bus)
+        if self.redis is not None and self._submit_api is not None:
+            bus = a_bus(world, self.redis, self._services(), process, service, self.wakeup)
+            self._submit_api.open(process, bus)
             bus.start()
 
     def _reopen(self, process: Process) -> None:
@@ -173,7 +173,7 @@ class Site:
 
     def _work(self, machine: Machine, process: Process) -> None:
         end = partial(self.cloud.destroy, machine, by_us=True)
-        nap = None if self.redis is None else self.bell
+        nap = None if self.redis is None else self.wakeup
         services = self._services()
         authenticator = Authenticator(services, self.world.clock, self._keyring)
         gate = Gate(services, self._keyring, authenticator, self._answering)

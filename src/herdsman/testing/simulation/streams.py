@@ -1,4 +1,4 @@
-"""Redis Streams in the world: the same words as to the real one, and every one of them may go wrong."""
+"""The client side of the simulated Redis: streams, the stream loops of a replica, and how workers are woken early."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -19,14 +19,14 @@ from herdsman.testing.simulation.threads import WorldEvent, WorldThreads
 from herdsman.testing.simulation.world import World
 
 
-class Bell:
-    """A clock by which one sleeps until it rings, or as long as one wanted to."""
+class Wakeup:
+    """A clock whose sleepers wake on `notify`, or when their time is over."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._event = WorldEvent(world.scheduler)
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         self._event.set()
         self._event.clear()
 
@@ -250,12 +250,12 @@ class WatchedState(BusState):
 
 
 def a_bus(
-    world: World, server: WorldRedis, services: Services, process: Process, service: Service, bell: Bell
+    world: World, server: WorldRedis, services: Services, process: Process, service: Service, wakeup: Wakeup
 ) -> StreamBus:
     leadership = service.leadership
     around = Surroundings(
-        wake=bell.ring,
-        ring=bell.ring,
+        wake=wakeup.notify,
+        ring=wakeup.notify,
         leads=lambda: leadership.term is not None,
         tick=service.reconciler.tick,
     )

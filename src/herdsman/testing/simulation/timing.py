@@ -1,4 +1,4 @@
-"""The rhythm of a world: as in production, but for what would only make it longer."""
+"""Intervals and timeouts of a simulation: in proportion to those of production, only shorter."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Those who use the herd: they submit, repeat what was not answered, cancel, drain, and mend what only they can."""
+"""The users of the fleet: they submit, retry what was not answered, cancel, drain, and repair what only people can."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.handlers import BATCH, REMOTE, SINGLE, result_of
 from herdsman.testing.simulation.redis import WorldRedis
 from herdsman.testing.simulation.scheduler import Process
-from herdsman.testing.simulation.streams import NAMES, Bell, WorldStreams
+from herdsman.testing.simulation.streams import NAMES, Wakeup, WorldStreams
 from herdsman.testing.simulation.world import World
 
 BY_HAND = 0.3
@@ -31,12 +31,12 @@ BY_HAND = 0.3
 LOOKS, LOOK_S = 4, 6.0
 
 
-class Reception:
-    def __init__(self, world: World, server: WorldRedis, bell: Bell) -> None:
+class SubmitApi:
+    def __init__(self, world: World, server: WorldRedis, wakeup: Wakeup) -> None:
         self._world = world
         self._server = server
         self._streams = WorldStreams(server, NAMES, "people")
-        self._bell = bell
+        self._wakeup = wakeup
         self._buses: dict[Process, StreamBus] = {}
 
     def open(self, process: Process, bus: StreamBus) -> None:
@@ -50,7 +50,7 @@ class Reception:
     def announce(self, at: Process | None, new: NewJob, done: Submitted) -> None:
         """After the commit, by the replica that did it; nobody says anything when it has died since."""
         if at is not None and at.alive:
-            self._bell.ring()
+            self._wakeup.notify()
             self._buses[at].announce_jobs([new], [done])
 
     def control(self, event: str) -> None:
@@ -128,23 +128,23 @@ class Demand:
     """Some of the jobs are for a pool that a person asks for."""
 
 
-class People:
+class Users:
     def __init__(
         self,
         world: World,
         services: Services,
         database: WorldDatabase,
         demand: Demand,
-        reception: Reception | None = None,
+        submit_api: SubmitApi | None = None,
     ) -> None:
-        """Without `reception` there are no streams."""
+        """Without `submit_api` there are no streams."""
         self._world = world
         self._services = services
         self._database = database
         self._demand = demand
         self._poisoned = False
         """Each such job costs two workers, and their time: one in a world is enough."""
-        self._reception = reception
+        self._submit_api = submit_api
         self._ids: list[JobId] = []
         self._unserved: list[JobId] = []
 
@@ -217,14 +217,14 @@ class People:
         )
 
     def _hand_in(self, new: NewJob) -> None:
-        reception = self._reception
-        if reception is not None and self._world.random.random() < BY_HAND:
-            reception.add(new)
+        submit_api = self._submit_api
+        if submit_api is not None and self._world.random.random() < BY_HAND:
+            submit_api.add(new)
             return
-        at = None if reception is None else reception.choose()
+        at = None if submit_api is None else submit_api.choose()
         done = self._until_answered(lambda: submit_job(self._services, new))
-        if reception is not None and done is not None:
-            reception.announce(at, new, done)
+        if submit_api is not None and done is not None:
+            submit_api.announce(at, new, done)
 
     def _wishes(self, number: int) -> dict[str, Any]:
         chance = self._world.random
@@ -291,8 +291,8 @@ class People:
     def _drain(self) -> None:
         worker = WorkerId(f"w{self._world.random.randint(1, 4)}")
         self._until_answered(lambda: drain_worker(self._services, worker))
-        if self._reception is not None:
-            self._reception.control("drain")
+        if self._submit_api is not None:
+            self._submit_api.control("drain")
 
     def _pause(self) -> None:
         """Jobs of one type wait; those of the other do not."""

@@ -1,4 +1,4 @@
-"""A worker of the world: the real supervisor, with a handler's process that pretends."""
+"""A worker of the world: the real supervisor, with a simulated handler process."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A world: its time, its chance, who lives in it, and what has happened so far."""
+"""The state of one simulation: virtual time, randomness, faults, the trace, and what really happened so far."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ Step = tuple[float, str, str]
 
 
 @dataclass
-class Story:
+class Trace:
     steps: list[Step] = field(default_factory=list[Step])
     """When, who, and what."""
     notes: Counter[str] = field(default_factory=Counter[str])
@@ -81,7 +81,7 @@ class World:
         self.random = Random(seed)
         self.scheduler = Scheduler(self.random)
         self.clock = WorldClock(self.scheduler)
-        self.story = Story()
+        self.trace = Trace()
         self.books = Books()
         self.hazards = hazards
         self.faults_until = faults_until
@@ -114,10 +114,10 @@ class World:
         return self.scheduler.start(process, name, work)
 
     def tell(self, who: str, what: str) -> None:
-        self.story.tell(self.now, who, what)
+        self.trace.tell(self.now, who, what)
 
     def note(self, situation: str) -> None:
-        self.story.notes[situation] += 1
+        self.trace.notes[situation] += 1
 
     def strikes(self, fault: Fault, danger: float = 1.0) -> bool:
         """Whether it happens here and now."""

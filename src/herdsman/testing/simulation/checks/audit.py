@@ -1,4 +1,4 @@
-"""The audit told again from its first line must come to what the tables say."""
+"""Replays the audit log: it must lead to what the tables say. Also the helpers that read a job's life from it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

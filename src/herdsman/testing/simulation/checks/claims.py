@@ -1,4 +1,4 @@
-"""Claims are fenced by numbers: each has its own, and only the holder of the last one may speak."""
+"""Checks on claims: fencing tokens, who may claim and when, retries, and two workers at one job."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

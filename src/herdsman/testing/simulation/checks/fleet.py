@@ -1,4 +1,4 @@
-"""What the provider ran, by its own ledger: never too much, never forgotten, never somebody else's."""
+"""Checks on the fleet: pods by the provider's own ledger, and one leader at a time."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""One completion for each life of a job, by the claim that was told so, and with the right result."""
+"""Checks on jobs: none is lost, none is completed twice, and every attempt has one outcome."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What holders of leases did, in one time for all of them: a sweep over the moments at which it changed."""
+"""Checks on GPU leases: memory is never granted twice, and numbers only rise."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

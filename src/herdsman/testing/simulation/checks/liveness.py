@@ -1,4 +1,4 @@
-"""How long a job may wait: until it is taken back from a dead worker, and for those that came after it."""
+"""Checks on waiting: how soon a job is rescued, that none starves, and that everything comes to rest."""
 
 from bisect import bisect_right, insort
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""The part of a history that the database wrote down."""
+"""Reads the part of a history that the database recorded."""
 
 import json
 from dataclasses import replace
