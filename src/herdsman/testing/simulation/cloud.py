@@ -9,7 +9,7 @@ from herdsman.core.errors import CapacityUnavailable, ProviderRejected, Provider
 from herdsman.core.installation import Stamp
 from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.testing.simulation.checks.history import Pod
+from herdsman.testing.simulation.checks.history import End, Pod
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.world import ZERO, World
@@ -23,7 +23,9 @@ LAG_S = 20.0
 
 
 INSTALLATION = "0" * 12
-"""The identity of the database of every world."""
+"""The identity of the database of every simulation."""
+ORIGINAL = "original"
+"""The name of that database, where it is told apart from its copies."""
 
 
 def name_of(own_part: str) -> str:
@@ -46,6 +48,8 @@ class Machine:
     """It ended while it started; the provider lists it as stopped until somebody removes it."""
     stray: bool = False
     """From an earlier life of the fleet, whose rows are lost."""
+    started_by: str = ORIGINAL
+    """The database whose replicas asked for it."""
     processes: list[Process] = field(default_factory=list[Process])
 
 
@@ -57,15 +61,18 @@ class Cloud:
     machines: dict[InstanceRef, Machine] = field(default_factory=dict[InstanceRef, Machine])
     keeper: Process = field(init=False)
     away_until: float = 0.0
+    ends: list[End] = field(default_factory=list[End])
 
     def __post_init__(self) -> None:
         self.keeper = Process("cloud", danger=0.0)
 
-    def create(self, request: SpawnRequest, *, after: float = 0.0) -> Machine:
+    def create(self, request: SpawnRequest, *, after: float = 0.0, started_by: str = ORIGINAL) -> Machine:
         world = self.world
         ref = InstanceRef(f"pod-{len(self.machines) + 1}")
         lag = world.random.uniform(1, LAG_S) if world.strikes(Fault.LISTING_LAG) else 0.0
-        machine = Machine(ref, request.name, request, world.now + after, world.now + after + lag)
+        machine = Machine(
+            ref, request.name, request, world.now + after, world.now + after + lag, started_by=started_by
+        )
         self.machines[ref] = machine
         world.start(self.keeper, ref, lambda: self._live(machine, after))
         return machine
@@ -99,8 +106,9 @@ class Cloud:
             world.scheduler.kill(process)
 
     def living(self) -> list[Machine]:
-        now = self.world.now
-        return [each for each in self.machines.values() if each.died is None and each.born <= now]
+        """Of those that the original database started."""
+        now, mine = self.world.now, [each for each in self.machines.values() if each.started_by == ORIGINAL]
+        return [each for each in mine if each.died is None and each.born <= now]
 
     def listed(self) -> list[Machine]:
         now = self.world.now
@@ -116,6 +124,8 @@ class Cloud:
                 end_asked=each.end_asked,
                 exited=each.exited,
                 stray=each.stray,
+                ours=each.started_by == ORIGINAL,
+                started_by=each.started_by,
             )
             for each in self.machines.values()
             if each.born <= self.world.now
@@ -125,7 +135,7 @@ class Cloud:
         world = self.world
         world.scheduler.sleep(after)
         world.tell("cloud", f"{machine.ref} runs as {machine.name}")
-        if machine.stray or world.strikes(Fault.NEVER_BOOTS):
+        if machine.stray or machine.started_by != ORIGINAL or world.strikes(Fault.NEVER_BOOTS):
             return
         world.scheduler.sleep(world.random.uniform(0.5, 6))
         if world.strikes(Fault.DIES_AT_START) and machine.died is None:
@@ -139,12 +149,13 @@ class Cloud:
 
 
 class WorldProvider:
-    """What the control loop sees of the cloud."""
+    """What the control loop of one database sees of the cloud."""
 
     name = "world"
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: Cloud, database: str = ORIGINAL) -> None:
         self._cloud = cloud
+        self._database = database
         self._world = cloud.world
         self.refuses = False
         """Until a person has mended the key."""
@@ -161,9 +172,9 @@ class WorldProvider:
         if world.strikes(Fault.SPAWN_VANISHED):
             raise SpawnUnknown("no answer")
         if world.strikes(Fault.SPAWN_LATE):
-            cloud.create(request, after=world.random.uniform(1, LATEST_S))
+            cloud.create(request, after=world.random.uniform(1, LATEST_S), started_by=self._database)
             raise SpawnUnknown("no answer")
-        machine = cloud.create(request)
+        machine = cloud.create(request, started_by=self._database)
         if world.strikes(Fault.SPAWN_UNANSWERED):
             raise SpawnUnknown("no answer")
         world.travel()
@@ -182,12 +193,13 @@ class WorldProvider:
         machine = self._cloud.machines.get(ref)
         if machine is None:
             return
+        self._cloud.ends.append(End(pod=machine.name, database=self._database, at=world.now))
         machine.end_asked = world.now if machine.end_asked is None else machine.end_asked
         if machine.exited:
             machine.listed_until = min(machine.listed_until, world.now)
         if world.strikes(Fault.END_IGNORED):
             return
-        self._cloud.destroy(machine, by_us=True)
+        self._cloud.destroy(machine, by_us=self._database == ORIGINAL)
         world.travel()
         if world.strikes(Fault.END_UNANSWERED):
             raise ProviderUnavailable("no answer")

@@ -43,6 +43,7 @@ RARE = (
     "parted:dismissed",
     "parted:drained",
     "report_lost",
+    "second_database_led",
     "stale_end_refused",
     "type_paused",
     "unserved_waited",

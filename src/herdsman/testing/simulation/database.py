@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, update
 
 from herdsman.core.errors import OutcomeUnknown, StoreUnavailable
+from herdsman.store import installation
 from herdsman.store.database import Database, Tx
 from herdsman.store.faults import Contended
+from herdsman.store.schema import installation as installation_table
 from herdsman.store.upgrade import upgrade
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.world import ZERO, World
@@ -34,8 +36,10 @@ class _Clock:
 class WorldDatabase(Database):
     """One for many worlds, one after the other: what SQLAlchemy has compiled is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, template: bytes | None = None) -> None:
+        """`template` is a serialised database without rows; without one the schema is made anew."""
         self._clock_at_hand = _Clock()
+        self._second: WorldDatabase | None = None
         self._open: Connection | None = None
         super().__init__(
             "sqlite://",
@@ -44,17 +48,43 @@ class WorldDatabase(Database):
             clock_of=lambda _tx: ZERO if self.world is None else self.world.database_time(),
             chance=lambda: 0.5 if self.world is None else self.world.random.random(),
         )
-        upgrade(self)
-        self._empty: bytes = self._driver_connection().serialize()
+        if template is None:
+            upgrade(self)
+        self._empty: bytes = template or self._driver_connection().serialize()
 
     @property
     def world(self) -> World | None:
         return self._clock_at_hand.world
 
-    def enter(self, world: World) -> None:
-        """As new."""
-        self._driver_connection().deserialize(self._empty)
+    def enter(self, world: World, image: bytes | None = None) -> None:
+        """As new, or with the rows of a serialised database."""
+        self._driver_connection().deserialize(image or self._empty)
         self._clock_at_hand.world = world
+
+    def beside(self, world: World, *, copied: bool, installation_id: str) -> "WorldDatabase":
+        """A second database of the same world: a copy of this one as it is now, or an empty one.
+
+        It stands elsewhere than this one. `installation_id` is its identity, unless it has copied one.
+        """
+        if self._second is None:
+            self._second = WorldDatabase(self._empty)
+        second = self._second
+        second.enter(world, self._driver_connection().serialize() if copied else None)
+
+        def move(tx: Tx) -> None:
+            if installation.find(tx) is None:
+                installation.make(tx, installation_id, installation.place_of(tx))
+            else:
+                tx.execute(update(installation_table).values(place={"memory": "another process"}))
+
+        with second.aside():
+            second.transact(move)
+        return second
+
+    def installation_id(self) -> str:
+        with self.aside():
+            known = self.read(installation.find)
+        return "" if known is None else known.id
 
     @contextmanager
     def aside(self) -> Generator["WorldDatabase"]:

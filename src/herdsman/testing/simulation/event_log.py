@@ -14,7 +14,7 @@ from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import GPUS, TOTAL_MB
 from herdsman.testing.simulation.setup import REOPENED_S, Simulation, worker_of
 from herdsman.testing.simulation.streams import NAMES
-from herdsman.testing.simulation.world import ZERO, World
+from herdsman.testing.simulation.world import ZERO
 
 _WORK = (NAMES.jobs, NAMES.ingest, NAMES.preloads)
 _EVER, _ALL = timedelta(days=1), 1000
@@ -64,7 +64,7 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
     world, books = simulation.world, simulation.world.books
     with simulation.database.aside() as database:
         recorded = read_history(database, zero=ZERO)
-    _note(world, recorded)
+    _note(simulation, recorded)
     return replace(
         recorded,
         submissions=tuple(books.submissions.values()),
@@ -77,7 +77,9 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
         outages=tuple(books.outages),
         cuts=tuple(books.cuts),
         pods=simulation.cloud.ledger(),
-        writes=tuple(books.writes),
+        ends=tuple(simulation.cloud.ends),
+        copies=tuple(simulation.copies),
+        writes=tuple(each for each in books.writes if each.holder not in simulation.second_replicas),
         uses=tuple(books.uses),
         gpu_mb=dict.fromkeys(GPUS, TOTAL_MB),
         hints=hints_of(simulation),
@@ -89,11 +91,15 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
     )
 
 
-def _note(world: World, recorded: History) -> None:
+def _note(simulation: Simulation, recorded: History) -> None:
     """Which ways jobs and workers went, and whether the lead passed on."""
+    world = simulation.world
     for kind, reason in {(move.kind, move.reason) for move in recorded.moves}:
         world.note(f"{kind}:{reason}")
-    if len({write.epoch for write in world.books.writes}) > 1:
+    first = [each for each in world.books.writes if each.holder not in simulation.second_replicas]
+    if len(first) < len(world.books.writes):
+        world.note("second_database_led")
+    if len({write.epoch for write in first}) > 1:
         world.note("leader_changed")
 
 

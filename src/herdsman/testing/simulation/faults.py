@@ -23,6 +23,8 @@ class Fault(StrEnum):
     DATABASE_AWAY = "database_away"
     DATABASE_OUT = "database_out"
     CLOCK_JUMP = "clock_jump"
+    COPIED_DATABASE = "copied_database"
+    FRESH_DATABASE = "fresh_database"
     LOST_REQUEST = "lost_request"
     LOST_REPLY = "lost_reply"
     DOUBLED_REQUEST = "doubled_request"
@@ -73,6 +75,8 @@ RATES = {
     Fault.DATABASE_AWAY: 0.0004,
     Fault.DATABASE_OUT: 0.0003,
     Fault.CLOCK_JUMP: 0.001,
+    Fault.COPIED_DATABASE: 0.3,
+    Fault.FRESH_DATABASE: 0.3,
     Fault.LOST_REQUEST: 0.03,
     Fault.LOST_REPLY: 0.06,
     Fault.DOUBLED_REQUEST: 0.05,
@@ -158,6 +162,8 @@ FAULT_DOCS: Mapping[Fault, str] = MappingProxyType(
         Fault.DATABASE_AWAY: "The database answers nobody for a while.",
         Fault.DATABASE_OUT: "The database answers nobody for minutes.",
         Fault.CLOCK_JUMP: "The clock of the database is set, forwards or backwards.",
+        Fault.COPIED_DATABASE: "Replicas are started on a copy of the database, beside those of the original.",
+        Fault.FRESH_DATABASE: "Replicas are started on an empty database, with the same DEPLOYMENT_ID and provider.",
         Fault.LOST_REQUEST: "What a worker says never arrives.",
         Fault.LOST_REPLY: "What a worker says is done, and the answer is lost.",
         Fault.DOUBLED_REQUEST: "What a worker says arrives twice.",

@@ -12,9 +12,11 @@ from herdsman.control.leadership import Leadership
 from herdsman.control.services import Services
 from herdsman.control.worker_access import WorkerAccess, by_name_only
 from herdsman.core.model import JobId, PoolId, WorkerId
-from herdsman.testing.simulation.cloud import Cloud, Machine, WorldProvider
+from herdsman.testing.simulation.checks.history import DatabaseCopy
+from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider
 from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.external_service import WorldService
+from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import LeaseClients
 from herdsman.testing.simulation.orchestrator import a_service
 from herdsman.testing.simulation.redis import WorldRedis
@@ -32,6 +34,10 @@ AT = "@"
 """Between a worker and its machine, in the name of a process."""
 WORKER_DANGER = 5.0
 STAYS_DEAD = 0.5
+SECOND_S = (8.0, 30.0)
+"""When replicas are started on a second database: early, so that what it must not do has its time to happen."""
+SECOND_INSTALLATION = "1" * 12
+"""The identity of a second database that has copied none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +86,9 @@ class Simulation:
         self._leaderships: dict[Process, Leadership] = {}
         self._departed: dict[Process, tuple[str, ...]] = {}
         """Which replicas each was started after, where they have ended."""
+        self.copies: list[DatabaseCopy] = []
+        self.second_replicas: set[str] = set()
+        """The names of those that were started on a second database."""
         self._born: dict[Process, Machine | None] = {}
         world.replace = self._replace
 
@@ -88,6 +97,8 @@ class Simulation:
             self._open_replica()
         self.users.start()
         self.world.start(self.cloud.keeper, "leftover", self.cloud.leave_behind)
+        if self.world.hazards.rate(Fault.COPIED_DATABASE) or self.world.hazards.rate(Fault.FRESH_DATABASE):
+            self.world.start(self.cloud.keeper, "second", self._open_second_database)
         if self.setting.holders:
             LeaseClients(self.world, self._services(), self.setting.holders).start()
 
@@ -134,6 +145,38 @@ class Simulation:
             bus = a_bus(world, self.redis, self._services(), process, service, self.wakeup)
             self._submit_api.open(process, bus)
             bus.start()
+
+    def _open_second_database(self) -> None:
+        """Somebody starts replicas on a copy, or on an empty database, with the settings of the first ones.
+
+        They live to the end of the simulation, and their database hears from none of the workers.
+        """
+        world = self.world
+        world.scheduler.sleep(world.random.uniform(*SECOND_S))
+        copied = world.strikes(Fault.COPIED_DATABASE)
+        if not copied and not world.strikes(Fault.FRESH_DATABASE):
+            return
+        name = "copy" if copied else "fresh"
+        database = self.database.beside(world, copied=copied, installation_id=SECOND_INSTALLATION)
+        if copied and database.installation_id() == INSTALLATION:
+            self.copies.append(DatabaseCopy(name=name, of=ORIGINAL, since=world.now))
+        fleet = replace(self.timing.fleet, min_workers=1, max_workers=1)
+        timing, provider = replace(self.timing, fleet=fleet), WorldProvider(self.cloud, name)
+        services = Services(database, timing.jobs, lambda: JobId(f"made-{next(world.numbers)}"))
+        for number in range(world.random.choice((1, 1, 2))):
+            process = world.process(f"{name}-{number + 1}")
+            process.danger = 0.0
+            self.second_replicas.add(process.name)
+            service = a_service(
+                world,
+                services,
+                process,
+                provider,
+                timing,
+                lambda: WorkerId(f"w{next(self._workers)}"),
+                by_name_only,
+            )
+            world.start(process, "main", partial(service.run, WorldEvent(world.scheduler)))
 
     def _reopen(self, process: Process) -> None:
         """By whatever keeps services running there."""

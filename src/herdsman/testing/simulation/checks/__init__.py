@@ -13,7 +13,7 @@ from herdsman.testing.simulation.checks.claims import (
     tokens,
     two_at_once,
 )
-from herdsman.testing.simulation.checks.fleet import leader, pods
+from herdsman.testing.simulation.checks.fleet import leader, ownership, pods
 from herdsman.testing.simulation.checks.history import History
 from herdsman.testing.simulation.checks.jobs import (
     cancelled,
@@ -45,6 +45,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "leases": leases,
         "leader": leader,
         "pods": pods,
+        "ownership": ownership,
         "rescue": rescue,
         "outages": outages,
         "starvation": starvation,

@@ -99,6 +99,25 @@ def _left(history: History, ours: Sequence[Pod]) -> Iterator[str]:
             yield f"pod {pod.name} has been alive since {pod.born:.3f}, and no worker that lives is in it"
 
 
+def ownership(history: History) -> Iterator[str]:
+    """P11: a database ends only pods that it started; a copy starts and ends none before a person has adopted it."""
+    started = {pod.name: pod.started_by for pod in history.pods}
+    copies = {each.name: each for each in history.copies}
+    adopted = {each.name: inf if each.adopted_at is None else each.adopted_at for each in history.copies}
+    for end in history.ends:
+        if end.at < adopted.get(end.database, -inf):
+            yield f"database {end.database} ended pod {end.pod} at {end.at:.3f}, and nobody had adopted it"
+        continued = copies[end.database].of if end.database in copies else end.database
+        if started.get(end.pod, end.database) not in (end.database, continued):
+            yield (
+                f"database {end.database} ended pod {end.pod} at {end.at:.3f},"
+                f" which database {started[end.pod]} started"
+            )
+    for pod in history.pods:
+        if pod.born < adopted.get(pod.started_by, -inf):
+            yield f"database {pod.started_by} started pod {pod.name} at {pod.born:.3f}, and nobody had adopted it"
+
+
 def leader(history: History) -> Iterator[str]:
     """E1: in the order of the commits epochs never fall, and each of them has one holder."""
     highest = 0

@@ -193,6 +193,28 @@ class Pod:
     """It ended while it started, and the provider says so."""
     stray: bool = False
     """It carries our name, and nobody of ours asked for it: it must be found, but no limit could prevent it."""
+    started_by: str = ""
+    """The database whose control plane asked for it, where there was more than one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The control plane of a database asked the provider for the end of a pod."""
+
+    pod: str
+    database: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseCopy:
+    """A copy of a database was put into use: beside the original, or in its place."""
+
+    name: str
+    of: str
+    since: float
+    adopted_at: float | None = None
+    """When a person said that it goes on in place of the original."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,6 +300,8 @@ class History:
     """Of the database, from when to when."""
     cuts: tuple[Cut, ...] = ()
     pods: tuple[Pod, ...] = ()
+    ends: tuple[End, ...] = ()
+    copies: tuple[DatabaseCopy, ...] = ()
     uses: tuple[Use, ...] = ()
     gpu_mb: Mapping[str, int] = field(default_factory=dict[str, int])
     """The memory of each GPU that somebody used."""
