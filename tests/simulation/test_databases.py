@@ -1,5 +1,7 @@
 """P11: another database beside the live one, with the same DEPLOYMENT_ID and the same account at the provider."""
 
+from collections.abc import Callable
+
 import pytest
 
 from herdsman.testing.simulation import run
@@ -25,9 +27,13 @@ def test_a_second_database_ends_nothing_of_the_first_within_an_hour(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "TROUBLE_S", (HOUR_S, HOUR_S))
-    monkeypatch.setattr(run, "drawn", lambda *_: Hazards({fault: 1.0}))
+    monkeypatch.setattr(run, "drawn", _only(fault))
     ran = run_seed(1, frozenset(), WorldDatabase(), scenario=STANDING)
     assert ran.violations == ()
     assert ran.lasted_s >= HOUR_S
     assert ran.notes["second_database_led"]
     assert "worker:lost" not in ran.notes
+
+
+def _only(fault: Fault) -> Callable[..., Hazards]:
+    return lambda *_: Hazards({fault: 1.0})

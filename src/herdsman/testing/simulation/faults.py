@@ -73,7 +73,7 @@ RATES = {
     Fault.ROLLED_BACK: 0.02,
     Fault.CONTENDED: 0.03,
     Fault.DATABASE_AWAY: 0.0004,
-    Fault.DATABASE_OUT: 0.0003,
+    Fault.DATABASE_OUT: 0.0006,
     Fault.CLOCK_JUMP: 0.001,
     Fault.COPIED_DATABASE: 0.3,
     Fault.FRESH_DATABASE: 0.3,

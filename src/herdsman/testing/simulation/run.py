@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from random import Random
 
 from herdsman.core.states import JOB
@@ -27,6 +28,9 @@ HOLDERS = (0, 0, 0, 2, 4)
 """Programs that lease GPUs."""
 BOOTSTRAPPED = 0.5
 """The share of worlds whose machines are given a token that is good once."""
+LONG_TOKEN = timedelta(seconds=600)
+"""As in production, no outage of the database outlasts the token of a worker: it could not be renewed, and a worker
+that is well would leave when the database is back."""
 STREAMED = 0.5
 """The share of worlds that have a Redis."""
 
@@ -90,6 +94,7 @@ def _simulation(
             streams=streams,
             holders=max(setting.holders, holders) if steady else 0,
             bootstrap=chance.random() < BOOTSTRAPPED,
+            token_life=LONG_TOKEN if hazards.rate(Fault.DATABASE_OUT) else setting.token_life,
         ),
     )
 

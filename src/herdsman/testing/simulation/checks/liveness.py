@@ -4,12 +4,17 @@ from bisect import bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JOB, LEASE, WORKER, JobState, LeaseState, WorkerState
 from herdsman.testing.simulation.checks.audit import IN_HAND, PENDING, end_of, is_claim, job_rows
-from herdsman.testing.simulation.checks.history import Hints, History, Move
+from herdsman.testing.simulation.checks.history import AttemptRow, Hints, History, Move
 
+LONG_OUTAGE_S = 45.0
+"""Longer than a leader's row and a claim live."""
+JUST_DIED_S = 5.0
+"""The claim of a worker that died so shortly before is still good when the outage begins."""
 FIRST_CYCLES_S = 20.0
 """After an outage; whoever is ended later has given another reason for it."""
 
@@ -57,11 +62,15 @@ def outages(history: History) -> Iterator[str]:
             for each in history.attempts
             if each.job_id == job_id and each.reason in (Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS)
         ]
-        well = [each for each in expired if _healthy(history, each.worker, each.claimed_at, each.ended_at)]
-        if well and row.worker_losses > len(expired) - len(well):
+        excused = [
+            each
+            for each in expired
+            if _healthy(history, each.worker, each.claimed_at, each.ended_at) or _died_unseen(history, each)
+        ]
+        if excused and row.worker_losses > len(expired) - len(excused):
             yield (
                 f"job {job_id} counts {row.worker_losses} lost workers, and of {len(expired)} claims that expired"
-                f" {len(well)} were held by workers that were well"
+                f" {len(excused)} were held by workers that were well, or that died while the database was away"
             )
 
 
@@ -70,6 +79,18 @@ def _healthy(history: History, worker: str, since: float, until: float | None) -
     over = history.ended_at if until is None else until
     return any(
         each.worker == worker and each.since <= since and over <= each.until for each in history.healthy
+    )
+
+
+def _died_unseen(history: History, attempt: AttemptRow) -> bool:
+    """The worker was well until the database went away, and gone when it came back: its claim ran out in the outage."""
+    last = max((each.until for each in history.healthy if each.worker == attempt.worker), default=-inf)
+    return any(
+        until - since > LONG_OUTAGE_S
+        and attempt.claimed_at <= since < last + JUST_DIED_S
+        and last < until <= (attempt.ended_at or history.ended_at)
+        and _healthy(history, attempt.worker, attempt.claimed_at, min(last, since))
+        for since, until in history.outages
     )
 
 
