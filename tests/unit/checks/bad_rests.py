@@ -81,11 +81,11 @@ OUTAGES = {
             with_row("rescued", worker_losses=1),
             with_attempt("rescued", 1, worker="well", reason="claim_expired", claimed_at=1.0, ended_at=70.0),
         ),
-        "job rescued counts 1 lost workers, and of 1 claims that expired 1 were held by workers that were well",
+        "job rescued counts 1 lost workers, and of 1 claims that expired 1 ran out while the database was away",
     ),
     "a job is charged with a worker that died in the outage": (
         charged_with_one_that_died(at=30.0),
-        "1 were held by workers that were well, or that died while the database was away",
+        "of 1 claims that expired 1 ran out while the database was away",
     ),
 }
 BAD: Bad = {
@@ -105,6 +105,11 @@ ALLOWED: Allowed = {
     },
     "outages": {
         "a job is charged with a worker that died afterwards": charged_with_one_that_died(at=65.0),
+        "a claim of which its worker never heard": both(
+            having(outages=()),
+            with_row("rescued", worker_losses=1),
+            with_attempt("rescued", 1, worker="well", reason="claim_expired", claimed_at=1.0, ended_at=70.0),
+        ),
     },
     "streams": {"one letter for each death": having(hints=ANNOUNCED)},
 }

@@ -62,16 +62,25 @@ def outages(history: History) -> Iterator[str]:
             for each in history.attempts
             if each.job_id == job_id and each.reason in (Reason.CLAIM_EXPIRED, Reason.KILLS_WORKERS)
         ]
-        excused = [
-            each
-            for each in expired
-            if _healthy(history, each.worker, each.claimed_at, each.ended_at) or _died_unseen(history, each)
-        ]
+        excused = [each for each in expired if _ran_out_in_an_outage(history, each)]
         if excused and row.worker_losses > len(expired) - len(excused):
             yield (
                 f"job {job_id} counts {row.worker_losses} lost workers, and of {len(expired)} claims that expired"
-                f" {len(excused)} were held by workers that were well, or that died while the database was away"
+                f" {len(excused)} ran out while the database was away"
             )
+
+
+def _ran_out_in_an_outage(history: History, attempt: AttemptRow) -> bool:
+    """It was good when the database went away, and its worker was well all the time, or gone when it came back."""
+    ended_at = history.ended_at if attempt.ended_at is None else attempt.ended_at
+    last = max((each.until for each in history.healthy if each.worker == attempt.worker), default=-inf)
+    for since, until in history.outages:
+        if until - since < LONG_OUTAGE_S or not (attempt.claimed_at <= since and until <= ended_at):
+            continue
+        died = since < last + JUST_DIED_S and last < until
+        if _healthy(history, attempt.worker, attempt.claimed_at, min(last, since) if died else ended_at):
+            return True
+    return False
 
 
 def _healthy(history: History, worker: str, since: float, until: float | None) -> bool:
@@ -79,18 +88,6 @@ def _healthy(history: History, worker: str, since: float, until: float | None) -
     over = history.ended_at if until is None else until
     return any(
         each.worker == worker and each.since <= since and over <= each.until for each in history.healthy
-    )
-
-
-def _died_unseen(history: History, attempt: AttemptRow) -> bool:
-    """The worker was well until the database went away, and gone when it came back: its claim ran out in the outage."""
-    last = max((each.until for each in history.healthy if each.worker == attempt.worker), default=-inf)
-    return any(
-        until - since > LONG_OUTAGE_S
-        and attempt.claimed_at <= since < last + JUST_DIED_S
-        and last < until <= (attempt.ended_at or history.ended_at)
-        and _healthy(history, attempt.worker, attempt.claimed_at, min(last, since))
-        for since, until in history.outages
     )
 
 
