@@ -32,7 +32,9 @@ def run(
         str | None,
         typer.Option(help="all, none, names with commas between them, or -name; see herdsman sim faults."),
     ] = None,
-    scenario: Annotated[str, typer.Option(help="The kind of world; see herdsman sim scenarios.")] = "all",
+    scenario: Annotated[
+        str, typer.Option(help="The kind of simulation; see herdsman sim scenarios.")
+    ] = "all",
     processes: Annotated[
         int | None,
         typer.Option("--processes", "-j", min=1, max=1024, help="How many at once; else one for each core."),
@@ -40,7 +42,7 @@ def run(
     story: Annotated[
         int | None,
         typer.Option(
-            min=0, max=1_000_000, help="How many of the last steps to tell; 60 where something is wrong."
+            min=0, max=1_000_000, help="How many of the last steps to print; 60 where something is wrong."
         ),
     ] = None,
     verify: Annotated[
@@ -73,7 +75,7 @@ def run(
 
 @sim.command("faults")
 def list_faults(layout: LayoutOption = Layout.TABLE) -> None:
-    """What can go wrong."""
+    """List the faults that can be injected."""
     with sim_packages():
         from herdsman.testing.simulation.faults import FAULT_DOCS  # noqa: PLC0415
     show(lambda: _listing("faults", {str(name): said for name, said in FAULT_DOCS.items()}), layout)
@@ -81,7 +83,7 @@ def list_faults(layout: LayoutOption = Layout.TABLE) -> None:
 
 @sim.command("scenarios")
 def list_scenarios(layout: LayoutOption = Layout.TABLE) -> None:
-    """The kinds of worlds."""
+    """List the kinds of simulations."""
     with sim_packages():
         from herdsman.testing.simulation.scenarios import SCENARIOS  # noqa: PLC0415
     show(lambda: _listing("scenarios", {name: each.said for name, each in SCENARIOS.items()}), layout)

@@ -99,6 +99,13 @@ def _leases(chance: Random) -> Setting:
     return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=1, holders=5)
 
 
+def _databases(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(4, 8))
+    return Setting(
+        orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2, min_workers=chance.choice((1, 2))
+    )
+
+
 _ALL = (
     Scenario(
         name=EVERYTHING,
@@ -163,6 +170,12 @@ _ALL = (
         faults="bus_away,bus_flushed,bus_unanswered,stream_deleted,entry_lost,entry_doubled,entry_forged,"
         "crash,cut_after",
         setting=_streams,
+    ),
+    Scenario(
+        name="databases",
+        said="A fleet with a second database beside its own: a copy, or an empty one.",
+        faults="copied_database,fresh_database,database_out,crash,preempted,listing_lag,spawn_unanswered",
+        setting=_databases,
     ),
 )
 
