@@ -22,7 +22,12 @@ class History:
 
 
 def read_history(database: Database, pool: PoolId, span: timedelta) -> History:
-    return database.read(lambda tx: History(_trace(tx, pool, span), _boots(tx, pool)))
+    def read(tx: Tx) -> History:
+        timed = pace.boots(tx, pool).seconds
+        boots = Boots(sample_s=timed, failing=demand.failing_starts(tx, pool)) if timed else None
+        return History(_trace(tx, pool, span), boots)
+
+    return database.read(read)
 
 
 def _trace(tx: Tx, pool: PoolId, span: timedelta) -> Trace:
@@ -44,8 +49,3 @@ def _trace(tx: Tx, pool: PoolId, span: timedelta) -> Trace:
         raise InvalidRequest(said) from error
     # They are read by their end, so that the order is no surprise to anybody.
     return replace(found, said=())
-
-
-def _boots(tx: Tx, pool: PoolId) -> Boots | None:
-    timed = pace.boots(tx, pool).seconds
-    return Boots(sample_s=timed, failing=demand.failing_starts(tx, pool)) if timed else None

@@ -29,7 +29,7 @@ from herdsman.core.scaling.demand import AHEAD, RECENT, SLOT, Demand
 from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import FORECASTING, OURS
 from herdsman.core.states import WorkerState
-from herdsman.whatif.machines import Boots, FleetView, Worker, World
+from herdsman.whatif.machines import Boots, FleetView, World
 from herdsman.whatif.outcome import Outcome, outcome_of
 from herdsman.whatif.trace import Trace
 
@@ -109,7 +109,9 @@ class PolicyController:
             case DrainWorker(worker_id):
                 self._fleet.move(worker_id, WorkerState.TERMINATING, self._world.now)
             case EndInstance(worker_id):
-                self._end(self._fleet.workers[worker_id])
+                worker = self._fleet.workers[worker_id]
+                worker.end_asked_at = self._world.now
+                self._world.end(worker.machine)
             case BuryWorker(worker_id):
                 del self._fleet.workers[worker_id]
             case Note(_, why):
@@ -127,10 +129,6 @@ class PolicyController:
         self._scaled_at = START + timedelta(seconds=self._world.now)
         self._fleet.add(self._world.spawn())
         return True
-
-    def _end(self, worker: Worker) -> None:
-        worker.end_asked_at = self._world.now
-        self._world.end(worker.machine)
 
 
 class _Told:
@@ -151,20 +149,16 @@ class _Told:
             self._renewed = world.now
         then, span = world.now - DAY_S, AHEAD * SLOT_S
         was, came = (_came(world, then - span, then), _came(world, then, then + span))
+        # What was before the trace is left out.
+        edges = [edge for each in range(RECENT, 0, -1) if (edge := world.now - SLOT_S * each) > -SLOT_S]
         return Demand(
-            arrivals=_lately(world),
+            arrivals=tuple(_came(world, each, each + SLOT_S) for each in edges),
             day_before=(was, came) if then >= span else None,
             service_s=self._took,
             boots_s=self._boots,
             waits_s=tuple(world.latest_waits),
             failing=sum(self._starts) / len(self._starts) if self._starts else 0.0,
         )
-
-
-def _lately(world: World) -> tuple[int, ...]:
-    """In the latest pieces of time; those from before the trace are left out."""
-    edges = [world.now - SLOT_S * each for each in range(RECENT, 0, -1)]
-    return tuple(_came(world, each, each + SLOT_S) for each in edges if each > -SLOT_S)
 
 
 def _came(world: World, since: float, until: float) -> int:

@@ -99,7 +99,9 @@ def _asked(
     answered = answered or Answered()
     for sighted in found:
         try:
-            recording = _opened(sighted, installed)
+            if sighted.document is None:
+                raise InvalidRequest(DAMAGED)  # noqa: TRY301  (read raises it for other reasons)
+            recording = read(sighted.document, installed)
             pairs = compare(sighted, recording)
         except InvalidRequest as error:
             answered.leave_out(f"cycle {sighted.cycle.id}: {error}")
@@ -111,12 +113,6 @@ def _asked(
             if len(answered.first) < SHOWN:
                 answered.first.append(Otherwise(cycle=sighted.cycle.id, at=sighted.cycle.at, pairs=pairs))
     return answered
-
-
-def _opened(sighted: Sighted, installed: Mapping[str, ScalingPolicy]) -> Recording:
-    if sighted.document is None:
-        raise InvalidRequest(DAMAGED)
-    return read(sighted.document, installed)
 
 
 def _exactly(sighted: Sighted, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:

@@ -1,7 +1,7 @@
 """Compares several replays: which settings are worth their cost, and which one to choose."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -95,8 +95,4 @@ def _beside(best: Outcome, found: Sequence[Outcome]) -> str:
 
 
 def labelled(policy: str, chosen: Mapping[str, str]) -> str:
-    return " ".join([policy, *_pairs(chosen)])
-
-
-def _pairs(chosen: Mapping[str, str]) -> Iterator[str]:
-    return (f"{name}={value}" for name, value in chosen.items())
+    return " ".join([policy, *(f"{name}={value}" for name, value in chosen.items())])

@@ -24,16 +24,11 @@ def by_size(numbers: Sequence[float], piece: int = SORTED_AT_ONCE) -> "array[int
     Python's own sort would hold an object for each of them, and ten million of those are most of a gigabyte.
     """
     starts = range(0, len(numbers), piece)
-    pieces = [_sorted(numbers, start, min(start + piece, len(numbers))) for start in starts]
-    return array("q", (place for _, place in merge(*(_with_numbers(numbers, each) for each in pieces))))
-
-
-def _sorted(numbers: Sequence[float], start: int, end: int) -> "array[int]":
-    return array("q", sorted(range(start, end), key=numbers.__getitem__))
-
-
-def _with_numbers(numbers: Sequence[float], places: "array[int]") -> Iterator[tuple[float, int]]:
-    return ((numbers[each], each) for each in places)
+    pieces = [
+        array("q", sorted(range(start, min(start + piece, len(numbers))), key=numbers.__getitem__))
+        for start in starts
+    ]
+    return array("q", merge(*pieces, key=numbers.__getitem__))
 
 
 MOST_CLASSES = 1000
