@@ -34,7 +34,7 @@ mutants: .venv/ready servers ## Break the code on purpose, and see that a test n
 bugs: .venv/ready ## Plant bugs in copies of the sources, and see that the simulation finds each
 	$(bin)/python -m tests.simulation.hunting
 
-sim: .venv/ready ## Run the control plane in a pretended world: 2,000 seeds under all faults
+sim: .venv/ready ## Run the control plane in a simulation with faults: 2,000 seeds under all faults
 	$(bin)/herdsman sim run --seeds 1..2000
 
 soak: .venv/ready servers ## Run 10,000 jobs under 50 kills on each database, and count what was lost

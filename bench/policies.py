@@ -23,12 +23,12 @@ from bench.scalers import PEERS
 from bench.shapes import Case
 from bench.standing import standing
 from herdsman.core.policy import FleetPolicy
-from herdsman.sim.whatif.boots import Boots
-from herdsman.sim.whatif.outcome import Outcome
-from herdsman.sim.whatif.picture import can_draw, write_html, write_png
-from herdsman.sim.whatif.replay import Setup, replay, steered
-from herdsman.sim.whatif.sweep import worthwhile
-from herdsman.sim.whatif.trace import read_trace
+from herdsman.whatif.machines import Boots
+from herdsman.whatif.outcome import Outcome
+from herdsman.whatif.picture import can_draw, write_html, write_png
+from herdsman.whatif.replay import Setup, replay, steered
+from herdsman.whatif.sweep import worthwhile
+from herdsman.whatif.trace import read_trace
 
 OURS = ("threshold", "workload", "adaptive")
 OFTEN_S = 10.0

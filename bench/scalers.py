@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
-from herdsman.sim.whatif.world import NO_JOB, World
+from herdsman.whatif.machines import NO_JOB, World
 
 GIVE_UP_S = 300.0
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from herdsman.sim.whatif.boots import Boots
-from herdsman.sim.whatif.synthetic import DAY_S, Draw, exponential, heavy
-from herdsman.sim.whatif.trace import Trace, made
+from herdsman.whatif.machines import Boots
+from herdsman.whatif.trace import DAY_S, Draw, Trace, exponential, heavy, made
 
 HOUR_S = 3600.0
 LONGEST_S = 4 * HOUR_S

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from herdsman.sim.whatif.outcome import Outcome
+from herdsman.whatif.outcome import Outcome
 
 HEADS = (
     "",

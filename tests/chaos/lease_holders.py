@@ -28,8 +28,8 @@ from herdsman.core.leasing import LeasePolicy
 from herdsman.core.model import JobPolicy
 from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
-from herdsman.sim.checks.history import Use
-from herdsman.sim.checks.uses import use_of
+from herdsman.testing.simulation.checks.history import Use
+from herdsman.testing.simulation.checks.leases import use_of
 from herdsman.wire.ids import new_job_id, new_lease_token
 from tests.gpus import asked
 

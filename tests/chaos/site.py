@@ -24,9 +24,9 @@ from herdsman.core.model import Job, JobId, JobPolicy
 from herdsman.core.states import JOB, JobState
 from herdsman.db.connection import Database
 from herdsman.db.schema import audit
-from herdsman.sim.checks import violations
-from herdsman.sim.checks.history import Limits, Submission
-from herdsman.sim.checks.recorded import only, read_history
+from herdsman.testing.simulation.checks import violations
+from herdsman.testing.simulation.checks.history import Limits, Submission
+from herdsman.testing.simulation.checks.recorded import only, read_history
 from herdsman.wire.ids import new_job_id
 from tests.chaos.children import Children
 from tests.chaos.kill_handlers import LANE

@@ -11,10 +11,10 @@ from sqlalchemy import text
 
 from herdsman.control.leadership import LeaderPolicy
 from herdsman.db.connection import Database
-from herdsman.sim.checks import violations
-from herdsman.sim.checks.history import History, LeaderWrite
 from herdsman.store import leader
 from herdsman.store.leader import Term
+from herdsman.testing.simulation.checks import violations
+from herdsman.testing.simulation.checks.history import History, LeaderWrite
 from tests.builders import scalar, sql
 from tests.chaos.candidate import TABLES, lead
 from tests.chaos.children import Children, children

@@ -27,9 +27,9 @@ from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.ports import SystemClock
-from herdsman.sim.checks import violations
-from herdsman.sim.checks.history import Use
-from herdsman.sim.checks.recorded import read_history
+from herdsman.testing.simulation.checks import violations
+from herdsman.testing.simulation.checks.history import Use
+from herdsman.testing.simulation.checks.recorded import read_history
 from tests.builders import scalar
 from tests.chaos.children import Children, children
 from tests.chaos.effort import effort

@@ -18,13 +18,13 @@ from herdsman.core.installation import Stamp
 from herdsman.core.model import JobId, JobPolicy, NewJob
 from herdsman.core.policy import FleetPolicy, Promotion
 from herdsman.db.schema import cycles
-from herdsman.sim.checks import violations
-from herdsman.sim.checks.history import Limits, Pod
-from herdsman.sim.checks.recorded import read_history
 from herdsman.store import installation, ledger
 from herdsman.store.ledger import Stay
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault
 from herdsman.testing.fakes.runpod.ledger import PodRecord
+from herdsman.testing.simulation.checks import violations
+from herdsman.testing.simulation.checks.history import Limits, Pod
+from herdsman.testing.simulation.checks.recorded import read_history
 from herdsman.wire.ids import new_job_id
 from tests.builders import scalar
 from tests.chaos.children import Children, children

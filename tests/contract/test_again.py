@@ -22,9 +22,9 @@ from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.phases.scale_up import scale_up
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.registry import OURS
-from herdsman.sim.whatif.again import Answered, ask_again, ask_under
 from herdsman.store import cycles, sights
 from herdsman.testing.fakes.runpod import Fault
+from herdsman.whatif.replay_cycles import Answered, ask_again, ask_under
 from tests.builders import a_job, scalar, sql
 from tests.databases import MovingClock
 from tests.herd import POLICY, Herd, a_herd

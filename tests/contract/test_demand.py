@@ -10,9 +10,9 @@ from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, WorkerId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.demand import RECENT
-from herdsman.sim.whatif.history import read_history
-from herdsman.sim.whatif.replay import Setup, replay
 from herdsman.store import demand, sight
+from herdsman.whatif.recorded_trace import read_history
+from herdsman.whatif.replay import Setup, replay
 from tests.builders import HOPELESS, a_job, a_worker, claimed
 from tests.databases import MovingClock
 

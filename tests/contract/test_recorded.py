@@ -7,9 +7,9 @@ import pytest
 from herdsman.control.commands import complete_job, fail_job, requeue_job
 from herdsman.control.services import Services
 from herdsman.core.states import LEASE, POOL, JobState
-from herdsman.sim.checks import violations
-from herdsman.sim.checks.history import AttemptRow, JobRow, LeaseRow, Move, Row, WorkerRow
-from herdsman.sim.checks.recorded import only, read_history
+from herdsman.testing.simulation.checks import violations
+from herdsman.testing.simulation.checks.history import AttemptRow, JobRow, LeaseRow, Move, Row, WorkerRow
+from herdsman.testing.simulation.checks.recorded import only, read_history
 from tests.builders import HOPELESS, a_claim, claimed
 from tests.databases import MovingClock
 from tests.rows import add_row

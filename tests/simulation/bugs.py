@@ -143,6 +143,20 @@ BUGS = (
         "return True",
     ),
     Bug(
+        "any_identity_is_ours",
+        "P11: an instance that another database started is taken for an orphan of ours",
+        "core/phases/sweep.py",
+        "return stamp is not None and stamp.installation == seen.installation",
+        "return stamp is not None",
+    ),
+    Bug(
+        "copy_acts",
+        "P11: a copy of a database takes itself for the original",
+        "core/installation.py",
+        "if self.place is not None and not same_place(self.place, here):",
+        "if False:",
+    ),
+    Bug(
         "retries_forgotten",
         "J1: a job that waits for its next attempt waits for ever",
         "control/commands/sweep.py",

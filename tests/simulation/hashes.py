@@ -2,8 +2,8 @@
 
 import sys
 
-from herdsman.sim.seeds import Order, Runner
 from herdsman.telemetry.logs import configure_logs
+from herdsman.testing.simulation.run import Order, Runner
 
 configure_logs("CRITICAL", "json")
 seeds = [int(word) for word in sys.argv[1:]]

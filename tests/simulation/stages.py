@@ -1,4 +1,4 @@
-"""A server of streams for a test to play on: the real one, or the one of the pretended world."""
+"""A server of streams for a test to play on: the real one, or the one of the simulation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,13 +9,12 @@ from herdsman.ports import SystemThreads, Threads
 from herdsman.redis.client import RedisStreams
 from herdsman.redis.names import Names, Stream
 from herdsman.redis.streams import Streams
-from herdsman.sim.world.faults import Hazards
-from herdsman.sim.world.memory import LAST, id_of, text_of
-from herdsman.sim.world.redis import WorldRedis
-from herdsman.sim.world.streams import WorldStreams
-from herdsman.sim.world.threads import WorldThreads
-from herdsman.sim.world.world import World
 from herdsman.testing.servers.redis import RedisServer
+from herdsman.testing.simulation.faults import Hazards
+from herdsman.testing.simulation.redis import LAST, WorldRedis, id_of, text_of
+from herdsman.testing.simulation.streams import WorldStreams
+from herdsman.testing.simulation.threads import WorldThreads
+from herdsman.testing.simulation.world import World
 from tests.streams import client
 
 NAMES = Names()

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from herdsman.sim.crew import sweep
-from herdsman.sim.seeds import Order
-from herdsman.sim.world.scenarios import SCENARIOS
-from herdsman.sim.world.sometimes import LONG_RUN, OFTEN, SOMETIMES, missing
+from herdsman.testing.simulation.coverage_goals import FREQUENT, GOALS, LONG_RUN, missing
+from herdsman.testing.simulation.process_pool import sweep
+from herdsman.testing.simulation.run import Order
+from herdsman.testing.simulation.scenarios import SCENARIOS
 
 SEEDS = int(os.environ.get("HERDSMAN_SIM_SEEDS", "48"))
 CORES = len(os.sched_getaffinity(0))
@@ -41,9 +41,9 @@ def test_every_scenario_has_its_trouble_and_violates_nothing(name: str) -> None:
 
 
 def test_what_never_occurred_is_named() -> None:
-    seen = Counter(SOMETIMES)
+    seen = Counter(GOALS)
     assert missing(seen) == []
     del seen["fault:find_lies"], seen["poison"]
     assert missing(seen) == ["poison", "fault:find_lies"]
     assert missing(seen, LONG_RUN - 1) == ["poison"]
-    assert set(missing(Counter(), 10)) >= set(OFTEN)
+    assert set(missing(Counter(), 10)) >= set(FREQUENT)

@@ -9,8 +9,8 @@ from bench import shapes
 from bench.policies import _given, measured, table  # pyright: ignore[reportPrivateUsage]
 from bench.shapes import Case
 from bench.standing import standing
-from herdsman.sim.whatif.boots import Boots
-from herdsman.sim.whatif.synthetic import steady
+from herdsman.whatif.machines import Boots
+from herdsman.whatif.trace import steady
 
 
 def test_a_run_names_every_policy_and_counts_who_keeps_the_target() -> None:

@@ -1,4 +1,4 @@
-"""`herdsman sim`: the real programs in a pretended world, under every fault, from seeds that can be run again."""
+"""`herdsman sim`: the real programs in a simulation, under every fault, from seeds that can be run again."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from herdsman.core.errors import InvalidRequest
 sim = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Run the control plane in a pretended world with faults.",
+    help="Run the control plane in a simulation with faults.",
 )
 
 LAST_SEED = 2**63
@@ -32,7 +32,9 @@ def run(
         str | None,
         typer.Option(help="all, none, names with commas between them, or -name; see herdsman sim faults."),
     ] = None,
-    scenario: Annotated[str, typer.Option(help="The kind of world; see herdsman sim scenarios.")] = "all",
+    scenario: Annotated[
+        str, typer.Option(help="The kind of simulation; see herdsman sim scenarios.")
+    ] = "all",
     processes: Annotated[
         int | None,
         typer.Option("--processes", "-j", min=1, max=1024, help="How many at once; else one for each core."),
@@ -40,7 +42,7 @@ def run(
     story: Annotated[
         int | None,
         typer.Option(
-            min=0, max=1_000_000, help="How many of the last steps to tell; 60 where something is wrong."
+            min=0, max=1_000_000, help="How many of the last steps to print; 60 where something is wrong."
         ),
     ] = None,
     verify: Annotated[
@@ -53,9 +55,9 @@ def run(
     chosen = chosen_seeds(seed, seeds)
     with sim_packages():
         from herdsman.cli.sim_run import Asked, run_seeds  # noqa: PLC0415
-        from herdsman.sim.seeds import STEPS  # noqa: PLC0415
-        from herdsman.sim.world.faults import parse_faults  # noqa: PLC0415
-        from herdsman.sim.world.scenarios import scenario_named  # noqa: PLC0415
+        from herdsman.testing.simulation.faults import parse_faults  # noqa: PLC0415
+        from herdsman.testing.simulation.run import STEPS  # noqa: PLC0415
+        from herdsman.testing.simulation.scenarios import scenario_named  # noqa: PLC0415
     wanted = scenario_named(scenario).faults if faults is None else faults
     parse_faults(wanted)
     asked = Asked(
@@ -73,17 +75,17 @@ def run(
 
 @sim.command("faults")
 def list_faults(layout: LayoutOption = Layout.TABLE) -> None:
-    """What can go wrong."""
+    """List the faults that can be injected."""
     with sim_packages():
-        from herdsman.sim.world.said import SAID  # noqa: PLC0415
-    show(lambda: _listing("faults", {str(name): said for name, said in SAID.items()}), layout)
+        from herdsman.testing.simulation.faults import FAULT_DOCS  # noqa: PLC0415
+    show(lambda: _listing("faults", {str(name): said for name, said in FAULT_DOCS.items()}), layout)
 
 
 @sim.command("scenarios")
 def list_scenarios(layout: LayoutOption = Layout.TABLE) -> None:
-    """The kinds of worlds."""
+    """List the kinds of simulations."""
     with sim_packages():
-        from herdsman.sim.world.scenarios import SCENARIOS  # noqa: PLC0415
+        from herdsman.testing.simulation.scenarios import SCENARIOS  # noqa: PLC0415
     show(lambda: _listing("scenarios", {name: each.said for name, each in SCENARIOS.items()}), layout)
 
 

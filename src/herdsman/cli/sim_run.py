@@ -11,10 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from herdsman.cli.shown import Output
 from herdsman.cli.sim_shown import print_document, print_report, short
 from herdsman.cli.sim_tally import Asked, Tally
-from herdsman.sim.crew import sweep
-from herdsman.sim.seeds import Runner
-from herdsman.sim.world.run import Ran
 from herdsman.telemetry.logs import configure_logs
+from herdsman.testing.simulation.process_pool import sweep
+from herdsman.testing.simulation.run import Ran, Runner
 
 INTERRUPTED = 130
 

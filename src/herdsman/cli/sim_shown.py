@@ -8,9 +8,8 @@ from rich.text import Text
 
 from herdsman.cli.shown import echo, print_json
 from herdsman.cli.sim_tally import Asked, Tally
-from herdsman.sim.world.faults import Fault
-from herdsman.sim.world.run import Ran
-from herdsman.sim.world.said import SAID
+from herdsman.testing.simulation.faults import FAULT_DOCS, Fault
+from herdsman.testing.simulation.run import Ran
 
 MOST_TOLD = 5
 """So many failing seeds are told as stories, and so many more by their first sentence."""
@@ -125,7 +124,7 @@ def _document(ran: Ran, asked: Asked) -> dict[str, object]:
 
 def _said(note: str) -> str:
     name = note.removeprefix(FAULT)
-    return SAID.get(Fault(name), "") if note.startswith(FAULT) else ""
+    return FAULT_DOCS.get(Fault(name), "") if note.startswith(FAULT) else ""
 
 
 def _many(number: int, what: str) -> str:

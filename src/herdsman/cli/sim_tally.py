@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from herdsman.sim.seeds import Order
-from herdsman.sim.world.run import Ran
+from herdsman.testing.simulation.run import Order, Ran
 
 MOST_KEPT = 1_000
 """Of seeds that fail, so many are remembered with all that was wrong; the others are counted."""

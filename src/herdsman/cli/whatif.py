@@ -33,12 +33,12 @@ from herdsman.cli.whatif_setups import Asked, boots_of, installed_here, require_
 from herdsman.cli.whatif_table import print_table
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, PoolId
-from herdsman.sim.whatif.boots import Boots
-from herdsman.sim.whatif.outcome import Outcome
-from herdsman.sim.whatif.picture import require_place, write_html, write_png
-from herdsman.sim.whatif.replay import Setup, replay
-from herdsman.sim.whatif.sweep import advice, assignments, combinations
-from herdsman.sim.whatif.trace import Trace, read_trace
+from herdsman.whatif.machines import Boots
+from herdsman.whatif.outcome import Outcome
+from herdsman.whatif.picture import require_place, write_html, write_png
+from herdsman.whatif.replay import Setup, replay
+from herdsman.whatif.sweep import advice, assignments, combinations
+from herdsman.whatif.trace import Trace, read_trace
 
 
 def whatif(
@@ -118,7 +118,7 @@ def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
     settings = settings_here()
     with database_packages():
         from herdsman.cli.services import services_here  # noqa: PLC0415
-        from herdsman.sim.whatif.history import read_history  # noqa: PLC0415
+        from herdsman.whatif.recorded_trace import read_history  # noqa: PLC0415
     with closing(services_here(settings).database) as database:
         found = read_history(database, pool, span)
     return found.trace, found.boots

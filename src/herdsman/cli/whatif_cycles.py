@@ -32,8 +32,8 @@ def check_cycles(
     settings = settings_here()
     with database_packages():
         from herdsman.cli.services import services_here  # noqa: PLC0415
-        from herdsman.sim.whatif.again import ask_again, ask_under  # noqa: PLC0415
         from herdsman.store import sights  # noqa: PLC0415
+        from herdsman.whatif.replay_cycles import ask_again, ask_under  # noqa: PLC0415
     with (
         closing(services_here(settings).database) as database,
         step("asking again about every recorded cycle"),

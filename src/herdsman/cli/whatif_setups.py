@@ -12,9 +12,9 @@ from herdsman.core.scaling.observation import ScalingPolicy
 from herdsman.core.scaling.registry import OURS, chosen
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
-from herdsman.sim.whatif.boots import Boots
-from herdsman.sim.whatif.replay import Setup
-from herdsman.sim.whatif.sweep import labelled
+from herdsman.whatif.machines import Boots
+from herdsman.whatif.replay import Setup
+from herdsman.whatif.sweep import labelled
 
 BOOT_S = 90.0
 """Where nobody has given one, and none was ever timed."""

@@ -7,9 +7,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from herdsman.cli.shown import echo
-from herdsman.sim.whatif.outcome import Outcome, Waits
-from herdsman.sim.whatif.sweep import Advice, worthwhile
-from herdsman.sim.whatif.trace import Trace
+from herdsman.whatif.outcome import Outcome, Waits
+from herdsman.whatif.sweep import Advice, worthwhile
+from herdsman.whatif.trace import Trace
 
 COLUMNS = ("GPU-HOURS", "COST", "P50", "P95", "P99", "IN TIME", "IN USE", "SPAWNS", "PEAK", "CAP HITS")
 

@@ -1,6 +1,6 @@
 """What is written down of jobs: what must be found of tokens, the audit and attempts."""
 
-from herdsman.sim.checks.history import Move
+from herdsman.testing.simulation.checks.history import Move
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,

@@ -1,6 +1,6 @@
 """How jobs end: what must be found of jobs lost, done twice, cancelled in vain and tried too often."""
 
-from herdsman.sim.checks.history import Rendering, Saved
+from herdsman.testing.simulation.checks.history import Rendering, Saved
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,

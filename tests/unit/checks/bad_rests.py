@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from herdsman.sim.checks.history import Hints, Move
+from herdsman.testing.simulation.checks.history import Health, Hints, Move
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,
@@ -19,6 +19,15 @@ from tests.unit.checks.spoiling import (
 def taken_back(at: float) -> Spoil:
     """Its handler was killed at 18.5, and no fault excuses anybody."""
     return both(with_attempt("rescued", 1, ended_at=at), having(last_fault_at=0.0))
+
+
+def charged_with_one_that_died(at: float) -> Spoil:
+    """The database was away from 5 to 60."""
+    return both(
+        having(healthy=(Health(worker="brief", since=0, until=at),)),
+        with_row("rescued", worker_losses=1),
+        with_attempt("rescued", 1, worker="brief", reason="claim_expired", claimed_at=1.0, ended_at=70.0),
+    )
 
 
 QUIESCENCE = {
@@ -72,7 +81,11 @@ OUTAGES = {
             with_row("rescued", worker_losses=1),
             with_attempt("rescued", 1, worker="well", reason="claim_expired", claimed_at=1.0, ended_at=70.0),
         ),
-        "job rescued counts 1 lost workers, and of 1 claims that expired 1 were held by workers that were well",
+        "job rescued counts 1 lost workers, and of 1 claims that expired 1 ran out while the database was away",
+    ),
+    "a job is charged with a worker that died in the outage": (
+        charged_with_one_that_died(at=30.0),
+        "of 1 claims that expired 1 ran out while the database was away",
     ),
 }
 BAD: Bad = {
@@ -89,6 +102,14 @@ ALLOWED: Allowed = {
             with_run("rescued", 1, ended=25.0), and_twin("rescued", 1, ended=18.5), taken_back(at=33.0)
         ),
         "a twin lives on": both(and_twin("rescued", 1, ended=None), taken_back(at=130.0)),
+    },
+    "outages": {
+        "a job is charged with a worker that died afterwards": charged_with_one_that_died(at=65.0),
+        "a claim of which its worker never heard": both(
+            having(outages=()),
+            with_row("rescued", worker_losses=1),
+            with_attempt("rescued", 1, worker="well", reason="claim_expired", claimed_at=1.0, ended_at=70.0),
+        ),
     },
     "streams": {"one letter for each death": having(hints=ANNOUNCED)},
 }

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from herdsman.sim.checks.history import Cut, History
+from herdsman.testing.simulation.checks.history import Cut, History
 from tests.unit.checks.spoiling import (
     Allowed,
     Bad,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from herdsman.sim.checks.history import (
+from herdsman.testing.simulation.checks.history import (
     AttemptRow,
     Cancel,
     History,

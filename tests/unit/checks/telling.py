@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from herdsman.sim.checks.history import (
+from herdsman.testing.simulation.checks.history import (
     AttemptRow,
     Cancel,
     Health,

@@ -5,8 +5,19 @@ from typing import Any
 
 import pytest
 
-from herdsman.sim.checks import CHECKS, violations
-from herdsman.sim.checks.history import History, LeaderWrite, LeaseRow, Limits, Move, Pod, Use, WorkerRow
+from herdsman.testing.simulation.checks import CHECKS, violations
+from herdsman.testing.simulation.checks.history import (
+    DatabaseCopy,
+    End,
+    History,
+    LeaderWrite,
+    LeaseRow,
+    Limits,
+    Move,
+    Pod,
+    Use,
+    WorkerRow,
+)
 from tests.unit.checks.spoiling import having, with_row
 from tests.unit.checks.telling import a_good_one
 
@@ -53,6 +64,13 @@ def buried(pod: Pod, at: float, **more: Any) -> History:
 
 def a_pod(name: str, born: float, died: float | None, **more: Any) -> Pod:
     return replace(Pod(name=name, born=born, died=died), **more)
+
+
+def among_databases(*ends: End, adopted_at: float | None = 0.0) -> History:
+    """Pod a of the original database, pod b of a fresh one, and a copy of the original."""
+    pods = (a_pod("a", 0, 9, started_by="original"), a_pod("b", 0, 9, started_by="fresh", ours=False))
+    copy = DatabaseCopy(name="copy", of="original", since=1, adopted_at=adopted_at)
+    return History(pods=pods, ends=ends, copies=(copy,), ended_at=100)
 
 
 LEASES = {
@@ -139,7 +157,38 @@ PODS = {
     ),
     "its end is asked for afterwards": (buried(a_pod("a", 0, 9, end_asked=5.1), at=5), "was buried at 5.000"),
 }
-BAD: dict[str, dict[str, tuple[History, str]]] = {"leases": LEASES, "leader": LEADER, "pods": PODS}
+OWNERSHIP = {
+    "a fresh one ends a pod of the other": (
+        among_databases(End(pod="a", database="fresh", at=5)),
+        "database fresh ended pod a at 5.000, which database original started",
+    ),
+    "the first one ends a pod of a fresh one": (
+        among_databases(End(pod="b", database="original", at=5)),
+        "database original ended pod b at 5.000, which database fresh started",
+    ),
+    "a copy ends a pod of the original": (
+        among_databases(End(pod="a", database="copy", at=5), adopted_at=None),
+        "database copy ended pod a at 5.000, and nobody had adopted it",
+    ),
+    "a copy ends a pod before it is adopted": (
+        among_databases(End(pod="a", database="copy", at=5), adopted_at=5.1),
+        "and nobody had adopted it",
+    ),
+    "an adopted copy ends a pod of somebody else": (
+        among_databases(End(pod="b", database="copy", at=5), adopted_at=4),
+        "database copy ended pod b at 5.000, which database fresh started",
+    ),
+    "a copy starts a pod": (
+        replace(among_databases(adopted_at=None), pods=(a_pod("c", 3, 9, started_by="copy", ours=False),)),
+        "database copy started pod c at 3.000, and nobody had adopted it",
+    ),
+}
+BAD: dict[str, dict[str, tuple[History, str]]] = {
+    "leases": LEASES,
+    "leader": LEADER,
+    "pods": PODS,
+    "ownership": OWNERSHIP,
+}
 
 
 @pytest.mark.parametrize(("check", "name"), [(check, name) for check, those in BAD.items() for name in those])
@@ -173,6 +222,10 @@ GOOD = {
     ),
     "one that is known may stay": ran(a_pod("a", 0, None), alive="a"),
     "one that nobody could look for": having(last_fault_at=10.0)(ran(a_pod("a", 0, 21))),
+    "each database ends its own": among_databases(
+        End(pod="a", database="original", at=5), End(pod="b", database="fresh", at=5)
+    ),
+    "an adopted copy goes on": among_databases(End(pod="a", database="copy", at=5), adopted_at=5),
     "no limit on pods": ran(*(a_pod(f"p{number}", 0, 1) for number in range(9)), limits=Limits()),
 }
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.sim.checks import CHECKS, violations
-from herdsman.sim.checks.history import History
+from herdsman.testing.simulation.checks import CHECKS, violations
+from herdsman.testing.simulation.checks.history import History
 from tests.unit.checks import bad_books, bad_ends, bad_rests, bad_turns
 from tests.unit.checks.bad_turns import a_crowd
 from tests.unit.checks.spoiling import Allowed, Bad, with_limits

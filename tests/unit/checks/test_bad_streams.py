@@ -2,8 +2,8 @@
 
 import pytest
 
-from herdsman.sim.checks import CHECKS, violations
-from herdsman.sim.checks.history import Hints, History, JobRow, Move
+from herdsman.testing.simulation.checks import CHECKS, violations
+from herdsman.testing.simulation.checks.history import Hints, History, JobRow, Move
 
 DIED = Move(kind="job", id="a", seq=2, old="running", new="dead_letter")
 

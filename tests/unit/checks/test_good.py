@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from herdsman.sim.checks import CHECKS, violations
-from herdsman.sim.checks.history import History
+from herdsman.testing.simulation.checks import CHECKS, violations
+from herdsman.testing.simulation.checks.history import History
 from tests.unit.checks import test_bad_fleet, test_bad_jobs
 from tests.unit.checks.telling import ENDED, GPU_MB, HELD, LIMITS, Telling, a_good_one
 

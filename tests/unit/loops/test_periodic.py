@@ -10,8 +10,8 @@ import pytest
 from herdsman.loops import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.status import LoopHealth
-from herdsman.sim.world.scheduler import Process, Scheduler
-from herdsman.sim.world.threads import OwnClock, WorldThreads
+from herdsman.testing.simulation.scheduler import Process, Scheduler
+from herdsman.testing.simulation.threads import OwnClock, WorldThreads
 from tests.unit.loops.doubles import HandClock, eventually
 
 

@@ -1,1 +1,0 @@
-"""The pretend world: what would have happened."""

@@ -1,1 +1,0 @@
-"""The real programs in a pretended world: one seed is one order of events, with its faults, and can be run again."""

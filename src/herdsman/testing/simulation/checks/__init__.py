@@ -1,0 +1,69 @@
+"""What may never be found in a history, whoever made it: a simulation, a chaos test, or a fleet in production."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from herdsman.testing.simulation.checks.audit import audit
+from herdsman.testing.simulation.checks.claims import (
+    fenced,
+    not_before,
+    one_of_a_key,
+    only_active,
+    retries,
+    tokens,
+    two_at_once,
+)
+from herdsman.testing.simulation.checks.fleet import leader, ownership, pods
+from herdsman.testing.simulation.checks.history import History
+from herdsman.testing.simulation.checks.jobs import (
+    cancelled,
+    checkpoints,
+    completed_once,
+    conservation,
+    ends_kept,
+    executed_once,
+    lost,
+    rendered_once,
+)
+from herdsman.testing.simulation.checks.leases import leases
+from herdsman.testing.simulation.checks.liveness import outages, quiescence, rescue, starvation, streams
+
+Check = Callable[[History], Iterator[str]]
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "lost": lost,
+        "completed_once": completed_once,
+        "executed_once": executed_once,
+        "ends_kept": ends_kept,
+        "checkpoints": checkpoints,
+        "rendered_once": rendered_once,
+        "tokens": tokens,
+        "cancelled": cancelled,
+        "retries": retries,
+        "audit": audit,
+        "leases": leases,
+        "leader": leader,
+        "pods": pods,
+        "ownership": ownership,
+        "rescue": rescue,
+        "outages": outages,
+        "starvation": starvation,
+        "conservation": conservation,
+        "quiescence": quiescence,
+        "two_at_once": two_at_once,
+        "fenced": fenced,
+        "only_active": only_active,
+        "not_before": not_before,
+        "one_of_a_key": one_of_a_key,
+        "streams": streams,
+    }
+)
+
+
+def violations(history: History) -> list[str]:
+    """What every check finds, each sentence after the name of its check; empty for a good history."""
+    return [f"{name}: {said}" for name, check in CHECKS.items() for said in check(history)]
+
+
+__all__ = ["CHECKS", "violations"]

@@ -1,0 +1,226 @@
+"""Checks on claims: fencing tokens, who may claim and when, retries, and two workers at one job."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from herdsman.core.reasons import Reason
+from herdsman.core.states import JOB, WORKER, JobState, WorkerState
+from herdsman.testing.simulation.checks.audit import (
+    DONE,
+    ENDED,
+    IN_HAND,
+    Story,
+    end_of,
+    is_claim,
+    job_rows,
+    listed,
+    lives,
+    stories_of,
+    tokens_of,
+)
+from herdsman.testing.simulation.checks.history import AttemptRow, History, JobRow, Limits, Move, Run
+
+_BY_A_WORKER = (DONE, JobState.FAILED.value)
+_WORKER = "worker:"
+
+
+def tokens(history: History) -> Iterator[str]:
+    """J3, J6: tokens rise by one with each claim and each requeue, and nobody acts on one that is not his."""
+    rows, stories, attempts = job_rows(history), stories_of(history), _attempts(history)
+    given: dict[str, list[int]] = {}
+    for job_id, story in stories.items():
+        told = list(tokens_of(story))
+        given[job_id] = [token for move, token in told if is_claim(move)]
+        yield from _numbers(job_id, told)
+        yield from _hands(job_id, story)
+        if job_id in rows:
+            yield from _counted(rows[job_id], told, given[job_id], attempts.get(job_id, ()))
+    yield from _never_given(history, given)
+
+
+def _attempts(history: History) -> Mapping[str, Sequence[AttemptRow]]:
+    found: defaultdict[str, list[AttemptRow]] = defaultdict(list)
+    for each in history.attempts:
+        found[each.job_id].append(each)
+    return found
+
+
+def _numbers(job_id: str, told: Sequence[tuple[Move, int]]) -> Iterator[str]:
+    for move, token in told:
+        if move.token is not None and move.token != token:
+            yield f"job {job_id} had the token {move.token} after its move {move.seq} at {move.at:.3f}, not {token}"
+
+
+def _hands(job_id: str, story: Story) -> Iterator[str]:
+    """Only the worker that claimed a job ends it, or starts it, in its own name."""
+    holder = ""
+    for move in story:
+        if move.new in _BY_A_WORKER and move.old not in IN_HAND:
+            yield f"job {job_id} became {move.new} at {move.at:.3f} although nobody held it"
+        if is_claim(move):
+            holder = move.actor
+        elif move.actor.startswith(_WORKER) and holder.startswith(_WORKER) and move.actor != holder:
+            yield f"{move.actor} made job {job_id} {move.new} at {move.at:.3f}, and {holder} had claimed it"
+
+
+def _counted(
+    row: JobRow, told: Sequence[tuple[Move, int]], given: Sequence[int], attempts: Sequence[AttemptRow]
+) -> Iterator[str]:
+    written = sorted(each.token for each in attempts)
+    if written != given:
+        yield f"job {row.id} has attempts {listed(written)}, and was claimed with {listed(given)}"
+    if row.claim_token != told[-1][1]:
+        yield f"job {row.id} has the token {row.claim_token}, and its audit comes to {told[-1][1]}"
+    claims = sum(map(is_claim, lives([move for move, _ in told])[-1]))
+    if row.attempts != claims:
+        yield f"job {row.id} counts {row.attempts} attempts, and was claimed {claims} times"
+
+
+def _never_given(history: History, given: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Of what was really done or answered, every claim must have been given out, and to one worker."""
+    holders = {(each.job_id, each.token): each.worker for each in history.attempts}
+    for each in (*history.receipts, *history.runs):
+        if each.job_id in given and each.token not in given[each.job_id]:
+            yield f"{each.worker} acted on claim {each.token} of job {each.job_id}, which was never given out"
+        holder = holders.get((each.job_id, each.token), each.worker)
+        if holder != each.worker:
+            yield f"{each.worker} acted on claim {each.token} of job {each.job_id}, which {holder} had"
+
+
+_ROUNDING_S = 0.001
+
+
+def only_active(history: History) -> Iterator[str]:
+    """W2: a worker that starts, drains or has ended is given nothing."""
+    states: dict[str, str] = {}
+    for move in history.moves:
+        if move.kind == WORKER.kind:
+            states[move.id] = move.new
+        elif is_claim(move) and move.actor.startswith(_WORKER):
+            worker = move.actor.removeprefix(_WORKER)
+            state = states.get(worker, WorkerState.ACTIVE)
+            if state != WorkerState.ACTIVE:
+                yield f"job {move.id} was given to {worker} at {move.at:.3f}, which is {state}"
+
+
+def not_before(history: History) -> Iterator[str]:
+    """J9: a job that is to wait is queued when its time has come, by the clock of that moment."""
+    rows = job_rows(history)
+    delays = {each.job_id: each.delay_s for each in history.submissions if each.delay_s}
+    for move in history.moves:
+        if move.kind != JOB.kind or move.id not in delays or move.id not in rows:
+            continue
+        due = rows[move.id].created_at + delays[move.id]
+        queued = move.new == JobState.PENDING and move.old in (None, JobState.SCHEDULED)
+        if queued and move.at < due - _ROUNDING_S:
+            yield f"job {move.id} was queued at {move.at:.3f}, and not wanted before {due:.3f}"
+
+
+def one_of_a_key(history: History) -> Iterator[str]:
+    """Of jobs that share a concurrency key one is held at a time, in the order of the commits."""
+    keys = {each.job_id: each.concurrency_key for each in history.submissions if each.concurrency_key}
+    holder: dict[str, str] = {}
+    for move in history.moves:
+        key = keys.get(move.id) if move.kind == JOB.kind else None
+        if key is None:
+            continue
+        if is_claim(move) and key in holder:
+            yield f"job {move.id} was given out at {move.at:.3f}, and {holder[key]} of the same key {key} was held"
+        if move.new in IN_HAND:
+            holder[key] = move.id
+        elif holder.get(key) == move.id:
+            del holder[key]
+
+
+DEAD = JobState.DEAD_LETTER.value
+GIVEN_UP = frozenset(
+    {
+        Reason.USER_ERROR,
+        Reason.ATTEMPTS_EXHAUSTED,
+        Reason.KILLS_WORKERS,
+        Reason.INTERRUPTED_TOO_OFTEN,
+        Reason.OUT_OF_MEMORY_AGAIN,
+    }
+)
+
+
+def retries(history: History) -> Iterator[str]:
+    """J5: attempts, lost workers and interruptions stay within their limits, and nothing is given up before."""
+    rows = job_rows(history)
+    for row in rows.values():
+        yield from _within(row, history.limits)
+    for job_id, story in stories_of(history).items():
+        for move in story:
+            if move.new == DEAD and move.reason not in GIVEN_UP:
+                yield f"job {job_id} was given up at {move.at:.3f} because of {move.reason!r}, which is no reason"
+        if job_id in rows and rows[job_id].status == DEAD:
+            yield from _early(rows[job_id], story[-1], history.limits)
+
+
+def _counts(row: JobRow, limits: Limits) -> dict[Reason, tuple[str, int, int]]:
+    most = limits.most_attempts if row.max_attempts is None else row.max_attempts
+    return {
+        Reason.ATTEMPTS_EXHAUSTED: ("attempts", row.attempts - row.interruptions, most),
+        Reason.KILLS_WORKERS: ("lost workers", row.worker_losses, limits.most_worker_losses),
+        Reason.INTERRUPTED_TOO_OFTEN: ("interruptions", row.interruptions, limits.most_interruptions),
+    }
+
+
+def _within(row: JobRow, limits: Limits) -> Iterator[str]:
+    for reason, (name, count, most) in _counts(row, limits).items():
+        if count > most:
+            yield f"job {row.id} has {count} {name}, and {most} are allowed"
+        # The last attempt that is allowed is claimed with the count at its limit already.
+        last_one = reason is Reason.ATTEMPTS_EXHAUSTED and row.status in IN_HAND
+        if count == most and row.status not in ENDED and not last_one:
+            yield f"job {row.id} has used up all {most} {name} and is {row.status} again"
+
+
+def _early(row: JobRow, last: Move, limits: Limits) -> Iterator[str]:
+    for reason, (name, count, most) in _counts(row, limits).items():
+        if last.reason == reason and count < most:
+            yield f"job {row.id} was given up at {last.at:.3f} after {count} of {most} {name}"
+
+
+def two_at_once(history: History) -> Iterator[str]:
+    """W5: the next run of a job begins after the one before has ended: a worker that is cut off stops in time.
+
+    One whose machine stands still cannot stop itself, and does so soon after it has woken (`excused_until`).
+    """
+    by_job: defaultdict[str, list[Run]] = defaultdict(list)
+    for run in history.runs:
+        by_job[run.job_id].append(run)
+    for job_id, runs in by_job.items():
+        runs.sort(key=lambda run: run.began)
+        last = runs[0]
+        for run in runs[1:]:
+            both_until = min(end_of(last), end_of(run))
+            if run.began < both_until > _excused_until(last, run):
+                yield (
+                    f"{run.worker} began with job {job_id} (claim {run.token}) at {run.began:.3f},"
+                    f" and {last.worker} was at it (claim {last.token}) until {end_of(last):.3f}"
+                )
+            last = max(last, run, key=end_of)
+
+
+def fenced(history: History) -> Iterator[str]:
+    """W5: a worker that is cut off stops what it runs, before anybody else is given it."""
+    if history.limits.fence_s is None:
+        return
+    for cut in history.cuts:
+        latest = cut.since + history.limits.fence_s
+        for run in history.runs:
+            at_work = run.process == cut.process and run.began <= cut.since
+            if at_work and min(end_of(run), cut.until) > max(latest, run.excused_until):
+                yield (
+                    f"{run.process} was cut off from {cut.since:.3f} to {cut.until:.3f}, and was at job {run.job_id}"
+                    f" (claim {run.token}) until {end_of(run):.3f}"
+                )
+
+
+def _excused_until(last: Run, run: Run) -> float:
+    """A worker that woke beside its successor shares its name, and so its claims: nobody can tell the two apart."""
+    excused = max(last.excused_until, run.excused_until)
+    twins = (last.worker, last.token) == (run.worker, run.token)
+    return inf if twins and excused > -inf else excused

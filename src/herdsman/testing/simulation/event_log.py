@@ -1,0 +1,174 @@
+"""Turns what happened in a simulation into the history that the checks read, with what is left in Redis at the end."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from math import inf
+
+from herdsman.store.hints import recent_dead
+from herdsman.testing.simulation.checks.audit import end_of
+from herdsman.testing.simulation.checks.history import Health, Hints, History, Limits, Run
+from herdsman.testing.simulation.checks.recorded import read_history
+from herdsman.testing.simulation.faults import Fault
+from herdsman.testing.simulation.lease_clients import GPUS, TOTAL_MB
+from herdsman.testing.simulation.setup import REOPENED_S, Simulation, worker_of
+from herdsman.testing.simulation.streams import NAMES
+from herdsman.testing.simulation.world import ZERO
+
+_WORK = (NAMES.jobs, NAMES.ingest, NAMES.preloads)
+_EVER, _ALL = timedelta(days=1), 1000
+_MADE_UP = "there is no job"
+"""So begins the reason of a letter about an entry that no job stands behind."""
+
+
+def hints_of(simulation: Simulation) -> Hints | None:
+    """None in a world without streams."""
+    if simulation.redis is None:
+        return None
+    logs = simulation.redis.memory.logs
+    found = {stream.name: logs[stream.name] for stream in _WORK if stream.name in logs}
+    left = {name: len(log.entries) for name, log in found.items() if log.entries}
+    held = {name: sum(len(group.held) for group in log.groups.values()) for name, log in found.items()}
+    dead = logs[NAMES.dead].entries.values() if NAMES.dead in logs else ()
+    letters = Counter(each["job_id"] for each in dead if not each["last_error"].startswith(_MADE_UP))
+    return Hints(left=left, held={name: number for name, number in held.items() if number}, letters=letters)
+
+
+def at_rest(simulation: Simulation) -> bool:
+    """Nothing is left over, and every death is announced."""
+    hints = hints_of(simulation)
+    if hints is None:
+        return True
+    return not hints.left and not hints.held and all(job_id in hints.letters for job_id in _dead(simulation))
+
+
+def _dead(simulation: Simulation) -> list[str]:
+    with simulation.database.aside() as database:
+        return [each.job_id for each in database.read(lambda tx: recent_dead(tx, _EVER, _ALL))]
+
+
+FENCED_LATE_S = 4.0
+"""What a worker that has woken needs at most to notice it."""
+LATE_S = 13.0
+"""What words on their way may add to a time that is promised."""
+REPORT_S = 10.0
+"""What a supervisor needs at most to report an end that it can report, after requests and replies that are lost."""
+REPLACED_S = 45.0
+"""A leader is elected, three cycles pass, and words on their way may add something."""
+MOST_OVERTAKES = 24
+"""Some wait for a service that is away, or for a type that is paused."""
+
+
+def history_of(simulation: Simulation, *, quiet: bool) -> History:
+    world, books = simulation.world, simulation.world.books
+    with simulation.database.aside() as database:
+        recorded = read_history(database, zero=ZERO)
+    _note(simulation, recorded)
+    return replace(
+        recorded,
+        submissions=tuple(books.submissions.values()),
+        cancels=tuple(books.cancels),
+        receipts=tuple(books.receipts),
+        runs=tuple(_measured(simulation, _excused(simulation, run), recorded) for run in books.runs),
+        saves=tuple(books.saves),
+        renderings=tuple(books.renderings),
+        healthy=tuple(_healthy(simulation)),
+        outages=tuple(books.outages),
+        cuts=tuple(books.cuts),
+        pods=simulation.cloud.ledger(),
+        ends=tuple(simulation.cloud.ends),
+        copies=tuple(simulation.copies),
+        writes=tuple(each for each in books.writes if each.holder not in simulation.second_replicas),
+        uses=tuple(books.uses),
+        gpu_mb=dict.fromkeys(GPUS, TOTAL_MB),
+        hints=hints_of(simulation),
+        limits=_limits(simulation),
+        last_fault_at=max(world.last_fault_at, world.all_well_at) + REOPENED_S,
+        ended_at=world.now,
+        quiet=quiet,
+        notes=dict(world.trace.notes),
+    )
+
+
+def _note(simulation: Simulation, recorded: History) -> None:
+    """Which ways jobs and workers went, and whether the lead passed on."""
+    world = simulation.world
+    for kind, reason in {(move.kind, move.reason) for move in recorded.moves}:
+        world.note(f"{kind}:{reason}")
+    first = [each for each in world.books.writes if each.holder not in simulation.second_replicas]
+    if len(first) < len(world.books.writes):
+        world.note("second_database_led")
+    if len({write.epoch for write in first}) > 1:
+        world.note("leader_changed")
+
+
+def _excused(simulation: Simulation, run: Run) -> Run:
+    """A clock that is set forward ends claims at once. A supervisor that stands still is no excuse: its handler ends
+    itself."""
+    ended = end_of(run)
+    jumped = max((at for at in simulation.world.books.jumped if at < ended), default=-inf)
+    return replace(run, excused_until=jumped + _fence_s(simulation))
+
+
+def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
+    """How long its supervisor lived on, awake, not cut off, and with a database, before the claim was over."""
+    attempt = next(
+        (each for each in recorded.attempts if (each.job_id, each.token) == (run.job_id, run.token)), None
+    )
+    if run.ended is None or attempt is None or attempt.ended_at is None:
+        return run
+    books = simulation.world.books
+    until = min(attempt.ended_at, simulation.supervisors[run.process].over_at or inf)
+    unable = [
+        *books.outages,
+        *((since, woken) for name, since, woken in books.stood if name == run.process.partition(" of ")[0]),
+        *((cut.since, cut.until) for cut in books.cuts if cut.process == run.process),
+    ]
+    return replace(run, able_s=_left_of(run.ended, until, unable))
+
+
+def _healthy(simulation: Simulation) -> Iterator[Health]:
+    """Only of workers that had one process: of two that share a name, nobody can tell which one was heard."""
+    books, names = simulation.world.books, Counter(worker_of(name) for name in simulation.supervisors)
+    for name, process in simulation.supervisors.items():
+        if names[worker_of(name)] > 1:
+            continue
+        since, over = process.started_at, process.over_at or inf
+        ill = [(began, woken) for short, began, woken in books.stood if short == process.name]
+        ill += [(cut.since, cut.until) for cut in books.cuts if cut.process == name]
+        for began, ended in (*sorted(ill), (over, over)):
+            yield Health(worker=worker_of(name), since=since, until=min(began, over))
+            since = max(since, ended)
+
+
+def _left_of(since: float, until: float, taken: Iterable[tuple[float, float]]) -> float:
+    """What is left of a span without those that are taken out of it, which may overlap."""
+    left, at = 0.0, since
+    for begins, ends in sorted(taken):
+        left += max(0.0, min(begins, until) - at)
+        at = max(at, ends)
+    return left + max(0.0, until - at)
+
+
+def _fence_s(simulation: Simulation) -> float:
+    return simulation.timing.self_fence.total_seconds() + FENCED_LATE_S
+
+
+def _limits(simulation: Simulation) -> Limits:
+    """A clock that jumps leaves no way to tell how long something took."""
+    jumped = simulation.world.trace.notes[f"fault:{Fault.CLOCK_JUMP}"]
+    timing = simulation.timing
+    # A leader that was lost without a trace may have promised workers to let them go on (docs/decisions/0021).
+    rescue = timing.jobs.claim_ttl + timing.sweep + timing.leader.hold
+    return Limits(
+        most_pods=simulation.setting.most_workers,
+        most_worker_losses=timing.jobs.retry.max_worker_losses,
+        most_interruptions=timing.jobs.retry.max_interruptions,
+        most_overtakes=MOST_OVERTAKES,
+        fence_s=_fence_s(simulation),
+        one_clock=not jumped,
+        report_s=None if jumped else REPORT_S,
+        replaced_s=None if jumped else REPLACED_S,
+        rescue_s=None if jumped else rescue.total_seconds() + LATE_S,
+    )

@@ -1,0 +1,239 @@
+"""A simulated Redis server: what it stores, and the faults that its callers meet."""
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+
+from herdsman.redis.names import Names, Stream
+from herdsman.redis.streams import BusUnavailable, GroupMissing, StreamSpent
+from herdsman.testing.simulation.faults import Fault
+from herdsman.testing.simulation.threads import WorldEvent
+from herdsman.testing.simulation.world import ZERO, World
+
+Id = tuple[int, int]
+Fields = Mapping[str, str]
+FIRST: Id = (0, 0)
+LAST: Id = (2**64 - 1, 2**64 - 1)
+"""After an entry of this id a stream takes no other."""
+
+
+@dataclass
+class Hold:
+    consumer: str
+    since: float
+    """When its holder looked at it last."""
+
+
+@dataclass
+class Group:
+    given: Id = FIRST
+    """Everything up to it was handed out."""
+    held: dict[Id, Hold] = field(default_factory=dict[Id, Hold])
+    heard: dict[str, float] = field(default_factory=dict[str, float])
+    """When each consumer was heard of last."""
+
+
+@dataclass
+class Log:
+    """One stream. Its ids only rise, and so entries and what groups hold of them are in their order."""
+
+    entries: dict[Id, Fields] = field(default_factory=dict[Id, Fields])
+    last: Id = FIRST
+    groups: dict[str, Group] = field(default_factory=dict[str, Group])
+
+    def add(self, fields: Fields, milliseconds: int) -> Id:
+        if self.last == LAST:
+            raise StreamSpent("Redis refuses: the stream has exhausted the last possible ID")
+        self.last = max((milliseconds, 0), (self.last[0], self.last[1] + 1))
+        self.entries[self.last] = fields
+        return self.last
+
+    def after(self, place: Id, limit: int) -> list[tuple[str, Fields]]:
+        later = [(text_of(each), fields) for each, fields in self.entries.items() if each > place]
+        return later[:limit]
+
+    def trim(self) -> None:
+        """What every group has been given and acknowledged."""
+        floors = [min(group.held, default=_next(group.given)) for group in self.groups.values()]
+        below = [each for each in self.entries if floors and each < min(floors)]
+        for each in below:
+            del self.entries[each]
+
+
+@dataclass
+class Memory:
+    logs: dict[str, Log] = field(default_factory=dict[str, Log])
+    mirrors: dict[str, tuple[float, dict[str, str]]] = field(
+        default_factory=dict[str, tuple[float, dict[str, str]]]
+    )
+    """With the time at which each is forgotten."""
+    told: set[str] = field(default_factory=set[str])
+
+    def log(self, name: str) -> Log:
+        return self.logs.setdefault(name, Log())
+
+    def group(self, stream: Stream) -> Group:
+        log = self.logs.get(stream.name)
+        if log is None or stream.group not in log.groups:
+            raise GroupMissing(f"Redis refuses: NOGROUP no group {stream.group} on {stream.name}")
+        return log.groups[stream.group]
+
+    def length(self, name: str) -> int:
+        return len(self.logs[name].entries) if name in self.logs else 0
+
+    def forget_all(self) -> None:
+        self.logs.clear()
+        self.mirrors.clear()
+        self.told.clear()
+
+    def end(self, stream: Stream, ids: Iterable[Id]) -> None:
+        """Acknowledged and gone."""
+        log = self.logs.get(stream.name, Log())
+        group = log.groups.get(stream.group, Group())
+        for each in ids:
+            log.entries.pop(each, None)
+            group.held.pop(each, None)
+
+    def reflect(self, job_id: str, fields: Fields, now: float, kept_s: float) -> None:
+        self.mirrors[job_id] = (now + kept_s, {**self.mirror(job_id, now), **fields})
+
+    def mirror(self, job_id: str, now: float) -> Fields:
+        until, fields = self.mirrors.get(job_id, (0.0, {}))
+        return fields if now < until else {}
+
+
+def text_of(each: Id) -> str:
+    return f"{each[0]}-{each[1]}"
+
+
+def id_of(text: str) -> Id:
+    milliseconds, _, number = text.partition("-")
+    return int(milliseconds), int(number or 0)
+
+
+def _next(each: Id) -> Id:
+    return each[0], each[1] + 1
+
+
+ZERO_MS = round(ZERO.timestamp() * 1000)
+LONGEST_AWAY_S = 20.0
+
+
+class WorldRedis:
+    def __init__(self, world: World, names: Names) -> None:
+        self.memory = Memory()
+        self.acknowledged: set[str] = set()
+        """Jobs that were added by hand, and whose entry somebody has settled: from then on they are promised."""
+        self._world = world
+        self._names = names
+        self._away_until = 0.0
+        self._ears: dict[str, tuple[Event, frozenset[str]]] = {}
+
+    @property
+    def now(self) -> float:
+        return self._world.now
+
+    @contextmanager
+    def asked(self) -> Generator[None]:
+        """The block is what it does at one moment; its answer may be lost."""
+        self.ask()
+        yield
+        if self._world.strikes(Fault.BUS_UNANSWERED):
+            raise BusUnavailable("Redis does not answer: the reply was lost")
+
+    def ask(self) -> None:
+        """`BusUnavailable` when the way is cut or nobody is there."""
+        world = self._world
+        world.travel()
+        if self._away_until <= world.now and world.strikes(Fault.BUS_AWAY):
+            self._away_until = world.now + world.random.uniform(1, LONGEST_AWAY_S)
+        if world.scheduler.current.process.cut_off_until > world.now or self._away_until > world.now:
+            raise BusUnavailable("Redis does not answer: the connection was refused")
+        if world.troubled:
+            self._trouble()
+
+    def add(self, name: str, fields: Mapping[str, str]) -> Id:
+        """It may be lost all the same, or come twice."""
+        if self._world.strikes(Fault.ENTRY_DOUBLED):
+            self.keep(name, fields)
+        added = self.keep(name, fields)
+        if self._world.strikes(Fault.ENTRY_LOST):
+            del self.memory.log(name).entries[added]
+        return added
+
+    def keep(self, name: str, fields: Mapping[str, str]) -> Id:
+        added = self.memory.log(name).add(dict(fields), ZERO_MS + round(self.now * 1000))
+        self._tell(f"adds {fields.get('job_id', '')} to {name}")
+        for ear, names in self._ears.values():
+            if name in names:
+                ear.set()
+        return added
+
+    def spend(self, name: str) -> None:
+        """An entry whose id is such that nothing can come after it."""
+        log = self.memory.log(name)
+        log.entries[LAST], log.last = {"nonsense": "1"}, LAST
+
+    def settle(self, stream: Stream, ids: Sequence[Id]) -> None:
+        entries = self.memory.log(stream.name).entries
+        if stream == self._names.ingest:
+            self.acknowledged |= {entries[each]["job_id"] for each in ids if each in entries}
+        self.memory.end(stream, ids)
+        self._tell(f"settles {len(ids)} of {stream.name}")
+
+    @property
+    def heard_by_somebody(self) -> bool:
+        """Whether somebody waits for entries now."""
+        return bool(self._ears)
+
+    def wait_for(self, who: str, names: frozenset[str], seconds: float) -> None:
+        """Until something is added to one of these streams, or the time is over."""
+        ear = WorldEvent(self._world.scheduler)
+        self._ears[who] = (ear, names)
+        ear.wait(seconds)
+        del self._ears[who]
+        self.ask()
+
+    def _tell(self, what: str) -> None:
+        self._world.tell(self._world.scheduler.current.process.name, what)
+
+    def _trouble(self) -> None:
+        world, memory = self._world, self.memory
+        if world.strikes(Fault.BUS_FLUSHED):
+            memory.forget_all()
+        if world.strikes(Fault.STREAM_DELETED):
+            lost = world.random.choice((self._names.jobs, self._names.ingest, self._names.preloads))
+            self._delete(lost, whole=world.random.random() < 0.5)
+        if world.strikes(Fault.ENTRY_FORGED):
+            self._forge()
+
+    def _delete(self, stream: Stream, *, whole: bool) -> None:
+        if whole:
+            self.memory.logs.pop(stream.name, None)
+        elif stream.name in self.memory.logs:
+            self.memory.logs[stream.name].groups.pop(stream.group, None)
+
+    def _forge(self) -> None:
+        """What somebody who may write there could make up."""
+        chance, names, memory = self._world.random, self._names, self.memory
+        some_job = f"job-{chance.randint(0, 9)}"
+        match chance.randint(0, 6):
+            case 0:
+                self.spend(names.jobs.name)
+            case 1:
+                memory.reflect(some_job, {"version": str(chance.randint(0, 5))}, self.now, 60.0)
+            case 2:
+                self._plant(names.ingest.name, {"type": "single", "payload": "{"})
+            case 3:
+                self._plant(names.preloads.name, {"event": "created", "pool_id": "nowhere"})
+            case 4:
+                self._plant(names.jobs.name, {"nonsense": "1"})
+            case 5:
+                self._plant(names.jobs.name, {"job_id": f"forged-{chance.randint(0, 99)}", "type": "single"})
+            case _:
+                self._plant(names.jobs.name, {"job_id": some_job, "type": "single", "by": "nobody"})
+
+    def _plant(self, name: str, fields: Mapping[str, str]) -> None:
+        if self.memory.log(name).last != LAST:
+            self.keep(name, fields)

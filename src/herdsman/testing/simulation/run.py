@@ -1,0 +1,211 @@
+"""Runs one seed: builds a simulation, injects faults, waits until it settles, and checks what happened."""
+
+import signal
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from random import Random
+
+from herdsman.core.states import JOB
+from herdsman.testing.simulation.checks import violations
+from herdsman.testing.simulation.database import WorldDatabase
+from herdsman.testing.simulation.event_log import at_rest, history_of
+from herdsman.testing.simulation.faults import Fault, drawn, parse_faults
+from herdsman.testing.simulation.scenarios import EVERYTHING, SCENARIOS, Scenario, scenario_named
+from herdsman.testing.simulation.scheduler import Scheduler
+from herdsman.testing.simulation.setup import Simulation
+from herdsman.testing.simulation.world import World
+
+TROUBLE_S = (40.0, 80.0)
+PATIENCE_S = 700.0
+"""So long after the last fault everything has come to its end, whatever happened."""
+LOOK_S = 10.0
+AWAKE_S = 30.0
+"""Who was stopped has found out by then what became of its job."""
+HOLDERS = (0, 0, 0, 2, 4)
+"""Programs that lease GPUs."""
+BOOTSTRAPPED = 0.5
+"""The share of worlds whose machines are given a token that is good once."""
+LONG_TOKEN = timedelta(seconds=600)
+"""As in production, no outage of the database outlasts the token of a worker: it could not be renewed, and a worker
+that is well would leave when the database is back."""
+STREAMED = 0.5
+"""The share of worlds that have a Redis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    seed: int
+    hash: str
+    violations: tuple[str, ...]
+    notes: dict[str, int]
+    story: tuple[str, ...]
+    """The last steps."""
+    jobs: int
+    turns: int
+    lasted_s: float
+
+
+def run_seed(
+    seed: int,
+    allowed: frozenset[Fault],
+    database: WorldDatabase,
+    tail: int = 60,
+    scenario: Scenario = SCENARIOS[EVERYTHING],
+) -> Ran:
+    simulation = _simulation(seed, allowed, database, scenario)
+    world = simulation.world
+    database.enter(world)
+    simulation.start()
+    world.scheduler.run(world.faults_until)
+    simulation.mend()
+    quiet = _settle(simulation)
+    wrong = _wrong(simulation, quiet=quiet)
+    world.scheduler.close()
+    return Ran(
+        seed=seed,
+        hash=world.trace.hash(),
+        violations=tuple(wrong),
+        notes=dict(world.trace.notes),
+        story=tuple(world.trace.last(tail)),
+        jobs=len(world.books.submissions),
+        turns=world.scheduler.turns,
+        lasted_s=world.now,
+    )
+
+
+def _simulation(
+    seed: int, allowed: frozenset[Fault], database: WorldDatabase, scenario: Scenario
+) -> Simulation:
+    chance = Random(seed)
+    hazards = drawn(sorted(allowed), chance)
+    world = World(seed, hazards, chance.uniform(*TROUBLE_S))
+    setting = scenario.setting(chance)
+    streams, holders = chance.random() < STREAMED or setting.streams, chance.choice(HOLDERS)
+    # Whoever holds a lease counts with the database's clock: when that is set forward, it is late without a fault.
+    steady = not hazards.rate(Fault.CLOCK_JUMP)
+    return Simulation(
+        world,
+        database,
+        replace(
+            setting,
+            streams=streams,
+            holders=max(setting.holders, holders) if steady else 0,
+            bootstrap=chance.random() < BOOTSTRAPPED,
+            token_life=LONG_TOKEN if hazards.rate(Fault.DATABASE_OUT) else setting.token_life,
+        ),
+    )
+
+
+def _settle(simulation: Simulation) -> bool:
+    """Whether everything came to its end."""
+    scheduler: Scheduler = simulation.world.scheduler
+    until = max(scheduler.now, simulation.world.all_well_at) + PATIENCE_S
+    while scheduler.now < until and not scheduler.broken:
+        scheduler.run(scheduler.now + LOOK_S)
+        awake = scheduler.now > simulation.world.all_well_at + AWAKE_S
+        if awake and simulation.users.content and _is_quiet(simulation) and at_rest(simulation):
+            return True
+    return False
+
+
+def _is_quiet(simulation: Simulation) -> bool:
+    ended = ", ".join(f"'{state}'" for state in sorted(JOB.terminal))
+    with simulation.database.aside() as database:
+        unended, unsettled, active = database.read(
+            lambda tx: (
+                tx.scalar(f"SELECT count(*) FROM orchestrator_jobs WHERE status NOT IN ({ended})"),
+                tx.scalar("SELECT count(*) FROM workers WHERE status NOT IN ('active', 'terminated')")
+                + tx.scalar("SELECT count(*) FROM orchestrator_leases WHERE status = 'active'"),
+                tx.scalar("SELECT count(*) FROM workers WHERE status = 'active'"),
+            )
+        )
+    settled = active == len(simulation.cloud.living()) and active <= simulation.setting.min_workers
+    return unended == 0 and unsettled == 0 and settled
+
+
+def _wrong(simulation: Simulation, *, quiet: bool) -> list[str]:
+    world = simulation.world
+    broken = [
+        f"broken: {strand.process.name}/{strand.name} ended with {''.join(traceback.format_exception(error))}"
+        for strand, error in world.scheduler.broken
+    ]
+    if broken:
+        return broken
+    unrest = [] if quiet else [f"unrest: not everything came to its end within {PATIENCE_S:g} s"]
+    return [*unrest, *violations(history_of(simulation, quiet=True))]
+
+
+STEPS = 60
+"""So many of the last steps of a seed are told."""
+LONGEST_S = 60.0
+"""Of computing: hundreds of times what a seed takes, so who needs more goes in circles."""
+NO_HASH = "-" * 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to run; the words are those of the command line, so that each seed can be run again by itself."""
+
+    seeds: range
+    scenario: str = EVERYTHING
+    faults: str = "all"
+    steps: int = STEPS
+
+    def replay(self, seed: int) -> str:
+        return f"herdsman sim run --seed {seed} --faults {self.faults} --scenario {self.scenario}"
+
+
+class TooLong(BaseException):
+    """No `Exception`: the programs of the world would take it for one of their own troubles, and go on."""
+
+
+class Runner:
+    """Runs one seed at a time; to be used by the main thread."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._scenario = scenario_named(order.scenario)
+        self._allowed = parse_faults(order.faults)
+        self._database = WorldDatabase()
+
+    def run(self, seed: int) -> Ran:
+        try:
+            with _limited():
+                return run_seed(seed, self._allowed, self._database, self._order.steps, self._scenario)
+        except (Exception, TooLong) as error:  # noqa: BLE001  (the outermost of this seed)
+            # Nobody knows what was left half done in it.
+            self._database = WorldDatabase()
+            return broken(seed, "".join(traceback.format_exception(error)))
+
+
+def broken(seed: int, why: str) -> Ran:
+    """Of a seed that told no story."""
+    return Ran(
+        seed=seed,
+        hash=NO_HASH,
+        violations=(f"broken: {why.rstrip()}",),
+        notes={},
+        story=(),
+        jobs=0,
+        turns=0,
+        lasted_s=0.0,
+    )
+
+
+@contextmanager
+def _limited() -> Generator[None]:
+    """By the time that this process computes, so that neither a busy machine nor a stopped one is taken for a circle."""
+
+    def end(*_: object) -> None:
+        raise TooLong(f"it computed for more than {LONGEST_S:g} s")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -1,0 +1,182 @@
+"""Named kinds of simulations: who takes part, what is asked of them, and which faults strike by default."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from types import MappingProxyType
+
+from herdsman.core.errors import InvalidRequest
+from herdsman.testing.simulation.setup import Setting
+from herdsman.testing.simulation.users import Demand
+
+EVERYTHING = "all"
+NAMED_SHARE = 0.25
+"""Of the worlds in which there is room for it, so many have a pool that a person asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    name: str
+    said: str
+    """One sentence for a person who chooses."""
+    faults: str
+    """What may go wrong, as `parse_faults` reads it; each seed draws some of them."""
+    setting: Callable[[Random], Setting]
+    """The same for the same state of chance."""
+
+
+def scenario_named(name: str) -> Scenario:
+    """`InvalidRequest` with the names that there are, for one that is not among them."""
+    if name not in SCENARIOS:
+        raise InvalidRequest(f"--scenario is {name!r}: write one of {', '.join(SCENARIOS)}")
+    return SCENARIOS[name]
+
+
+def _anything(chance: Random) -> Setting:
+    most_workers, min_workers = chance.randint(1, 3), chance.choice((0, 0, 1, 2))
+    unserved = chance.choice((0, 0, 0, 1, 2))
+    demand = Demand(
+        jobs=chance.randint(4, 14),
+        cancels=chance.randint(0, 3),
+        drains=chance.choice((0, 0, 1)),
+        requeues=chance.choice((0, 0, 1)),
+        pauses=chance.choice((0, 0, 0, 1)),
+        unserved=unserved,
+        # What nobody can run keeps the workers of the default pool, and they share one ceiling.
+        named_pool=not unserved and most_workers > max(1, min_workers) and chance.random() < NAMED_SHARE,
+    )
+    return Setting(
+        orchestrators=chance.choice((1, 1, 2, 3)),
+        demand=demand,
+        most_workers=most_workers,
+        min_workers=min_workers,
+    )
+
+
+def _agents(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(6, 12), unserved=chance.randint(1, 3), pauses=chance.randint(0, 1))
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=chance.randint(1, 2))
+
+
+def _pools(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(6, 12), drains=chance.choice((0, 1)), named_pool=True)
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=chance.randint(2, 3))
+
+
+def _jobs(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(20, 30), requeues=1)
+    return Setting(orchestrators=1, demand=demand, most_workers=chance.randint(1, 3))
+
+
+def _fleet(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(4, 10), drains=chance.randint(0, 2))
+    return Setting(orchestrators=1, demand=demand, most_workers=2, min_workers=chance.choice((0, 1, 2)))
+
+
+def _leader(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(4, 10), cancels=chance.randint(0, 1))
+    return Setting(orchestrators=3, demand=demand, most_workers=2)
+
+
+def _poison(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(6, 14), requeues=chance.randint(0, 2))
+    return Setting(orchestrators=1, demand=demand, most_workers=chance.randint(1, 3))
+
+
+def _cancel(chance: Random) -> Setting:
+    jobs = chance.randint(6, 14)
+    demand = Demand(jobs=jobs, cancels=jobs, requeues=chance.randint(0, 2))
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2)
+
+
+def _streams(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(6, 14), cancels=chance.randint(0, 1), drains=chance.choice((0, 0, 1)))
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2, streams=True)
+
+
+def _leases(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(2, 6))
+    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=1, holders=5)
+
+
+def _databases(chance: Random) -> Setting:
+    demand = Demand(jobs=chance.randint(4, 8))
+    return Setting(
+        orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2, min_workers=chance.choice((1, 2))
+    )
+
+
+_ALL = (
+    Scenario(
+        name=EVERYTHING,
+        said="Something of everything, drawn anew by each seed.",
+        faults="all",
+        setting=_anything,
+    ),
+    Scenario(
+        name="jobs",
+        said="One replica and many jobs, over a network and to a database that lose words.",
+        faults="cut_before,cut_after,rolled_back,contended,lost_request,lost_reply,doubled_request,"
+        "crash,failing_handler",
+        setting=_jobs,
+    ),
+    Scenario(
+        name="fleet",
+        said="At most two machines, of a provider that lies, forgets and is slow.",
+        faults="no_capacity,provider_away,rejected,spawn_unanswered,spawn_vanished,spawn_late,listing_lag,"
+        "listing_empty,find_lies,end_ignored,end_unanswered,preempted,leftover,"
+        "provider_out,dies_at_start,never_boots,crash",
+        setting=_fleet,
+    ),
+    Scenario(
+        name="leader",
+        said="Three replicas that die, stand still, are replaced too early, and wake again.",
+        faults="crash,stop,twin,partition,cut_after,rolled_back,database_away,clock_jump",
+        setting=_leader,
+    ),
+    Scenario(
+        name="poison",
+        said="Jobs that kill, crash, fail, or hang whatever runs them.",
+        faults="poison,crashing_handler,failing_handler,hanging_handler,deaf_handler,lost_reply",
+        setting=_poison,
+    ),
+    Scenario(
+        name="cancel",
+        said="As many cancels as jobs, some of which do not hear them.",
+        faults="deaf_handler,hanging_handler,crash,stop,lost_request,lost_reply,doubled_request,cut_after",
+        setting=_cancel,
+    ),
+    Scenario(
+        name="agents",
+        said="Agents that take turns, and some of whose jobs no worker can run.",
+        faults="crash,stop,lost_request,lost_reply,cut_after,contended,failing_handler",
+        setting=_agents,
+    ),
+    Scenario(
+        name="pools",
+        said="A pool that a person asks for, beside the one of the settings.",
+        faults="crash,stop,lost_reply,cut_after,no_capacity,preempted,never_boots",
+        setting=_pools,
+    ),
+    Scenario(
+        name="leases",
+        said="Programs of others that lease GPUs, die, stand still, and are cut off.",
+        faults="crash,stop,partition,cut_before,cut_after,rolled_back,contended,database_away",
+        setting=_leases,
+    ),
+    Scenario(
+        name="streams",
+        said="A Redis that comes and goes, forgets, and holds what nobody of ours has put there.",
+        faults="bus_away,bus_flushed,bus_unanswered,stream_deleted,entry_lost,entry_doubled,entry_forged,"
+        "crash,cut_after",
+        setting=_streams,
+    ),
+    Scenario(
+        name="databases",
+        said="A fleet with a second database beside its own: a copy, or an empty one.",
+        faults="copied_database,fresh_database,database_out,crash,preempted,listing_lag,spawn_unanswered",
+        setting=_databases,
+    ),
+)
+
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType({each.name: each for each in _ALL})

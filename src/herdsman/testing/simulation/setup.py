@@ -1,0 +1,233 @@
+"""Builds and starts everything that takes part in one seed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from itertools import count
+
+from herdsman.control.authenticator import Authenticator
+from herdsman.control.keyring import Keyring
+from herdsman.control.leadership import Leadership
+from herdsman.control.services import Services
+from herdsman.control.worker_access import WorkerAccess, by_name_only
+from herdsman.core.model import JobId, PoolId, WorkerId
+from herdsman.testing.simulation.checks.history import DatabaseCopy
+from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider
+from herdsman.testing.simulation.database import WorldDatabase
+from herdsman.testing.simulation.external_service import WorldService
+from herdsman.testing.simulation.faults import Fault
+from herdsman.testing.simulation.lease_clients import LeaseClients
+from herdsman.testing.simulation.orchestrator import a_replica
+from herdsman.testing.simulation.redis import WorldRedis
+from herdsman.testing.simulation.scheduler import Process
+from herdsman.testing.simulation.streams import NAMES, Wakeup, a_bus
+from herdsman.testing.simulation.threads import WorldEvent
+from herdsman.testing.simulation.timing import MOST_WORKERS, Timing
+from herdsman.testing.simulation.users import Demand, SubmitApi, Users
+from herdsman.testing.simulation.worker import Gate, run_worker
+from herdsman.testing.simulation.world import World
+
+REOPENED_S = 15.0
+"""A replica that died is back after so long at the latest."""
+AT = "@"
+"""Between a worker and its machine, in the name of a process."""
+WORKER_DANGER = 5.0
+STAYS_DEAD = 0.5
+SECOND_S = (8.0, 30.0)
+"""When replicas are started on a second database: early, so that what it must not do has its time to happen."""
+SECOND_INSTALLATION = "1" * 12
+"""The identity of a second database that has copied none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a seed begins with."""
+
+    orchestrators: int
+    demand: Demand
+    most_workers: int = MOST_WORKERS
+    min_workers: int = 0
+    streams: bool = False
+    """Whether there is a Redis."""
+    holders: int = 0
+    """Programs of others that lease GPUs."""
+    bootstrap: bool = False
+    """Whether machines are given a token that is good once; else their workers register as those of a person do."""
+    token_life: timedelta = timedelta(seconds=90)
+
+
+def worker_of(process: str) -> str:
+    return process.partition(AT)[0]
+
+
+class Simulation:
+    def __init__(self, world: World, database: WorldDatabase, setting: Setting) -> None:
+        self.world = world
+        self.database = database
+        self.setting = setting
+        timing = Timing()
+        fleet = replace(timing.fleet, max_workers=setting.most_workers, min_workers=setting.min_workers)
+        self.timing = replace(timing, fleet=fleet)
+        self.cloud = Cloud(world, self._boot)
+        self.provider = WorldProvider(self.cloud)
+        self.wakeup = Wakeup(world)
+        self.redis = WorldRedis(world, NAMES) if setting.streams else None
+        self._submit_api = None if self.redis is None else SubmitApi(world, self.redis, self.wakeup)
+        self.users = Users(world, self._services(), database, setting.demand, self._submit_api)
+        self._replicas = count(1)
+        self._workers = count(1)
+        self._service = WorldService(world)
+        self._keyring = Keyring(
+            pepper=bytes(32), worker_life=setting.token_life, new_bytes=world.random.randbytes
+        )
+        self.supervisors: dict[str, Process] = {}
+        """All that ever were, by their full names."""
+        self._leaderships: dict[Process, Leadership] = {}
+        self._departed: dict[Process, tuple[str, ...]] = {}
+        """Which replicas each was started after, where they have ended."""
+        self.copies: list[DatabaseCopy] = []
+        self.second_replicas: set[str] = set()
+        """The names of those that were started on a second database."""
+        self._born: dict[Process, Machine | None] = {}
+        world.replace = self._replace
+
+    def start(self) -> None:
+        for _ in range(self.setting.orchestrators):
+            self._open_replica()
+        self.users.start()
+        self.world.start(self.cloud.keeper, "leftover", self.cloud.leave_behind)
+        if self.world.hazards.rate(Fault.COPIED_DATABASE) or self.world.hazards.rate(Fault.FRESH_DATABASE):
+            self.world.start(self.cloud.keeper, "second", self._open_second_database)
+        if self.setting.holders:
+            LeaseClients(self.world, self._services(), self.setting.holders).start()
+
+    def mend(self) -> None:
+        """The faults are over: what they took away for good is put back, by a person or by the machine's own guard."""
+        self.provider.refuses = False
+        self.users.mend()
+
+    def _services(self) -> Services:
+        return Services(self.database, self.timing.jobs, lambda: JobId(f"made-{next(self.world.numbers)}"))
+
+    def _answering(self) -> list[Leadership]:
+        now = self.world.now
+        return [
+            leadership
+            for process, leadership in self._leaderships.items()
+            if process.alive and process.stopped_until <= now and process.cut_off_until <= now
+        ]
+
+    def _environment_of(self, worker_id: WorkerId, pool: PoolId) -> Mapping[str, str]:
+        if not self.setting.bootstrap:
+            return by_name_only(worker_id, pool)
+        access = WorkerAccess(services=self._services(), keyring=self._keyring, url=lambda: "the world")
+        return access.environment(worker_id, pool)
+
+    def _open_replica(self, departed: tuple[str, ...] = ()) -> None:
+        world = self.world
+        process = world.process(f"replica-{next(self._replicas)}")
+        self._born[process] = None
+        replica = a_replica(
+            world,
+            self._services(),
+            process,
+            self.provider,
+            self.timing,
+            lambda: WorkerId(f"w{next(self._workers)}"),
+            self._environment_of,
+            departed,
+        )
+        self._leaderships[process], self._departed[process] = replica.leadership, departed
+        process.on_death = partial(self._reopen, process)
+        world.start(process, "main", lambda: replica.run(WorldEvent(world.scheduler)))
+        if self.redis is not None and self._submit_api is not None:
+            bus = a_bus(world, self.redis, self._services(), process, replica, self.wakeup)
+            self._submit_api.open(process, bus)
+            bus.start()
+
+    def _open_second_database(self) -> None:
+        """Somebody starts replicas on a copy, or on an empty database, with the settings of the first ones.
+
+        They live to the end of the simulation, and their database hears from none of the workers.
+        """
+        world = self.world
+        world.scheduler.sleep(world.random.uniform(*SECOND_S))
+        copied = world.strikes(Fault.COPIED_DATABASE)
+        if not copied and not world.strikes(Fault.FRESH_DATABASE):
+            return
+        name = "copy" if copied else "fresh"
+        database = self.database.beside(world, copied=copied, installation_id=SECOND_INSTALLATION)
+        if copied and database.installation_id() == INSTALLATION:
+            self.copies.append(DatabaseCopy(name=name, of=ORIGINAL, since=world.now))
+        fleet = replace(self.timing.fleet, min_workers=1, max_workers=1)
+        timing, provider = replace(self.timing, fleet=fleet), WorldProvider(self.cloud, name)
+        services = Services(database, timing.jobs, lambda: JobId(f"made-{next(world.numbers)}"))
+        for number in range(world.random.choice((1, 1, 2))):
+            process = world.process(f"{name}-{number + 1}")
+            process.danger = 0.0
+            self.second_replicas.add(process.name)
+            replica = a_replica(
+                world,
+                services,
+                process,
+                provider,
+                timing,
+                lambda: WorkerId(f"w{next(self._workers)}"),
+                by_name_only,
+            )
+            world.start(process, "main", partial(replica.run, WorldEvent(world.scheduler)))
+
+    def _reopen(self, process: Process) -> None:
+        """By whatever keeps services running there."""
+        world = self.world
+        world.tell(process.name, "died")
+
+        def wait_and_open() -> None:
+            world.scheduler.sleep(world.random.uniform(0.5, REOPENED_S))
+            self._open_replica((*self._departed[process], process.name))
+
+        world.start(self.cloud.keeper, "guard", wait_and_open)
+
+    def _boot(self, machine: Machine) -> None:
+        world = self.world
+        process = world.process(f"{machine.request.worker_id}{AT}{machine.ref}")
+        # It says less than a replica does, and so would be struck less often.
+        process.danger = WORKER_DANGER
+        self._born[process] = machine
+        machine.processes.append(process)
+        self.supervisors[process.full_name] = process
+        process.on_death = partial(self._restart, machine)
+        world.start(process, "main", partial(self._work, machine, process))
+
+    def _restart(self, machine: Machine) -> None:
+        """Some machines start what has died once more, under the same name; others stay as they are."""
+        world = self.world
+        if machine.died is not None or world.random.random() < STAYS_DEAD:
+            return
+
+        def wait_and_boot() -> None:
+            world.scheduler.sleep(world.random.uniform(0.5, 6))
+            if machine.died is None:
+                world.note("restarted_in_place")
+                self._boot(machine)
+
+        world.start(self.cloud.keeper, "guard", wait_and_boot)
+
+    def _work(self, machine: Machine, process: Process) -> None:
+        end = partial(self.cloud.destroy, machine, by_us=True)
+        nap = None if self.redis is None else self.wakeup
+        services = self._services()
+        authenticator = Authenticator(services, self.world.clock, self._keyring)
+        gate = Gate(services, self._keyring, authenticator, self._answering)
+        run_worker(self.world, services, process, machine.request, self.timing, gate, self._service, end, nap)
+
+    def _replace(self, process: Process) -> None:
+        """Its successor is started, though it will wake again."""
+        if process not in self._born:
+            return
+        machine = self._born[process]
+        if machine is None:
+            self._open_replica()
+        elif machine.died is None:
+            self._boot(machine)

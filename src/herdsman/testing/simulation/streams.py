@@ -1,0 +1,268 @@
+"""The client side of the simulated Redis: streams, the stream loops of a replica, and how workers are woken early."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from herdsman.control.replica import Replica
+from herdsman.control.services import Services
+from herdsman.core.hints import Hint
+from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.keeper import Intervals
+from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror
+from herdsman.redis.streams import PAGE, BusState, Read, Size
+from herdsman.testing.simulation.redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
+from herdsman.testing.simulation.scheduler import Process
+from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
+from herdsman.testing.simulation.world import World
+
+
+class Wakeup:
+    """A clock whose sleepers wake on `notify`, or when their time is over."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._event = WorldEvent(world.scheduler)
+
+    def notify(self) -> None:
+        self._event.set()
+        self._event.clear()
+
+    def monotonic(self) -> float:
+        return self._world.clock.monotonic()
+
+    def sleep(self, duration: timedelta) -> None:
+        began = self._world.now
+        self._event.wait(duration.total_seconds())
+        if self._world.now - began < duration.total_seconds():
+            self._world.note("woken_early")
+
+
+KEPT_S, END_KEPT_S = 86_400.0, 60.0
+"""For mirrors of jobs."""
+_NEW = "$"
+
+
+class WorldStreams:
+    """Of one process; all of them speak to one server."""
+
+    def __init__(
+        self, server: WorldRedis, names: Names, consumer: str, block: timedelta = timedelta(seconds=1)
+    ) -> None:
+        self.names = names
+        self.consumer = consumer
+        self._server = server
+        self._memory = server.memory
+        self._block_s = block.total_seconds()
+
+    def check(self) -> None:
+        self._server.ask()
+
+    def disconnect(self) -> None:
+        """There is nothing to be kept."""
+
+    def close(self) -> None:
+        """There is nothing to be closed."""
+
+    def make_group(self, stream: Stream) -> bool:
+        with self._server.asked():
+            groups = self._memory.log(stream.name).groups
+            new = stream.group not in groups
+            groups.setdefault(stream.group, Group())
+        return new
+
+    def remove(self, stream: Stream) -> None:
+        with self._server.asked():
+            self._memory.logs.pop(stream.name, None)
+
+    def announce(self, stream: Stream, hints: Sequence[Hint]) -> None:
+        with self._server.asked():
+            ids = [self._server.add(stream.name, hint_fields(hint, self.consumer)) for hint in hints]
+        with self._server.asked():
+            for hint, each in zip(hints, ids, strict=True):
+                self._reflect(hint_mirror(hint, text_of(each)))
+
+    def announced(self, job_ids: Sequence[str]) -> list[str | None]:
+        self._server.ask()
+        now = self._server.now
+        return [self._memory.mirror(each, now).get("version") for each in job_ids]
+
+    def reflect(self, mirrors: Sequence[Mirror]) -> None:
+        if not mirrors:
+            return
+        with self._server.asked():
+            for mirror in mirrors:
+                self._reflect(mirror)
+
+    def say(self, name: str, fields: Mapping[str, str]) -> None:
+        with self._server.asked():
+            self._server.add(name, fields)
+
+    def order(self, stream: Stream, fields: Mapping[str, str]) -> None:
+        self.say(stream.name, fields)
+
+    def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
+        self._server.ask()
+        places = {name: self._place(name, place) for name, place in after.items()}
+        heard = self._heard(places)
+        if not heard:
+            self._server.wait_for(self.consumer, frozenset(places), self._block_s)
+            heard = self._heard(places)
+        return heard
+
+    def take(self, stream: Stream) -> list[Entry]:
+        with self._server.asked():
+            group, now = self._met(stream), self._server.now
+            found = self._memory.log(stream.name).after(group.given, PAGE)
+            for text, _ in found:
+                group.given = id_of(text)
+                group.held[group.given] = Hold(self.consumer, now)
+        return [Entry(stream, text, fields) for text, fields in found]
+
+    def mine(self, stream: Stream, after: str) -> list[Entry]:
+        self._server.ask()
+        group, log = self._met(stream), self._memory.log(stream.name)
+        held = [each for each, hold in group.held.items() if hold.consumer == self.consumer]
+        page = [each for each in held if each > id_of(after)][:PAGE]
+        self._hold(group, log, page)
+        return [_entry(stream, log, each) for each in page]
+
+    def take_over(self, stream: Stream, idle: timedelta) -> Iterator[list[Entry]]:
+        with self._server.asked():
+            group, log, now = self._met(stream), self._memory.log(stream.name), self._server.now
+            for each in [each for each in group.held if each not in log.entries]:
+                del group.held[each]
+            old = [each for each, hold in group.held.items() if now - hold.since >= idle.total_seconds()]
+            self._hold(group, log, old)
+        yield [_entry(stream, log, each) for each in old]
+
+    def settle(self, stream: Stream, ids: Sequence[str]) -> None:
+        if not ids:
+            return
+        with self._server.asked():
+            self._server.settle(stream, [id_of(each) for each in ids])
+
+    def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
+        keys = [_key(self.names, each) for each in letters]
+        self._server.ask()
+        known = self._memory.told & {*keys}
+        with self._server.asked():
+            if self._memory.told & {*keys} != known:  # another replica did it in this very moment
+                return 0
+            return sum(self._bury(letter, key) for letter, key in zip(letters, keys, strict=True))
+
+    def trim(self, stream: Stream) -> None:
+        with self._server.asked():
+            if stream.name in self._memory.logs:
+                self._memory.log(stream.name).trim()
+
+    def forget_consumers(self, stream: Stream, idle: timedelta) -> None:
+        with self._server.asked():
+            groups = self._memory.logs.get(stream.name, Log()).groups
+            group, now = groups.get(stream.group, Group()), self._server.now
+            holding = {hold.consumer for hold in group.held.values()} | {self.consumer}
+            for name in [name for name, at in group.heard.items() if now - at > idle.total_seconds()]:
+                if name not in holding:
+                    del group.heard[name]
+
+    def size(self, stream: Stream) -> Size:
+        self._server.ask()
+        held = self._memory.group(stream).held
+        mine = sum(hold.consumer == self.consumer for hold in held.values())
+        return Size(self._memory.length(stream.name), len(held), mine)
+
+    def length(self, name: str) -> int:
+        self._server.ask()
+        return self._memory.length(name)
+
+    def _place(self, name: str, place: str) -> Id:
+        if place != _NEW:
+            return id_of(place)
+        return self._memory.logs[name].last if name in self._memory.logs else FIRST
+
+    def _heard(self, places: Mapping[str, Id]) -> dict[str, Read]:
+        logs = self._memory.logs
+        found = {name: logs[name].after(place, PAGE) for name, place in places.items() if name in logs}
+        return {name: entries for name, entries in found.items() if entries}
+
+    def _met(self, stream: Stream) -> Group:
+        group = self._memory.group(stream)
+        group.heard[self.consumer] = self._server.now
+        return group
+
+    def _hold(self, group: Group, log: Log, ids: Sequence[Id]) -> None:
+        """Looked at now. One whose entry is gone stays as old as it is."""
+        for each in ids:
+            if each in log.entries:
+                group.held[each] = Hold(self.consumer, self._server.now)
+
+    def _reflect(self, mirror: Mirror) -> None:
+        kept_s = END_KEPT_S if mirror.ended else KEPT_S
+        self._memory.reflect(mirror.job_id, mirror.fields, self._server.now, kept_s)
+
+    def _bury(self, letter: DeadLetter, key: str) -> bool:
+        new = not key or key not in self._memory.told
+        if new:
+            self._server.keep(self.names.dead, letter.fields())
+        if key:
+            self._memory.told.add(key)
+        if letter.entry is not None:
+            self._memory.end(letter.entry.stream, [id_of(letter.entry.id)])
+        return new
+
+
+def _entry(stream: Stream, log: Log, each: Id) -> Entry:
+    return Entry(stream, text_of(each), log.entries.get(each, {}))
+
+
+def _key(names: Names, letter: DeadLetter) -> str:
+    return "" if letter.version is None else names.told(letter.job_id, letter.version)
+
+
+NAMES = Names()
+AGENT = "hand"
+"""Whoever adds jobs to the stream by hand is this one."""
+BLOCK = timedelta(seconds=5)
+RHYTHM = Intervals(
+    claim_idle=timedelta(seconds=20),
+    reclaim=timedelta(seconds=10),
+    resync=timedelta(seconds=10),
+    look=timedelta(seconds=5),
+)
+_AWAY = "Redis "
+"""So begins what is said when it is the server that is to blame."""
+
+
+class WatchedState(BusState):
+    """The real one. Its loops go on after any error; in the world one that nobody thought of ends everything."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def failed(self, loop: str, reason: str) -> None:
+        super().failed(loop, reason)
+        if not reason.startswith(_AWAY):
+            scheduler = self._world.scheduler
+            scheduler.broken.append((scheduler.current, AssertionError(f"{loop}: {reason}")))
+
+
+def a_bus(
+    world: World, server: WorldRedis, services: Services, process: Process, replica: Replica, wakeup: Wakeup
+) -> StreamBus:
+    leadership = replica.leadership
+    around = ReplicaHooks(
+        wake=wakeup.notify,
+        ring=wakeup.notify,
+        leads=lambda: leadership.term is not None,
+        tick=replica.reconciler.tick,
+    )
+    return StreamBus(
+        WorldStreams(server, NAMES, process.name, BLOCK),
+        services,
+        OwnClock(world.scheduler, process),  # it is read before any thread of the process runs
+        around,
+        RHYTHM,
+        ingest_agent=AGENT,
+        threads=WorldThreads(world.scheduler, process),
+        state=WatchedState(world),
+    )

@@ -1,0 +1,178 @@
+"""Replays recorded cycles: would `decide` plan the same today, and what would another policy have planned?"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import zip_longest
+from typing import Any
+
+from herdsman.control.cycle import Cycle, Outcome
+from herdsman.core.decide import Planned, decide
+from herdsman.core.errors import InvalidRequest
+from herdsman.core.fleet import SeenPool, Snapshot
+from herdsman.core.model import DEFAULT_POOL, PoolId
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.recording import Recording, read
+from herdsman.core.scaling.observation import ScalingPolicy
+from herdsman.core.scaling.registry import forecasts
+from herdsman.store.sights import Sighted
+
+SHOWN = 10
+DAMAGED = "what this cycle saw cannot be read: it is damaged"
+UNCOUNTED = "the demand was not counted then, and this policy reckons with it: set SHADOW_SCALING_POLICY to its name for a while"
+
+Step = Mapping[str, Any]
+Compare = Callable[[Sighted, Recording], "tuple[tuple[Step | None, Step | None], ...]"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Otherwise:
+    """A cycle that would be decided otherwise: pairs of what was decided, and what would be."""
+
+    cycle: int
+    at: datetime
+    pairs: tuple[tuple[Step | None, Step | None], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Answered:
+    cycles: int = 0
+    decisions: int = 0
+    """Steps that were planned in them, by the recorded policy."""
+    otherwise: int = 0
+    """Cycles."""
+    first: list[Otherwise] = field(default_factory=list[Otherwise])
+    left_out: int = 0
+    why_left_out: str = ""
+    """Of the first of them."""
+    recorded: Counter[str] = field(default_factory=Counter[str])
+    """By the kind of action: how many were decided, and how many the other policy would have decided on."""
+    would: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def same(self) -> bool:
+        return not self.otherwise and not self.left_out
+
+    def leave_out(self, why: str) -> None:
+        self.left_out += 1
+        self.why_left_out = self.why_left_out or why
+
+
+def ask_again(found: Iterable[Sighted], installed: Mapping[str, ScalingPolicy]) -> Answered:
+    """Each cycle under its own policy: every planned step is compared word for word with what was recorded."""
+    return _asked(found, installed, _exactly)
+
+
+def ask_under(
+    found: Iterable[Sighted], installed: Mapping[str, ScalingPolicy], pool: PoolId, policy: FleetPolicy
+) -> Answered:
+    """Each cycle as it was seen, under another policy; only what is done is compared, not what is said about it.
+
+    What another decision would have led to is not followed: the next cycle is again one that was seen.
+    """
+    answered = Answered()
+    needs = forecasts(replace(policy, shadow=""))
+
+    def compare(_: Sighted, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
+        seen = recording.seen
+        here = next((each for each in seen.pools if each.id == pool), None)
+        if here is None:
+            raise InvalidRequest(f"the pool {pool} was not there")
+        if needs and here.demand is None:
+            raise InvalidRequest(UNCOUNTED)
+        was, would = _acts(seen), _acts(_under(seen, pool, policy))
+        answered.recorded.update(each["action"] for each in was)
+        answered.would.update(each["action"] for each in would)
+        return _unlike(was, would)
+
+    return _asked(found, installed, compare, answered)
+
+
+def _asked(
+    found: Iterable[Sighted],
+    installed: Mapping[str, ScalingPolicy],
+    compare: Compare,
+    answered: Answered | None = None,
+) -> Answered:
+    answered = answered or Answered()
+    for sighted in found:
+        try:
+            if sighted.document is None:
+                raise InvalidRequest(DAMAGED)  # noqa: TRY301  (read raises it for other reasons)
+            recording = read(sighted.document, installed)
+            pairs = compare(sighted, recording)
+        except InvalidRequest as error:
+            answered.leave_out(f"cycle {sighted.cycle.id}: {error}")
+            continue
+        answered.cycles += 1
+        answered.decisions += recording.planned
+        if pairs:
+            answered.otherwise += 1
+            if len(answered.first) < SHOWN:
+                answered.first.append(Otherwise(cycle=sighted.cycle.id, at=sighted.cycle.at, pairs=pairs))
+    return answered
+
+
+def _exactly(sighted: Sighted, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
+    steps = decide(recording.seen).steps
+    now = planned(recording.seen, steps)
+    taken = range(recording.planned) if recording.taken is None else recording.taken
+    then = [_without_outcome(step) for step in sighted.cycle.steps]
+    wanted = [now[at] if at < len(now) else None for at in taken]
+    pairs = [*zip_longest(then, wanted), *((None, step) for step in now[recording.planned :])]
+    return tuple((was, would) for was, would in pairs if was != would)
+
+
+def planned(seen: Snapshot, steps: Sequence[Planned]) -> list[Step]:
+    """Steps as a cycle records them, and as the database gives them back."""
+    told = Cycle(
+        started_at=None, epoch=None, seen=seen, outcomes=tuple(Outcome(each, done=False) for each in steps)
+    )
+    return [_without_outcome(step) for step in json.loads(json.dumps(told.steps()))]
+
+
+def _without_outcome(step: Step) -> Step:
+    """What came of it is not the judgement's."""
+    return {name: value for name, value in step.items() if name not in ("done", "said")}
+
+
+def _under(seen: Snapshot, pool: PoolId, policy: FleetPolicy) -> Snapshot:
+    pools = tuple(_ruled(each, policy) if each.id == pool else each for each in seen.pools)
+    most = policy.max_workers if pool == DEFAULT_POOL else seen.most_together
+    return replace(seen, pools=pools, most_together=most)
+
+
+def _ruled(pool: SeenPool, policy: FleetPolicy) -> SeenPool:
+    """One that was asked for by name keeps the sizes that it was asked for with."""
+    if pool.life is None:
+        return replace(pool, policy=policy)
+    sizes = {"min_workers": pool.policy.min_workers, "max_workers": pool.policy.max_workers}
+    return replace(pool, policy=replace(policy, **sizes))
+
+
+def _acts(seen: Snapshot) -> list[Step]:
+    return [step for step in planned(seen, decide(seen).steps) if step["action"] != "Note"]
+
+
+def _unlike(was: Sequence[Step], would: Sequence[Step]) -> tuple[tuple[Step | None, Step | None], ...]:
+    """What only one of them does, in any order."""
+    ours, theirs = Counter(map(_what, was)), Counter(map(_what, would))
+    gone = [(step, None) for step in _more(was, ours - theirs)]
+    return (*gone, *((None, step) for step in _more(would, theirs - ours)))
+
+
+def _more(steps: Sequence[Step], extra: Counter[str]) -> list[Step]:
+    """The last of equal ones are those that are too many."""
+    found: list[Step] = []
+    for step in reversed(steps):
+        if extra[_what(step)] > 0:
+            extra[_what(step)] -= 1
+            found.insert(0, step)
+    return found
+
+
+def _what(step: Step) -> str:
+    told = {name: value for name, value in step.items() if name not in ("phase", "code", "why", "numbers")}
+    return json.dumps(told, sort_keys=True)
