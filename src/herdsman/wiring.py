@@ -225,7 +225,7 @@ def open_access(settings: Settings, services: Services) -> WorkerAccess | None:
         url = there.url
     if url is None:
         return None
-    return WorkerAccess(services=services, keyring=open_keyring(settings, services), url=lambda: url)
+    return WorkerAccess(services=services, keyring=open_keyring(settings, services), url=url)
 
 
 def require_address(settings: Settings) -> None:

@@ -18,8 +18,8 @@ from fastapi import FastAPI
 from herdsman.api import body as body_of
 from herdsman.api.access import MATRIX
 from herdsman.api.connections import LARGEST_HEAD, MOST_AHEAD
-from herdsman.api.context import ApiContext
 from herdsman.api.server import Listening
+from herdsman.api.state import ServerState
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
 from herdsman.core.access import Role
@@ -49,8 +49,8 @@ JSON = "content-type: application/json"
 
 
 @pytest.fixture
-def place(app: FastAPI, context: ApiContext) -> Iterator[Place]:
-    with serving(app, context, Listening(grace=timedelta(seconds=2))) as found:
+def place(app: FastAPI, state: ServerState) -> Iterator[Place]:
+    with serving(app, state, Listening(grace=timedelta(seconds=2))) as found:
         yield found
 
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.context import ApiContext
-from herdsman.api.server import ApiServer, Listening
+from herdsman.api.server import ApiServer, Listening, bind
+from herdsman.api.state import ServerState
 from herdsman.client import AsyncClient, Client, JobCancelled, JobFailed
 from herdsman.client.queue import HttpQueue, register
 from herdsman.control import commands
@@ -28,8 +28,8 @@ PATIENCE = 30
 
 
 @pytest.fixture
-def server(app: FastAPI, context: ApiContext) -> Iterator[ApiServer]:
-    server = ApiServer(app, Listening(), on_stop=context.stopping.set)
+def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
+    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
     server.start()
     yield server
     server.stop()

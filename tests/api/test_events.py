@@ -5,7 +5,6 @@ import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,9 +14,9 @@ from fastapi import FastAPI
 
 from herdsman.api import sse, streams
 from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
 from herdsman.api.limits import Limits
 from herdsman.api.sse import told
+from herdsman.api.state import ServerState
 from herdsman.api.streams import Streams
 from herdsman.control.commands import cancel_job, last_event
 from herdsman.control.services import Services
@@ -25,7 +24,7 @@ from herdsman.core.access import Role
 from herdsman.core.errors import Overloaded, StoreUnavailable, TooMany
 from herdsman.core.model import AuditEntry
 from tests.api.calling import HERE, Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.builders import a_job, a_worker
 
 PATIENCE = 30
@@ -37,8 +36,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hub(services: Services, context: ApiContext) -> Streams:
-    return Streams(services, context.stopping)
+def hub(services: Services, state: ServerState) -> Streams:
+    return Streams(services, state.stopping)
 
 
 def everything(_entry: AuditEntry) -> bool:
@@ -187,14 +186,14 @@ def test_a_silent_stream_is_kept_alive(hub: Streams, monkeypatch: pytest.MonkeyP
     asyncio.run(scene())
 
 
-def test_streams_end_when_the_server_stops(hub: Streams, context: ApiContext) -> None:
+def test_streams_end_when_the_server_stops(hub: Streams, state: ServerState) -> None:
     async def scene() -> None:
         stream = told(hub, everything, None)
         await anext(stream)
         rest = asyncio.create_task(soon(stream, wanted=sse.STOPPING))
         while hub.count == 0:  # noqa: ASYNC110  (it is opened in a thread)
             await asyncio.sleep(0.005)
-        context.stopping.set()
+        state.stopping.set()
         await rest
         assert [text async for text in stream] == []
 
@@ -268,9 +267,9 @@ def test_the_past_is_read_once_for_all_who_want_it(
     assert most <= streams.MOST_READING + 1, "and the thread that looks for news"
 
 
-def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, context: ApiContext) -> None:
+def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, state: ServerState) -> None:
     limits = Limits(streams=5, streams_per_token=2, streams_per_address=3)
-    hub = Streams(services, context.stopping, limits)
+    hub = Streams(services, state.stopping, limits)
     with ExitStack() as places:
 
         def admit(token: str, address: str) -> None:
@@ -293,9 +292,9 @@ def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, 
 
 
 def test_over_http_one_stream_too_many_is_429_and_a_closed_one_makes_room(
-    context: ApiContext, tokens: Tokens, services: Services
+    build: Build, tokens: Tokens, services: Services
 ) -> None:
-    app = create_app(replace(context, limits=Limits(streams_per_token=1)))
+    app = create_app(build(limits=Limits(streams_per_token=1)))
     viewer = tokens.header(Role.VIEWER)
     a_job(services)
 
@@ -398,7 +397,7 @@ def test_over_http_a_job_is_followed_from_an_event_on(
     assert objects(text) == [one]
     assert '"to_status":"cancelled"' in text
     assert two not in text
-    assert app.state.desk.streams.count == 0
+    assert app.state.server.streams.count == 0
 
 
 @pytest.mark.parametrize("said", ["-1", "x", "99999999999999999999", "1.5"])

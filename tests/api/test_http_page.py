@@ -6,8 +6,8 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 from herdsman.api.complete import served
+from herdsman.api.metrics import OFTEN_S
 from herdsman.api.routes.events import Kind
-from herdsman.api.routes.look import OFTEN_S
 from herdsman.core.access import Role
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.store.submissions import LARGEST_BATCH

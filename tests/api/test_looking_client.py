@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.context import ApiContext
-from herdsman.api.server import ApiServer, Listening
+from herdsman.api.server import ApiServer, Listening, bind
+from herdsman.api.state import ServerState
 from herdsman.cli.api_door import ApiDoor
 from herdsman.cli.direct_door import DirectDoor
 from herdsman.cli.door import Door
@@ -29,8 +29,8 @@ from tests.herd import a_herd
 
 
 @pytest.fixture
-def server(app: FastAPI, context: ApiContext) -> Iterator[ApiServer]:
-    server = ApiServer(app, Listening(), on_stop=context.stopping.set)
+def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
+    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
     server.start()
     yield server
     server.stop()

@@ -8,20 +8,17 @@ from typing import Any
 import pytest
 
 from herdsman.api import auth
+from herdsman.api import metrics as look
 from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.failures import Failures
-from herdsman.api.routes import look
-from herdsman.control.authenticator import KEPT_IN_OUTAGE, Authenticator
+from herdsman.api.state import build_state
+from herdsman.control.authenticator import KEPT_IN_OUTAGE
 from herdsman.control.commands.tokens import create_token, revoke_token
-from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.token_text import token_text
-from herdsman.ports import SystemClock
 from herdsman.store.database import Database
 from herdsman.testing.runpod import ManualClock
 from herdsman.testing.servers.home import free_port
@@ -143,15 +140,9 @@ def test_no_answer_names_the_database_its_user_or_its_host(
     port = free_port()
     with opened(f"{scheme}://somebody:correct-horse@127.0.0.1:{port}/secretdb") as database:
         services = Services(database, JobPolicy(), new_job_id)
-        context = ApiContext(
-            services=services,
-            authenticator=Authenticator(services, hands, keyring, admin_key="the-admin-key"),
-            keyring=keyring,
-            dispatcher=Dispatcher(services, SystemClock()),
-            failures=Failures(hands),
-        )
+        state = build_state(services, keyring, clock=hands, admin_key="the-admin-key")
         admin = bearer("the-admin-key")
-        with Client(create_app(context)) as client:
+        with Client(create_app(state)) as client:
             answers = [
                 client.get("/jobs", headers=admin),
                 client.get("/jobs", headers=bearer(token_text(Role.VIEWER, "0" * 16, b"x" * 32))),

@@ -6,7 +6,7 @@
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
 
@@ -15,7 +15,6 @@ from sqlalchemy import delete
 
 from herdsman.api.access import MATRIX, OPEN
 from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
 from herdsman.api.failures import Failures
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
@@ -23,7 +22,7 @@ from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.ports import SystemClock
 from herdsman.store.schema_resources import holds
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.api.fuzzing import Fuzz, Operation
 from tests.api.world import a_world
 from tests.databases import Backend, MovingClock
@@ -61,9 +60,9 @@ def control(services: Services, clock: MovingClock) -> Iterator[Control]:
 
 
 @pytest.fixture
-def fuzz(context: ApiContext, control: Control) -> Fuzz:
+def fuzz(build: Build, control: Control) -> Fuzz:
     lenient = Failures(SystemClock(), burst=10**9, every=timedelta(milliseconds=1))
-    return Fuzz(create_app(replace(context, control=control, failures=lenient)))
+    return Fuzz(create_app(build(control=control, failures=lenient)))
 
 
 @pytest.mark.timeout(1800)

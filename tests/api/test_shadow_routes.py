@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
@@ -18,7 +17,7 @@ from herdsman.core.scaling.registry import OURS
 from herdsman.wire.control import CycleOut
 from herdsman.wire.shadow import ShadowReportOut
 from tests.api.calling import Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.api.test_metrics import scrape
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd
@@ -52,8 +51,8 @@ def replica(herd: Herd) -> Reconciler:
 
 
 @pytest.fixture
-def leading(context: ApiContext, replica: Reconciler) -> Iterator[Client]:
-    with Client(create_app(replace(context, control=Control(replica)))) as client:
+def leading(build: Build, replica: Reconciler) -> Iterator[Client]:
+    with Client(create_app(build(control=Control(replica)))) as client:
         yield client
 
 

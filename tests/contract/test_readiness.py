@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.routes import ready
-from herdsman.api.routes.ready import FINE, Readiness
+from herdsman.api import readiness as ready
+from herdsman.api.readiness import FINE, Readiness
 from herdsman.control.keyring import Keyring, require_same_pepper
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnwritable

@@ -12,25 +12,25 @@ from herdsman.api import errors
 from herdsman.api.auth import Gate, guard
 from herdsman.api.bodiless import Bodiless
 from herdsman.api.complete import check_complete
-from herdsman.api.context import ApiContext
 from herdsman.api.description import Described
 from herdsman.api.limits import Heads
 from herdsman.api.routes import ROUTERS
+from herdsman.api.state import ServerState
 from herdsman.core.errors import InvalidRequest
 
 DESCRIPTION = "Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."
 
 
-def create_app(context: ApiContext, *, routers: Sequence[APIRouter] = ROUTERS) -> FastAPI:
+def create_app(server: ServerState, *, routers: Sequence[APIRouter] = ROUTERS) -> FastAPI:
     """Fails when a route has no line in the table of rights, or a line no route."""
     app = described(routers)
-    app.state.context = context
+    app.state.server = server
     errors.install(app)
     # The last one added is the first to see a request.
-    app.add_middleware(Gate, context=context)
+    app.add_middleware(Gate, server=server)
     app.add_middleware(Bodiless)
     app.add_middleware(errors.Net)
-    app.add_middleware(Heads, limits=context.limits)
+    app.add_middleware(Heads, limits=server.limits)
     check_complete(app)
     return app
 

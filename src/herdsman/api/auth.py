@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from herdsman.api.access import OPEN, authorise, open_to_all, require_harmless
 from herdsman.api.body import announces_body
-from herdsman.api.context import ApiContext
 from herdsman.api.errors import refuse
+from herdsman.api.state import ServerState
 from herdsman.core.access import Caller
 from herdsman.core.errors import (
     Forbidden,
@@ -38,9 +38,9 @@ _BEAT = "/heartbeat"
 class Gate:
     """Nothing passes without a good token but what is open to all; not even the news that a path is unknown."""
 
-    def __init__(self, app: ASGIApp, context: ApiContext) -> None:
+    def __init__(self, app: ASGIApp, server: ServerState) -> None:
         self._app = app
-        self._context = context
+        self._server = server
         # Not those of all requests: these may all wait for a database that is away.
         self._watchers = ThreadPoolExecutor(2, thread_name_prefix="watchers")
 
@@ -48,7 +48,7 @@ class Gate:
         if scope["type"] == "http":
             try:
                 if _is_beat(scope):
-                    self._context.require_database()
+                    self._server.require_database()
                 await self._check(scope)
             except HerdsmanError as error:
                 await refuse(error, scope, receive, send)
@@ -64,10 +64,10 @@ class Gate:
 
     async def _caller(self, headers: Headers, scope: Scope) -> Caller:
         secret, address = _bearer(headers), address_of(scope)
-        known = self._context.authenticator.known(secret)
+        known = self._server.authenticator.known(secret)
         if known is not None:
             return known
-        kept = self._context.authenticator.kept(secret)
+        kept = self._server.authenticator.kept(secret)
         if kept is None:
             return await run_in_threadpool(self._verify, secret, address)
         try:
@@ -82,7 +82,7 @@ class Gate:
     def _verify(self, secret: str, address: str) -> Caller:
         """Who guesses too often is not even looked up; a token that was good before is never taken for a guess, and one
         that is new is let in beside others who guess."""
-        authenticator, failures = self._context.authenticator, self._context.failures
+        authenticator, failures = self._server.authenticator, self._server.failures
         named = ""
         if not authenticator.met(secret):
             try:
@@ -108,7 +108,7 @@ async def guard(request: Request) -> Caller | None:
         return None
     caller: Caller = getattr(request.state, _STATE)
     authorise(caller, line)
-    if request.app.state.context.safe_mode:
+    if request.app.state.server.safe_mode:
         require_harmless(line)
     return caller
 

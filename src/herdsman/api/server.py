@@ -15,7 +15,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from herdsman.api.certificate import Certificate, read_certificate, require_valid
+from herdsman.api.certificate import read_certificate, require_valid
 from herdsman.api.connections import protocol
 from herdsman.core.errors import InvalidSettings
 
@@ -62,28 +62,60 @@ class Listening:
     """How long requests that are being served may take to end when the server stops."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A socket that listens. Nobody is answered before a server runs on it, but its URL is known."""
+
+    listening: Listening
+    socket: socket.socket
+    url: str
+    """One that can be called, from this machine at least; never the address that stands for all of them."""
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def bind(listening: Listening) -> Listener:
+    """Raises `InvalidSettings` when the port is taken, or tokens would travel in plain text."""
+    if listening.tls is None and not listening.behind_proxy and not _loopback(listening.host):
+        raise InvalidSettings(
+            f"API_HOST is {listening.host}: plain HTTP would carry tokens over the network;"
+            " give a certificate and a key, or say that a proxy in front speaks TLS"
+        )
+    host = _callable_host(listening)
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((listening.host, listening.port))
+        bound.listen(BACKLOG)  # until then another process could bind the same port
+    except OSError as error:
+        bound.close()
+        raise InvalidSettings(
+            f"port {listening.port} of {listening.host} cannot be taken: {error.strerror};"
+            " set another API_PORT, or let herdsman up --port 0 take any that is free"
+        ) from error
+    if host is None:
+        assert listening.called is not None
+        return Listener(listening, bound, listening.called)
+    scheme, port = "http" if listening.tls is None else "https", bound.getsockname()[1]
+    return Listener(
+        listening, bound, f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    )
+
+
 class ApiServer:
-    def __init__(self, app: FastAPI, listening: Listening, *, on_stop: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, listener: Listener, *, on_stop: Callable[[], None]) -> None:
         """`on_stop` ends whatever waits for a client: long polls and streams."""
-        _check(listening)
-        self._listening = listening
-        self._host = _callable_host(listening, _certificate(listening.tls))
+        self._listener = listener
         self._on_stop = on_stop
-        self._server = _Server(_config(app, listening))
+        self._server = _Server(_config(app, listener.listening))
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
-        self._socket: socket.socket | None = None
         self._died: BaseException | None = None
 
     @property
     def url(self) -> str:
-        """One that can be called, from this machine at least; never the address that stands for all of them."""
-        assert self._socket is not None, "the server has not been started"
-        host, port = self._host, self._socket.getsockname()[1]
-        if host is None:
-            assert self._listening.called is not None
-            return self._listening.called
-        scheme = "http" if self._listening.tls is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        return self._listener.url
 
     @property
     def alive(self) -> bool:
@@ -91,7 +123,6 @@ class ApiServer:
 
     def start(self) -> None:
         """Returns when requests are taken."""
-        self._socket = _bound(self._listening)
         self._thread.start()
         left = _STARTED_WITHIN / _POLL
         while not self._server.started and self._thread.is_alive() and left > 0:
@@ -99,7 +130,7 @@ class ApiServer:
             left -= 1
         if not self._server.started:
             self._server.should_exit = True
-            self._socket.close()
+            self._listener.close()
             raise InvalidSettings(f"the API did not start: {self._died or 'it took too long'}")
 
     def stop(self) -> None:
@@ -107,11 +138,11 @@ class ApiServer:
         self._on_stop()
         self._server.should_exit = True
         if self._thread.is_alive():
-            self._thread.join((self._listening.grace * 3).total_seconds())
+            self._thread.join((self._listener.listening.grace * 3).total_seconds())
 
     def _run(self) -> None:
         try:
-            self._server.run(sockets=[self._socket] if self._socket else None)
+            self._server.run(sockets=[self._listener.socket])
         except BaseException as error:  # noqa: BLE001  a thread has nobody else to tell
             self._died = error
 
@@ -150,25 +181,12 @@ def descriptor_shortage(used: int, limit: int) -> str | None:
     return f"descriptors run out; {way_out}" if used > limit * MANY_DESCRIPTORS else None
 
 
-def _check(listening: Listening) -> None:
-    if listening.tls is not None or listening.behind_proxy or _loopback(listening.host):
-        return
-    raise InvalidSettings(
-        f"API_HOST is {listening.host}: plain HTTP would carry tokens over the network;"
-        " give a certificate and a key, or say that a proxy in front speaks TLS"
-    )
-
-
-def _certificate(tls: Tls | None) -> Certificate | None:
-    if tls is None:
-        return None
-    found = read_certificate(tls.certificate, tls.key)
-    require_valid(tls.certificate, found, datetime.now(UTC))
-    return found
-
-
-def _callable_host(listening: Listening, certificate: Certificate | None) -> str | None:
+def _callable_host(listening: Listening) -> str | None:
     """What to call where it listens on every address, which none of them is; None where only `called` will do."""
+    certificate = None
+    if listening.tls is not None:
+        certificate = read_certificate(listening.tls.certificate, listening.tls.key)
+        require_valid(listening.tls.certificate, certificate, datetime.now(UTC))
     if listening.host not in _EVERYWHERE:
         return listening.host
     here = _EVERYWHERE[listening.host]
@@ -196,21 +214,6 @@ def _loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _bound(listening: Listening) -> socket.socket:
-    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((listening.host, listening.port))
-    except OSError as error:
-        bound.close()
-        raise InvalidSettings(
-            f"port {listening.port} of {listening.host} cannot be taken: {error.strerror};"
-            " set another API_PORT, or let herdsman up --port 0 take any that is free"
-        ) from error
-    return bound
 
 
 def _config(app: FastAPI, listening: Listening) -> uvicorn.Config:

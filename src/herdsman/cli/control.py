@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from herdsman.api.opening import push_cycle
+from herdsman.api.replica import push_cycle
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.shadow import lines

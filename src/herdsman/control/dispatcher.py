@@ -67,10 +67,11 @@ class Dispatcher:
         services: Services,
         clock: Clock,
         *,
-        tell_others: Callable[[], None] = lambda: None,
+        wake_others: Callable[[], None] = lambda: None,
+        on_round: Callable[[int, int], None] = lambda _asked, _served: None,
         claim: Callable[[Services, Mapping[WorkerId, Ask]], Sequence[Claim]] = claim_for,
     ) -> None:
-        """`tell_others` rings at the other replicas, where there is a way to."""
+        """`wake_others` wakes the other replicas; `on_round` counts who was asked for, and who got a job."""
         self._services = services
         self._clock = clock
         self._claim = claim
@@ -82,9 +83,8 @@ class Dispatcher:
         self._rung = 0
         self._thread: Thread | None = None
         self._stopped = False
-        self.tell_others = tell_others
-        self.on_round: Callable[[int, int], None] = lambda _asked, _served: None
-        """Told of each round how many were asked for, and how many got something."""
+        self._wake_others = wake_others
+        self._on_round = on_round
 
     @property
     def waiting(self) -> int:
@@ -119,7 +119,7 @@ class Dispatcher:
     def ring(self) -> None:
         """There may be jobs: called after everything that queues some."""
         self.wake()
-        self.tell_others()
+        self._wake_others()
 
     def wake(self) -> None:
         """The same, heard from another replica."""
@@ -229,7 +229,7 @@ class Dispatcher:
                 self._answer(waiter, claims.get(waiter.worker_id, []))
             if rung == self._rung:
                 self._remember(batch, claims)
-        self.on_round(len(batch), len(claims))
+        self._on_round(len(batch), len(claims))
 
     def _answer(self, waiter: _Waiter, claims: list[Claim]) -> None:
         """Goes to whoever waits for this worker by now, be it a newer call."""

@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 
 from herdsman.api.auth import Who
-from herdsman.api.context import Context
 from herdsman.api.routes.measured import Measured
+from herdsman.api.state import Server
 from herdsman.api.verbs import verbs
 from herdsman.settings import rows
 from herdsman.wire.dashboard import MeOut, SettingOut, SettingsOut
@@ -13,20 +13,20 @@ router = APIRouter(route_class=Measured, tags=["about"])
 
 
 @router.get("/me")
-def who_am_i(who: Who, context: Context) -> MeOut:
+def who_am_i(who: Who, server: Server) -> MeOut:
     """The caller, as its token says, and what it may do."""
     return MeOut(
         name=who.name or who.token_id,
         role=who.role,
         agent=who.agent,
-        can=verbs(who.role, safe_mode=context.safe_mode),
+        can=verbs(who.role, safe_mode=server.safe_mode),
     )
 
 
 @router.get("/settings")
-def list_settings(_who: Who, context: Context) -> SettingsOut:
+def list_settings(_who: Who, server: Server) -> SettingsOut:
     """Every setting with its origin and its default; secrets stay hidden."""
-    found = () if context.settings is None else rows(context.settings)
+    found = () if server.settings is None else rows(server.settings)
     return SettingsOut(
         settings=tuple(
             SettingOut(

@@ -7,10 +7,9 @@ from uuid import uuid4
 from fastapi import APIRouter, Response
 
 from herdsman.api.auth import Who
-from herdsman.api.context import ApiContext, Context
 from herdsman.api.routes.answers import refused
-from herdsman.api.routes.desk import AtDesk, Desk
 from herdsman.api.routes.measured import Measured
+from herdsman.api.state import Server, ServerState
 from herdsman.control.cycle import Cycle
 from herdsman.control.requests import PATIENCE, ask_leader, cycle_document
 from herdsman.core.access import Caller
@@ -30,43 +29,43 @@ _ELSEWHERE: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("/control/reconcile", response_model=CycleOut, responses=_ELSEWHERE)
-def reconcile(who: Who, context: Context, desk: AtDesk) -> CycleOut | Response:
+def reconcile(who: Who, server: Server) -> CycleOut | Response:
     """One cycle, now. Only the leader acts; another replica asks it, and brings back what it did."""
-    return _cycle(who, context, desk)
+    return _cycle(who, server)
 
 
 @router.post("/control/cycle", response_model=CycleOut, responses=_ELSEWHERE)
-def cycle(who: Who, context: Context, desk: AtDesk) -> CycleOut | Response:
+def cycle(who: Who, server: Server) -> CycleOut | Response:
     """The same, under the name that a timer calls."""
-    return _cycle(who, context, desk)
+    return _cycle(who, server)
 
 
 @router.get("/leader")
-def who_leads(_who: Who, context: Context) -> LeaderOut:
-    return _leader(context)
+def who_leads(_who: Who, server: Server) -> LeaderOut:
+    return _leader(server)
 
 
-def _cycle(who: Caller, context: ApiContext, desk: Desk) -> CycleOut | Response:
-    if context.control is not None and context.control.leadership.term is not None:
-        with desk.cycling:
-            ran: Cycle = context.control.reconciler.tick()
+def _cycle(who: Caller, server: ServerState) -> CycleOut | Response:
+    if server.control is not None and server.control.leadership.term is not None:
+        with server.cycling:
+            ran: Cycle = server.control.reconciler.tick()
         if ran.epoch is not None:
             return CycleOut.model_validate(cycle_document(ran))
-    return _forward(who, context, desk)
+    return _forward(who, server)
 
 
-def _forward(who: Caller, context: ApiContext, desk: Desk) -> CycleOut | Response:
+def _forward(who: Caller, server: ServerState) -> CycleOut | Response:
     """While nobody leads, nobody is asked. A leader that ends meanwhile leaves the answer to the next one."""
-    found = _leader(context)
+    found = _leader(server)
     if not found.leads:
         return refused(409, "not-leader", "nobody leads now: ask again in a few seconds")
-    if not desk.forwarding.acquire(blocking=False):
+    if not server.forwarding.acquire(blocking=False):
         raise TooMany("others here wait for the leader already: ask again soon", retry_after=AGAIN)
-    context.announce_control("reconcile", who.who)
+    server.announce_control("reconcile", who.who)
     try:
-        done = ask_leader(context.services, uuid4().hex, who.who, SystemClock(), context.stopping, PATIENCE)
+        done = ask_leader(server.services, uuid4().hex, who.who, SystemClock(), server.stopping, PATIENCE)
     finally:
-        desk.forwarding.release()
+        server.forwarding.release()
     if done is None:
         raise Overloaded(
             f"{found.holder} leads, but did not answer: ask again", retry_after=AGAIN, code="no-leader"
@@ -74,13 +73,13 @@ def _forward(who: Caller, context: ApiContext, desk: Desk) -> CycleOut | Respons
     return CycleOut.model_validate({**done, "forwarded": True})
 
 
-def _leader(context: ApiContext) -> LeaderOut:
-    now, term = context.services.database.read(lambda tx: (tx.now(), leader.find(tx)))
+def _leader(server: ServerState) -> LeaderOut:
+    now, term = server.services.database.read(lambda tx: (tx.now(), leader.find(tx)))
     if term is None:
         return LeaderOut(leads=False, mine=False)
     return LeaderOut(
         leads=term.expires_at > now,
-        mine=context.control is not None and context.control.leadership.term is not None,
+        mine=server.control is not None and server.control.leadership.term is not None,
         holder=term.holder,
         epoch=term.epoch,
         since=term.acquired_at,

@@ -1,27 +1,24 @@
 """What the dashboard and `herdsman top` read: the whole herd, its decisions, its failures and its money."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query
 from fastapi import Path as InPath
 
 from herdsman.api.auth import Who
-from herdsman.api.context import ApiContext, Context
 from herdsman.api.routes.answers import visible
 from herdsman.api.routes.measured import Measured
+from herdsman.api.state import Server
 from herdsman.control import commands
 from herdsman.control import decisions as told
 from herdsman.control.answers import why
 from herdsman.control.failures import list_failures, requeue_group
 from herdsman.control.herd import living_herd
-from herdsman.control.money import MOST_DAYS, Costs
-from herdsman.control.overview import Overviews
+from herdsman.control.money import MOST_DAYS
 from herdsman.control.shadow_report import report
 from herdsman.core.access import Role
 from herdsman.core.errors import Forbidden
 from herdsman.core.model import JobId
-from herdsman.ports import SystemClock
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.dashboard import (
     MOST_HOURS,
@@ -40,41 +37,16 @@ from herdsman.wire.shadow import ShadowReportOut
 router = APIRouter(route_class=Measured, tags=["dashboard"])
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """Looks that all who ask within a moment share; made at the first request."""
-
-    overviews: Overviews
-    costs: Costs
-
-
-def _open(context: ApiContext) -> Looks:
-    services, clock = context.services, SystemClock()
-    return Looks(Overviews(services, clock), Costs(services, clock))
-
-
-async def _looks(
-    request: Request,
-) -> Looks:  # async, so that it runs on the event loop, where no two calls meet
-    state: Any = request.app.state
-    if not hasattr(state, "looks"):
-        state.looks = _open(state.context)
-    return state.looks
-
-
-Shared = Annotated[Looks, Depends(_looks)]
-
-
 @router.get("/overview")
-def find_overview(_who: Who, looks: Shared) -> OverviewOut:
+def find_overview(_who: Who, server: Server) -> OverviewOut:
     """Everything at a glance; at most half a second old, and older only where a look takes long."""
-    return looks.overviews.get()
+    return server.overviews.get()
 
 
 @router.get("/herd")
-def find_herd(_who: Who, context: Context) -> HerdOut:
+def find_herd(_who: Who, server: Server) -> HerdOut:
     """Every worker that lives, with the jobs that it holds and its GPUs."""
-    return living_herd(context.services)
+    return living_herd(server.services)
 
 
 @router.get("/why/{kind}/{id}")
@@ -82,20 +54,20 @@ def find_why(
     kind: Literal["job", "worker", "pool"],
     named: Annotated[str, InPath(alias="id", max_length=128)],
     who: Who,
-    context: Context,
+    server: Server,
 ) -> WhyOut:
     """Why it is so: what it waits for or what became of it, what was decided about it, and what would change it."""
     if kind == "job":
-        visible(commands.find_job(context.services, JobId(named)), who)
+        visible(commands.find_job(server.services, JobId(named)), who)
     elif who.role is Role.SUBMITTER:
         raise Forbidden(f"a submitter may ask about its jobs only, not about a {kind}")
-    return why(context.services, kind, named)
+    return why(server.services, kind, named)
 
 
 @router.get("/decisions")
 def list_decisions(
     _who: Who,
-    context: Context,
+    server: Server,
     after: Annotated[str | None, Query(max_length=32)] = None,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
     pool: Annotated[str | None, Query(max_length=128)] = None,
@@ -108,7 +80,7 @@ def list_decisions(
 ) -> DecisionsOut:
     """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
     return told.list_decisions(
-        context.services,
+        server.services,
         after=after,
         limit=limit,
         pool=pool,
@@ -119,37 +91,38 @@ def list_decisions(
 
 @router.get("/decisions/shadow")
 def find_shadow(
-    _who: Who, context: Context, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
+    _who: Who, server: Server, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
 ) -> ShadowReportOut:
     """How often a second scaling policy would have done something else, by how many workers, and where last."""
-    return report(context.services, hours)
+    return report(server.services, hours)
 
 
 @router.get("/decisions/{cycle}")
-def find_decision(cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, context: Context) -> DecisionOut:
+def find_decision(cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, server: Server) -> DecisionOut:
     """One cycle with what it saw, and what would have added a worker then."""
-    return told.find_decision(context.services, cycle)
+    return told.find_decision(server.services, cycle)
 
 
 @router.get("/failures")
 def find_failures(
-    _who: Who, context: Context, since_hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
+    _who: Who, server: Server, since_hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
 ) -> FailuresOut:
     """Jobs that failed, in groups of the same cause, the largest first."""
-    return list_failures(context.services, since_hours)
+    return list_failures(server.services, since_hours)
 
 
 @router.post("/failures/requeue")
-def requeue_failures(wanted: RequeueIn, who: Who, context: Context) -> BulkOut:
+def requeue_failures(wanted: RequeueIn, who: Who, server: Server) -> BulkOut:
     """The jobs of one group that have given up run once more; those that wait for their retry do so anyway."""
     done = requeue_group(
-        context.services, wanted.key, hours=wanted.since_hours, limit=wanted.limit, who=who.who
+        server.services, wanted.key, hours=wanted.since_hours, limit=wanted.limit, who=who.who
     )
-    context.announce_queued(done.changed)
+    if done.changed:
+        server.announce_queued()
     return done
 
 
 @router.get("/cost")
-def find_cost(_who: Who, looks: Shared, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = 7) -> CostOut:
+def find_cost(_who: Who, server: Server, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = 7) -> CostOut:
     """What instances cost, in USD: by day, hour, pool and type of job. Days are those of UTC, today's included."""
-    return looks.costs.of(days)
+    return server.costs.of(days)

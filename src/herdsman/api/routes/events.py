@@ -10,9 +10,9 @@ from starlette.types import Receive, Scope, Send
 
 from herdsman.api.auth import Who, address_of
 from herdsman.api.failures import network
-from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
 from herdsman.api.sse import told
+from herdsman.api.state import Server
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import AuditEntry
 from herdsman.core.states import JOB
@@ -32,7 +32,7 @@ async def events(
     *,
     who: Who,
     request: Request,
-    desk: AtDesk,
+    server: Server,
     since: Annotated[int | None, Query(ge=0, le=_LAST)] = None,
     kind: Kind | None = None,
     job_id: Annotated[str | None, Query(max_length=128)] = None,
@@ -49,8 +49,8 @@ async def events(
         return kind in (None, entry.kind)
 
     place = ExitStack()
-    place.enter_context(desk.streams.admitted(who.token_id, network(address_of(request.scope))))
-    return _EventStream(told(desk.streams, wanted, start, follow=follow), place)
+    place.enter_context(server.streams.admitted(who.token_id, network(address_of(request.scope))))
+    return _EventStream(told(server.streams, wanted, start, follow=follow), place)
 
 
 class _EventStream(StreamingResponse):

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Header
 from fastapi.responses import Response, StreamingResponse
 
 from herdsman.api.auth import Who
-from herdsman.api.context import ApiContext, Context
 from herdsman.api.errors import Refused
 from herdsman.api.ranges import wanted_part
 from herdsman.api.routes.answers import visible
 from herdsman.api.routes.measured import Measured
+from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.core.errors import NotFound, ServiceUnavailable
 from herdsman.core.model import JobId
@@ -48,19 +48,19 @@ def job_file(
     job_id: str,
     name: str,
     who: Who,
-    context: Context,
+    server: Server,
     range: _Given = None,  # noqa: A002  (the name that the header has)
     if_range: _Given = None,
     if_none_match: _Given = None,
 ) -> Response:
     """One file that the job made, by the name that its result tells. `ETag` is its SHA-256, where that is known."""
-    job = visible(commands.find_job(context.services, JobId(job_id)), who)
+    job = visible(commands.find_job(server.services, JobId(job_id)), who)
     tag = _tag(sha256_of(job.result, name))
     headers = _headers(name, tag)
     # A part of another file than the one that the caller has the rest of would be worse than none.
     asked = range if if_range is None or if_range == tag else None
     with _reached():
-        store, uri = _found(context, job.job_id, name)
+        store, uri = _found(server, job.job_id, name)
         if tag is not None and _names(if_none_match, tag):
             return Response(status_code=304, headers=headers)
         return _answer(store, uri, asked, headers)
@@ -85,11 +85,11 @@ def _reached() -> Generator[None]:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "results-unavailable", _NOT_REACHED) from error
 
 
-def _found(context: ApiContext, job_id: JobId, name: str) -> tuple[ResultFiles, str]:
-    uri = None if context.results is None else context.results.find(job_id, name)
-    if context.results is None or uri is None:
+def _found(server: ServerState, job_id: JobId, name: str) -> tuple[ResultFiles, str]:
+    uri = None if server.results is None else server.results.find(job_id, name)
+    if server.results is None or uri is None:
         raise NotFound(f"job {job_id!r} has no file {name[:200]!r} here")
-    return context.results, uri
+    return server.results, uri
 
 
 def _stream(status: int, content: Iterator[bytes], size: int, headers: Mapping[str, str]) -> Response:

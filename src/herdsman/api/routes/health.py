@@ -6,10 +6,9 @@ from fastapi import APIRouter, Response
 
 import herdsman
 from herdsman.api.auth import Who
-from herdsman.api.context import ApiContext, Context
-from herdsman.api.routes.desk import AtDesk, Desk
+from herdsman.api.readiness import FINE
 from herdsman.api.routes.measured import Measured
-from herdsman.api.routes.ready import FINE
+from herdsman.api.state import Server, ServerState
 from herdsman.control.commands import count_jobs
 from herdsman.core.errors import HerdsmanError
 from herdsman.wire.control import HealthOut, LiveOut, ReadyOut
@@ -26,35 +25,35 @@ async def live() -> LiveOut:
 
 
 @router.get("/health/ready", responses={503: {"model": ReadyOut}})
-def ready(response: Response, _who: Who, desk: AtDesk) -> ReadyOut:
+def ready(response: Response, _who: Who, server: Server) -> ReadyOut:
     """Whether it can take requests: the database answers, with the right schema, and every loop runs."""
-    found = _ready(desk, response)
+    found = _ready(server, response)
     return ReadyOut(**found)
 
 
 @router.get("/health", responses={503: {"model": HealthOut}})
-def health(response: Response, _who: Who, context: Context, desk: AtDesk) -> HealthOut:
-    found = _ready(desk, response)
-    control = context.control
+def health(response: Response, _who: Who, server: Server) -> HealthOut:
+    found = _ready(server, response)
+    control = server.control
     return HealthOut(
         **found,
         version=herdsman.__version__,
-        database=context.services.database.backend,
+        database=server.services.database.backend,
         leads=control is not None and control.leadership.term is not None,
-        streams="off" if context.bus is None else context.bus.said,
-        jobs=_counts(context) if found["status"] == HEALTHY else {},
+        streams="off" if server.bus is None else server.bus.said,
+        jobs=_counts(server) if found["status"] == HEALTHY else {},
     )
 
 
-def _ready(desk: Desk, response: Response) -> dict[str, Any]:
-    checks = dict(desk.readiness.checks())
+def _ready(server: ServerState, response: Response) -> dict[str, Any]:
+    checks = dict(server.readiness.checks())
     fine = all(said == FINE for said in checks.values())
     response.status_code = 200 if fine else 503
     return {"status": HEALTHY if fine else UNHEALTHY, "checks": checks}
 
 
-def _counts(context: ApiContext) -> dict[str, int]:
+def _counts(server: ServerState) -> dict[str, int]:
     try:
-        return {state: count for state, count in count_jobs(context.services).items() if count}
+        return {state: count for state, count in count_jobs(server.services).items() if count}
     except HerdsmanError:  # it went away this moment; the next look will say so
         return {}

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from herdsman.api.auth import Who
-from herdsman.api.context import ApiContext, Context
 from herdsman.api.routes.answers import visible
 from herdsman.api.routes.measured import Measured
+from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.control.commands.logs import MOST_PIECES
 from herdsman.core.access import Caller
@@ -19,9 +19,9 @@ router = APIRouter(route_class=Measured, tags=["jobs"])
 
 
 @router.get("/jobs/{job_id}/attempts")
-def job_attempts(job_id: str, who: Who, context: Context) -> AttemptsOut:
-    named = _seen(context, job_id, who)
-    found = commands.find_attempts(context.services, named)
+def job_attempts(job_id: str, who: Who, server: Server) -> AttemptsOut:
+    named = _seen(server, job_id, who)
+    found = commands.find_attempts(server.services, named)
     return AttemptsOut(attempts=tuple(AttemptOut.of(each) for each in found))
 
 
@@ -29,13 +29,13 @@ def job_attempts(job_id: str, who: Who, context: Context) -> AttemptsOut:
 def job_events(
     job_id: str,
     who: Who,
-    context: Context,
+    server: Server,
     since: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = LARGEST_PAGE,
 ) -> EventsOut:
     """Its history by `seq`, oldest first. Send `next` as `since` to get what came later."""
-    named = _seen(context, job_id, who)
-    later = [each for each in commands.find_history(context.services, named) if each.seq > since][:limit]
+    named = _seen(server, job_id, who)
+    later = [each for each in commands.find_history(server.services, named) if each.seq > since][:limit]
     return EventsOut(
         events=tuple(EventOut.of(each) for each in later), next=str(later[-1].seq if later else since)
     )
@@ -45,13 +45,13 @@ def job_events(
 def job_logs(
     job_id: str,
     who: Who,
-    context: Context,
+    server: Server,
     since: Annotated[str | None, Query(max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_PIECES)] = MOST_PIECES,
 ) -> LogsOut:
     """What its attempts wrote, oldest first."""
-    named = _seen(context, job_id, who)
-    page = commands.read_logs(context.services, named, since=since, limit=limit)
+    named = _seen(server, job_id, who)
+    page = commands.read_logs(server.services, named, since=since, limit=limit)
     pieces = tuple(
         LogOut(claim_token=each.claim_token, first=each.first, ts=each.ts, lines=tuple(each.lines))
         for each in page.pieces
@@ -59,5 +59,5 @@ def job_logs(
     return LogsOut(pieces=pieces, next=page.next, ended=page.ended)
 
 
-def _seen(context: ApiContext, job_id: str, who: Caller) -> JobId:
-    return visible(commands.find_job(context.services, JobId(job_id)), who).job_id
+def _seen(server: ServerState, job_id: str, who: Caller) -> JobId:
+    return visible(commands.find_job(server.services, JobId(job_id)), who).job_id

@@ -1,21 +1,19 @@
 """Jobs, for people and their programs."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
-from starlette.concurrency import run_in_threadpool
 
 from herdsman.api.auth import Who
-from herdsman.api.context import ApiContext, Context
 from herdsman.api.routes.answers import location, refused, visible
-from herdsman.api.routes.desk import AtDesk, submit_batch
 from herdsman.api.routes.measured import Measured
+from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.core.access import Caller
+from herdsman.core.errors import TooMany
 from herdsman.core.faces import states_of
-from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId, Submitted
+from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JOB, JobState
 from herdsman.store.cursor import LARGEST_PAGE
@@ -44,12 +42,12 @@ Text = Annotated[str | None, Query(max_length=255)]
     responses={200: {"model": SubmittedOut}},
     response_model_exclude_none=True,
 )
-async def submit(job: JobIn, response: Response, who: Who, context: Context, desk: AtDesk) -> SubmittedOut:
+async def submit(job: JobIn, response: Response, who: Who, server: Server) -> SubmittedOut:
     """Stored before the answer. 200 says that the same job had been submitted before."""
     new = _new(job, who)
-    done = await desk.submits.call(new)
+    done = await server.submits.call(new)
     if done.created:
-        _tell(context, [new], [done])
+        server.announce_jobs([new], [done])
     else:
         response.status_code = 200
     response.headers.update(location(done.job_id))
@@ -62,14 +60,17 @@ async def submit(job: JobIn, response: Response, who: Who, context: Context, des
     responses={200: {"model": SubmittedManyOut}},
     response_model_exclude_none=True,
 )
-def submit_many(
-    batch: JobsIn, response: Response, who: Who, context: Context, desk: AtDesk
-) -> SubmittedManyOut:
+def submit_many(batch: JobsIn, response: Response, who: Who, server: Server) -> SubmittedManyOut:
     """All of them or, when one is refused, none."""
     news = [_new(job, who) for job in batch.jobs]
-    done = submit_batch(desk, news)
+    try:
+        done = commands.submit_jobs(server.services, news)
+    except TooMany as error:
+        server.metrics.admitted([error] * len(news))
+        raise
+    server.metrics.admitted(done)
     if any(each.created for each in done):
-        _tell(context, news, done)
+        server.announce_jobs(news, done)
     else:
         response.status_code = 200
     return SubmittedManyOut(jobs=tuple(SubmittedOut.of(each) for each in done))
@@ -78,7 +79,7 @@ def submit_many(
 @router.get("/jobs")
 def list_jobs(
     who: Who,
-    context: Context,
+    server: Server,
     status: Annotated[list[str] | None, Query(max_length=20)] = None,
     type: Text = None,  # noqa: A002  (the name that the query has)
     agent: Text = None,
@@ -100,7 +101,7 @@ def list_jobs(
         failure_class=failure_class,
         begins=begins,
     )
-    page = commands.list_jobs(context.services, wanted, after=after, limit=limit)
+    page = commands.list_jobs(server.services, wanted, after=after, limit=limit)
     return JobsOut(jobs=tuple(JobOut.of(job) for job in page.jobs), next=page.next)
 
 
@@ -111,10 +112,10 @@ def find_job(
     job_id: str,
     response: Response,
     who: Who,
-    context: Context,
+    server: Server,
     if_none_match: Annotated[str | None, Header(max_length=1000)] = None,
 ) -> JobDetail | Response:
-    job = _job(context, job_id, who)
+    job = _job(server, job_id, who)
     tag = _tag(job)
     if if_none_match is not None and tag in [each.strip() for each in if_none_match.split(",")]:
         return Response(status_code=304, headers={"ETag": tag})
@@ -125,45 +126,33 @@ def find_job(
 @router.get(
     "/jobs/{job_id}/result", response_model=ResultOut, responses={409: {"description": "It has not ended."}}
 )
-def find_result(job_id: str, who: Who, context: Context) -> ResultOut | Response:
+def find_result(job_id: str, who: Who, server: Server) -> ResultOut | Response:
     """200 once the job has ended, however it ended: `status` says whether there is a result."""
-    job = _job(context, job_id, who)
+    job = _job(server, job_id, who)
     if job.state not in JOB.terminal:
         return refused(409, "not-finished", f"job {job_id!r} is {job.state}: ask again when it has ended")
     return ResultOut.of(job)
 
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
-def cancel(job_id: str, who: Who, context: Context) -> CancelOut:
+def cancel(job_id: str, who: Who, server: Server) -> CancelOut:
     """From here on the job is never done. One that is held is `cancelled` once its worker has let go."""
-    _check_visible(context, job_id, who)
-    state = commands.cancel_job(context.services, JobId(job_id), who=who.who)
+    _check_visible(server, job_id, who)
+    state = commands.cancel_job(server.services, JobId(job_id), who=who.who)
     return CancelOut(job_id=job_id, status=state)
 
 
 @router.post("/jobs/{job_id}/retry")
-async def retry(job_id: str, who: Who, context: Context, wanted: RetryIn | None = None) -> JobOut:
+def retry(job_id: str, who: Who, server: Server, wanted: RetryIn | None = None) -> JobOut:
     """A job that has ended runs once more."""
-    return await run_in_threadpool(_retry, job_id, who, context, wanted or RetryIn())
-
-
-def _retry(job_id: str, who: Caller, context: ApiContext, wanted: RetryIn) -> JobOut:
-    _check_visible(context, job_id, who)
-    services, named = context.services, JobId(job_id)
-    if wanted.edit:
+    _check_visible(server, job_id, who)
+    services, named = server.services, JobId(job_id)
+    if wanted is not None and wanted.edit:
         commands.requeue_edited_job(services, named, wanted.payload, who=who.who)
     else:
         commands.requeue_job(services, named, who=who.who)
-    context.dispatcher.ring()
-    if context.bus is not None:
-        context.bus.resync_soon()
+    server.announce_queued()
     return JobOut.of(commands.find_job(services, named))
-
-
-def _tell(context: ApiContext, news: Sequence[NewJob], done: Sequence[Submitted]) -> None:
-    context.dispatcher.ring()
-    if context.bus is not None:
-        context.bus.announce_jobs(news, done)
 
 
 def _new(job: JobIn, who: Caller) -> NewJob:
@@ -178,13 +167,13 @@ def _states(names: list[str]) -> tuple[JobState, ...]:
     return tuple(dict.fromkeys(state for states in found for state in states))
 
 
-def _job(context: ApiContext, job_id: str, who: Caller) -> Job:
-    return visible(commands.find_job(context.services, JobId(job_id)), who)
+def _job(server: ServerState, job_id: str, who: Caller) -> Job:
+    return visible(commands.find_job(server.services, JobId(job_id)), who)
 
 
-def _check_visible(context: ApiContext, job_id: str, who: Caller) -> None:
+def _check_visible(server: ServerState, job_id: str, who: Caller) -> None:
     if who.only_agent is not None:
-        _job(context, job_id, who)
+        _job(server, job_id, who)
 
 
 def _tag(job: Job) -> str:

@@ -6,10 +6,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from herdsman.api.access import MATRIX
 from herdsman.api.auth import Who
-from herdsman.api.context import Context
-from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
 from herdsman.api.routes.work import gone
+from herdsman.api.state import Server
 from herdsman.control.commands import leases
 from herdsman.core.lease_request import check_wait
 from herdsman.core.leasing import Refusal
@@ -28,13 +27,13 @@ router = APIRouter(route_class=Measured, tags=["leases"])
     },
 )
 async def lease(
-    wanted: LeaseIn, request: Request, response: Response, who: Who, context: Context, desk: AtDesk
+    wanted: LeaseIn, request: Request, response: Response, who: Who, server: Server
 ) -> LeaseAnswer:
     """A part of a GPU, or all of it, until it is released or no heartbeat comes in time."""
-    policy = context.services.leasing
+    policy = server.services.leasing
     agent = leases.agent_of(wanted.agent, who.agent, who.only_agent)
     asked, wait = wanted.request(agent, policy), check_wait(wanted.wait_seconds)
-    outcome = await desk.leases.ask(asked, who.who, wait, lambda: gone(request))
+    outcome = await server.leases.ask(asked, who.who, wait, lambda: gone(request))
     if isinstance(outcome, Refusal):
         response.status_code = 200
         response.headers["retry-after"] = str(max(1, round(outcome.retry_after.total_seconds())))
@@ -45,7 +44,7 @@ async def lease(
 @router.get("/leases")
 def list_leases(
     who: Who,
-    context: Context,
+    server: Server,
     *,
     agent: Annotated[str | None, Query(max_length=255)] = None,
     ended: Annotated[bool, Query(alias="all", description="Those that have ended, too.")] = False,
@@ -54,7 +53,7 @@ def list_leases(
 ) -> LeasesOut:
     """Newest first. A submitter sees its own agent's (X2); the tokens are only for who may end a lease with them."""
     page = leases.list_leases(
-        context.services, agent=who.only_agent or agent, ended=ended, after=after, limit=limit
+        server.services, agent=who.only_agent or agent, ended=ended, after=after, limit=limit
     )
     shown = [LeaseOut.of(each) for each in page.leases]
     if who.role not in MATRIX["POST", "/leases/{token}/release"]:
@@ -66,23 +65,23 @@ _GONE = {410: {"description": "The lease has ended; it is never given back to it
 
 
 @router.post("/leases/{token}/heartbeat", responses={**_GONE})
-def heartbeat_lease(token: str, who: Who, context: Context, _beat: BeatIn | None = None) -> KeptOut:
+def heartbeat_lease(token: str, who: Who, server: Server, _beat: BeatIn | None = None) -> KeptOut:
     """Moves the end of the lease. 410 once it has ended: stop using the GPU."""
-    kept = leases.keep_lease(context.services, token, only_agent=who.only_agent)
+    kept = leases.keep_lease(server.services, token, only_agent=who.only_agent)
     return KeptOut(token=token, expires_at=kept.expires_at, margin_seconds=kept.margin.total_seconds())
 
 
 @router.post("/leases/{token}/release")
-def release_lease(token: str, who: Who, context: Context, desk: AtDesk) -> LeaseOut:
+def release_lease(token: str, who: Who, server: Server) -> LeaseOut:
     """From any replica, and as often as you like; one that has ended stays as it ended."""
-    ended = leases.release_lease(context.services, token, who=who.who, only_agent=who.only_agent)
-    desk.leases.ring()
+    ended = leases.release_lease(server.services, token, who=who.who, only_agent=who.only_agent)
+    server.leases.ring()
     return LeaseOut.of(ended)
 
 
 @router.post("/leases/{token}/revoke")
-def revoke_lease(token: str, who: Who, context: Context, desk: AtDesk) -> LeaseOut:
+def revoke_lease(token: str, who: Who, server: Server) -> LeaseOut:
     """Takes a lease back; its holder learns of it with the next heartbeat."""
-    ended = leases.revoke_lease(context.services, token, who=who.who)
-    desk.leases.ring()
+    ended = leases.revoke_lease(server.services, token, who=who.who)
+    server.leases.ring()
     return LeaseOut.of(ended)

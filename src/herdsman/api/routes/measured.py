@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from herdsman.api.auth import guard
 from herdsman.api.body import MANY, WithBody, parse, read
 from herdsman.api.errors import Refused, refusal
-from herdsman.api.routes.desk import desk_of
+from herdsman.api.state import ServerState
 from herdsman.core.errors import HerdsmanError
 from herdsman.wire.problems import problem_of
 
@@ -38,7 +38,8 @@ class Measured(APIRoute):
                 return response
             finally:
                 took = time.monotonic() - began
-                desk_of(request).metrics.answered(request.method, self.path, status, took)
+                server: ServerState = request.app.state.server
+                server.metrics.answered(request.method, self.path, status, took)
 
         return measured
 
@@ -50,16 +51,17 @@ class Measured(APIRoute):
         wanted = TypeAdapter[Any](cast("Any", field.field_info.annotation))
 
         async def handle_with_body(request: Request) -> Response:
+            server: ServerState = request.app.state.server
             try:
                 await guard(request)
-                body = await read(request, request.app.state.context.limits, many=many)
+                body = await read(request, server.limits, many=many)
             except (HerdsmanError, Refused) as error:
                 return await refusal(error, request.receive)
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody is there to read it
             value = None
             if body:
-                value = await parse(body, wanted, many=many, at_once=desk_of(request).parsing)
+                value = await parse(body, wanted, many=many, at_once=server.parsing)
             return await handle(WithBody(request, body, value))
 
         return handle_with_body

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from herdsman.api.auth import Who
-from herdsman.api.context import Context
 from herdsman.api.routes.measured import Measured
+from herdsman.api.state import Server
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.wire.model import Duration, Name, Reply, Request
@@ -50,11 +50,11 @@ class TokensOut(Reply):
 
 @router.get("")
 def list_tokens(
-    context: Context,
+    server: Server,
     after: Annotated[str | None, Query(max_length=32)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
 ) -> TokensOut:
-    found = commands.list_tokens(context.services, after=after, limit=limit)
+    found = commands.list_tokens(server.services, after=after, limit=limit)
     return TokensOut(
         tokens=tuple(TokenOut.of(each) for each in found),
         next=found[-1].id if len(found) == limit else None,
@@ -62,11 +62,11 @@ def list_tokens(
 
 
 @router.post("", status_code=201)
-def create_token(body: TokenIn, who: Who, context: Context) -> NewTokenOut:
+def create_token(body: TokenIn, who: Who, server: Server) -> NewTokenOut:
     life = None if body.expires_in_seconds is None else timedelta(seconds=body.expires_in_seconds)
     issued = commands.create_token(
-        context.services,
-        context.keyring,
+        server.services,
+        server.keyring,
         role=body.role,
         name=body.name,
         agent=body.agent,
@@ -77,9 +77,9 @@ def create_token(body: TokenIn, who: Who, context: Context) -> NewTokenOut:
 
 
 @router.delete("/{token_id}")
-def revoke_token(token_id: str, who: Who, context: Context) -> TokenOut:
-    revoked = commands.revoke_token(context.services, token_id, who=who.who)
-    context.authenticator.forget(token_id)
+def revoke_token(token_id: str, who: Who, server: Server) -> TokenOut:
+    revoked = commands.revoke_token(server.services, token_id, who=who.who)
+    server.authenticator.forget(token_id)
     return TokenOut.of(revoked)
 
 

@@ -5,9 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 
 from herdsman.api.auth import Who, own_worker
-from herdsman.api.context import ApiContext, Context
-from herdsman.api.routes.desk import AtDesk
 from herdsman.api.routes.measured import Measured
+from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.control.commands.tokens import admit_worker, renew_worker_token
 from herdsman.control.commands.workers import drain_worker as drain
@@ -33,7 +32,7 @@ BEATS_PER_CLAIM = 6
 @router.get("/workers")
 def list_workers(
     _who: Who,
-    context: Context,
+    server: Server,
     status: Annotated[list[WorkerState] | None, Query(max_length=20)] = None,
     pool: Annotated[str | None, Query(max_length=128)] = None,
     after: Annotated[str | None, Query(max_length=512)] = None,
@@ -41,30 +40,30 @@ def list_workers(
 ) -> WorkersOut:
     """Newest first. `status` may be repeated."""
     states, named = tuple(status or ()), None if pool is None else PoolId(pool)
-    page = context.services.database.read(
+    page = server.services.database.read(
         lambda tx: workers.page(tx, states=states, pool=named, after=after, limit=limit)
     )
     return WorkersOut(workers=tuple(WorkerOut.of(each) for each in page.workers), next=page.next)
 
 
 @router.get("/workers/{worker_id}")
-def find_worker(worker_id: str, _who: Who, context: Context) -> WorkerOut:
-    return WorkerOut.of(context.services.database.read(lambda tx: workers.get(tx, WorkerId(worker_id))))
+def find_worker(worker_id: str, _who: Who, server: Server) -> WorkerOut:
+    return WorkerOut.of(server.services.database.read(lambda tx: workers.get(tx, WorkerId(worker_id))))
 
 
 @router.post("/workers/register", status_code=201)
-def register(request: Request, wanted: RegisterIn, who: Who, context: Context) -> RegisteredOut:
+def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> RegisteredOut:
     """The token of a worker: for the machine that was started as one, or for one that a person adds by hand."""
     named = wanted.worker_id or who.worker_id or new_worker_id()
     worker_id = WorkerId(named)
     by_hand = who.role in (Role.ADMIN, Role.OPERATOR, Role.ENROLLER)
-    new = by_hand and _enlist(context.services, worker_id, wanted)
-    issued = admit_worker(context.services, context.keyring, who, worker_id, wanted.incarnation, new=new)
+    new = by_hand and _enlist(server.services, worker_id, wanted)
+    issued = admit_worker(server.services, server.keyring, who, worker_id, wanted.incarnation, new=new)
     program, _, version = request.headers.get("user-agent", "").partition("/")
     if program == "herdsman":
-        context.services.database.transact(lambda tx: workers.note_version(tx, worker_id, version))
+        server.services.database.transact(lambda tx: workers.note_version(tx, worker_id, version))
     assert issued.token.expires_at is not None
-    ttl = context.services.policy.claim_ttl.total_seconds()
+    ttl = server.services.policy.claim_ttl.total_seconds()
     return RegisteredOut(
         worker_id=worker_id,
         token=issued.secret,
@@ -75,31 +74,31 @@ def register(request: Request, wanted: RegisterIn, who: Who, context: Context) -
 
 
 @router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(worker_id: str, beat: PulseIn, who: Who, context: Context, desk: AtDesk) -> OrdersOut:
+def heartbeat(worker_id: str, beat: PulseIn, who: Who, server: Server) -> OrdersOut:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
-    orders = OrdersOut.of(commands.take_pulse(context.services, me, beat.pulse()))
+    orders = OrdersOut.of(commands.take_pulse(server.services, me, beat.pulse()))
     if beat.report is not None:
-        desk.leases.ring()
-    return _renewed(orders, who, context)
+        server.leases.ring()
+    return _renewed(orders, who, server)
 
 
 @router.get("/workers/{worker_id}/claims")
-def held(worker_id: str, who: Who, context: Context) -> HeldClaimsOut:
+def held(worker_id: str, who: Who, server: Server) -> HeldClaimsOut:
     """What the worker holds. It asks after an answer was lost, and gives back what it does not work on."""
-    keys = commands.held_claims(context.services, own_worker(who, worker_id), who.incarnation)
+    keys = commands.held_claims(server.services, own_worker(who, worker_id), who.incarnation)
     return HeldClaimsOut(claims=tuple(HeldClaimOut(job_id=key.job_id, token=key.token) for key in keys))
 
 
 @router.post("/workers/{worker_id}/leave", status_code=204)
-def leave(worker_id: str, who: Who, context: Context) -> None:
-    commands.leave(context.services, own_worker(who, worker_id))
+def leave(worker_id: str, who: Who, server: Server) -> None:
+    commands.leave(server.services, own_worker(who, worker_id))
 
 
 @router.post("/workers/{worker_id}/drain")
-def drain_worker(worker_id: str, who: Who, context: Context) -> DrainedOut:
+def drain_worker(worker_id: str, who: Who, server: Server) -> DrainedOut:
     """It takes no new job, finishes what it holds and leaves. One that is leaving already is left alone."""
-    state, news = drain(context.services, WorkerId(worker_id), who=who.who)
+    state, news = drain(server.services, WorkerId(worker_id), who=who.who)
     return DrainedOut(worker_id=worker_id, status=state, already=not news)
 
 
@@ -114,8 +113,8 @@ def _enlist(services: Services, worker_id: WorkerId, wanted: RegisterIn) -> bool
     return True
 
 
-def _renewed(orders: OrdersOut, who: Caller, context: ApiContext) -> OrdersOut:
-    issued = renew_worker_token(context.services, context.keyring, who)
+def _renewed(orders: OrdersOut, who: Caller, server: ServerState) -> OrdersOut:
+    issued = renew_worker_token(server.services, server.keyring, who)
     if issued is None:
         return orders
     return orders.model_copy(update={"token": issued.secret, "token_expires_at": issued.token.expires_at})

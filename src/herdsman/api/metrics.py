@@ -1,21 +1,21 @@
-"""What the metrics show of the database: looked up seldom, however often they are asked for (A5)."""
+"""Collectors for `/metrics`: what the database, the job latencies and the Redis streams show (A5)."""
 
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from threading import Lock
-from typing import Any
 
 import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from herdsman.api.routes.ready import REFUSED_LATELY
-from herdsman.api.routes.spans import Spans
+from herdsman.api.readiness import REFUSED_LATELY
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
+from herdsman.control.streams.bus import StreamBus
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.holds import HoldKind
 from herdsman.core.model import DEFAULT_POOL
@@ -23,7 +23,9 @@ from herdsman.core.states import JobState, WorkerState
 from herdsman.store import tally
 from herdsman.store.database import Tx
 from herdsman.store.holds import standing
+from herdsman.store.latency import BOUNDS, Took, took
 from herdsman.telemetry import metrics
+from herdsman.wiring import Control
 
 log = structlog.get_logger()
 
@@ -33,9 +35,13 @@ SHARE = 20
 PATIENCE_S = 2.0
 """So long a scrape waits for a look; then it shows the last one. A scraper gives up after a few seconds itself."""
 
-
 MOST_POOLS = 100
 """So many pools are shown by name; anybody may send jobs to any number of them."""
+SETTLED = timedelta(seconds=2)
+"""What ended later may not be committed yet, and would be passed over."""
+FIRST, LONGEST = timedelta(minutes=1), timedelta(minutes=10)
+"""How far the first read goes back, and one after a long time in which nobody asked."""
+MOST_TYPES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,10 @@ class Seen:
     holds: Mapping[HoldKind, int]
 
 
-class Look(Collector):
-    def __init__(self, services: Services, control: Any | None) -> None:
+class DatabaseCollector(Collector):
+    """Reads the database at most every few seconds, however often it is scraped."""
+
+    def __init__(self, services: Services, control: Control | None) -> None:
         self._services = services
         self._control = control
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="metrics-look")
@@ -62,7 +70,7 @@ class Look(Collector):
         self._seen: Seen | None = None
         self._seen_at = self._next = 0.0
         self._up = False
-        self._spans = Spans()
+        self._latency = JobLatency()
 
     def collect(self) -> Iterable[Metric]:
         yield metrics.gauge(metrics.STORE_UP, [((), float(self._refreshed() and self._up))])
@@ -77,7 +85,7 @@ class Look(Collector):
             yield metrics.gauge(metrics.CYCLE_AGE, [((), self._seen.status["last_cycle_s"] + age)])
             yield from _shown(self._seen)
             yield from _resources(self._seen)
-            yield self._spans.shown()
+            yield self._latency.metric()
 
     def _refreshed(self) -> bool:
         """Whether the look that is due has ended in time; one that hangs is not begun a second time."""
@@ -96,7 +104,7 @@ class Look(Collector):
         try:
             jobs, database = count_jobs(self._services), self._services.database
             self._seen = database.read(lambda tx: self._see(tx, jobs))
-            database.read(self._spans.look)
+            database.read(self._latency.read)
             self._up, self._seen_at = True, began
         except HerdsmanError as error:
             if self._up:
@@ -174,3 +182,67 @@ def _resources(seen: Seen) -> Iterable[Metric]:
 
 def _by_gpu(percents: Mapping[tuple[str, int], float]) -> list[metrics.Sample]:
     return [((str(index), node), percent) for (node, index), percent in percents.items()]
+
+
+@dataclass
+class Span:
+    count: int = 0
+    seconds: float = 0.0
+    within: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
+
+    def add(self, more: Took) -> None:
+        self.count += more.count
+        self.seconds += more.seconds
+        self.within = [old + new for old, new in zip(self.within, more.within, strict=True)]
+
+
+@dataclass
+class JobLatency:
+    """Histogram of job durations since this process began; types beyond the first fifty are one."""
+
+    _by_type: dict[str, Span] = field(default_factory=dict[str, Span])
+    _until: datetime | None = None
+
+    def read(self, tx: Tx) -> None:
+        until = tx.now() - SETTLED
+        since = max(self._until or until - FIRST, until - LONGEST)
+        if since >= until:
+            return
+        self.add(took(tx, since, until))
+        self._until = until
+
+    def add(self, found: Iterable[Took]) -> None:
+        for each in found:
+            self._of(each.type).add(each)
+
+    def metric(self) -> Metric:
+        return metrics.histogram(
+            metrics.LATENCY, [((kind,), _buckets(span), span.seconds) for kind, span in self._by_type.items()]
+        )
+
+    def _of(self, kind: str) -> Span:
+        known = kind in self._by_type or len(self._by_type) < MOST_TYPES
+        return self._by_type.setdefault(kind if known else metrics.OTHER, Span())
+
+
+def _buckets(span: Span) -> list[tuple[str, float]]:
+    counted = [(str(bound), float(count)) for bound, count in zip(BOUNDS, span.within, strict=True)]
+    return [*counted, ("+Inf", float(span.count))]
+
+
+class StreamsCollector(Collector):
+    """Only what the replica has counted anyway: a scrape never waits for Redis."""
+
+    def __init__(self, bus: StreamBus) -> None:
+        self._state = bus.state
+        self._dead: str = bus.redis.names.dead
+
+    def collect(self) -> Iterable[Metric]:
+        sizes = self._state.sizes
+        lengths = [*((name, each.length) for name, each in sizes.items()), (self._dead, self._state.dead)]
+        yield metrics.gauge(metrics.BUS_UP, [((), float(self._state.fault is None))])
+        yield metrics.gauge(metrics.STREAM_LENGTH, [((name,), length) for name, length in lengths])
+        yield metrics.gauge(metrics.STREAM_PENDING, [((name,), each.pending) for name, each in sizes.items()])
+        yield metrics.counter(
+            metrics.STREAM_EVENTS, [((str(name),), number) for name, number in self._state.counts.items()]
+        )
