@@ -18,13 +18,13 @@ from herdsman.api.streams import Streams
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands.submit import submit_independently
 from herdsman.control.dispatcher import Dispatcher
-from herdsman.control.gather import Gatherer
 from herdsman.control.keyring import Keyring
-from herdsman.control.lease_line import LeaseLine, open_lease_line
+from herdsman.control.lease_queue import LeaseQueue, open_lease_queue
 from herdsman.control.money import Costs
 from herdsman.control.overview import Overviews
 from herdsman.control.services import Services
 from herdsman.control.streams.bus import StreamBus
+from herdsman.control.wait_queue import Batcher
 from herdsman.core.errors import ClaimsHeld, HerdsmanError
 from herdsman.core.model import NewJob, PoolId, Submitted, WorkerId
 from herdsman.core.pools import PoolStanding
@@ -46,8 +46,8 @@ class ServerState:
     authenticator: Authenticator
     failures: Failures
     dispatcher: Dispatcher
-    submits: Gatherer[NewJob, Submitted]
-    leases: LeaseLine
+    submits: Batcher[NewJob, Submitted]
+    leases: LeaseQueue
     streams: Streams
     metrics: Metrics
     readiness: Readiness
@@ -132,6 +132,7 @@ class ServerState:
         """Answers every request that waits for something."""
         self.stopping.set()
         self.dispatcher.stop()
+        self.leases.stop()
 
 
 def build_state(
@@ -171,8 +172,8 @@ def build_state(
         authenticator=Authenticator(services, clock, keyring, admin_key=admin_key),
         failures=failures or Failures(clock),
         dispatcher=dispatcher,
-        submits=Gatherer(submit, name="submit"),
-        leases=open_lease_line(services, stopping, metrics.leased),
+        submits=Batcher(submit, name="submit"),
+        leases=open_lease_queue(services, metrics.leased),
         streams=streams,
         metrics=metrics,
         readiness=Readiness(services.database, stopping),

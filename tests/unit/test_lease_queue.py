@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from herdsman.control.lease_line import LeaseLine, Outcome
+from herdsman.control.lease_queue import LeaseQueue, Outcome
 from herdsman.core.lease import Lease
 from herdsman.core.lease_request import LeaseRequest
 from herdsman.core.leasing import Obstacle, Refusal, Wish
@@ -71,7 +71,7 @@ async def never() -> None:
 
 
 def ask(
-    line: LeaseLine,
+    line: LeaseQueue,
     name: str,
     memory_mb: int,
     wait: timedelta = LONG,
@@ -87,22 +87,21 @@ async def until(fact: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-def scene(free_mb: int, play: Callable[[Room, LeaseLine, ManualClock], Awaitable[Any]]) -> None:
-    room, clock, stopping = Room(free_mb), ManualClock(), threading.Event()
-    line = LeaseLine(room.grant, room.release, clock, stopping)
+def scene(free_mb: int, play: Callable[[Room, LeaseQueue, ManualClock], Awaitable[Any]]) -> None:
+    room, clock = Room(free_mb), ManualClock()
+    line = LeaseQueue(room.grant, room.release, clock)
 
     async def act() -> None:
         try:
             await play(room, line, clock)
         finally:
-            stopping.set()
-            line.ring()
+            await asyncio.to_thread(line.stop)
 
     asyncio.run(act())
 
 
 def test_what_is_free_is_given_at_once() -> None:
-    async def play(room: Room, line: LeaseLine, _clock: ManualClock) -> None:
+    async def play(room: Room, line: LeaseQueue, _clock: ManualClock) -> None:
         assert isinstance(await ask(line, "a", 10), Lease)
         assert line.waiting == 0 and room.given == ["a"]
 
@@ -110,7 +109,7 @@ def test_what_is_free_is_given_at_once() -> None:
 
 
 def test_who_waits_is_served_in_the_order_of_coming() -> None:
-    async def play(room: Room, line: LeaseLine, _clock: ManualClock) -> None:
+    async def play(room: Room, line: LeaseQueue, _clock: ManualClock) -> None:
         tasks: list[asyncio.Task[Outcome]] = []
         for place, name in enumerate("abc", start=1):
             tasks.append(ask(line, name, 5))
@@ -127,7 +126,7 @@ def test_who_waits_is_served_in_the_order_of_coming() -> None:
 
 
 def test_a_large_one_is_overtaken_for_a_while_and_then_by_nobody() -> None:
-    async def play(room: Room, line: LeaseLine, clock: ManualClock) -> None:
+    async def play(room: Room, line: LeaseQueue, clock: ManualClock) -> None:
         large = ask(line, "large", 20)
         await until(lambda: line.waiting == 1)
         assert isinstance(await ask(line, "small", 5), Lease), "there is room beside the large one"
@@ -146,7 +145,7 @@ def test_a_large_one_is_overtaken_for_a_while_and_then_by_nobody() -> None:
 
 
 def test_a_wait_ends_with_the_last_refusal() -> None:
-    async def play(_room: Room, line: LeaseLine, _clock: ManualClock) -> None:
+    async def play(_room: Room, line: LeaseQueue, _clock: ManualClock) -> None:
         got = await ask(line, "a", 5, timedelta(milliseconds=50))
         assert isinstance(got, Refusal) and line.waiting == 0
 
@@ -154,7 +153,7 @@ def test_a_wait_ends_with_the_last_refusal() -> None:
 
 
 def test_a_caller_that_is_gone_leaves_no_lease() -> None:
-    async def play(room: Room, line: LeaseLine, _clock: ManualClock) -> None:
+    async def play(room: Room, line: LeaseQueue, _clock: ManualClock) -> None:
         hung_up = asyncio.Event()
         waiting = ask(line, "a", 5, gone=hung_up.wait)
         await until(lambda: line.waiting == 1)
@@ -167,13 +166,13 @@ def test_a_caller_that_is_gone_leaves_no_lease() -> None:
         await asyncio.sleep(0)
         room.gate.set()
         await waiting
-        assert room.given == room.back == ["a"]
+        await until(lambda: room.given == room.back == ["a"])
 
     scene(0, play)
 
 
 def test_a_cancelled_caller_leaves_no_lease() -> None:
-    async def play(room: Room, line: LeaseLine, _clock: ManualClock) -> None:
+    async def play(room: Room, line: LeaseQueue, _clock: ManualClock) -> None:
         room.gate.clear()
         waiting = ask(line, "a", 5)
         await until(lambda: room.tried)
@@ -186,7 +185,7 @@ def test_a_cancelled_caller_leaves_no_lease() -> None:
 
 
 def test_those_who_ask_for_as_much_as_one_that_was_refused_are_not_tried() -> None:
-    async def play(room: Room, line: LeaseLine, _clock: ManualClock) -> None:
+    async def play(room: Room, line: LeaseQueue, _clock: ManualClock) -> None:
         tasks: list[asyncio.Task[Outcome]] = []
         for place in range(1, 6):
             tasks.append(ask(line, f"w{place}", 5, timedelta(seconds=5)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.gather import Gatherer
+from herdsman.control.wait_queue import Batcher
 from herdsman.core.errors import InvalidRequest, TooMany
 
 
@@ -27,39 +27,39 @@ class Work:
         return [InvalidRequest(f"{item} is odd") if item % 2 else 2 * item for item in items]
 
 
-Scene = Callable[[Work, Gatherer[int, int]], Coroutine[Any, Any, None]]
+Scene = Callable[[Work, Batcher[int, int]], Coroutine[Any, Any, None]]
 
 
-async def held_up(work: Work, gatherer: Gatherer[int, int]) -> "asyncio.Task[int]":
+async def held_up(work: Work, batcher: Batcher[int, int]) -> "asyncio.Task[int]":
     """A first call that is under way until the gate opens."""
     work.gate.clear()
-    first = asyncio.create_task(gatherer.call(0))
+    first = asyncio.create_task(batcher.call(0))
     assert await asyncio.to_thread(work.began.acquire, timeout=30)
     return first
 
 
 def run(test: Scene, *, most: int = 200, room: int = 10_000) -> Work:
     work = Work()
-    gatherer = Gatherer[int, int](work, most=most, room=room)
+    batcher = Batcher[int, int](work, most=most, room=room)
     try:
-        asyncio.run(test(work, gatherer))
+        asyncio.run(test(work, batcher))
     finally:
         work.gate.set()
-        gatherer.close()
+        batcher.stop()
     return work
 
 
 def test_a_lone_call_waits_for_nobody() -> None:
-    async def alone(_work: Work, gatherer: Gatherer[int, int]) -> None:
-        assert await gatherer.call(2) == 4
+    async def alone(_work: Work, batcher: Batcher[int, int]) -> None:
+        assert await batcher.call(2) == 4
 
     assert run(alone).rounds == [[2]]
 
 
 def test_what_comes_while_a_round_runs_is_the_next_round() -> None:
-    async def many(work: Work, gatherer: Gatherer[int, int]) -> None:
-        first = await held_up(work, gatherer)
-        rest = [asyncio.create_task(gatherer.call(2 * number)) for number in range(1, 50)]
+    async def many(work: Work, batcher: Batcher[int, int]) -> None:
+        first = await held_up(work, batcher)
+        rest = [asyncio.create_task(batcher.call(2 * number)) for number in range(1, 50)]
         await asyncio.sleep(0)
         work.gate.set()
         assert await first == 0
@@ -69,9 +69,9 @@ def test_what_comes_while_a_round_runs_is_the_next_round() -> None:
 
 
 def test_a_round_has_a_limit() -> None:
-    async def many(work: Work, gatherer: Gatherer[int, int]) -> None:
-        first = await held_up(work, gatherer)
-        rest = [asyncio.create_task(gatherer.call(2)) for _ in range(25)]
+    async def many(work: Work, batcher: Batcher[int, int]) -> None:
+        first = await held_up(work, batcher)
+        rest = [asyncio.create_task(batcher.call(2)) for _ in range(25)]
         await asyncio.sleep(0)
         work.gate.set()
         await asyncio.gather(first, *rest)
@@ -80,9 +80,9 @@ def test_a_round_has_a_limit() -> None:
 
 
 def test_an_error_goes_to_the_call_that_it_belongs_to() -> None:
-    async def mixed(work: Work, gatherer: Gatherer[int, int]) -> None:
-        first = await held_up(work, gatherer)
-        rest = [asyncio.create_task(gatherer.call(number)) for number in (2, 3, 4)]
+    async def mixed(work: Work, batcher: Batcher[int, int]) -> None:
+        first = await held_up(work, batcher)
+        rest = [asyncio.create_task(batcher.call(number)) for number in (2, 3, 4)]
         await asyncio.sleep(0)
         work.gate.set()
         good, bad, other = await asyncio.gather(*rest, return_exceptions=True)
@@ -104,23 +104,23 @@ def test_work_that_breaks_breaks_all_calls_of_its_round_and_no_later_one() -> No
 
     async def both() -> None:
         with pytest.raises(ZeroDivisionError):
-            await gatherer.call(1)
-        assert await gatherer.call(2) == 2
+            await batcher.call(1)
+        assert await batcher.call(2) == 2
 
-    gatherer = Gatherer[int, int](broken)
+    batcher = Batcher[int, int](broken)
     asyncio.run(both())
-    gatherer.close()
+    batcher.stop()
 
 
 def test_too_many_that_wait_are_told_to_come_again_before_anything_is_done() -> None:
     """J10."""
 
-    async def flood(work: Work, gatherer: Gatherer[int, int]) -> None:
-        first = await held_up(work, gatherer)
-        waiting = [asyncio.create_task(gatherer.call(2)) for _ in range(5)]
+    async def flood(work: Work, batcher: Batcher[int, int]) -> None:
+        first = await held_up(work, batcher)
+        waiting = [asyncio.create_task(batcher.call(2)) for _ in range(5)]
         await asyncio.sleep(0)
         with pytest.raises(TooMany) as refused:
-            await gatherer.call(6)
+            await batcher.call(6)
         assert refused.value.retry_after is not None
         work.gate.set()
         await asyncio.gather(first, *waiting)
@@ -129,9 +129,9 @@ def test_too_many_that_wait_are_told_to_come_again_before_anything_is_done() -> 
 
 
 def test_a_call_that_was_given_up_is_left_out() -> None:
-    async def one_leaves(work: Work, gatherer: Gatherer[int, int]) -> None:
-        first = await held_up(work, gatherer)
-        leaves, stays = (asyncio.create_task(gatherer.call(number)) for number in (2, 4))
+    async def one_leaves(work: Work, batcher: Batcher[int, int]) -> None:
+        first = await held_up(work, batcher)
+        leaves, stays = (asyncio.create_task(batcher.call(number)) for number in (2, 4))
         await asyncio.sleep(0)
         leaves.cancel()
         await asyncio.gather(leaves, return_exceptions=True)
