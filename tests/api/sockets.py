@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
-from herdsman.api.server import ApiServer, Listening, bind
+from herdsman.api.http_server import ApiServer, Listening, bind
 from herdsman.api.state import ServerState
 from herdsman.wire.problems import MEDIA_TYPE, Problem
 

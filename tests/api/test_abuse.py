@@ -15,10 +15,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api import body as body_of
+from herdsman.api import request as body_of
 from herdsman.api.access import MATRIX
-from herdsman.api.connections import LARGEST_HEAD, MOST_AHEAD
-from herdsman.api.server import Listening
+from herdsman.api.http_server import LARGEST_HEAD, MOST_AHEAD, Listening
 from herdsman.api.state import ServerState
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services

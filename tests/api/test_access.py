@@ -4,9 +4,8 @@ import pytest
 from fastapi import APIRouter, FastAPI
 
 from herdsman.api.access import MATRIX, OPEN
-from herdsman.api.app import create_app
-from herdsman.api.complete import check_complete, served
-from herdsman.api.routes import ROUTERS
+from herdsman.api.app import check_complete, create_app, served
+from herdsman.api.routes.__init__ import ROUTERS
 from herdsman.api.state import ServerState
 from herdsman.core.access import Role
 from tests.api.calling import Client

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 
 from herdsman.api.certificate import read_certificate, require_valid
-from herdsman.api.server import ApiServer, Listening, Tls, bind
+from herdsman.api.http_server import ApiServer, Listening, Tls, bind
 from herdsman.cli import findings
 from herdsman.cli.findings import State
 from herdsman.core.errors import InvalidSettings

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.server import ApiServer, Listening, bind
+from herdsman.api.http_server import ApiServer, Listening, bind
 from herdsman.api.state import ServerState
 from herdsman.client import AsyncClient, Client, JobCancelled, JobFailed
 from herdsman.client.queue import HttpQueue, register

@@ -12,7 +12,7 @@ import pytest
 import herdsman
 from herdsman.api import readiness as ready
 from herdsman.api.app import create_app
-from herdsman.api.routes import control
+from herdsman.api.routes import fleet as control
 from herdsman.api.state import MOST_FORWARDED, ServerState
 from herdsman.control.commands import submit_job
 from herdsman.control.leadership import Leadership

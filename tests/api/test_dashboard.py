@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.api.dashboard.assets import CHARTS, PAGE, assets
-from herdsman.api.dashboard.pages import POLICY
+from herdsman.api.routes.dashboard import CHARTS, PAGE, POLICY, assets
 from herdsman.cli.main import COMMANDS
 from tests.api.calling import Client
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.access import MATRIX
+from herdsman.api.access import MATRIX, VERBS
 from herdsman.api.app import create_app
-from herdsman.api.verbs import VERBS
 from herdsman.control import seldom
 from herdsman.control.commands import fail_job, find_job
 from herdsman.control.services import Services

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from herdsman.api.app import create_app
-from herdsman.api.server import ApiServer, Listening, bind
+from herdsman.api.http_server import ApiServer, Listening, bind
 from herdsman.api.state import ServerState
 from herdsman.client import AsyncClient
 from herdsman.client import Client as HttpClient

@@ -8,10 +8,9 @@ import pytest
 from fastapi import FastAPI
 
 import herdsman
-from herdsman.api.description import REFUSALS
-from herdsman.api.sse import told
+from herdsman.api.app import REFUSALS
+from herdsman.api.event_stream import Streams, told
 from herdsman.api.state import ServerState
-from herdsman.api.streams import Streams
 from herdsman.control.commands import last_event
 from herdsman.control.services import Services
 from herdsman.core.access import Role

@@ -5,7 +5,7 @@ from typing import get_args
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from herdsman.api.complete import served
+from herdsman.api.app import served
 from herdsman.api.metrics import OFTEN_S
 from herdsman.api.routes.events import Kind
 from herdsman.core.access import Role

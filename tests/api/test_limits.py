@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from herdsman.api.app import create_app
-from herdsman.api.limits import Limits, host_name
+from herdsman.api.limits import Limits
+from herdsman.api.middleware import host_name
 from herdsman.core.access import Role
 from herdsman.wire.model import Request
 from tests.api.calling import Client

@@ -14,8 +14,8 @@ import pytest
 from fastapi import FastAPI
 from structlog.testing import capture_logs
 
-from herdsman.api import server as server_module
-from herdsman.api.server import ApiServer, Listening, Tls, bind, descriptor_shortage
+from herdsman.api import http_server as server_module
+from herdsman.api.http_server import ApiServer, Listening, Tls, bind, descriptor_shortage
 from herdsman.api.state import ServerState
 from herdsman.core.access import Role
 from herdsman.core.errors import InvalidSettings

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.server import ApiServer, Listening, bind
+from herdsman.api.http_server import ApiServer, Listening, bind
 from herdsman.api.state import ServerState
 from herdsman.cli.api_door import ApiDoor
 from herdsman.cli.direct_door import DirectDoor

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.api import auth
 from herdsman.api import metrics as look
+from herdsman.api import middleware
 from herdsman.api.app import create_app
 from herdsman.api.state import build_state
 from herdsman.control.authenticator import KEPT_IN_OUTAGE
@@ -105,7 +105,7 @@ def test_a_scrape_does_not_wait_for_a_database_that_hangs(
     monkeypatch.setattr(look, "SHARE", 0)
     assert client.get("/metrics", headers=header).status_code == 200
     hands.advance(FADED)
-    monkeypatch.setattr(auth, "PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(middleware, "PATIENCE", timedelta(milliseconds=50))
     monkeypatch.setattr(look, "PATIENCE_S", 0.05)
     plain = Database.read
 

@@ -15,7 +15,7 @@ from sqlalchemy import delete
 
 from herdsman.api.access import MATRIX, OPEN
 from herdsman.api.app import create_app
-from herdsman.api.failures import Failures
+from herdsman.api.limits import LoginThrottle
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
@@ -61,8 +61,8 @@ def control(services: Services, clock: MovingClock) -> Iterator[Control]:
 
 @pytest.fixture
 def fuzz(build: Build, control: Control) -> Fuzz:
-    lenient = Failures(SystemClock(), burst=10**9, every=timedelta(milliseconds=1))
-    return Fuzz(create_app(build(control=control, failures=lenient)))
+    lenient = LoginThrottle(SystemClock(), burst=10**9, every=timedelta(milliseconds=1))
+    return Fuzz(create_app(build(control=control, login_throttle=lenient)))
 
 
 @pytest.mark.timeout(1800)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from herdsman.api.app import create_app
-from herdsman.api.server import ApiServer, Listening, bind
+from herdsman.api.http_server import ApiServer, Listening, bind
 from herdsman.api.state import build_state
 from herdsman.client import Client
 from herdsman.control.commands.gpus import list_gpus

@@ -1,5 +1,7 @@
 """Who may call what: one line for each route. What is not here is refused."""
 
+from collections.abc import Mapping
+
 from herdsman.core.access import Caller, Role
 from herdsman.core.errors import Forbidden, Overloaded
 
@@ -135,3 +137,29 @@ def require_harmless(line: Line) -> None:
 
 
 _KEEPING = frozenset({"/leases/{token}/heartbeat", "/leases/{token}/release"})
+
+
+VERBS: Mapping[str, Line] = {
+    "look": ("GET", "/overview"),
+    "jobs": ("GET", "/jobs"),
+    "submit": ("POST", "/jobs/submit"),
+    "cancel": ("POST", "/jobs/cancel"),
+    "retry": ("POST", "/jobs/retry"),
+    "requeue": ("POST", "/failures/requeue"),
+    "lease": ("POST", "/leases"),
+    "revoke": ("POST", "/leases/{token}/revoke"),
+    "drain": ("POST", "/workers/{worker_id}/drain"),
+    "pause": ("POST", "/control/pause"),
+    "cycle": ("POST", "/control/cycle"),
+    "pools": ("POST", "/workers/pool"),
+    "policy": ("PUT", "/control/policy"),
+    "settings": ("GET", "/settings"),
+    "tokens": ("POST", "/tokens"),
+}
+
+
+def verbs(role: Role, *, safe_mode: bool = False) -> tuple[str, ...]:
+    """In safe mode people only look."""
+    return tuple(
+        verb for verb, line in VERBS.items() if role in MATRIX[line] and (line[0] == "GET" or not safe_mode)
+    )

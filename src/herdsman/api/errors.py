@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, Unauthenticated
 from herdsman.wire.problems import MEDIA_TYPE, Problem, problem, problem_of
@@ -65,29 +65,6 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, handler)
 
 
-class Net:
-    """Catches what nobody expected, inside the place where every answer gets its headers."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-
-        async def answer(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, answer)
-        except Exception:  # the outermost place: it is written down, and the client is told
-            log.exception("api.unexpected", method=scope.get("method"), path=_template(scope))
-            if begun:  # half an answer cannot be taken back; the line is cut
-                raise
-            await _answer(_UNEXPECTED)(scope, receive, send)
-
-
 async def refuse(error: HerdsmanError | Refused, scope: Scope, receive: Receive, send: Send) -> None:
     """Before the app has seen the request."""
     answer = await refusal(error, receive)
@@ -104,10 +81,10 @@ async def refusal(error: HerdsmanError | Refused, receive: Receive) -> Response:
 
 def answer_to(error: HerdsmanError | Refused) -> Response:
     if isinstance(error, Refused):
-        return _answer(error.problem)
+        return problem_response(error.problem)
     if isinstance(error, StoreUnavailable | StoreMisconfigured):
         _faults.log(error)
-    answer = _answer(problem_of(error))
+    answer = problem_response(problem_of(error))
     wait: timedelta | None = getattr(error, "retry_after", None)
     if wait is not None:
         answer.headers["retry-after"] = str(max(1, math.ceil(wait.total_seconds())))
@@ -116,7 +93,7 @@ def answer_to(error: HerdsmanError | Refused) -> Response:
     return answer
 
 
-def _answer(found: Problem) -> Response:
+def problem_response(found: Problem) -> Response:
     return Response(found.model_dump_json(), status_code=found.status, media_type=MEDIA_TYPE)
 
 
@@ -133,14 +110,14 @@ async def _invalid(_request: Request, error: RequestValidationError) -> Response
     fields = tuple({"field": _path(each["loc"]), "message": str(each["msg"])} for each in found)
     said = "; ".join(f"{each['field']}: {each['message']}" for each in fields)
     told = problem(422, "invalid-request", f"the request is not as it must be: {said}")
-    return _answer(told.model_copy(update={"errors": fields}))
+    return problem_response(told.model_copy(update={"errors": fields}))
 
 
 async def _http(_request: Request, error: HTTPException) -> Response:
     """Those of the framework: no such path, no such method, a body that is no JSON."""
     status = HTTPStatus(error.status_code)
     code = status.phrase.lower().replace(" ", "-")
-    answer = _answer(problem(status, code, _DETAILS.get(status, str(error.detail))))
+    answer = problem_response(problem(status, code, _DETAILS.get(status, str(error.detail))))
     answer.headers.update(error.headers or {})
     return answer
 
@@ -153,18 +130,11 @@ _DETAILS = {
 
 async def _no_text(_request: Request, _error: UnicodeEncodeError) -> Response:
     said = "a text contains half of a surrogate pair, which is not valid text"
-    return _answer(problem(422, "invalid-request", said))
+    return problem_response(problem(422, "invalid-request", said))
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
     return ".".join(str(step)[:LONGEST_STEP] for step in loc)
-
-
-def _template(scope: Scope) -> str:
-    return getattr(scope.get("route"), "path", "?")
-
-
-_UNEXPECTED = problem(500, "internal", "something went wrong here; the log of the server says what")
 
 
 async def _discard(receive: Receive) -> bool:

@@ -1,24 +1,14 @@
-"""How much one request may be: its host, its headers, and what every answer says to browsers."""
+"""How much one client may ask for: sizes of requests, open streams, failed logins."""
 
-from collections.abc import Iterable
+import math
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import timedelta
-from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from herdsman import __version__
-from herdsman.api.errors import Refused, refuse
-from herdsman.wire.model import VERSION_HEADER
-
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_ANSWERS = {
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-    "referrer-policy": "no-referrer",
-    VERSION_HEADER: __version__,
-}
+from herdsman.core.errors import TooMany
+from herdsman.ports import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,56 +28,50 @@ class Limits:
     streams_per_address: int = 200
 
 
-class Heads:
-    """Looks at the head of a request before anything else does."""
+class LoginThrottle:
+    """A token bucket of failed logins for each address. Safe to be used by many threads."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
-        self._app = app
-        self._limits = limits
-        self._hosts = LOOPBACK | {host.lower() for host in limits.hosts}
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        burst: int = 20,
+        every: timedelta = timedelta(seconds=3),
+        most_addresses: int = 10_000,
+    ) -> None:
+        self._clock = clock
+        self._burst = burst
+        self._every = every.total_seconds()
+        self._most = most_addresses
+        # The moment at which the bucket will be full again says all there is to know about it.
+        self._full_at: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._lock = threading.Lock()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    def check(self, address: str, token_id: str = "") -> None:
+        """Raises `TooMany` while there is no try left; each token that there is has tries of its own."""
+        with self._lock:
+            missing = self._full_at.get((network(address), token_id), 0.0) - self._clock.monotonic()
+        wait = missing - (self._burst - 1) * self._every
+        if wait > 0:
+            after = timedelta(seconds=math.ceil(wait))
+            raise TooMany("too many wrong tokens came from this address: wait", retry_after=after)
 
-        async def answer(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                _protect(MutableHeaders(raw=message.setdefault("headers", [])))
-            await send(message)
-
-        try:
-            self._check(scope["headers"], Headers(scope=scope))
-        except Refused as error:
-            await refuse(error, scope, receive, answer)
-            return
-        await self._app(scope, receive, answer)
-
-    def _check(self, raw: Iterable[tuple[bytes, bytes]], headers: Headers) -> None:
-        count, size = len(headers.raw), sum(len(name) + len(value) for name, value in raw)
-        if count > self._limits.headers or size > self._limits.header_bytes:
-            raise Refused(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "headers-too-large",
-                f"{count} headers with {size:,} bytes came, the limits are {self._limits.headers}"
-                f" and {self._limits.header_bytes:,}",
-            )
-        given = headers.getlist("host")
-        if len(given) != 1 or host_name(given[0]) not in self._hosts:
-            raise Refused(
-                HTTPStatus.MISDIRECTED_REQUEST,
-                "wrong-host",
-                "this server is not called by that name: add it to the allowed hosts, or use another URL",
-            )
+    def note(self, address: str, token_id: str = "") -> None:
+        key, now = (network(address), token_id), self._clock.monotonic()
+        with self._lock:
+            self._full_at[key] = max(self._full_at.pop(key, now), now) + self._every
+            while len(self._full_at) > self._most:
+                self._full_at.popitem(last=False)
 
 
-def host_name(given: str) -> str:
-    """Without the port: `[::1]:80` is `::1`."""
-    if given.startswith("["):
-        return given[1:].partition("]")[0].lower()
-    return given.partition(":")[0].lower()
-
-
-def _protect(headers: MutableHeaders) -> None:
-    for name, value in _ANSWERS.items():
-        headers.setdefault(name, value)
+def network(address: str) -> str:
+    """One customer has a whole IPv6 network of 64 bits, and may take any address of it."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return f"{int(parsed) >> 64:x}::/64"
+    return address

@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Event
 
 from herdsman.api.app import create_app
+from herdsman.api.http_server import ApiServer, Listening, Tls, bind
 from herdsman.api.limits import Limits
 from herdsman.api.metrics import DatabaseCollector
-from herdsman.api.server import ApiServer, Listening, Tls, bind
 from herdsman.api.state import ServerState, build_state
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.service import Service

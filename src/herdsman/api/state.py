@@ -10,11 +10,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from herdsman.api.failures import Failures
-from herdsman.api.limits import Limits
+from herdsman.api.event_stream import Streams
+from herdsman.api.limits import Limits, LoginThrottle
 from herdsman.api.metrics import DatabaseCollector, StreamsCollector
 from herdsman.api.readiness import Readiness
-from herdsman.api.streams import Streams
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands.submit import submit_independently
 from herdsman.control.dispatcher import Dispatcher
@@ -44,7 +43,7 @@ class ServerState:
     services: Services
     keyring: Keyring
     authenticator: Authenticator
-    failures: Failures
+    login_throttle: LoginThrottle
     dispatcher: Dispatcher
     submits: Batcher[NewJob, Submitted]
     leases: LeaseQueue
@@ -146,7 +145,7 @@ def build_state(
     wake_others: Callable[[], None] = lambda: None,
     results: ResultFiles | None = None,
     limits: Limits | None = None,
-    failures: Failures | None = None,
+    login_throttle: LoginThrottle | None = None,
     settings: Settings | None = None,
     safe_mode: bool = False,
 ) -> ServerState:
@@ -170,7 +169,7 @@ def build_state(
         services=services,
         keyring=keyring,
         authenticator=Authenticator(services, clock, keyring, admin_key=admin_key),
-        failures=failures or Failures(clock),
+        login_throttle=login_throttle or LoginThrottle(clock),
         dispatcher=dispatcher,
         submits=Batcher(submit, name="submit"),
         leases=open_lease_queue(services, metrics.leased),

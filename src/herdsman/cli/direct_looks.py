@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from herdsman.api.verbs import verbs
+from herdsman.api.access import verbs
 from herdsman.cli.look_door import Kind
 from herdsman.control import decisions as decided
 from herdsman.control.answers import why

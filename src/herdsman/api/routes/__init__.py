@@ -2,46 +2,34 @@
 
 from fastapi import APIRouter
 
-from herdsman.api.dashboard import pages
 from herdsman.api.routes import (
-    about,
-    control,
+    access,
     dashboard,
     events,
+    explain,
     files,
-    gpus,
+    fleet,
     health,
-    holds,
-    job_outlook,
-    job_records,
     jobs,
     leases,
-    metrics,
-    policy,
+    limits,
     pools,
-    tokens,
     work,
     workers,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
     jobs.router,
-    job_records.router,
-    job_outlook.router,
+    explain.router,
     files.router,
     work.router,
     pools.router,  # before the workers: `pool` is not one of them
     workers.router,
     leases.router,
-    gpus.router,
     events.router,
-    control.router,
-    policy.router,
-    holds.router,
+    fleet.router,
+    limits.router,
     health.router,
-    metrics.router,
-    tokens.router,
+    access.router,
     dashboard.router,
-    about.router,
-    pages.router,
 )

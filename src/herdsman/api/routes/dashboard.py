@@ -1,128 +1,151 @@
-"""What the dashboard and `herdsman top` read: the whole herd, its decisions, its failures and its money."""
+"""`/` and its parts, served from memory. Both are open to all: who has no token sees a form that asks for one."""
 
-from typing import Annotated, Literal
+import gzip
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from http import HTTPStatus
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Annotated
 
-from fastapi import APIRouter, Query
-from fastapi import Path as InPath
+from fastapi import APIRouter, Header
+from fastapi.responses import Response
 
-from herdsman.api.auth import Who
-from herdsman.api.routes.answers import visible
-from herdsman.api.routes.measured import Measured
-from herdsman.api.state import Server
-from herdsman.control import commands
-from herdsman.control import decisions as told
-from herdsman.control.answers import why
-from herdsman.control.failures import list_failures, requeue_group
-from herdsman.control.herd import living_herd
-from herdsman.control.money import MOST_DAYS
-from herdsman.control.shadow_report import report
-from herdsman.core.access import Role
-from herdsman.core.errors import Forbidden
-from herdsman.core.model import JobId
-from herdsman.store.cursor import LARGEST_PAGE
-from herdsman.wire.dashboard import (
-    MOST_HOURS,
-    BulkOut,
-    CostOut,
-    DecisionOut,
-    DecisionsOut,
-    FailuresOut,
-    HerdOut,
-    OverviewOut,
-    RequeueIn,
-    WhyOut,
+from herdsman.api.errors import Refused
+from herdsman.core.errors import NotFound
+
+PAGE = "index.html"
+CHARTS = "vendor/chart.js"
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    content_type: str
+    plain: bytes
+    compressed: bytes
+    tag: str
+    """Weak: the same for both, since they are the same when read."""
+
+    @staticmethod
+    def of(name: str, content: bytes) -> "Asset":
+        return Asset(
+            content_type=_TYPES[name.rpartition(".")[2]],
+            plain=content,
+            compressed=gzip.compress(content, mtime=0),
+            tag=f'W/"{sha256(content).hexdigest()[:32]}"',
+        )
+
+
+@cache
+def assets() -> Mapping[str, Asset]:
+    """By name. Only what is in this table is served, so a path cannot lead anywhere else."""
+    return {name: Asset.of(name, found.read_bytes()) for name, found in _found()}
+
+
+def _found() -> Iterator[tuple[str, Traversable]]:
+    yield from _inside(files("herdsman.api") / "dashboard" / "static")
+    charts = _charts()
+    if charts is not None:
+        yield CHARTS, charts
+
+
+def _inside(folder: Traversable, before: str = "") -> Iterator[tuple[str, Traversable]]:
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _inside(each, f"{before}{each.name}/")
+        elif each.name.rpartition(".")[2] in _TYPES:
+            yield before + each.name, each
+
+
+def _charts() -> Traversable | None:
+    """Chart.js, from the package that carries it; without it the pages say in words what a plot would show."""
+    try:
+        found = files("chartkick") / "django" / "static" / "chartkick" / "Chart.bundle.js"
+    except ModuleNotFoundError:
+        return None
+    return found if found.is_file() else None
+
+
+router = APIRouter(tags=["dashboard"])
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self';"
+    " font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-from herdsman.wire.shadow import ShadowReportOut
-
-router = APIRouter(route_class=Measured, tags=["dashboard"])
-
-
-@router.get("/overview")
-def find_overview(_who: Who, server: Server) -> OverviewOut:
-    """Everything at a glance; at most half a second old, and older only where a look takes long."""
-    return server.overviews.get()
-
-
-@router.get("/herd")
-def find_herd(_who: Who, server: Server) -> HerdOut:
-    """Every worker that lives, with the jobs that it holds and its GPUs."""
-    return living_herd(server.services)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    # Asked for again each time and answered with 304: modules of two versions never meet in one page.
+    "Cache-Control": "no-cache",
+}
+_HTML = frozenset({"text/html", "text/*", "*/*"})
+_Given = Annotated[str | None, Header(max_length=2000)]
 
 
-@router.get("/why/{kind}/{id}")
-def find_why(
-    kind: Literal["job", "worker", "pool"],
-    named: Annotated[str, InPath(alias="id", max_length=128)],
-    who: Who,
-    server: Server,
-) -> WhyOut:
-    """Why it is so: what it waits for or what became of it, what was decided about it, and what would change it."""
-    if kind == "job":
-        visible(commands.find_job(server.services, JobId(named)), who)
-    elif who.role is Role.SUBMITTER:
-        raise Forbidden(f"a submitter may ask about its jobs only, not about a {kind}")
-    return why(server.services, kind, named)
+@router.get("/", response_class=Response, include_in_schema=False)
+def dashboard(
+    accept: _Given = None, accept_encoding: _Given = None, if_none_match: _Given = None
+) -> Response:
+    """The dashboard, for a browser."""
+    if accept is not None and not _HTML & _named(accept):
+        raise Refused(
+            HTTPStatus.NOT_ACCEPTABLE,
+            "not-acceptable",
+            f"here is a page for browsers, as text/html, and {accept[:100]!r} was asked for;"
+            " programs find what they may ask for at /openapi.json",
+        )
+    answer = _answer(assets()[PAGE], accept_encoding, if_none_match)
+    answer.headers["vary"] = "Accept, Accept-Encoding"
+    return answer
 
 
-@router.get("/decisions")
-def list_decisions(
-    _who: Who,
-    server: Server,
-    after: Annotated[str | None, Query(max_length=32)] = None,
-    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
-    pool: Annotated[str | None, Query(max_length=128)] = None,
-    only: Annotated[
-        Literal["acted", "shadow"] | None,
-        Query(
-            description="`acted`: without the cycles that did nothing; `shadow`: where a shadow policy differed."
-        ),
-    ] = None,
-) -> DecisionsOut:
-    """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
-    return told.list_decisions(
-        server.services,
-        after=after,
-        limit=limit,
-        pool=pool,
-        acted=only == "acted",
-        shadow=only == "shadow",
-    )
+@router.get("/assets/{name}", response_class=Response, include_in_schema=False)
+def dashboard_part(name: str, accept_encoding: _Given = None, if_none_match: _Given = None) -> Response:
+    """A part of the dashboard."""
+    return _part(name, accept_encoding, if_none_match)
 
 
-@router.get("/decisions/shadow")
-def find_shadow(
-    _who: Who, server: Server, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
-) -> ShadowReportOut:
-    """How often a second scaling policy would have done something else, by how many workers, and where last."""
-    return report(server.services, hours)
+@router.get("/assets/{folder}/{name}", response_class=Response, include_in_schema=False)
+def dashboard_part_within(
+    folder: str, name: str, accept_encoding: _Given = None, if_none_match: _Given = None
+) -> Response:
+    """A part of the dashboard that lies in a folder."""
+    return _part(f"{folder}/{name}", accept_encoding, if_none_match)
 
 
-@router.get("/decisions/{cycle}")
-def find_decision(cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, server: Server) -> DecisionOut:
-    """One cycle with what it saw, and what would have added a worker then."""
-    return told.find_decision(server.services, cycle)
+def _part(name: str, accept_encoding: str | None, if_none_match: str | None) -> Response:
+    found = assets().get(name)
+    if found is None:
+        raise NotFound(f"the dashboard has no part {name[:100]!r}")
+    return _answer(found, accept_encoding, if_none_match)
 
 
-@router.get("/failures")
-def find_failures(
-    _who: Who, server: Server, since_hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
-) -> FailuresOut:
-    """Jobs that failed, in groups of the same cause, the largest first."""
-    return list_failures(server.services, since_hours)
+def _answer(found: Asset, accept_encoding: str | None, if_none_match: str | None) -> Response:
+    headers = {**_HEADERS, "ETag": found.tag, "Vary": "Accept-Encoding"}
+    if found.tag in [each.strip() for each in (if_none_match or "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    if {"gzip", "*"} & _named(accept_encoding or ""):
+        headers["Content-Encoding"] = "gzip"
+        return Response(found.compressed, headers=headers, media_type=found.content_type)
+    return Response(found.plain, headers=headers, media_type=found.content_type)
 
 
-@router.post("/failures/requeue")
-def requeue_failures(wanted: RequeueIn, who: Who, server: Server) -> BulkOut:
-    """The jobs of one group that have given up run once more; those that wait for their retry do so anyway."""
-    done = requeue_group(
-        server.services, wanted.key, hours=wanted.since_hours, limit=wanted.limit, who=who.who
-    )
-    if done.changed:
-        server.announce_queued()
-    return done
+def _named(given: str) -> set[str]:
+    """What a header names, but for what it rules out with `q=0`."""
+    choices = (each.partition(";") for each in given.lower().split(","))
+    return {name.strip() for name, _, weight in choices if not _ruled_out(weight)}
 
 
-@router.get("/cost")
-def find_cost(_who: Who, server: Server, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = 7) -> CostOut:
-    """What instances cost, in USD: by day, hour, pool and type of job. Days are those of UTC, today's included."""
-    return server.costs.of(days)
+def _ruled_out(weight: str) -> bool:
+    name, _, value = weight.replace(" ", "").partition("=")
+    return name == "q" and value.strip("0.") == "" and value != ""

@@ -8,16 +8,15 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from herdsman.api.auth import Who, address_of
-from herdsman.api.failures import network
-from herdsman.api.routes.measured import Measured
-from herdsman.api.sse import told
+from herdsman.api.event_stream import told
+from herdsman.api.limits import network
+from herdsman.api.request import ApiRoute, Who, address_of
 from herdsman.api.state import Server
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import AuditEntry
 from herdsman.core.states import JOB
 
-router = APIRouter(route_class=Measured, tags=["events"])
+router = APIRouter(route_class=ApiRoute, tags=["events"])
 
 Kind = Literal["job", "worker", "pool", "lease", "stream", "policy", "hold"]
 _LAST = 2**63 - 1

@@ -1,7 +1,9 @@
 """Files that jobs made. A service wrote them, so a browser is trusted with none of them."""
 
+import re
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import quote
@@ -10,13 +12,9 @@ import structlog
 from fastapi import APIRouter, Header
 from fastapi.responses import Response, StreamingResponse
 
-from herdsman.api.auth import Who
 from herdsman.api.errors import Refused
-from herdsman.api.ranges import wanted_part
-from herdsman.api.routes.answers import visible
-from herdsman.api.routes.measured import Measured
+from herdsman.api.request import ApiRoute, Who, visible_job
 from herdsman.api.state import Server, ServerState
-from herdsman.control import commands
 from herdsman.core.errors import NotFound, ServiceUnavailable
 from herdsman.core.model import JobId
 from herdsman.ports import ResultFiles
@@ -24,7 +22,7 @@ from herdsman.results.names import content_type
 from herdsman.wire.files import sha256_of
 
 log = structlog.get_logger()
-router = APIRouter(route_class=Measured, tags=["jobs"])
+router = APIRouter(route_class=ApiRoute, tags=["jobs"])
 
 _SHOWN = ("image/", "video/", "audio/")
 _Given = Annotated[str | None, Header(max_length=1000)]
@@ -54,7 +52,7 @@ def job_file(
     if_none_match: _Given = None,
 ) -> Response:
     """One file that the job made, by the name that its result tells. `ETag` is its SHA-256, where that is known."""
-    job = visible(commands.find_job(server.services, JobId(job_id)), who)
+    job = visible_job(server, job_id, who)
     tag = _tag(sha256_of(job.result, name))
     headers = _headers(name, tag)
     # A part of another file than the one that the caller has the rest of would be worse than none.
@@ -116,3 +114,41 @@ def _tag(sha256: str | None) -> str | None:
 def _names(given: str | None, tag: str) -> bool:
     known = [each.strip().removeprefix("W/") for each in (given or "").split(",")]
     return tag in known or "*" in known
+
+
+_ONE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    first: int
+    length: int
+
+    def header(self, size: int) -> str:
+        return f"bytes {self.first}-{self.first + self.length - 1}/{size}"
+
+
+def wanted_part(asked: str | None, size: int) -> Part | None:
+    """None for the whole: a range that is not understood, or more than one, may be left aside."""
+    found = _ONE.fullmatch(asked.strip()) if asked is not None else None
+    if found is None or found[0] == "bytes=-":
+        return None
+    first, last = _bounds(found[1], found[2], size)
+    if first > last:
+        return None if found[1] and found[2] and int(found[1]) > int(found[2]) else _nothing(asked, size)
+    return Part(first, last - first + 1)
+
+
+def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
+    """`-5` means the last five."""
+    if not first:
+        return max(0, size - int(last)), size - 1
+    return int(first), min(int(last), size - 1) if last else size - 1
+
+
+def _nothing(asked: str | None, size: int) -> Part:
+    raise Refused(
+        HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+        "no-such-range",
+        f"the range {asked} was asked for, and the file has {size:,} bytes",
+    )

@@ -1,19 +1,21 @@
-"""Is it alive, can it work, and how is it: for probes and for people."""
+"""Is it alive, can it work, and how is it: for probes, for Prometheus and for people."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 import herdsman
-from herdsman.api.auth import Who
 from herdsman.api.readiness import FINE
-from herdsman.api.routes.measured import Measured
+from herdsman.api.request import ApiRoute, Who
 from herdsman.api.state import Server, ServerState
 from herdsman.control.commands import count_jobs
 from herdsman.core.errors import HerdsmanError
 from herdsman.wire.control import HealthOut, LiveOut, ReadyOut
 
-router = APIRouter(route_class=Measured, tags=["health"])
+router = APIRouter(route_class=ApiRoute, tags=["health"])
 
 HEALTHY, UNHEALTHY = "healthy", "unhealthy"
 
@@ -57,3 +59,20 @@ def _counts(server: ServerState) -> dict[str, int]:
         return {state: count for state, count in count_jobs(server.services).items() if count}
     except HerdsmanError:  # it went away this moment; the next look will say so
         return {}
+
+
+# Not those of all requests: these may all wait for a database that is away, and who watches has to see that.
+_threads = ThreadPoolExecutor(2, thread_name_prefix="metrics")
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Metrics."}},
+)
+async def metrics(_who: Who, server: Server) -> Response:
+    """Also while the database is away: what it says is then as old as `herdsman_look_age_seconds` tells."""
+    page = await asyncio.get_running_loop().run_in_executor(
+        _threads, generate_latest, server.metrics.registry
+    )
+    return Response(page, media_type=CONTENT_TYPE_LATEST)

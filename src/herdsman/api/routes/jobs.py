@@ -5,11 +5,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from herdsman.api.auth import Who
-from herdsman.api.routes.answers import location, refused, visible
-from herdsman.api.routes.measured import Measured
+from herdsman.api.request import ApiRoute, Who, refused, visible_job
 from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
+from herdsman.control.commands.logs import MOST_PIECES
+from herdsman.control.failures import cancel_jobs, retry_jobs
 from herdsman.core.access import Caller
 from herdsman.core.errors import TooMany
 from herdsman.core.faces import states_of
@@ -17,20 +17,27 @@ from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JOB, JobState
 from herdsman.store.cursor import LARGEST_PAGE
+from herdsman.wire.dashboard import BulkOut, JobIdsIn
 from herdsman.wire.jobs import (
+    AttemptOut,
+    AttemptsOut,
     CancelOut,
+    EventOut,
+    EventsOut,
     JobDetail,
     JobIn,
     JobOut,
     JobsIn,
     JobsOut,
+    LogOut,
+    LogsOut,
     ResultOut,
     RetryIn,
     SubmittedManyOut,
     SubmittedOut,
 )
 
-router = APIRouter(route_class=Measured, tags=["jobs"])
+router = APIRouter(route_class=ApiRoute, tags=["jobs"])
 
 Limit = Annotated[int, Query(ge=1, le=LARGEST_PAGE)]
 Text = Annotated[str | None, Query(max_length=255)]
@@ -50,7 +57,7 @@ async def submit(job: JobIn, response: Response, who: Who, server: Server) -> Su
         server.announce_jobs([new], [done])
     else:
         response.status_code = 200
-    response.headers.update(location(done.job_id))
+    response.headers["Location"] = f"/jobs/{done.job_id}"
     return SubmittedOut.of(done)
 
 
@@ -115,7 +122,7 @@ def find_job(
     server: Server,
     if_none_match: Annotated[str | None, Header(max_length=1000)] = None,
 ) -> JobDetail | Response:
-    job = _job(server, job_id, who)
+    job = visible_job(server, job_id, who)
     tag = _tag(job)
     if if_none_match is not None and tag in [each.strip() for each in if_none_match.split(",")]:
         return Response(status_code=304, headers={"ETag": tag})
@@ -128,7 +135,7 @@ def find_job(
 )
 def find_result(job_id: str, who: Who, server: Server) -> ResultOut | Response:
     """200 once the job has ended, however it ended: `status` says whether there is a result."""
-    job = _job(server, job_id, who)
+    job = visible_job(server, job_id, who)
     if job.state not in JOB.terminal:
         return refused(409, "not-finished", f"job {job_id!r} is {job.state}: ask again when it has ended")
     return ResultOut.of(job)
@@ -167,16 +174,70 @@ def _states(names: list[str]) -> tuple[JobState, ...]:
     return tuple(dict.fromkeys(state for states in found for state in states))
 
 
-def _job(server: ServerState, job_id: str, who: Caller) -> Job:
-    return visible(commands.find_job(server.services, JobId(job_id)), who)
-
-
 def _check_visible(server: ServerState, job_id: str, who: Caller) -> None:
     if who.only_agent is not None:
-        _job(server, job_id, who)
+        visible_job(server, job_id, who)
 
 
 def _tag(job: Job) -> str:
     """Progress is no change of version, but it is news."""
     at = 0 if job.progress_at is None else round(job.progress_at.timestamp() * 1_000_000)
     return f'"{job.version}.{at}"'
+
+
+@router.get("/jobs/{job_id}/attempts")
+def job_attempts(job_id: str, who: Who, server: Server) -> AttemptsOut:
+    named = visible_job(server, job_id, who).job_id
+    found = commands.find_attempts(server.services, named)
+    return AttemptsOut(attempts=tuple(AttemptOut.of(each) for each in found))
+
+
+@router.get("/jobs/{job_id}/events")
+def job_events(
+    job_id: str,
+    who: Who,
+    server: Server,
+    since: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = LARGEST_PAGE,
+) -> EventsOut:
+    """Its history by `seq`, oldest first. Send `next` as `since` to get what came later."""
+    named = visible_job(server, job_id, who).job_id
+    later = [each for each in commands.find_history(server.services, named) if each.seq > since][:limit]
+    return EventsOut(
+        events=tuple(EventOut.of(each) for each in later), next=str(later[-1].seq if later else since)
+    )
+
+
+@router.get("/jobs/{job_id}/logs")
+def job_logs(
+    job_id: str,
+    who: Who,
+    server: Server,
+    since: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_PIECES)] = MOST_PIECES,
+) -> LogsOut:
+    """What its attempts wrote, oldest first."""
+    named = visible_job(server, job_id, who).job_id
+    page = commands.read_logs(server.services, named, since=since, limit=limit)
+    pieces = tuple(
+        LogOut(claim_token=each.claim_token, first=each.first, ts=each.ts, lines=tuple(each.lines))
+        for each in page.pieces
+    )
+    return LogsOut(pieces=pieces, next=page.next, ended=page.ended)
+
+
+@router.post("/jobs/cancel")
+def cancel_many(wanted: JobIdsIn, who: Who, server: Server) -> BulkOut:
+    """Each is answered by itself: one that has ended does not keep the others."""
+    ids = [JobId(each) for each in wanted.ids]
+    return cancel_jobs(server.services, ids, who=who.who, agent=who.only_agent)
+
+
+@router.post("/jobs/retry")
+def retry_many(wanted: JobIdsIn, who: Who, server: Server) -> BulkOut:
+    """Jobs that have ended run once more; each is answered by itself."""
+    ids = [JobId(each) for each in wanted.ids]
+    done = retry_jobs(server.services, ids, who=who.who, agent=who.only_agent)
+    if done.changed:
+        server.announce_queued()
+    return done

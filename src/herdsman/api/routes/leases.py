@@ -1,21 +1,32 @@
-"""Leases of GPUs, for processes that Herdsman did not start."""
+"""Leases of GPUs, for processes that Herdsman did not start, and the inventory of GPUs."""
 
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 from herdsman.api.access import MATRIX
-from herdsman.api.auth import Who
-from herdsman.api.routes.measured import Measured
+from herdsman.api.request import ApiRoute, Who
 from herdsman.api.routes.work import gone
 from herdsman.api.state import Server
-from herdsman.control.commands import leases
+from herdsman.control.commands import gpus, leases
 from herdsman.core.lease_request import check_wait
 from herdsman.core.leasing import Refusal
 from herdsman.store.cursor import LARGEST_PAGE
-from herdsman.wire.leases import BeatIn, KeptOut, LeaseAnswer, LeaseIn, LeaseOut, LeasesOut
+from herdsman.wire.leases import (
+    BeatIn,
+    GpuOut,
+    GpusIn,
+    GpusOut,
+    KeptOut,
+    LeaseAnswer,
+    LeaseIn,
+    LeaseOut,
+    LeasesOut,
+    TakenOut,
+)
 
-router = APIRouter(route_class=Measured, tags=["leases"])
+router = APIRouter(route_class=ApiRoute, tags=["leases"])
 
 
 @router.post(
@@ -85,3 +96,32 @@ def revoke_lease(token: str, who: Who, server: Server) -> LeaseOut:
     ended = leases.revoke_lease(server.services, token, who=who.who)
     server.leases.ring()
     return LeaseOut.of(ended)
+
+
+@router.get("/gpus")
+def list_gpus(
+    _who: Who,
+    server: Server,
+    after: Annotated[str | None, Query(max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 100,
+) -> GpusOut:
+    """By their UUIDs, each with what was measured on it last and what is leased of it."""
+    page = gpus.list_gpus(server.services, after=after, limit=limit)
+    return GpusOut(gpus=tuple(GpuOut.of(gpu, leased) for gpu, leased in page.gpus), next=page.next)
+
+
+@router.post("/nodes/{node_id}/gpus")
+def report_gpus(node_id: str, told: GpusIn, _who: Who, server: Server) -> TakenOut:
+    """What was measured on a machine that runs no worker; send it every few seconds."""
+    age = timedelta(seconds=told.age_seconds)
+    taken = gpus.report_gpus(server.services, node_id, told.devices(), age)
+    server.leases.ring()
+    return TakenOut(taken=tuple(taken))
+
+
+@router.post("/gpus/{uuid}/clear")
+def clear_gpu(uuid: str, who: Who, server: Server) -> GpuOut:
+    """Lifts a quarantine: what is in use on the GPU now counts as outsiders' from here on."""
+    cleared = gpus.clear_gpu(server.services, uuid, who=who.who)
+    server.leases.ring()
+    return GpuOut.of(cleared, 0)

@@ -4,14 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from herdsman.api.auth import Who
-from herdsman.api.routes.measured import Measured
+from herdsman.api.request import ApiRoute, Who
 from herdsman.api.state import Server
 from herdsman.control.commands import pools as commands
 from herdsman.core.model import PoolId
 from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
-router = APIRouter(route_class=Measured, prefix="/workers/pool", tags=["pools"])
+router = APIRouter(route_class=ApiRoute, prefix="/workers/pool", tags=["pools"])
 
 Limit = Annotated[int, Query(ge=1, le=commands.LARGEST_PAGE)]
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from herdsman.api.auth import Who, own_worker
-from herdsman.api.routes.measured import Measured
+from herdsman.api.request import ApiRoute, Who, own_worker
 from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.core.model import ClaimKey, Failure, JobId
@@ -32,7 +31,7 @@ from herdsman.wire.work import (
     StartManyIn,
 )
 
-router = APIRouter(route_class=Measured, tags=["work"])
+router = APIRouter(route_class=ApiRoute, tags=["work"])
 
 
 @router.post("/jobs/claim")

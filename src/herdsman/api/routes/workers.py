@@ -4,8 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from herdsman.api.auth import Who, own_worker
-from herdsman.api.routes.measured import Measured
+from herdsman.api.request import ApiRoute, Who, own_worker
 from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.control.commands.tokens import admit_worker, renew_worker_token
@@ -23,7 +22,7 @@ from herdsman.wire.ids import new_worker_id
 from herdsman.wire.work import HeldClaimOut, HeldClaimsOut, RegisteredOut, RegisterIn
 from herdsman.wire.workers import WorkerOut, WorkersOut
 
-router = APIRouter(route_class=Measured, tags=["workers"])
+router = APIRouter(route_class=ApiRoute, tags=["workers"])
 
 BEATS_PER_CLAIM = 6
 """So many beats may be lost before a claim is."""

@@ -1,17 +1,51 @@
-"""What people stop for a while, and let go on."""
+"""What limits the queue: the policy, and what people pause for a while."""
 
-from fastapi import APIRouter
+from typing import Annotated
 
-from herdsman.api.auth import Who
-from herdsman.api.routes.measured import Measured
+from fastapi import APIRouter, Path, Query
+
+from herdsman.api.request import ApiRoute, Who
 from herdsman.api.state import Server
-from herdsman.control.commands import holds
-from herdsman.control.commands import pools as commands
+from herdsman.control.commands import holds, policy, pools
 from herdsman.core.model import PoolId
+from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.control import DrainIn, EvictIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
+from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
 from herdsman.wire.pools import PoolOut
 
-router = APIRouter(route_class=Measured, tags=["control"])
+router = APIRouter(route_class=ApiRoute, tags=["control"])
+
+_LAST = 2_147_483_647
+
+
+@router.get("/control/policy")
+def find_policy(server: Server) -> PolicyOut:
+    """The one that holds now."""
+    return policy.find_policy(server.services).shown()
+
+
+@router.put("/control/policy")
+def set_policy(body: PolicyIn, who: Who, server: Server) -> EditionOut:
+    """All of it, with what that changes. It holds here at once, and on every other replica within a second."""
+    edition = policy.set_policy(
+        server.services, body.policy, note=body.note, base_version=body.base_version, who=who.who
+    )
+    return edition.compared()
+
+
+@router.get("/control/policy/history")
+def policy_history(
+    server: Server,
+    after: Annotated[int | None, Query(ge=0, le=_LAST)] = None,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
+) -> HistoryOut:
+    """Newest first, each with what it changed."""
+    return policy.policy_history(server.services, after=after, limit=limit).shown()
+
+
+@router.get("/control/policy/{version}")
+def find_policy_version(version: Annotated[int, Path(ge=0, le=_LAST)], server: Server) -> PolicyOut:
+    return policy.find_policy(server.services, version).shown()
 
 
 @router.post("/control/pause")
@@ -43,7 +77,7 @@ def drain(body: DrainIn, who: Who, server: Server) -> HoldOut:
 @router.post("/control/evict_pool")
 def evict(body: EvictIn, who: Who, server: Server) -> PoolOut:
     """At once: the workers of the pool are ended without waiting, and the jobs that they hold go back unharmed."""
-    done = commands.evict_pool(server.services, PoolId(body.pool_id), who=who.who)
+    done = pools.evict_pool(server.services, PoolId(body.pool_id), who=who.who)
     return PoolOut.of(server.announce_pool("evicted", done))
 
 

@@ -1,4 +1,4 @@
-"""Tokens, for admins. The secret of a new one is in the answer and nowhere else."""
+"""Tokens, for admins; who is asking, what it may do, and how the server is set up."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -6,14 +6,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from herdsman.api.auth import Who
-from herdsman.api.routes.measured import Measured
+from herdsman.api.request import ApiRoute, Who
 from herdsman.api.state import Server
+from herdsman.api.access import verbs
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
+from herdsman.settings import rows
+from herdsman.wire.dashboard import MeOut, SettingOut, SettingsOut
 from herdsman.wire.model import Duration, Name, Reply, Request
 
-router = APIRouter(prefix="/tokens", route_class=Measured, tags=["tokens"])
+router = APIRouter(route_class=ApiRoute)
 
 
 class TokenIn(Request):
@@ -48,7 +50,7 @@ class TokensOut(Reply):
     next: str | None
 
 
-@router.get("")
+@router.get("/tokens", tags=["tokens"])
 def list_tokens(
     server: Server,
     after: Annotated[str | None, Query(max_length=32)] = None,
@@ -61,7 +63,7 @@ def list_tokens(
     )
 
 
-@router.post("", status_code=201)
+@router.post("/tokens", status_code=201, tags=["tokens"])
 def create_token(body: TokenIn, who: Who, server: Server) -> NewTokenOut:
     life = None if body.expires_in_seconds is None else timedelta(seconds=body.expires_in_seconds)
     issued = commands.create_token(
@@ -76,7 +78,7 @@ def create_token(body: TokenIn, who: Who, server: Server) -> NewTokenOut:
     return NewTokenOut(**_shared(issued.token), token=issued.secret)
 
 
-@router.delete("/{token_id}")
+@router.delete("/tokens/{token_id}", tags=["tokens"])
 def revoke_token(token_id: str, who: Who, server: Server) -> TokenOut:
     revoked = commands.revoke_token(server.services, token_id, who=who.who)
     server.authenticator.forget(token_id)
@@ -85,3 +87,33 @@ def revoke_token(token_id: str, who: Who, server: Server) -> TokenOut:
 
 def _shared(token: Token) -> dict[str, Any]:
     return {field: getattr(token, field) for field in TokenOut.model_fields}
+
+
+@router.get("/me", tags=["about"])
+def who_am_i(who: Who, server: Server) -> MeOut:
+    """The caller, as its token says, and what it may do."""
+    return MeOut(
+        name=who.name or who.token_id,
+        role=who.role,
+        agent=who.agent,
+        can=verbs(who.role, safe_mode=server.safe_mode),
+    )
+
+
+@router.get("/settings", tags=["about"])
+def list_settings(_who: Who, server: Server) -> SettingsOut:
+    """Every setting with its origin and its default; secrets stay hidden."""
+    found = () if server.settings is None else rows(server.settings)
+    return SettingsOut(
+        settings=tuple(
+            SettingOut(
+                name=row.name,
+                group=row.group,
+                value=row.value,
+                default=row.default,
+                origin=row.origin,
+                description=row.description,
+            )
+            for row in found
+        )
+    )

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.api.failures import Failures
+from herdsman.api.limits import LoginThrottle
 from herdsman.core.errors import TooMany
 from herdsman.testing.runpod import ManualClock
 
 
-def tries(failures: Failures, address: str) -> int:
+def tries(failures: LoginThrottle, address: str) -> int:
     """How many there are until the address is turned away."""
     for count in range(1000):
         try:
@@ -22,7 +22,7 @@ def tries(failures: Failures, address: str) -> int:
 
 def test_tries_come_back_one_by_one() -> None:
     clock = ManualClock()
-    failures = Failures(clock, burst=5, every=timedelta(seconds=3))
+    failures = LoginThrottle(clock, burst=5, every=timedelta(seconds=3))
     assert tries(failures, "192.0.2.1") == 5
     clock.advance(timedelta(seconds=6))
     assert tries(failures, "192.0.2.1") == 2
@@ -32,7 +32,7 @@ def test_tries_come_back_one_by_one() -> None:
 
 def test_the_caller_is_told_when_to_come_back() -> None:
     clock = ManualClock()
-    failures = Failures(clock, burst=2, every=timedelta(seconds=3))
+    failures = LoginThrottle(clock, burst=2, every=timedelta(seconds=3))
     tries(failures, "a")
     with pytest.raises(TooMany) as told:
         failures.check("a")
@@ -42,12 +42,12 @@ def test_the_caller_is_told_when_to_come_back() -> None:
 
 
 def test_one_address_does_not_spend_the_tries_of_another() -> None:
-    failures = Failures(ManualClock(), burst=3)
+    failures = LoginThrottle(ManualClock(), burst=3)
     assert tries(failures, "192.0.2.1") == tries(failures, "192.0.2.2") == 3
 
 
 def test_a_whole_ipv6_network_is_one_address() -> None:
-    failures = Failures(ManualClock(), burst=3)
+    failures = LoginThrottle(ManualClock(), burst=3)
     assert tries(failures, "2001:db8::1") == 3
     assert tries(failures, "2001:db8::2") == 0
     assert tries(failures, "2001:db8:0:1::1") == 3
@@ -57,7 +57,7 @@ def test_a_whole_ipv6_network_is_one_address() -> None:
 
 def test_the_number_of_addresses_is_bounded() -> None:
     """The one that failed longest ago is forgotten first."""
-    failures = Failures(ManualClock(), burst=3, most_addresses=10)
+    failures = LoginThrottle(ManualClock(), burst=3, most_addresses=10)
     assert tries(failures, "192.0.2.1") == 3
     for number in range(10):
         failures.note(f"198.51.100.{number}")
