@@ -13,11 +13,11 @@ from typing import Any
 from bench.work import CLAIM_TTL_S
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
+from herdsman.server.wiring import new_job_id
 from herdsman.store.database import Database
 from herdsman.store.upgrade import upgrade
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import new_job_id
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from hypothesis import settings
 
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
+from herdsman.server.wiring import new_job_id
 from herdsman.store.database import Database
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import new_job_id
 from tests.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened, quick_place
 from tests.fuse import fuse
 

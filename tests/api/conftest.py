@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.app import create_app
-from herdsman.api.state import ServerState, build_state
 from herdsman.control.commands.tokens import Issued, admit_worker, create_bootstrap, create_token
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.server.app import create_app
+from herdsman.server.state import ServerState, build_state
 from herdsman.testing.runpod import ManualClock
 from tests.api.calling import Client
 from tests.builders import a_worker

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
-from herdsman.api.http_server import ApiServer, Listening, bind
-from herdsman.api.state import ServerState
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import ServerState
 from herdsman.wire.problems import MEDIA_TYPE, Problem
 
 PATIENCE = 60.0

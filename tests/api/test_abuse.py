@@ -15,15 +15,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api import request as body_of
-from herdsman.api.access import MATRIX
-from herdsman.api.http_server import LARGEST_HEAD, MOST_AHEAD, Listening
-from herdsman.api.state import ServerState
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.body import decode
 from herdsman.core.states import JobState
+from herdsman.server import request as body_of
+from herdsman.server.access import MATRIX
+from herdsman.server.http_server import LARGEST_HEAD, MOST_AHEAD, Listening
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.api.sockets import (

@@ -3,11 +3,11 @@
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from herdsman.api.access import MATRIX, OPEN
-from herdsman.api.app import check_complete, create_app, served
-from herdsman.api.routes.__init__ import ROUTERS
-from herdsman.api.state import ServerState
 from herdsman.core.access import Role
+from herdsman.server.access import MATRIX, OPEN
+from herdsman.server.app import check_complete, create_app, served
+from herdsman.server.routes.__init__ import ROUTERS
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.state import ServerState
 from herdsman.bus.names import Names
 from herdsman.bus.streams import Size
 from herdsman.control.streams.state import BusState, Count
 from herdsman.core.access import Role
 from herdsman.core.model import WorkerId
+from herdsman.server.app import create_app
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.builders import a_job, claimed

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.certificate import read_certificate, require_valid
-from herdsman.api.http_server import ApiServer, Listening, Tls, bind
 from herdsman.cli import findings
 from herdsman.cli.findings import State
 from herdsman.core.errors import InvalidSettings
+from herdsman.server.certificate import read_certificate, require_valid
+from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.settings import load_settings
 
 _CA = "[ca]\ndefault_ca=d\n[d]\ndatabase=index\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n"

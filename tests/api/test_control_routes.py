@@ -10,10 +10,6 @@ from typing import Any
 import pytest
 
 import herdsman
-from herdsman.api import readiness as ready
-from herdsman.api.app import create_app
-from herdsman.api.routes import fleet as control
-from herdsman.api.state import MOST_FORWARDED, ServerState
 from herdsman.control.commands import submit_job
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
@@ -23,6 +19,10 @@ from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import NewJob
 from herdsman.ports import SystemClock
+from herdsman.server import readiness as ready
+from herdsman.server.app import create_app
+from herdsman.server.routes import fleet as control
+from herdsman.server.state import MOST_FORWARDED, ServerState
 from herdsman.store.database import Database
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.access import MATRIX, VERBS
-from herdsman.api.app import create_app
 from herdsman.control import seldom
 from herdsman.control.commands import fail_job, find_job
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
+from herdsman.server.access import MATRIX, VERBS
+from herdsman.server.app import create_app
 from herdsman.settings import load_settings, rows
 from herdsman.wire.dashboard import CostOut, EtaOut, HerdOut, OverviewOut, TimelineOut, WhyOut
 from tests.api.calling import Client

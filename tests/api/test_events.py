@@ -12,16 +12,16 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api import event_stream
-from herdsman.api.app import create_app
-from herdsman.api.event_stream import Streams, told
-from herdsman.api.limits import Limits
-from herdsman.api.state import ServerState
 from herdsman.control.commands import cancel_job, last_event
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import Overloaded, StoreUnavailable, TooMany
 from herdsman.core.model import AuditEntry
+from herdsman.server import event_stream
+from herdsman.server.app import create_app
+from herdsman.server.event_stream import Streams, told
+from herdsman.server.limits import Limits
+from herdsman.server.state import ServerState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Build, Tokens
 from tests.builders import a_job, a_worker

@@ -9,9 +9,6 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.app import create_app
-from herdsman.api.http_server import ApiServer, Listening, bind
-from herdsman.api.state import ServerState
 from herdsman.client import AsyncClient
 from herdsman.client import Client as HttpClient
 from herdsman.control.commands import complete_job
@@ -20,6 +17,9 @@ from herdsman.core.access import Role
 from herdsman.core.errors import NotFound, ServiceUnavailable, Unreachable
 from herdsman.ports import ResultFiles
 from herdsman.results import ResultOptions, open_store
+from herdsman.server.app import create_app
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.builders import a_claim

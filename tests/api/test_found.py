@@ -8,14 +8,14 @@ import pytest
 from fastapi import FastAPI
 
 import herdsman
-from herdsman.api.app import REFUSALS
-from herdsman.api.event_stream import Streams, told
-from herdsman.api.state import ServerState
 from herdsman.control.commands import last_event
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import ClaimKey, WorkerId
 from herdsman.core.work import Ask
+from herdsman.server.app import REFUSALS
+from herdsman.server.event_stream import Streams, told
+from herdsman.server.state import ServerState
 from herdsman.wire.model import VERSION_HEADER
 from herdsman.wire.problems import MEDIA_TYPE, TABLE
 from tests.api.calling import Client

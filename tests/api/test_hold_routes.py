@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.app import create_app
 from herdsman.control.services import Services
 from herdsman.core.access import Role
+from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.builders import a_job, a_worker

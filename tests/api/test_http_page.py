@@ -5,10 +5,10 @@ from typing import get_args
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from herdsman.api.app import served
-from herdsman.api.metrics import OFTEN_S
-from herdsman.api.routes.events import Kind
 from herdsman.core.access import Role
+from herdsman.server.app import served
+from herdsman.server.metrics import OFTEN_S
+from herdsman.server.routes.events import Kind
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.store.submissions import LARGEST_BATCH
 from herdsman.wire.problems import TABLE

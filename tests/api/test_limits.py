@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from herdsman.api.app import create_app
-from herdsman.api.limits import Limits
-from herdsman.api.middleware import host_name
 from herdsman.core.access import Role
+from herdsman.server.app import create_app
+from herdsman.server.limits import Limits
+from herdsman.server.middleware import host_name
 from herdsman.wire.model import Request
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens

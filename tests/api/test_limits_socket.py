@@ -14,11 +14,11 @@ import pytest
 from fastapi import FastAPI
 from structlog.testing import capture_logs
 
-from herdsman.api import http_server as server_module
-from herdsman.api.http_server import ApiServer, Listening, Tls, bind, descriptor_shortage
-from herdsman.api.state import ServerState
 from herdsman.core.access import Role
 from herdsman.core.errors import InvalidSettings
+from herdsman.server import http_server as server_module
+from herdsman.server.http_server import ApiServer, Listening, Tls, bind, descriptor_shortage
+from herdsman.server.state import ServerState
 from tests.api.conftest import Tokens
 from tests.upped import until
 

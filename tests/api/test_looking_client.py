@@ -7,8 +7,6 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.http_server import ApiServer, Listening, bind
-from herdsman.api.state import ServerState
 from herdsman.cli.api_door import ApiDoor
 from herdsman.cli.direct_door import DirectDoor
 from herdsman.cli.door import Door
@@ -21,6 +19,8 @@ from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import ServerState
 from herdsman.wire.dashboard import RequeueIn
 from tests.api.conftest import Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker

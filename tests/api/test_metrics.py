@@ -7,8 +7,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert
 
-from herdsman.api import metrics as look
-from herdsman.api.metrics import JobLatency
 from herdsman.control.commands import complete_job
 from herdsman.control.commands.holds import pause
 from herdsman.control.services import Services
@@ -16,6 +14,8 @@ from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.holds import scope_of
 from herdsman.core.states import LEASE, LeaseState
+from herdsman.server import metrics as look
+from herdsman.server.metrics import JobLatency
 from herdsman.store.database import Database, Tx
 from herdsman.store.latency import BOUNDS, Took
 from herdsman.store.schema_resources import gpus

@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 
-from herdsman.api import metrics as look
-from herdsman.api import middleware
-from herdsman.api.app import create_app
-from herdsman.api.state import build_state
 from herdsman.control.authenticator import KEPT_IN_OUTAGE
 from herdsman.control.commands.tokens import create_token, revoke_token
 from herdsman.control.keyring import Keyring
@@ -19,10 +15,14 @@ from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.token_text import token_text
+from herdsman.server import metrics as look
+from herdsman.server import middleware
+from herdsman.server.app import create_app
+from herdsman.server.state import build_state
+from herdsman.server.wiring import new_job_id
 from herdsman.store.database import Database
 from herdsman.testing.runpod import ManualClock
 from herdsman.testing.servers.home import free_port
-from herdsman.wiring import new_job_id
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.databases import opened
@@ -136,7 +136,7 @@ def test_no_answer_names_the_database_its_user_or_its_host(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("herdsman.api.errors._faults._next", 0.0)
+    monkeypatch.setattr("herdsman.server.errors._faults._next", 0.0)
     port = free_port()
     with opened(f"{scheme}://somebody:correct-horse@127.0.0.1:{port}/secretdb") as database:
         services = Services(database, JobPolicy(), new_job_id)

@@ -9,13 +9,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from herdsman.api.state import ServerState
 from herdsman.cli.main import app as command
 from herdsman.control.policy_book import PolicyBook
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import InvalidRequest
 from herdsman.ports import SystemClock
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 

@@ -13,14 +13,14 @@ from itertools import count
 import pytest
 from sqlalchemy import delete
 
-from herdsman.api.access import MATRIX, OPEN
-from herdsman.api.app import create_app
-from herdsman.api.limits import LoginThrottle
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.ports import SystemClock
+from herdsman.server.access import MATRIX, OPEN
+from herdsman.server.app import create_app
+from herdsman.server.limits import LoginThrottle
 from herdsman.store.schema_resources import holds
 from tests.api.conftest import Build, Tokens
 from tests.api.fuzzing import Fuzz, Operation

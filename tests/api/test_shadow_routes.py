@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.app import create_app
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
@@ -14,6 +13,7 @@ from herdsman.core.access import Role
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import Load, Wanted
 from herdsman.core.scaling.registry import OURS
+from herdsman.server.app import create_app
 from herdsman.wire.control import CycleOut
 from herdsman.wire.shadow import ShadowReportOut
 from tests.api.calling import Client

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from herdsman.api.state import ServerState
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands import move_worker
 from herdsman.control.commands.tokens import revoke_token
@@ -16,6 +15,7 @@ from herdsman.core.model import WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
 from herdsman.core.token_text import token_text
+from herdsman.server.state import ServerState
 from herdsman.testing.runpod import ManualClock
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer

@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 import httpx
 import pytest
 
-from herdsman.api.app import create_app
 from herdsman.control.commands import cancel_job, claim_job, find_job
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
@@ -15,6 +14,7 @@ from herdsman.core.access import Role
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobId, WorkerId
 from herdsman.core.states import JobState
+from herdsman.server.app import create_app
 from herdsman.store import workers
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens, bearer

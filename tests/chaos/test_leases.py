@@ -13,9 +13,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.http_server import ApiServer, Listening, bind
-from herdsman.api.state import build_state
 from herdsman.client import Client
 from herdsman.control.commands.gpus import list_gpus
 from herdsman.control.commands.leases import expire_leases, list_leases
@@ -23,6 +20,9 @@ from herdsman.control.commands.tokens import create_token
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
+from herdsman.server.app import create_app
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import build_state
 from herdsman.sim.checks import violations
 from herdsman.sim.checks.history import Use
 from herdsman.sim.checks.recorded import read_history

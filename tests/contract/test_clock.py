@@ -19,9 +19,9 @@ from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
+from herdsman.server.wiring import new_job_id
 from herdsman.store import database as module
 from herdsman.store.database import Database
-from herdsman.wiring import new_job_id
 from tests.builders import BROKEN, a_claim, a_job, claimed, replayed
 from tests.databases import MovingClock, ServerDatabases
 

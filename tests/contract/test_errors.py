@@ -11,9 +11,9 @@ from herdsman.control.commands import list_jobs
 from herdsman.control.services import Services
 from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable
 from herdsman.core.model import JobPolicy
+from herdsman.server.wiring import new_job_id
 from herdsman.store.database import Database
 from herdsman.testing.servers.home import free_port
-from herdsman.wiring import new_job_id
 from tests.builders import a_job
 from tests.databases import Backend, ServerDatabases, opened
 

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.app import create_app
-from herdsman.api.state import ServerState, build_state
 from herdsman.control.commands import claim_job, find_job, move_worker
 from herdsman.control.commands.tokens import create_token
 from herdsman.control.keyring import Keyring
@@ -19,6 +17,8 @@ from herdsman.core.access import Role
 from herdsman.core.model import JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
+from herdsman.server.app import create_app
+from herdsman.server.state import ServerState, build_state
 from herdsman.wire.work import ClaimOut
 from tests.api.calling import Client
 from tests.builders import replayed

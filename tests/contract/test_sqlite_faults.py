@@ -19,11 +19,11 @@ from herdsman.control.services import Services
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
+from herdsman.server.wiring import new_job_id
 from herdsman.store import engine
 from herdsman.store.database import Database
 from herdsman.store.revisions import require_current
 from herdsman.store.server import require_undamaged
-from herdsman.wiring import new_job_id
 from tests.builders import a_job
 from tests.databases import Backend, opened
 

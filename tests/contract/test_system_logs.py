@@ -11,12 +11,12 @@ from sqlalchemy import text
 from herdsman.control.commands import prune
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
+from herdsman.server.wiring import stored_logs
 from herdsman.settings import Settings, load_settings
 from herdsman.store.database import Database
 from herdsman.store.logs import LINES_KEPT
 from herdsman.store.reading import records
 from herdsman.store.schema_api import system_logs
-from herdsman.wiring import stored_logs
 from tests.databases import MovingClock
 from tests.unit.test_settings_defaults import NOWHERE
 

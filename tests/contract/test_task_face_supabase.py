@@ -15,13 +15,13 @@ from herdsman.control.commands import beat, find_job
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
+from herdsman.server.wiring import new_job_id
 from herdsman.store.revisions import require_current
 from herdsman.store.schema_resources import metadata
 from herdsman.store.supabase import supabase_sql
 from herdsman.store.task_face_routines import INNER, PUBLIC, WORKER_FUNCTIONS
 from herdsman.store.upgrade import upgrade
 from herdsman.store.views import VIEWS
-from herdsman.wiring import new_job_id
 from tests.builders import a_job, a_worker, replayed
 from tests.databases import ServerDatabases, opened
 

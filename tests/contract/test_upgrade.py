@@ -9,10 +9,10 @@ from sqlalchemy import event
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
+from herdsman.server.wiring import new_job_id
 from herdsman.store.database import Database
 from herdsman.store.revisions import require_current
 from herdsman.store.upgrade import upgrade
-from herdsman.wiring import new_job_id
 from tests.builders import a_job, replayed
 from tests.databases import Backend, opened
 from tests.fuse import PowerCutError

@@ -13,11 +13,11 @@ from herdsman.core.errors import StoreMisconfigured
 from herdsman.core.model import JobPolicy, NewJob, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
+from herdsman.server.wiring import new_job_id
 from herdsman.store.revisions import require_current
 from herdsman.store.upgrade import upgrade
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import new_job_id
 from tests.databases import opened
 from tests.docs.pages import pages
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import structlog
 
-from herdsman.api.replica import bus_opener
 from herdsman.bus.connection import check_version
 from herdsman.bus.errors import BusUnavailable
 from herdsman.control.commands import find_job
@@ -23,6 +22,7 @@ from herdsman.core.errors import InvalidSettings, NotFound
 from herdsman.core.model import JobId, JobPolicy
 from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
+from herdsman.server.replica import bus_opener
 from herdsman.settings import load_settings
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire.ids import new_job_id
@@ -202,7 +202,7 @@ def test_without_the_package_the_message_says_what_to_install(
     def missing(_name: str) -> Any:
         raise ModuleNotFoundError("No module named 'redis'", name="redis")
 
-    monkeypatch.setattr("herdsman.api.replica.import_module", missing)
+    monkeypatch.setattr("herdsman.server.replica.import_module", missing)
     settings = load_settings({"REDIS_URL": "redis://127.0.0.1/0"}, Path("/nonexistent"))
     with pytest.raises(InvalidSettings, match=r"pip install 'herdsman\[redis\]'"):
         bus_opener(settings, services, None)

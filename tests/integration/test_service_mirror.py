@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.state import ServerState, build_state
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import JobPolicy
+from herdsman.server.app import create_app
+from herdsman.server.state import ServerState, build_state
+from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.redis import RedisServer
-from herdsman.wiring import new_job_id
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.builders import a_job, claimed

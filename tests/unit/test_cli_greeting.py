@@ -10,10 +10,10 @@ from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.gpu import GpuDevice
 from herdsman.core.model import JobPolicy
+from herdsman.server.wiring import new_job_id
 from herdsman.settings import load_settings
 from herdsman.store import server
 from herdsman.store.upgrade import upgrade
-from herdsman.wiring import new_job_id
 from tests.databases import opened
 
 CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_mb=0, utilisation=0)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.api.limits import LoginThrottle
 from herdsman.core.errors import TooMany
+from herdsman.server.limits import LoginThrottle
 from herdsman.testing.runpod import ManualClock
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import DEFAULT_POOL, PoolId
+from herdsman.server.wiring import pools_kept
 from herdsman.settings import load_settings
 from herdsman.settings.fleet import fleet_policies
 from herdsman.settings.local import within_this_machine
 from herdsman.settings.runpod import runpod_options
-from herdsman.wiring import pools_kept
 
 TWO_POOLS = """
 max_active_gpus = 8

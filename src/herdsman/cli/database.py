@@ -8,11 +8,11 @@ from herdsman.cli.services import services_here
 from herdsman.cli.shown import echo
 from herdsman.control.by_hand import adopt
 from herdsman.core.installation import moved
+from herdsman.server.wiring import open_control, open_database
 from herdsman.store import installation
 from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import inspect_server, require_undamaged
 from herdsman.store.upgrade import upgrade
-from herdsman.wiring import open_control, open_database
 
 database = typer.Typer(
     add_completion=False, help="Make, upgrade or check the database.", no_args_is_help=True

@@ -15,12 +15,12 @@ from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 from herdsman.providers.local.gpus import count_gpus
+from herdsman.server.wiring import pools_kept
 from herdsman.settings import Origin, Settings
 from herdsman.store import installation
 from herdsman.store.database import Tx
 from herdsman.store.herd import living
 from herdsman.store.server import inspect_server
-from herdsman.wiring import pools_kept
 from herdsman.worker.gpu import Nvml
 
 _LOOK_S = 0.3

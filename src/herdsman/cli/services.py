@@ -2,9 +2,9 @@
 
 from herdsman.cli.opening import settings_here
 from herdsman.control.services import Services
+from herdsman.server.wiring import open_services
 from herdsman.settings import Settings
 from herdsman.store.revisions import require_current
-from herdsman.wiring import open_services
 
 
 def services_here(settings: Settings | None = None) -> Services:

@@ -30,6 +30,7 @@ from herdsman.control.services import Services
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import Conflict, HerdsmanError, InvalidSettings
 from herdsman.ports import Provider
+from herdsman.server.wiring import open_services, require_address, stored_logs
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.local import LOCAL
 from herdsman.settings.surroundings import harmless_environment, keep_secrets
@@ -37,11 +38,10 @@ from herdsman.store import sight
 from herdsman.store.revisions import latest, require_current
 from herdsman.store.server import require_undamaged
 from herdsman.store.upgrade import upgrade
-from herdsman.wiring import open_services, require_address, stored_logs
 from herdsman.worker.reload import SourceCheck
 
 if TYPE_CHECKING:
-    from herdsman.api.replica import Replica
+    from herdsman.server.replica import Replica
 
 _LOOK_S = 0.05
 _OBSERVE_S = 0.2
@@ -60,7 +60,7 @@ def up(
 ) -> None:
     """Prepare the database and run everything on this machine, until Ctrl-C: API, control loop, workers."""
     with needed(SERVER.format("up")):
-        from herdsman.api.replica import open_replica  # noqa: PLC0415  (takes a while)
+        from herdsman.server.replica import open_replica  # noqa: PLC0415  (takes a while)
     given = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
     told = {name: str(value) for name, value in given.items() if value is not None}
     own = _own_handlers(handler or [], module or [], exec_ or [])
@@ -110,7 +110,7 @@ def _require_handlers(settings: Settings) -> None:
 def serve() -> None:
     """Run one replica of the control plane, for production: API and control loop, until SIGTERM."""
     with needed(SERVER.format("serve")):
-        from herdsman.api.replica import open_replica  # noqa: PLC0415
+        from herdsman.server.replica import open_replica  # noqa: PLC0415
     settings = settings_here()
     keep_secrets()
     require_address(settings)

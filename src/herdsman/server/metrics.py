@@ -12,7 +12,6 @@ import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from herdsman.api.readiness import REFUSED_LATELY
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
 from herdsman.control.streams.bus import StreamBus
@@ -20,12 +19,13 @@ from herdsman.core.errors import HerdsmanError
 from herdsman.core.holds import HoldKind
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.states import JobState, WorkerState
+from herdsman.server.readiness import REFUSED_LATELY
+from herdsman.server.wiring import Control
 from herdsman.store import tally
 from herdsman.store.database import Tx
 from herdsman.store.holds import standing
 from herdsman.store.latency import BOUNDS, Took, took
 from herdsman.telemetry import metrics
-from herdsman.wiring import Control
 
 log = structlog.get_logger()
 

@@ -4,8 +4,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from herdsman.api.request import ApiRoute, Who, own_worker
-from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.control.commands.tokens import admit_worker, renew_worker_token
 from herdsman.control.commands.workers import drain_worker as drain
@@ -14,6 +12,8 @@ from herdsman.core.access import Caller, Role
 from herdsman.core.errors import Conflict
 from herdsman.core.model import PoolId, WorkerId
 from herdsman.core.states import WorkerState
+from herdsman.server.request import ApiRoute, Who, own_worker
+from herdsman.server.state import Server, ServerState
 from herdsman.store import workers
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.beats import OrdersOut, PulseIn

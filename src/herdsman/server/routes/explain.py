@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from fastapi import Path as InPath
 
-from herdsman.api.request import ApiRoute, Who, visible_job
-from herdsman.api.state import Server
 from herdsman.control.answers import why
 from herdsman.control.eta import eta
 from herdsman.control.timeline import timeline
 from herdsman.core.access import Role
 from herdsman.core.errors import Forbidden
+from herdsman.server.request import ApiRoute, Who, visible_job
+from herdsman.server.state import Server
 from herdsman.wire.dashboard import (
     EtaOut,
     TimelineOut,

@@ -20,8 +20,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from herdsman.api.certificate import read_certificate, require_valid
 from herdsman.core.errors import InvalidSettings
+from herdsman.server.certificate import read_certificate, require_valid
 
 log = structlog.get_logger()
 

@@ -12,13 +12,13 @@ import structlog
 from fastapi import APIRouter, Header
 from fastapi.responses import Response, StreamingResponse
 
-from herdsman.api.errors import Refused
-from herdsman.api.request import ApiRoute, Who, visible_job
-from herdsman.api.state import Server, ServerState
 from herdsman.core.errors import NotFound, ServiceUnavailable
 from herdsman.core.model import JobId
 from herdsman.ports import ResultFiles
 from herdsman.results.names import content_type
+from herdsman.server.errors import Refused
+from herdsman.server.request import ApiRoute, Who, visible_job
+from herdsman.server.state import Server, ServerState
 from herdsman.wire.files import sha256_of
 
 log = structlog.get_logger()

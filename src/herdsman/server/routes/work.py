@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from herdsman.api.request import ApiRoute, Who, own_worker
-from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.core.model import ClaimKey, Failure, JobId
 from herdsman.core.states import JobState
+from herdsman.server.request import ApiRoute, Who, own_worker
+from herdsman.server.state import Server, ServerState
 from herdsman.wire.work import (
     AskIn,
     CheckpointIn,

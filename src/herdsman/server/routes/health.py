@@ -8,11 +8,11 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 import herdsman
-from herdsman.api.readiness import FINE
-from herdsman.api.request import ApiRoute, Who
-from herdsman.api.state import Server, ServerState
 from herdsman.control.commands import count_jobs
 from herdsman.core.errors import HerdsmanError
+from herdsman.server.readiness import FINE
+from herdsman.server.request import ApiRoute, Who
+from herdsman.server.state import Server, ServerState
 from herdsman.wire.control import HealthOut, LiveOut, ReadyOut
 
 router = APIRouter(route_class=ApiRoute, tags=["health"])

@@ -13,8 +13,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import Response
 
-from herdsman.api.errors import Refused
 from herdsman.core.errors import NotFound
+from herdsman.server.errors import Refused
 
 PAGE = "index.html"
 CHARTS = "vendor/chart.js"
@@ -51,7 +51,7 @@ def assets() -> Mapping[str, Asset]:
 
 
 def _found() -> Iterator[tuple[str, Traversable]]:
-    yield from _inside(files("herdsman.api") / "dashboard" / "static")
+    yield from _inside(files("herdsman.server") / "dashboard" / "static")
     charts = _charts()
     if charts is not None:
         yield CHARTS, charts

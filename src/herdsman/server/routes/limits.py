@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from herdsman.api.request import ApiRoute, Who
-from herdsman.api.state import Server
 from herdsman.control.commands import holds, policy, pools
 from herdsman.core.model import PoolId
+from herdsman.server.request import ApiRoute, Who
+from herdsman.server.state import Server
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.control import DrainIn, EvictIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
 from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut

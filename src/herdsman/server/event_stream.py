@@ -11,11 +11,11 @@ from threading import Condition, Event, Thread
 import structlog
 from starlette.concurrency import run_in_threadpool
 
-from herdsman.api.limits import Limits
 from herdsman.control.commands import last_event, read_events
 from herdsman.control.services import Services
 from herdsman.core.errors import Overloaded, StoreUnavailable, TooMany
 from herdsman.core.model import AuditEntry
+from herdsman.server.limits import Limits
 from herdsman.wire.jobs import EventOut
 
 log = structlog.get_logger()

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from herdsman.api.request import ApiRoute, Who
-from herdsman.api.state import Server
 from herdsman.control.commands import pools as commands
 from herdsman.core.model import PoolId
+from herdsman.server.request import ApiRoute, Who
+from herdsman.server.state import Server
 from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
 router = APIRouter(route_class=ApiRoute, prefix="/workers/pool", tags=["pools"])

@@ -17,10 +17,6 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from herdsman.api.access import OPEN, authorise, require_harmless
-from herdsman.api.errors import Refused, refusal
-from herdsman.api.limits import Limits
-from herdsman.api.state import ServerState
 from herdsman.control.commands import find_job
 from herdsman.core.access import Caller
 from herdsman.core.body import MOST_PARTS, decode
@@ -33,6 +29,10 @@ from herdsman.core.errors import (
     Unauthenticated,
 )
 from herdsman.core.model import Job, JobId, WorkerId
+from herdsman.server.access import OPEN, authorise, require_harmless
+from herdsman.server.errors import Refused, refusal
+from herdsman.server.limits import Limits
+from herdsman.server.state import ServerState
 from herdsman.wire.problems import MEDIA_TYPE, problem, problem_of
 
 CALLER = "caller"

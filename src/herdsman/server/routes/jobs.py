@@ -5,8 +5,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
 
-from herdsman.api.request import ApiRoute, Who, refused, visible_job
-from herdsman.api.state import Server, ServerState
 from herdsman.control import commands
 from herdsman.control.commands.logs import MOST_PIECES
 from herdsman.control.failures import cancel_jobs, retry_jobs
@@ -16,6 +14,8 @@ from herdsman.core.faces import states_of
 from herdsman.core.model import Job, JobFilter, JobId, NewJob, PoolId
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JOB, JobState
+from herdsman.server.request import ApiRoute, Who, refused, visible_job
+from herdsman.server.state import Server, ServerState
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.dashboard import BulkOut, JobIdsIn
 from herdsman.wire.jobs import (

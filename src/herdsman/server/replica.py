@@ -8,11 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from threading import Event
 
-from herdsman.api.app import create_app
-from herdsman.api.http_server import ApiServer, Listening, Tls, bind
-from herdsman.api.limits import Limits
-from herdsman.api.metrics import DatabaseCollector
-from herdsman.api.state import ServerState, build_state
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.service import Service
 from herdsman.control.services import Services
@@ -20,12 +15,17 @@ from herdsman.control.streams.bus import StreamBus
 from herdsman.control.streams.surroundings import Surroundings
 from herdsman.control.worker_access import WorkerAccess
 from herdsman.core.errors import InvalidSettings
+from herdsman.server.app import create_app
+from herdsman.server.http_server import ApiServer, Listening, Tls, bind
+from herdsman.server.limits import Limits
+from herdsman.server.metrics import DatabaseCollector
+from herdsman.server.state import ServerState, build_state
+from herdsman.server.wiring import Control, open_control, open_keyring, open_results, open_service
 from herdsman.settings import Origin, Settings
 from herdsman.settings.local import LOCAL
 from herdsman.settings.surroundings import push_name
 from herdsman.store.wakeup import Wakeup, open_wakeup
 from herdsman.telemetry.metrics import Metrics, PushGateway
-from herdsman.wiring import Control, open_control, open_keyring, open_results, open_service
 
 POLL_LOCAL = timedelta(seconds=1)
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from herdsman.api.routes import (
+from herdsman.server.routes import (
     access,
     dashboard,
     events,

@@ -5,13 +5,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from herdsman.api.access import MATRIX
-from herdsman.api.request import ApiRoute, Who
-from herdsman.api.routes.work import gone
-from herdsman.api.state import Server
 from herdsman.control.commands import gpus, leases
 from herdsman.core.lease_request import check_wait
 from herdsman.core.leasing import Refusal
+from herdsman.server.access import MATRIX
+from herdsman.server.request import ApiRoute, Who
+from herdsman.server.routes.work import gone
+from herdsman.server.state import Server
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.leases import (
     BeatIn,

@@ -1,6 +1,6 @@
 """The description of the API and the table of rights, written from the app itself.
 
-`python -m herdsman.api.reference` writes them again, from the root of the repository.
+`python -m herdsman.server.reference` writes them again, from the root of the repository.
 """
 
 import json
@@ -9,9 +9,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from herdsman.api.access import MATRIX, OPEN, Line
-from herdsman.api.app import described
 from herdsman.core.access import Role
+from herdsman.server.access import MATRIX, OPEN, Line
+from herdsman.server.app import described
 
 BEGIN, END = "<!-- rights: begin -->", "<!-- rights: end -->"
 ACCESS_PAGE = Path("docs/reference/api-access.md")

@@ -8,13 +8,13 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from herdsman import __version__
-from herdsman.api import errors
-from herdsman.api.access import MATRIX, OPEN, Line
-from herdsman.api.middleware import AuthMiddleware, ErrorMiddleware, HeaderLimitMiddleware, HeadMiddleware
-from herdsman.api.request import ApiRoute, guard
-from herdsman.api.routes import ROUTERS
-from herdsman.api.state import ServerState
 from herdsman.core.errors import InvalidRequest
+from herdsman.server import errors
+from herdsman.server.access import MATRIX, OPEN, Line
+from herdsman.server.middleware import AuthMiddleware, ErrorMiddleware, HeaderLimitMiddleware, HeadMiddleware
+from herdsman.server.request import ApiRoute, guard
+from herdsman.server.routes import ROUTERS
+from herdsman.server.state import ServerState
 from herdsman.wire.problems import MEDIA_TYPE, Problem
 
 DESCRIPTION = "Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."

@@ -11,11 +11,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from herdsman import __version__
-from herdsman.api.access import open_to_all
-from herdsman.api.errors import Refused, problem_response, refuse
-from herdsman.api.limits import Limits
-from herdsman.api.request import CALLER, address_of
-from herdsman.api.state import ServerState
 from herdsman.core.access import Caller
 from herdsman.core.errors import (
     HerdsmanError,
@@ -25,6 +20,11 @@ from herdsman.core.errors import (
     TooMany,
     Unauthenticated,
 )
+from herdsman.server.access import open_to_all
+from herdsman.server.errors import Refused, problem_response, refuse
+from herdsman.server.limits import Limits
+from herdsman.server.request import CALLER, address_of
+from herdsman.server.state import ServerState
 from herdsman.wire.model import VERSION_HEADER
 from herdsman.wire.problems import problem
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from herdsman.api.request import ApiRoute, Who
-from herdsman.api.state import Server
-from herdsman.api.access import verbs
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
+from herdsman.server.access import verbs
+from herdsman.server.request import ApiRoute, Who
+from herdsman.server.state import Server
 from herdsman.settings import rows
 from herdsman.wire.dashboard import MeOut, SettingOut, SettingsOut
 from herdsman.wire.model import Duration, Name, Reply, Request

@@ -10,10 +10,6 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from herdsman.api.event_stream import Streams
-from herdsman.api.limits import Limits, LoginThrottle
-from herdsman.api.metrics import DatabaseCollector, StreamsCollector
-from herdsman.api.readiness import Readiness
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands.submit import submit_independently
 from herdsman.control.dispatcher import Dispatcher
@@ -28,10 +24,14 @@ from herdsman.core.errors import ClaimsHeld, HerdsmanError
 from herdsman.core.model import NewJob, PoolId, Submitted, WorkerId
 from herdsman.core.pools import PoolStanding
 from herdsman.ports import Clock, ResultFiles, SystemClock
+from herdsman.server.event_stream import Streams
+from herdsman.server.limits import Limits, LoginThrottle
+from herdsman.server.metrics import DatabaseCollector, StreamsCollector
+from herdsman.server.readiness import Readiness
+from herdsman.server.wiring import Control
 from herdsman.settings import Settings
 from herdsman.store import workers
 from herdsman.telemetry.metrics import Metrics
-from herdsman.wiring import Control
 
 MOST_POOLS = 20_000
 MOST_FORWARDED = 8

@@ -7,8 +7,6 @@ from uuid import uuid4
 from fastapi import APIRouter, Query, Response
 from fastapi import Path as InPath
 
-from herdsman.api.request import ApiRoute, Who, refused
-from herdsman.api.state import Server, ServerState
 from herdsman.control import decisions as told
 from herdsman.control.cycle import Cycle
 from herdsman.control.failures import list_failures, requeue_group
@@ -19,6 +17,8 @@ from herdsman.control.shadow_report import report
 from herdsman.core.access import Caller
 from herdsman.core.errors import Overloaded, TooMany
 from herdsman.ports import SystemClock
+from herdsman.server.request import ApiRoute, Who, refused
+from herdsman.server.state import Server, ServerState
 from herdsman.store import leader
 from herdsman.store.cursor import LARGEST_PAGE
 from herdsman.wire.control import CycleOut, LeaderOut
