@@ -15,9 +15,9 @@ from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.db.connection import Database
 from herdsman.db.upgrade import upgrade
+from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import new_job_id
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.work import CLAIM_TTL_S, KIND, PAYLOAD, RESULT, WORKERS
 from herdsman.core.model import ClaimKey, JobId
-from herdsman.wiring import new_job_id
+from herdsman.server.wiring import new_job_id
 
 # Every value is bound: only then PyMySQL sends many rows as one statement.
 SUBMIT = """

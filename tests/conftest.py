@@ -12,9 +12,9 @@ from hypothesis import settings
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.db.connection import Database
+from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import new_job_id
 from tests.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened, quick_place
 from tests.fuse import fuse
 

@@ -1,22 +1,19 @@
 """The whole app over SQLite, called as a client would, and a token for each role."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.failures import Failures
-from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands.tokens import Issued, admit_worker, create_bootstrap, create_token
-from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Caller, Role
 from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.ports import SystemClock
+from herdsman.server.app import create_app
+from herdsman.server.state import ServerState, build_state
 from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
 from tests.builders import a_worker
@@ -44,23 +41,31 @@ def keyring() -> Keyring:
     return Keyring(pepper=b"p" * 32)
 
 
-@pytest.fixture
-def context(services: Services, hands: ManualClock, keyring: Keyring) -> Iterator[ApiContext]:
-    opened = ApiContext(
-        services=services,
-        authenticator=Authenticator(services, hands, keyring, admin_key="the-admin-key"),
-        keyring=keyring,
-        dispatcher=Dispatcher(services, SystemClock()),
-        failures=Failures(hands),
-    )
-    yield opened
-    opened.stopping.set()
-    opened.dispatcher.stop()
+Build = Callable[..., ServerState]
 
 
 @pytest.fixture
-def app(context: ApiContext) -> FastAPI:
-    return create_app(context)
+def build(services: Services, hands: ManualClock, keyring: Keyring) -> Iterator[Build]:
+    """Makes states of the server that differ in what is given."""
+    built: list[ServerState] = []
+
+    def build(**given: Any) -> ServerState:
+        built.append(build_state(services, keyring, clock=hands, admin_key="the-admin-key", **given))
+        return built[-1]
+
+    yield build
+    for each in built:
+        each.stop_waiting()
+
+
+@pytest.fixture
+def state(build: Build) -> ServerState:
+    return build()
+
+
+@pytest.fixture
+def app(state: ServerState) -> FastAPI:
+    return create_app(state)
 
 
 @pytest.fixture

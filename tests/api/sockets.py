@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 from fastapi import FastAPI
 
-from herdsman.api.context import ApiContext
-from herdsman.api.server import ApiServer, Listening
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import ServerState
 from herdsman.wire.problems import MEDIA_TYPE, Problem
 
 PATIENCE = 60.0
@@ -41,12 +41,8 @@ class Place:
 
 
 @contextmanager
-def serving(app: FastAPI, context: ApiContext, listening: Listening) -> Generator[Place]:
-    def stop() -> None:
-        context.stopping.set()
-        context.dispatcher.stop()
-
-    server = ApiServer(app, listening, on_stop=stop)
+def serving(app: FastAPI, state: ServerState, listening: Listening) -> Generator[Place]:
+    server = ApiServer(app, bind(listening), on_stop=state.stop_waiting)
     server.start()
     try:
         url = httpx.URL(server.url)

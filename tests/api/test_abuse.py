@@ -15,16 +15,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api import body as body_of
-from herdsman.api.access import MATRIX
-from herdsman.api.connections import LARGEST_HEAD, MOST_AHEAD
-from herdsman.api.context import ApiContext
-from herdsman.api.server import Listening
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.body import decode
 from herdsman.core.states import JobState
+from herdsman.server import request as body_of
+from herdsman.server.access import MATRIX
+from herdsman.server.http_server import LARGEST_HEAD, MOST_AHEAD, Listening
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.api.sockets import (
@@ -49,8 +48,8 @@ JSON = "content-type: application/json"
 
 
 @pytest.fixture
-def place(app: FastAPI, context: ApiContext) -> Iterator[Place]:
-    with serving(app, context, Listening(grace=timedelta(seconds=2))) as found:
+def place(app: FastAPI, state: ServerState) -> Iterator[Place]:
+    with serving(app, state, Listening(grace=timedelta(seconds=2))) as found:
         yield found
 
 

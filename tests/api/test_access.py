@@ -3,12 +3,11 @@
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from herdsman.api.access import MATRIX, OPEN
-from herdsman.api.app import create_app
-from herdsman.api.complete import check_complete, served
-from herdsman.api.context import ApiContext
-from herdsman.api.routes import ROUTERS
 from herdsman.core.access import Role
+from herdsman.server.access import MATRIX, OPEN
+from herdsman.server.app import check_complete, create_app, served
+from herdsman.server.routes.__init__ import ROUTERS
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 
@@ -87,11 +86,11 @@ def test_the_pages_are_open_to_be_read_only(client: Client, method: str) -> None
     assert client.request(method, "/assets/app.js").status_code == 401
 
 
-def test_a_route_without_a_line_keeps_the_app_from_starting(context: ApiContext) -> None:
+def test_a_route_without_a_line_keeps_the_app_from_starting(state: ServerState) -> None:
     more = APIRouter()
     more.add_api_route("/forgotten", lambda: None, methods=["GET"])
     with pytest.raises(AssertionError, match="/forgotten"):
-        create_app(context, routers=(*ROUTERS, more))
+        create_app(state, routers=(*ROUTERS, more))
 
 
 def test_a_mounted_app_keeps_the_app_from_starting(app: FastAPI) -> None:
@@ -100,9 +99,9 @@ def test_a_mounted_app_keeps_the_app_from_starting(app: FastAPI) -> None:
         check_complete(app)
 
 
-def test_a_line_without_a_route_keeps_the_app_from_starting(context: ApiContext) -> None:
+def test_a_line_without_a_route_keeps_the_app_from_starting(state: ServerState) -> None:
     with pytest.raises(AssertionError, match="without a route"):
-        create_app(context, routers=())
+        create_app(state, routers=())
 
 
 def test_what_is_served_is_what_is_listed(app: FastAPI) -> None:

@@ -2,9 +2,9 @@
 
 from starlette.status import HTTP_403_FORBIDDEN, HTTP_404_NOT_FOUND
 
-from herdsman.api.access import MATRIX
 from herdsman.control.services import Services
 from herdsman.core.access import Role
+from herdsman.server.access import MATRIX
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.builders import a_job, claimed

@@ -1,19 +1,19 @@
 """What the API shows of the streams, and what it tells them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
 from herdsman.core.access import Role
 from herdsman.core.model import WorkerId
 from herdsman.redis.names import Names
 from herdsman.redis.streams import BusState, Count, Size
+from herdsman.server.app import create_app
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.builders import a_job, claimed
 
 
@@ -50,8 +50,11 @@ def bus() -> Bus:
 
 
 @pytest.fixture
-def context(context: ApiContext, bus: Bus) -> ApiContext:
-    return replace(context, bus=bus)
+def state(build: Build, bus: Bus) -> ServerState:
+    def open_bus(_dispatcher: object) -> Bus:
+        return bus
+
+    return build(open_bus=open_bus)
 
 
 def test_what_was_submitted_is_announced_once(client: Client, bus: Bus, tokens: Tokens) -> None:
@@ -85,8 +88,8 @@ def test_the_streams_are_measured(client: Client, bus: Bus, tokens: Tokens) -> N
     assert "herdsman_streams_up 0.0" in shown
 
 
-def test_without_redis_nothing_is_said_of_it(tokens: Tokens, context: ApiContext) -> None:
-    app = create_app(replace(context, bus=None))
+def test_without_redis_nothing_is_said_of_it(tokens: Tokens, build: Build) -> None:
+    app = create_app(build())
     with Client(app) as client:
         assert client.get("/health", headers=tokens.header(Role.ADMIN)).json()["streams"] == "off"
         assert "herdsman_stream_" not in client.get("/metrics", headers=tokens.header(Role.METRICS)).text
@@ -119,11 +122,11 @@ def test_what_is_stopped_is_announced(client: Client, bus: Bus, tokens: Tokens) 
 
 
 def test_s3_04_where_a_job_is_on_a_service_is_mirrored_once_it_was_stored(
-    client: Client, bus: Bus, tokens: Tokens, context: ApiContext
+    client: Client, bus: Bus, tokens: Tokens, state: ServerState
 ) -> None:
     who = tokens.header(Role.WORKER, "w1")
-    job_id = a_job(context.services)
-    token = claimed(context.services, WorkerId("w1")).key.token
+    job_id = a_job(state.services)
+    token = claimed(state.services, WorkerId("w1")).key.token
     body = {"external_id": "p-1", "status": "submitted"}
     path = f"/jobs/{job_id}/service"
     assert client.put(path, json={**body, "token": token + 1}, headers=who).status_code == 409

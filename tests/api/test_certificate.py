@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.certificate import read_certificate, require_valid
-from herdsman.api.server import ApiServer, Listening, Tls
 from herdsman.cli import findings
 from herdsman.cli.findings import State
 from herdsman.core.errors import InvalidSettings
+from herdsman.server.certificate import read_certificate, require_valid
+from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.settings import load_settings
 
 _CA = "[ca]\ndefault_ca=d\n[d]\ndatabase=index\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n"
@@ -28,7 +28,7 @@ def certified(directory: Path, *names: str) -> Tls:
     return Tls(certificate=directory / "certificate.pem", key=directory / "key.pem")
 
 
-def test_an_expired_certificate_is_refused_at_the_start(app: FastAPI, tmp_path: Path) -> None:
+def test_an_expired_certificate_is_refused_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "ca.cnf").write_text(_CA)
     (tmp_path / "index").touch()
     (tmp_path / "serial").write_text("01\n")
@@ -38,7 +38,7 @@ def test_an_expired_certificate_is_refused_at_the_start(app: FastAPI, tmp_path: 
     openssl(tmp_path, f"ca -batch -selfsign -notext -config ca.cnf {files} {dates}")
     tls = Tls(certificate=tmp_path / "certificate.pem", key=tmp_path / "key.pem")
     with pytest.raises(InvalidSettings, match="has expired at 2020-02-01 00:00 UTC: renew it"):
-        ApiServer(app, Listening(tls=tls), on_stop=lambda: None)
+        bind(Listening(tls=tls))
 
 
 def test_a_certificate_is_good_between_its_dates_and_with_its_key(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_certificate_is_good_between_its_dates_and_with_its_key(tmp_path: Path
 def test_behind_a_proxy_it_is_called_by_an_address_of_this_machine(
     app: FastAPI, host: str, said: str
 ) -> None:
-    server = ApiServer(app, Listening(host=host, behind_proxy=True), on_stop=lambda: None)
+    server = ApiServer(app, bind(Listening(host=host, behind_proxy=True)), on_stop=lambda: None)
     server.start()
     try:
         assert server.url.startswith(said)
@@ -69,7 +69,7 @@ def test_behind_a_proxy_it_is_called_by_an_address_of_this_machine(
 def test_with_tls_it_is_called_by_a_name_of_its_certificate(app: FastAPI, tmp_path: Path) -> None:
     tls = certified(tmp_path, "DNS:herd.example", "DNS:other.example")
     listening = Listening(host="0.0.0.0", tls=tls, names=("Other.Example",))
-    server = ApiServer(app, listening, on_stop=lambda: None)
+    server = ApiServer(app, bind(listening), on_stop=lambda: None)
     server.start()
     try:
         assert server.url.startswith("https://other.example:")
@@ -80,9 +80,9 @@ def test_with_tls_it_is_called_by_a_name_of_its_certificate(app: FastAPI, tmp_pa
 def test_without_a_name_to_call_it_says_which_setting_to_set(app: FastAPI, tmp_path: Path) -> None:
     tls = certified(tmp_path, "DNS:herd.example")
     with pytest.raises(InvalidSettings, match=r"it has herd\.example.*set API_URL"):
-        ApiServer(app, Listening(host="0.0.0.0", tls=tls), on_stop=lambda: None)
+        bind(Listening(host="0.0.0.0", tls=tls))
     called = "https://herd.example"
-    server = ApiServer(app, Listening(host="0.0.0.0", tls=tls, called=called), on_stop=lambda: None)
+    server = ApiServer(app, bind(Listening(host="0.0.0.0", tls=tls, called=called)), on_stop=lambda: None)
     server.start()
     try:
         assert server.url == called

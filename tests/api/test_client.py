@@ -8,8 +8,6 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.context import ApiContext
-from herdsman.api.server import ApiServer, Listening
 from herdsman.client import AsyncClient, Client, JobCancelled, JobFailed
 from herdsman.client.queue import HttpQueue, register
 from herdsman.control import commands
@@ -21,6 +19,8 @@ from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState, WorkerState
 from herdsman.core.work import Ask, Done, Failed, GivenBack, LogLines, Progress, Pulse
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import ServerState
 from herdsman.testing.clocks import ManualClock
 from tests.api.conftest import Tokens
 
@@ -28,8 +28,8 @@ PATIENCE = 30
 
 
 @pytest.fixture
-def server(app: FastAPI, context: ApiContext) -> Iterator[ApiServer]:
-    server = ApiServer(app, Listening(), on_stop=context.stopping.set)
+def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
+    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
     server.start()
     yield server
     server.stop()

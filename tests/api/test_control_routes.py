@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Thread
 from typing import Any
@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 
 import herdsman
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.routes import control, desk, ready
 from herdsman.control.commands import submit_job
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
@@ -24,8 +21,12 @@ from herdsman.core.model import NewJob
 from herdsman.db.connection import Database
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
+from herdsman.server import readiness as ready
+from herdsman.server.app import create_app
+from herdsman.server.routes import fleet as control
+from herdsman.server.state import MOST_FORWARDED, ServerState
 from tests.api.calling import Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.builders import a_job
 from tests.databases import MovingClock
 from tests.herd import a_herd
@@ -45,20 +46,19 @@ class Control:
 class Replica:
     client: Client
     control: Control
+    state: ServerState
 
 
 @pytest.fixture
-def replicas(
-    context: ApiContext, services: Services, clock: MovingClock
-) -> Iterator[tuple[Replica, Replica]]:
+def replicas(build: Build, services: Services, clock: MovingClock) -> Iterator[tuple[Replica, Replica]]:
     """One that leads, and one that follows."""
     with a_herd(services, clock) as herd:
         controls = [Control(herd.replica(name)) for name in ("one", "two")]
         for each in controls:
             each.leadership.campaign()
-        apps = [create_app(replace(context, control=each)) for each in controls]
-        with Client(apps[0]) as one, Client(apps[1]) as two:
-            yield Replica(one, controls[0]), Replica(two, controls[1])
+        states = [build(control=each) for each in controls]
+        with Client(create_app(states[0])) as one, Client(create_app(states[1])) as two:
+            yield Replica(one, controls[0], states[0]), Replica(two, controls[1], states[1])
 
 
 @pytest.fixture
@@ -121,10 +121,11 @@ def test_a_leader_that_does_not_answer_is_not_waited_for_for_ever(
 
 
 def test_few_wait_for_the_leader_at_a_time(
-    replicas: tuple[Replica, Replica], operator: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    replicas: tuple[Replica, Replica], operator: dict[str, str]
 ) -> None:
     """X9: each of them holds a thread."""
-    monkeypatch.setattr(desk, "MOST_FORWARDED", 0)
+    for _ in range(MOST_FORWARDED):
+        assert replicas[1].state.forwarding.acquire(blocking=False)
     answer = replicas[1].client.post("/control/cycle", headers=operator)
     assert (answer.status_code, "retry-after" in answer.headers) == (429, True)
 
@@ -172,9 +173,9 @@ def unready(client: Client, who: dict[str, str]) -> dict[str, str]:
 
 
 def test_a_replica_whose_loops_end_is_not_ready(
-    client: Client, operator: dict[str, str], context: ApiContext
+    client: Client, operator: dict[str, str], state: ServerState
 ) -> None:
-    context.stopping.set()
+    state.stopping.set()
     assert unready(client, operator)["loops"] == "the server stops"
     assert client.get("/health/live").status_code == 200
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.api.dashboard.assets import CHARTS, PAGE, assets
-from herdsman.api.dashboard.pages import POLICY
 from herdsman.cli.main import COMMANDS
+from herdsman.server.routes.dashboard import CHARTS, PAGE, POLICY, assets
 from tests.api.calling import Client
 
-STATIC = Path(__file__).parents[2] / "src/herdsman/api/dashboard/static"
+STATIC = Path(__file__).parents[2] / "src/herdsman/server/dashboard/static"
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8", "accept-encoding": "gzip, deflate, br"}
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 BUDGET = 300_000

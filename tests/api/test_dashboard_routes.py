@@ -1,27 +1,24 @@
 """What the dashboard reads, over HTTP: shapes, roles, pages, and an empty database."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from herdsman.api.access import MATRIX
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.verbs import VERBS
 from herdsman.control import seldom
 from herdsman.control.commands import fail_job, find_job
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
+from herdsman.server.access import MATRIX, VERBS
+from herdsman.server.app import create_app
 from herdsman.settings import load_settings, rows
 from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
 from herdsman.wire.fleet import CostOut, HerdOut, OverviewOut
 from tests.api.calling import Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd
@@ -220,14 +217,14 @@ def test_what_a_person_may_do_is_told_by_name(client: Client, tokens: Tokens) ->
     assert client.get("/me", headers={"authorization": "Bearer nobody"}).status_code == 401
 
 
-def test_in_safe_mode_nothing_is_offered_but_looks(context: ApiContext, tokens: Tokens) -> None:
-    with Client(create_app(replace(context, safe_mode=True))) as client:
+def test_in_safe_mode_nothing_is_offered_but_looks(build: Build, tokens: Tokens) -> None:
+    with Client(create_app(build(safe_mode=True))) as client:
         assert got(client, "/me", tokens.header(Role.ADMIN))["can"] == ["look", "jobs", "settings"]
 
 
-def test_settings_are_shown_without_their_secrets(context: ApiContext, operator: dict[str, str]) -> None:
+def test_settings_are_shown_without_their_secrets(build: Build, operator: dict[str, str]) -> None:
     settings = load_settings(given=SETTINGS)
-    with Client(create_app(replace(context, settings=settings))) as client:
+    with Client(create_app(build(settings=settings))) as client:
         answer = client.get("/settings", headers=operator)
     found = {each["name"]: each for each in answer.json()["settings"]}
     assert list(found) == [row.name for row in rows(settings)]

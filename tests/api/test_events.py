@@ -5,7 +5,6 @@ import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,19 +12,18 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api import sse, streams
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.limits import Limits
-from herdsman.api.sse import told
-from herdsman.api.streams import Streams
 from herdsman.control.commands import cancel_job, last_event
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import Overloaded, StoreUnavailable, TooMany
 from herdsman.core.model import AuditEntry
+from herdsman.server import event_stream
+from herdsman.server.app import create_app
+from herdsman.server.event_stream import Streams, told
+from herdsman.server.limits import Limits
+from herdsman.server.state import ServerState
 from tests.api.calling import HERE, Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.builders import a_job, a_worker
 
 PATIENCE = 30
@@ -33,12 +31,12 @@ PATIENCE = 30
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LOOK_S", 0.02)
+    monkeypatch.setattr(event_stream, "LOOK_S", 0.02)
 
 
 @pytest.fixture
-def hub(services: Services, context: ApiContext) -> Streams:
-    return Streams(services, context.stopping)
+def hub(services: Services, state: ServerState) -> Streams:
+    return Streams(services, state.stopping)
 
 
 def everything(_entry: AuditEntry) -> bool:
@@ -125,7 +123,7 @@ def test_what_happens_between_the_past_and_the_present_is_told_once(
 def test_a_long_past_is_told_in_pages(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "PAGE", 3)
+    monkeypatch.setattr(event_stream, "PAGE", 3)
 
     async def scene() -> None:
         stream = told(hub, everything, 0)
@@ -155,7 +153,7 @@ def test_only_what_is_wanted_is_told_but_the_number_goes_on(services: Services, 
 def test_a_client_that_falls_behind_is_cut_off_and_told_to_come_back(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "ROOM", 3)
+    monkeypatch.setattr(event_stream, "ROOM", 3)
 
     async def scene() -> None:
         slow, other = (hub.open(everything, asyncio.get_running_loop()) for _ in range(2))
@@ -169,7 +167,7 @@ def test_a_client_that_falls_behind_is_cut_off_and_told_to_come_back(
                 other.events.clear()
         assert (heard, other.cut_off, slow.cut_off) == (5, False, True)
         assert len(slow.events) == 3, "what it could still take"
-        assert [text async for text in sse.live(slow)][-1] == sse.CUT_OFF
+        assert [text async for text in event_stream.live(slow)][-1] == event_stream.CUT_OFF
         for each in (slow, other):
             hub.close(each)
 
@@ -177,7 +175,7 @@ def test_a_client_that_falls_behind_is_cut_off_and_told_to_come_back(
 
 
 def test_a_silent_stream_is_kept_alive(hub: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "KEEP_ALIVE_S", 0.01)
+    monkeypatch.setattr(event_stream, "KEEP_ALIVE_S", 0.01)
 
     async def scene() -> None:
         stream = told(hub, everything, None)
@@ -187,14 +185,14 @@ def test_a_silent_stream_is_kept_alive(hub: Streams, monkeypatch: pytest.MonkeyP
     asyncio.run(scene())
 
 
-def test_streams_end_when_the_server_stops(hub: Streams, context: ApiContext) -> None:
+def test_streams_end_when_the_server_stops(hub: Streams, state: ServerState) -> None:
     async def scene() -> None:
         stream = told(hub, everything, None)
         await anext(stream)
-        rest = asyncio.create_task(soon(stream, wanted=sse.STOPPING))
+        rest = asyncio.create_task(soon(stream, wanted=event_stream.STOPPING))
         while hub.count == 0:  # noqa: ASYNC110  (it is opened in a thread)
             await asyncio.sleep(0.005)
-        context.stopping.set()
+        state.stopping.set()
         await rest
         assert [text async for text in stream] == []
 
@@ -205,13 +203,13 @@ def test_one_look_serves_all_streams_and_none_is_taken_when_nobody_listens(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
-    plain = streams.read_events
+    plain = event_stream.read_events
 
     def counted(*arguments: Any, **named: Any) -> Any:
         looks.append(threading.current_thread().name)
         return plain(*arguments, **named)
 
-    monkeypatch.setattr(streams, "read_events", counted)
+    monkeypatch.setattr(event_stream, "read_events", counted)
 
     async def scene() -> None:
         opened = [hub.open(everything, asyncio.get_running_loop()) for _ in range(50)]
@@ -234,10 +232,10 @@ def test_the_past_is_read_once_for_all_who_want_it(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever in it they begin, and no more than a few pages at a time: the threads are others' too."""
-    monkeypatch.setattr(streams, "PAGE", 5)
+    monkeypatch.setattr(event_stream, "PAGE", 5)
     reads: list[int] = []
     at_once, most = 0, 0
-    plain = streams.read_events
+    plain = event_stream.read_events
 
     def counted(asked: Services, after: int, **how: Any) -> Any:
         nonlocal at_once, most
@@ -261,16 +259,16 @@ def test_the_past_is_read_once_for_all_who_want_it(
         assert found == [names[since:] for since in range(30)]
 
     names = [a_job(services, job_id=f"j{number}") for number in range(40)]
-    monkeypatch.setattr(streams, "read_events", counted)
+    monkeypatch.setattr(event_stream, "read_events", counted)
     asyncio.run(scene())
     pages = [after for after in reads if after < 40]
     assert sorted(pages) == list(range(0, 40, 5)), "each page once"
-    assert most <= streams.MOST_READING + 1, "and the thread that looks for news"
+    assert most <= event_stream.MOST_READING + 1, "and the thread that looks for news"
 
 
-def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, context: ApiContext) -> None:
+def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, state: ServerState) -> None:
     limits = Limits(streams=5, streams_per_token=2, streams_per_address=3)
-    hub = Streams(services, context.stopping, limits)
+    hub = Streams(services, state.stopping, limits)
     with ExitStack() as places:
 
         def admit(token: str, address: str) -> None:
@@ -293,9 +291,9 @@ def test_streams_are_bounded_by_token_by_address_and_in_all(services: Services, 
 
 
 def test_over_http_one_stream_too_many_is_429_and_a_closed_one_makes_room(
-    context: ApiContext, tokens: Tokens, services: Services
+    build: Build, tokens: Tokens, services: Services
 ) -> None:
-    app = create_app(replace(context, limits=Limits(streams_per_token=1)))
+    app = create_app(build(limits=Limits(streams_per_token=1)))
     viewer = tokens.header(Role.VIEWER)
     a_job(services)
 
@@ -322,14 +320,14 @@ def test_over_http_one_stream_too_many_is_429_and_a_closed_one_makes_room(
 def test_a_database_that_is_away_is_waited_for(
     services: Services, hub: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, failures = streams.read_events, [StoreUnavailable("away")] * 3
+    plain, failures = event_stream.read_events, [StoreUnavailable("away")] * 3
 
     def sometimes(*arguments: Any, **named: Any) -> Any:
         if failures:
             raise failures.pop()
         return plain(*arguments, **named)
 
-    monkeypatch.setattr(streams, "read_events", sometimes)
+    monkeypatch.setattr(event_stream, "read_events", sometimes)
 
     async def scene() -> None:
         opened = hub.open(everything, asyncio.get_running_loop())
@@ -348,14 +346,14 @@ def test_a_client_that_comes_while_the_database_is_away_is_told_to_come_back(
     def away(*_arguments: Any, **_named: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(streams, "read_events", away)
-    monkeypatch.setattr(streams, "last_event", away)
+    monkeypatch.setattr(event_stream, "read_events", away)
+    monkeypatch.setattr(event_stream, "last_event", away)
 
     async def scene(since: int | None) -> list[str]:
         return [text async for text in told(hub, everything, since)]
 
     for since in (0, None):
-        assert asyncio.run(scene(since))[-1] == sse.AWAY
+        assert asyncio.run(scene(since))[-1] == event_stream.AWAY
     assert hub.count == 0
 
 
@@ -398,7 +396,7 @@ def test_over_http_a_job_is_followed_from_an_event_on(
     assert objects(text) == [one]
     assert '"to_status":"cancelled"' in text
     assert two not in text
-    assert app.state.desk.streams.count == 0
+    assert app.state.server.streams.count == 0
 
 
 @pytest.mark.parametrize("said", ["-1", "x", "99999999999999999999", "1.5"])

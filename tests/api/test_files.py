@@ -3,15 +3,12 @@
 import asyncio
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.context import ApiContext
-from herdsman.api.server import ApiServer, Listening
 from herdsman.client import AsyncClient
 from herdsman.client import Client as HttpClient
 from herdsman.control.commands import complete_job
@@ -20,8 +17,11 @@ from herdsman.core.access import Role
 from herdsman.core.errors import NotFound, ServiceUnavailable, Unreachable
 from herdsman.ports import ResultFiles
 from herdsman.results import ResultOptions, open_store
+from herdsman.server.app import create_app
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.builders import a_claim
 
 Header = dict[str, str]
@@ -34,8 +34,8 @@ def store(tmp_path: Path) -> ResultFiles:
 
 
 @pytest.fixture
-def context(context: ApiContext, store: ResultFiles) -> ApiContext:
-    return replace(context, results=store)
+def state(build: Build, store: ResultFiles) -> ServerState:
+    return build(results=store)
 
 
 @pytest.fixture
@@ -204,18 +204,17 @@ class Away:
 
 
 def test_a_store_that_is_away_is_503(
-    context: ApiContext, app: FastAPI, services: Services, store: ResultFiles, admin: Header
+    build: Build, services: Services, store: ResultFiles, admin: Header
 ) -> None:
     a_job_with(services, store, "a.png", b"cat")
-    app.state.context = replace(context, results=Away())  # pyright: ignore[reportArgumentType]
-    with Client(app) as client:
+    with Client(create_app(build(results=Away()))) as client:
         answer = get(client, "a.png", admin)
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:herdsman:results-unavailable")
 
 
 @pytest.fixture
-def server(app: FastAPI, context: ApiContext) -> Iterator[ApiServer]:
-    server = ApiServer(app, Listening(), on_stop=context.stopping.set)
+def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
+    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
     server.start()
     yield server
     server.stop()

@@ -8,15 +8,14 @@ import pytest
 from fastapi import FastAPI
 
 import herdsman
-from herdsman.api.context import ApiContext
-from herdsman.api.description import REFUSALS
-from herdsman.api.sse import told
-from herdsman.api.streams import Streams
 from herdsman.control.commands import last_event
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import ClaimKey, WorkerId
 from herdsman.core.work import Ask
+from herdsman.server.app import REFUSALS
+from herdsman.server.event_stream import Streams, told
+from herdsman.server.state import ServerState
 from herdsman.wire.model import VERSION_HEADER
 from herdsman.wire.problems import MEDIA_TYPE, TABLE
 from tests.api.calling import Client
@@ -28,14 +27,14 @@ PATIENCE = 30
 
 @pytest.mark.parametrize("wait", [timedelta(0), timedelta(milliseconds=50)])
 def test_who_resumes_with_other_types_is_answered(
-    context: ApiContext, services: Services, wait: timedelta
+    state: ServerState, services: Services, wait: timedelta
 ) -> None:
     """It used to wait for ever: what it held was none of its types, and nothing else was free for it."""
 
     async def asked(kind: str) -> list[ClaimKey]:
         ask = Ask(types=(kind,), resume=True)
         async with asyncio.timeout(PATIENCE):
-            claims = await context.dispatcher.wait(WorkerId("w1"), ask, wait, asyncio.Event().wait)
+            claims = await state.dispatcher.wait(WorkerId("w1"), ask, wait, asyncio.Event().wait)
         return [each.key for each in claims]
 
     held = a_claim(services, "w1", type="demo")
@@ -56,9 +55,9 @@ def test_every_answer_says_our_version(client: Client, tokens: Tokens) -> None:
 
 
 @pytest.fixture
-def hub(services: Services, context: ApiContext) -> Iterator[Streams]:
-    yield Streams(services, context.stopping)
-    context.stopping.set()
+def hub(services: Services, state: ServerState) -> Iterator[Streams]:
+    yield Streams(services, state.stopping)
+    state.stopping.set()
 
 
 def test_who_is_cut_off_before_the_first_event_knows_where_to_go_on(services: Services, hub: Streams) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
 from herdsman.control.services import Services
 from herdsman.core.access import Role
+from herdsman.server.app import create_app
 from tests.api.calling import Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 from tests.herd import a_herd
@@ -112,8 +111,8 @@ def test_an_evicted_pool_is_over_at_once(client: Client, operator: dict[str, str
 
 
 @pytest.fixture
-def safe(context: ApiContext) -> Iterator[Client]:
-    with Client(create_app(replace(context, safe_mode=True))) as client:
+def safe(build: Build) -> Iterator[Client]:
+    with Client(create_app(build(safe_mode=True))) as client:
         yield client
 
 

@@ -5,11 +5,11 @@ from typing import get_args
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from herdsman.api.complete import served
-from herdsman.api.routes.events import Kind
-from herdsman.api.routes.look import OFTEN_S
 from herdsman.core.access import Role
 from herdsman.db.paging import LARGEST_PAGE
+from herdsman.server.app import served
+from herdsman.server.metrics import OFTEN_S
+from herdsman.server.routes.events import Kind
 from herdsman.store.submissions import LARGEST_BATCH
 from herdsman.wire.jobs import LONGEST_POLL
 from herdsman.wire.problems import TABLE

@@ -8,7 +8,6 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.context import ApiContext
 from herdsman.control.commands import (
     claim_job,
     complete_job,
@@ -21,6 +20,7 @@ from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.states import JobState
 from herdsman.core.work import LogLines, Pulse
+from herdsman.server.state import ServerState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
@@ -54,23 +54,27 @@ def test_the_same_id_with_another_body_is_409(client: Client, admin: Header) -> 
 def at_once(app: FastAPI, who: Header, bodies: Sequence[Mapping[str, Any]]) -> list[httpx.Response]:
     """All of them while the database is busy with something else, so that they come together."""
 
+    submits: Any = app.state.server.submits
+    begun, work = [0], submits._work
+
+    def counted(jobs: Sequence[Any]) -> Any:
+        begun[0] += len(jobs)
+        return work(jobs)
+
+    submits._work = counted
+
     async def calling() -> list[httpx.Response]:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url=HERE, headers=who) as caller:
             await caller.get("/jobs")  # the token is known from here on
-            with app.state.context.services.database.alone():
+            with app.state.server.services.database.alone():
                 calls = [asyncio.create_task(caller.post("/jobs/submit", json=body)) for body in bodies]
                 async with asyncio.timeout(9):
-                    while not _all_wait(app, len(bodies)):  # noqa: ASYNC110  (they wait in a thread)
+                    while begun[0] + submits.waiting < len(bodies):  # noqa: ASYNC110  (they wait in a thread)
                         await asyncio.sleep(0.005)
             return await asyncio.gather(*calls)
 
     return asyncio.run(calling())
-
-
-def _all_wait(app: FastAPI, count: int) -> bool:
-    """All but the first, which is on its way."""
-    return hasattr(app.state, "desk") and len(app.state.desk.submits._queue) == count - 1
 
 
 def test_jobs_that_come_together_are_stored_in_one_transaction(
@@ -250,7 +254,7 @@ def test_a_waiting_job_is_cancelled_at_once_and_a_held_one_is_asked_to_stop(
 
 
 def test_an_ended_job_runs_again_also_with_another_payload(
-    client: Client, admin: Header, services: Services, context: ApiContext
+    client: Client, admin: Header, services: Services, state: ServerState
 ) -> None:
     an_ended_job(services, JobState.DEAD_LETTER, job_id="j1", payload={"n": 1})
     again = client.post("/jobs/j1/retry", headers=admin)
@@ -260,4 +264,4 @@ def test_an_ended_job_runs_again_also_with_another_payload(
     edited = client.post("/jobs/j1/retry", json={"edit": True, "payload": {"n": 2}}, headers=admin)
     assert edited.status_code == 200
     assert client.get("/jobs/j1", headers=admin).json()["payload"] == {"n": 2}
-    assert context.dispatcher.waiting == 0
+    assert state.dispatcher.waiting == 0

@@ -202,7 +202,7 @@ def test_who_waits_is_served_when_something_is_free(app: FastAPI, tokens: Tokens
         async with Callers(app, tokens.header(Role.OPERATOR, "eve")) as client:
             first = (await client.post("/leases", json=body(20_000))).json()
             waiting = asyncio.create_task(client.post("/leases", json=body(20_000, wait_seconds=30)))
-            await until(lambda: app.state.desk.leases.waiting == 1)
+            await until(lambda: app.state.server.leases.waiting == 1)
             await client.post(f"/leases/{first['token']}/release")
             await client.post("/nodes/n1/gpus", json={"gpus": [device()]})
             answer = await waiting
@@ -238,7 +238,7 @@ def test_a_caller_that_hangs_up_leaves_no_lease_behind(
     async def scene() -> None:
         async with Callers(app, tokens.header(Role.OPERATOR, "eve")) as client:
             waiting = asyncio.create_task(client.post("/leases", json=body(20_000, wait_seconds=30)))
-            line = await _line(app)
+            line = app.state.server.leases
             await until(lambda: line.waiting == 1)
             waiting.cancel()
             await until(lambda: line.waiting == 0)
@@ -247,11 +247,6 @@ def test_a_caller_that_hangs_up_leaves_no_lease_behind(
             assert list_leases(services, agent=None, ended=False, after=None, limit=10).leases == ()
 
     asyncio.run(scene())
-
-
-async def _line(app: FastAPI) -> Any:
-    await until(lambda: hasattr(app.state, "desk"))
-    return app.state.desk.leases
 
 
 def test_l1_many_callers_over_http_get_no_more_than_there_is(

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,13 +10,13 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.limits import Limits, host_name
 from herdsman.core.access import Role
+from herdsman.server.app import create_app
+from herdsman.server.limits import Limits
+from herdsman.server.middleware import host_name
 from herdsman.wire.model import Request
 from tests.api.calling import Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 
 MEBI = 1_048_576
 JSON = {"content-type": "application/json"}
@@ -137,8 +136,8 @@ def test_the_machine_s_own_names_are_taken(client: Client, host: str) -> None:
     assert client.get("/health/live", headers={"host": host}).status_code == 200
 
 
-def test_a_configured_host_is_taken(context: ApiContext) -> None:
-    named = replace(context, limits=Limits(hosts=frozenset({"Herd.example"})))
+def test_a_configured_host_is_taken(build: Build) -> None:
+    named = build(limits=Limits(hosts=frozenset({"Herd.example"})))
     with Client(create_app(named)) as client:
         assert client.get("/health/live", headers={"host": "herd.example:443"}).status_code == 200
 
@@ -192,8 +191,8 @@ def test_what_we_did_not_expect_says_nothing_about_us(
     assert "secret-detail" not in answer.text
 
 
-def test_a_body_that_trickles_is_given_up(context: ApiContext, tokens: Tokens) -> None:
-    quick = replace(context, limits=Limits(body_deadline=timedelta(milliseconds=50)))
+def test_a_body_that_trickles_is_given_up(build: Build, tokens: Tokens) -> None:
+    quick = build(limits=Limits(body_deadline=timedelta(milliseconds=50)))
 
     async def trickled() -> AsyncIterator[bytes]:
         yield b"{"

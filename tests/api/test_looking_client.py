@@ -7,8 +7,6 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.context import ApiContext
-from herdsman.api.server import ApiServer, Listening
 from herdsman.cli.api_door import ApiDoor
 from herdsman.cli.direct_door import DirectDoor
 from herdsman.cli.door import Door
@@ -21,6 +19,8 @@ from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
 from herdsman.ports import SystemClock
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import ServerState
 from herdsman.wire.jobs import RequeueIn
 from tests.api.conftest import Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker
@@ -29,8 +29,8 @@ from tests.herd import a_herd
 
 
 @pytest.fixture
-def server(app: FastAPI, context: ApiContext) -> Iterator[ApiServer]:
-    server = ApiServer(app, Listening(), on_stop=context.stopping.set)
+def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
+    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
     server.start()
     yield server
     server.stop()

@@ -7,8 +7,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert
 
-from herdsman.api.routes import look
-from herdsman.api.routes.spans import Spans
 from herdsman.control.commands import complete_job
 from herdsman.control.commands.holds import pause
 from herdsman.control.services import Services
@@ -18,6 +16,8 @@ from herdsman.core.holds import scope_of
 from herdsman.core.states import LEASE, LeaseState
 from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import gpus
+from herdsman.server import metrics as look
+from herdsman.server.metrics import JobLatency
 from herdsman.store.latency import BOUNDS, Took
 from herdsman.telemetry import metrics
 from tests.api.calling import Client
@@ -251,9 +251,9 @@ def test_the_time_that_jobs_took_is_counted_once_and_never_down(
 
 
 def test_only_so_many_types_have_a_name() -> None:
-    spans = Spans()
+    spans = JobLatency()
     for number in range(60):
         spans.add([Took(f"t{number}", 1, 1.0, (1,) * len(BOUNDS))])
-    counts = {s.labels["type"]: s.value for s in spans.shown().samples if s.name.endswith("_count")}
+    counts = {s.labels["type"]: s.value for s in spans.metric().samples if s.name.endswith("_count")}
     assert len(counts) == 51
     assert counts["other"] == 10

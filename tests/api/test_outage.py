@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.api import auth
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.failures import Failures
-from herdsman.api.routes import look
-from herdsman.control.authenticator import KEPT_IN_OUTAGE, Authenticator
+from herdsman.control.authenticator import KEPT_IN_OUTAGE
 from herdsman.control.commands.tokens import create_token, revoke_token
-from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
@@ -22,10 +16,13 @@ from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.token_text import token_text
 from herdsman.db.connection import Database
-from herdsman.ports import SystemClock
+from herdsman.server import metrics as look
+from herdsman.server import middleware
+from herdsman.server.app import create_app
+from herdsman.server.state import build_state
+from herdsman.server.wiring import new_job_id
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.servers.server import free_port
-from herdsman.wiring import new_job_id
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.databases import opened
@@ -108,7 +105,7 @@ def test_a_scrape_does_not_wait_for_a_database_that_hangs(
     monkeypatch.setattr(look, "SHARE", 0)
     assert client.get("/metrics", headers=header).status_code == 200
     hands.advance(FADED)
-    monkeypatch.setattr(auth, "PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(middleware, "PATIENCE", timedelta(milliseconds=50))
     monkeypatch.setattr(look, "PATIENCE_S", 0.05)
     plain = Database.read
 
@@ -139,19 +136,13 @@ def test_no_answer_names_the_database_its_user_or_its_host(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("herdsman.api.errors._faults._next", 0.0)
+    monkeypatch.setattr("herdsman.server.errors._faults._next", 0.0)
     port = free_port()
     with opened(f"{scheme}://somebody:correct-horse@127.0.0.1:{port}/secretdb") as database:
         services = Services(database, JobPolicy(), new_job_id)
-        context = ApiContext(
-            services=services,
-            authenticator=Authenticator(services, hands, keyring, admin_key="the-admin-key"),
-            keyring=keyring,
-            dispatcher=Dispatcher(services, SystemClock()),
-            failures=Failures(hands),
-        )
+        state = build_state(services, keyring, clock=hands, admin_key="the-admin-key")
         admin = bearer("the-admin-key")
-        with Client(create_app(context)) as client:
+        with Client(create_app(state)) as client:
             answers = [
                 client.get("/jobs", headers=admin),
                 client.get("/jobs", headers=bearer(token_text(Role.VIEWER, "0" * 16, b"x" * 32))),

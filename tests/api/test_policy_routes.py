@@ -9,13 +9,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from herdsman.api.context import ApiContext
 from herdsman.cli.main import app as command
 from herdsman.control.policy_book import PolicyBook
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import InvalidRequest
 from herdsman.ports import SystemClock
+from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 
@@ -38,7 +38,7 @@ def put(client: Client, who: dict[str, str], policy: object, **more: Any) -> htt
 
 
 def test_what_is_set_is_shown_with_its_version_and_its_author(
-    client: Client, operator: dict[str, str], tokens: Tokens, context: ApiContext
+    client: Client, operator: dict[str, str], tokens: Tokens, state: ServerState
 ) -> None:
     viewer = tokens.header(Role.VIEWER)
     before = client.get(PLACE, headers=viewer).json()
@@ -51,7 +51,7 @@ def test_what_is_set_is_shown_with_its_version_and_its_author(
     assert now["policy"]["agents"]["ann"]["rate_per_second"] == 5
     assert now["policy"]["default"]["rate_per_second"] is None
     assert "token" in now["by"] or "olga" in now["by"]
-    assert context.services.rules().version == 1, "it holds here at once"
+    assert state.services.rules().version == 1, "it holds here at once"
 
 
 def test_the_same_again_is_the_same_version(client: Client, operator: dict[str, str]) -> None:

@@ -1,9 +1,9 @@
 """What stands behind the question mark is understood or refused; it is never passed over."""
 
-from herdsman.api.access import MATRIX, OPEN
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.states import JobState
+from herdsman.server.access import MATRIX, OPEN
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.builders import a_job, an_ended_job

@@ -6,17 +6,13 @@
 import os
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
 
 import pytest
 from sqlalchemy import delete
 
-from herdsman.api.access import MATRIX, OPEN
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.failures import Failures
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
@@ -24,7 +20,10 @@ from herdsman.core.access import Role
 from herdsman.db.schema import holds
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
-from tests.api.conftest import Tokens
+from herdsman.server.access import MATRIX, OPEN
+from herdsman.server.app import create_app
+from herdsman.server.limits import LoginThrottle
+from tests.api.conftest import Build, Tokens
 from tests.api.fuzzing import Fuzz, Operation
 from tests.api.world import a_world
 from tests.databases import Backend, MovingClock
@@ -63,9 +62,9 @@ def control(services: Services, clock: MovingClock) -> Iterator[Control]:
 
 
 @pytest.fixture
-def fuzz(context: ApiContext, control: Control) -> Fuzz:
-    lenient = Failures(SystemClock(), burst=10**9, every=timedelta(milliseconds=1))
-    return Fuzz(create_app(replace(context, control=control, failures=lenient)))
+def fuzz(build: Build, control: Control) -> Fuzz:
+    lenient = LoginThrottle(SystemClock(), burst=10**9, every=timedelta(milliseconds=1))
+    return Fuzz(create_app(build(control=control, login_throttle=lenient)))
 
 
 @pytest.mark.timeout(1800)

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
 from herdsman.control.leadership import Leadership
 from herdsman.control.reconciler import Reconciler
 from herdsman.control.services import Services
@@ -16,9 +14,10 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.scaling.observation import Load, Wanted
 from herdsman.core.scaling.registry import OURS
 from herdsman.loops.status import LoopHealth
+from herdsman.server.app import create_app
 from herdsman.wire.fleet import CycleOut, ShadowReportOut
 from tests.api.calling import Client
-from tests.api.conftest import Tokens
+from tests.api.conftest import Build, Tokens
 from tests.api.test_metrics import scrape
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd
@@ -53,8 +52,8 @@ def replica(herd: Herd) -> Reconciler:
 
 
 @pytest.fixture
-def leading(context: ApiContext, replica: Reconciler) -> Iterator[Client]:
-    with Client(create_app(replace(context, control=Control(replica)))) as client:
+def leading(build: Build, replica: Reconciler) -> Iterator[Client]:
+    with Client(create_app(build(control=Control(replica)))) as client:
         yield client
 
 

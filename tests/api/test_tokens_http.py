@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from herdsman.api.context import ApiContext
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands import move_worker
 from herdsman.control.commands.tokens import revoke_token
@@ -16,6 +15,7 @@ from herdsman.core.model import WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import WorkerState
 from herdsman.core.token_text import token_text
+from herdsman.server.state import ServerState
 from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
@@ -65,17 +65,17 @@ def test_a_token_that_was_revoked_elsewhere_ends_within_5_seconds(
 
 
 def test_a_token_is_not_looked_up_for_every_request(
-    client: Client, context: ApiContext, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+    client: Client, state: ServerState, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header = tokens.header(Role.METRICS)
     asked: list[str] = []
-    verify = context.authenticator.verify
+    verify = state.authenticator.verify
 
     def counted(secret: str) -> Caller:
         asked.append(secret)
         return verify(secret)
 
-    monkeypatch.setattr(context.authenticator, "verify", counted)
+    monkeypatch.setattr(state.authenticator, "verify", counted)
     for _ in range(5):
         client.get("/nothing", headers=header)
     assert len(asked) == 1
@@ -150,7 +150,7 @@ def test_wrong_tokens_in_bulk_are_turned_away(client: Client, tokens: Tokens, ha
 def test_new_tokens_get_in_beside_those_who_guess(
     client: Client,
     tokens: Tokens,
-    context: ApiContext,
+    state: ServerState,
     hands: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -166,26 +166,26 @@ def test_new_tokens_get_in_beside_those_who_guess(
     codes = [client.get("/leader", headers=wrong).status_code for _ in range(30)]
     assert codes == [401] * 20 + [429] * 10
     reads: list[object] = []
-    plain = context.services.database.read
+    plain = state.services.database.read
 
     def counted(work: Any, **how: Any) -> Any:
         reads.append(work)
         return plain(work, **how)
 
-    monkeypatch.setattr(context.services.database, "read", counted)
+    monkeypatch.setattr(state.services.database, "read", counted)
     assert {client.get("/leader", headers=each).status_code for each in guess} == {429}
     assert len(reads) <= 1
 
 
 def test_a_text_that_can_be_no_token_is_not_looked_up(
-    client: Client, context: ApiContext, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+    client: Client, state: ServerState, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tokens.of(Role.VIEWER).secret
 
     def asked(_work: object) -> None:
         raise AssertionError("the database was asked")
 
-    monkeypatch.setattr(context.services.database, "read", asked)
+    monkeypatch.setattr(state.services.database, "read", asked)
     for slip in (secret[:-1], secret[:-1] + "g", secret.replace("_viewer_", "_admin_"), "nonsense"):
         assert client.get("/leader", headers=bearer(slip)).status_code == 401
 

@@ -1,14 +1,12 @@
 """The life of a worker over HTTP. Its token says who it is, and the claim's token what it may touch."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import httpx
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
 from herdsman.control.commands import cancel_job, claim_job, find_job
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
@@ -17,9 +15,10 @@ from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobId, WorkerId
 from herdsman.core.states import JobState
 from herdsman.loops.status import LoopHealth
+from herdsman.server.app import create_app
 from herdsman.store import workers
 from tests.api.calling import Client
-from tests.api.conftest import Tokens, bearer
+from tests.api.conftest import Build, Tokens, bearer
 from tests.builders import a_job, claimed
 
 
@@ -285,7 +284,7 @@ def test_the_version_of_a_worker_is_known_from_its_registration(client: Client, 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_in_an_outage_a_heartbeat_is_answered_at_once_with_what_a_worker_needs_to_know(
-    context: ApiContext, hand: Hand, services: Services, monkeypatch: pytest.MonkeyPatch, held: bool
+    build: Build, hand: Hand, services: Services, monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
     """W5: without a look at the database, which may take longer than the worker has."""
     leads = SimpleNamespace(leadership=SimpleNamespace(holds_claims=held), loops=LoopHealth())
@@ -297,7 +296,7 @@ def test_in_an_outage_a_heartbeat_is_answered_at_once_with_what_a_worker_needs_t
 
     monkeypatch.setattr(services.database, "transact", away)
     monkeypatch.setattr(services.database, "read", away)
-    with Client(create_app(replace(context, control=leads))) as client:
+    with Client(create_app(build(control=leads))) as client:
         answer = client.post("/workers/w1/heartbeat", json={}, headers=hand.who)
     code = "claims-held" if held else "store-unavailable"
     assert (answer.status_code, answer.json()["type"]) == (503, f"urn:herdsman:{code}")

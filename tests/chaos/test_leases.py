@@ -13,20 +13,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.failures import Failures
-from herdsman.api.server import ApiServer, Listening
 from herdsman.client import Client
-from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands.gpus import list_gpus
 from herdsman.control.commands.leases import expire_leases, list_leases
 from herdsman.control.commands.tokens import create_token
-from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
-from herdsman.ports import SystemClock
+from herdsman.server.app import create_app
+from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.state import build_state
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Use
 from herdsman.testing.simulation.checks.recorded import read_history
@@ -68,21 +64,13 @@ def an_api(url: str) -> ApiServer:
     """Serves until it is stopped, or its process dies."""
     opened = services_at(url)
     services = opened.__enter__()
-    clock = SystemClock()
-    context = ApiContext(
-        services=services,
-        authenticator=Authenticator(services, clock, KEYRING),
-        keyring=KEYRING,
-        dispatcher=Dispatcher(services, clock),
-        failures=Failures(clock),
-    )
+    state = build_state(services, KEYRING)
 
     def end() -> None:
-        context.stopping.set()
-        context.dispatcher.stop()
+        state.stop_waiting()
         opened.__exit__(None, None, None)
 
-    server = ApiServer(create_app(context), Listening(host="127.0.0.1", port=0), on_stop=end)
+    server = ApiServer(create_app(state), bind(Listening(host="127.0.0.1", port=0)), on_stop=end)
     server.start()
     return server
 

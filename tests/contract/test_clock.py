@@ -21,7 +21,7 @@ from herdsman.core.states import JobState
 from herdsman.db import connection as module
 from herdsman.db.connection import Database
 from herdsman.ports import SystemClock
-from herdsman.wiring import new_job_id
+from herdsman.server.wiring import new_job_id
 from tests.builders import BROKEN, a_claim, a_job, claimed, replayed
 from tests.databases import MovingClock, ServerDatabases
 

@@ -12,8 +12,8 @@ from herdsman.control.services import Services
 from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.db.connection import Database
+from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.server import free_port
-from herdsman.wiring import new_job_id
 from tests.builders import a_job
 from tests.databases import Backend, ServerDatabases, opened
 

@@ -15,7 +15,7 @@ from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.model import JobPolicy
 from herdsman.core.states import JobState
-from herdsman.wiring import new_job_id
+from herdsman.server.wiring import new_job_id
 from tests.builders import a_claim, a_job, a_worker, replayed
 from tests.databases import ServerDatabases, opened
 

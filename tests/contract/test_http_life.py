@@ -9,20 +9,16 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.failures import Failures
-from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands import claim_job, find_job, move_worker
 from herdsman.control.commands.tokens import create_token
-from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import JobId, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
-from herdsman.ports import SystemClock
+from herdsman.server.app import create_app
+from herdsman.server.state import ServerState, build_state
 from herdsman.wire.jobs import ClaimOut
 from tests.api.calling import Client
 from tests.builders import replayed
@@ -33,17 +29,9 @@ Header = dict[str, str]
 
 @pytest.fixture
 def app(services: Services) -> Iterator[FastAPI]:
-    clock, keyring = SystemClock(), Keyring(pepper=b"p" * 32)
-    context = ApiContext(
-        services=services,
-        authenticator=Authenticator(services, clock, keyring),
-        keyring=keyring,
-        dispatcher=Dispatcher(services, clock),
-        failures=Failures(clock),
-    )
-    yield create_app(context)
-    context.stopping.set()
-    context.dispatcher.stop()
+    state = build_state(services, Keyring(pepper=b"p" * 32))
+    yield create_app(state)
+    state.stop_waiting()
 
 
 @pytest.fixture
@@ -54,8 +42,8 @@ def client(app: FastAPI) -> Iterator[Client]:
 
 @pytest.fixture
 def admin(app: FastAPI) -> Header:
-    context: ApiContext = app.state.context
-    issued = create_token(context.services, context.keyring, role=Role.ADMIN, name="ann")
+    state: ServerState = app.state.server
+    issued = create_token(state.services, state.keyring, role=Role.ADMIN, name="ann")
     return {"authorization": f"Bearer {issued.secret}"}
 
 
@@ -163,7 +151,7 @@ def given_back(services: Services) -> Any:
 
 async def vanish(app: FastAPI, who: Header) -> None:
     """A claim by a client that hangs up when its job was found, and before the answer could be written."""
-    dispatcher: Any = app.state.context.dispatcher
+    dispatcher: Any = app.state.server.dispatcher
     found, over, body = asyncio.Event(), threading.Event(), [json.dumps({"wait_seconds": 60}).encode()]
     loop, plain = asyncio.get_running_loop(), dispatcher._claim
 

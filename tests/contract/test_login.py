@@ -10,10 +10,10 @@ from herdsman.control.commands import list_jobs
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.core.model import JobPolicy
+from herdsman.server.wiring import new_job_id, open_database
 from herdsman.settings import load_settings
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import new_job_id, open_database
 from tests.databases import ServerDatabases, make_schema, opened
 
 PASSWORD = "hunter2"

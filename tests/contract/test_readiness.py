@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from herdsman.api.routes import ready
-from herdsman.api.routes.ready import FINE, Readiness
 from herdsman.control.keyring import Keyring, require_same_pepper
 from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnwritable
 from herdsman.core.model import JobPolicy
 from herdsman.db.connection import Database
-from herdsman.wiring import new_job_id
+from herdsman.server import readiness as ready
+from herdsman.server.readiness import FINE, Readiness
+from herdsman.server.wiring import new_job_id
 from tests.builders import a_job
 from tests.contract.test_sqlite_faults import limit_pages
 from tests.databases import Backend, opened

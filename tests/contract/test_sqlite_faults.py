@@ -22,7 +22,7 @@ from herdsman.core.states import JobState
 from herdsman.db import engine
 from herdsman.db.checks import require_current, require_undamaged
 from herdsman.db.connection import Database
-from herdsman.wiring import new_job_id
+from herdsman.server.wiring import new_job_id
 from tests.builders import a_job
 from tests.databases import Backend, opened
 

@@ -22,7 +22,7 @@ from herdsman.core.model import Failure, JobPolicy, NewJob
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState
-from herdsman.wiring import new_job_id
+from herdsman.server.wiring import new_job_id
 from tests.builders import a_claim, a_job, a_worker, claimed, replayed, scalar
 from tests.databases import MovingClock, opened
 

@@ -13,9 +13,9 @@ from herdsman.control.services import Services
 from herdsman.core.errors import StoreUnavailable
 from herdsman.db.connection import Database, records
 from herdsman.db.schema import system_logs
+from herdsman.server.wiring import stored_logs
 from herdsman.settings import Settings, load_settings
 from herdsman.store.logs import LINES_KEPT
-from herdsman.wiring import stored_logs
 from tests.databases import MovingClock
 from tests.unit.test_settings_defaults import NOWHERE
 

@@ -20,7 +20,7 @@ from herdsman.db.schema import metadata
 from herdsman.db.tasks_sql import PUBLIC, WORKER_FUNCTIONS, script, supabase_sql
 from herdsman.db.upgrade import upgrade
 from herdsman.db.views import VIEWS
-from herdsman.wiring import new_job_id
+from herdsman.server.wiring import new_job_id
 from tests.builders import a_job, a_worker, replayed
 from tests.databases import ServerDatabases, opened
 

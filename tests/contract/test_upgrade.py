@@ -12,7 +12,7 @@ from herdsman.core.states import JobState
 from herdsman.db.checks import require_current
 from herdsman.db.connection import Database
 from herdsman.db.upgrade import upgrade
-from herdsman.wiring import new_job_id
+from herdsman.server.wiring import new_job_id
 from tests.builders import a_job, replayed
 from tests.databases import Backend, opened
 from tests.fuse import PowerCutError

@@ -41,9 +41,9 @@ def listening(shared: Database) -> Iterator[Opening]:
     made: list[Wakeup] = []
 
     def start(heard: Heard) -> Wakeup:
-        wakeup = open_wakeup(shared, heard)
+        wakeup = open_wakeup(shared)
         assert wakeup is not None
-        wakeup.start()
+        wakeup.start(heard)
         made.append(wakeup)
         waited_for(lambda: wakeup.listening or None)
         assert heard.again(), "who begins to listen may have missed something"
@@ -97,4 +97,4 @@ def test_no_setting_is_left_in_the_session(listening: Opening, shared: Database)
 def test_elsewhere_there_is_no_such_thing(name: str, request: pytest.FixtureRequest) -> None:
     backend: Backend = request.getfixturevalue(name)
     with opened(backend.fresh()) as database:
-        assert open_wakeup(database, lambda: None) is None
+        assert open_wakeup(database) is None

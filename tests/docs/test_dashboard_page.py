@@ -9,7 +9,7 @@ import pytest
 from tests.docs.pages import ROOT, page, table
 from tests.docs.test_reference import every_command
 
-STATIC = ROOT / "src/herdsman/api/dashboard/static"
+STATIC = ROOT / "src/herdsman/server/dashboard/static"
 COMMANDS = dict(every_command())
 GROUPS = {name.rpartition(" ")[0] for name in COMMANDS}
 _SHOWN = re.compile(r"[\"'`]herdsman [a-z][^\"'`]*[\"'`]")

@@ -15,9 +15,9 @@ from herdsman.core.reasons import Reason
 from herdsman.core.states import JobState, WorkerState
 from herdsman.db.checks import require_current
 from herdsman.db.upgrade import upgrade
+from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from herdsman.wiring import new_job_id
 from tests.databases import opened
 from tests.docs.pages import pages
 

@@ -15,8 +15,8 @@ import pytest
 from herdsman.control.commands import complete_job
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
+from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
-from herdsman.wiring import new_job_id
 from tests.builders import a_claim
 from tests.databases import opened
 from tests.shell import CANARY, Shell

@@ -13,10 +13,10 @@ from herdsman.core.findings import Code, Finding
 from herdsman.core.model import Failure, JobId
 from herdsman.core.retry import FailureClass
 from herdsman.core.work import Ask, LogLines, Progress, Pulse
+from herdsman.server.wiring import open_services
 from herdsman.settings import load_settings
 from herdsman.store import fleet
 from herdsman.telemetry.logs import configure_logs
-from herdsman.wiring import open_services
 from tests.builders import a_job, a_worker
 from tests.docs.terminal import Terminal
 from tests.shell import Shell

@@ -17,9 +17,9 @@ from herdsman.core.model import Job, JobId, NewJob, Worker, WorkerId
 from herdsman.core.states import HELD, JobState, WorkerState
 from herdsman.providers.local import LocalProvider, processes
 from herdsman.providers.local.processes import Identity
+from herdsman.server.wiring import Control, open_control, open_provider, open_services, open_sweeper
 from herdsman.settings import Settings, load_settings
 from herdsman.store import fleet, workers
-from herdsman.wiring import Control, open_control, open_provider, open_services, open_sweeper
 from tests.builders import replayed
 from tests.conftest import Backend
 

@@ -13,7 +13,7 @@ from herdsman.control.commands import take_pulse
 from herdsman.control.services import Services
 from herdsman.core.model import JobPolicy
 from herdsman.core.work import Pulse
-from herdsman.wiring import new_job_id
+from herdsman.server.wiring import new_job_id
 from tests.builders import a_worker
 from tests.databases import opened
 from tests.shell import Shell

@@ -15,8 +15,8 @@ import pytest
 
 from herdsman.providers.local import LocalProvider, processes
 from herdsman.providers.local.processes import Identity
+from herdsman.server.wiring import open_provider
 from herdsman.settings import load_settings
-from herdsman.wiring import open_provider
 from tests.shell import Shell
 
 PATIENCE_S = 90

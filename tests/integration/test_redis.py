@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import structlog
 
-from herdsman.api.open_streams import open_streams
 from herdsman.control.commands import find_job
 from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.services import Services
@@ -22,6 +21,7 @@ from herdsman.redis import settle
 from herdsman.redis.bus import StreamBus
 from herdsman.redis.client import check_version
 from herdsman.redis.streams import BusUnavailable, Count
+from herdsman.server.replica import bus_opener
 from herdsman.settings import load_settings
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire.ids import new_job_id
@@ -154,7 +154,9 @@ def test_the_state_is_logged_once_and_never_with_the_password(
         client(closed_up).config_set("requirepass", PASSWORD)
         env = {"REDIS_URL": f"redis://:wrong-{PASSWORD}@127.0.0.1:{closed_up.port}/0"}
         settings = load_settings(env, Path("/nonexistent"))
-        bus: Any = open_streams(settings, services, None, Dispatcher(services, SystemClock()))
+        open_bus = bus_opener(settings, services, None)
+        assert open_bus is not None
+        bus = open_bus(Dispatcher(services, SystemClock()))
         with structlog.testing.capture_logs() as logs:
             bus.start()
             waited_for(lambda: bus.state.counts[Count.FAULTS] > 5 or None)
@@ -199,10 +201,10 @@ def test_without_the_package_the_message_says_what_to_install(
     def missing(_name: str) -> Any:
         raise ModuleNotFoundError("No module named 'redis'", name="redis")
 
-    monkeypatch.setattr("herdsman.api.open_streams.import_module", missing)
+    monkeypatch.setattr("herdsman.server.replica.import_module", missing)
     settings = load_settings({"REDIS_URL": "redis://127.0.0.1/0"}, Path("/nonexistent"))
     with pytest.raises(InvalidSettings, match=r"pip install 'herdsman\[redis\]'"):
-        open_streams(settings, services, None, Dispatcher(services, SystemClock()))
+        bus_opener(settings, services, None)
 
 
 def test_a_job_that_was_added_by_hand_is_run_like_any_other(one: Replica) -> None:

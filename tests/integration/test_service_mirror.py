@@ -5,19 +5,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from herdsman.api.app import create_app
-from herdsman.api.context import ApiContext
-from herdsman.api.failures import Failures
-from herdsman.control.authenticator import Authenticator
-from herdsman.control.dispatcher import Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.model import JobPolicy
-from herdsman.ports import SystemClock
-from herdsman.testing.clocks import ManualClock
+from herdsman.server.app import create_app
+from herdsman.server.state import ServerState, build_state
+from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.redis import RedisServer
-from herdsman.wiring import new_job_id
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.builders import a_job, claimed
@@ -45,30 +40,21 @@ def one(services: Services) -> Iterator[Replica]:
 
 
 @pytest.fixture
-def context(one: Replica, services: Services) -> Iterator[ApiContext]:
-    hands, keyring = ManualClock(), Keyring(pepper=b"p" * 32)
-    opened_one = ApiContext(
-        services=services,
-        authenticator=Authenticator(services, hands, keyring, admin_key="the-admin-key"),
-        keyring=keyring,
-        dispatcher=Dispatcher(services, SystemClock()),
-        bus=one.bus,
-        failures=Failures(hands),
-    )
-    yield opened_one
-    opened_one.stopping.set()
-    opened_one.dispatcher.stop()
+def state(one: Replica, services: Services) -> Iterator[ServerState]:
+    built = build_state(services, Keyring(pepper=b"p" * 32), open_bus=lambda _: one.bus)
+    yield built
+    built.stop_waiting()
 
 
 def test_s3_04_the_hash_of_a_job_shows_its_place_right_after_the_mark(
-    context: ApiContext, one: Replica
+    state: ServerState, one: Replica
 ) -> None:
-    issued = Tokens(context.services, context.keyring).of(Role.WORKER, "w1")
+    issued = Tokens(state.services, state.keyring).of(Role.WORKER, "w1")
     who = {"authorization": f"Bearer {issued.secret}"}
-    job_id = a_job(context.services)
+    job_id = a_job(state.services)
     assert issued.token.worker_id is not None
-    token = claimed(context.services, issued.token.worker_id).key.token
-    with Client(create_app(context)) as caller:
+    token = claimed(state.services, issued.token.worker_id).key.token
+    with Client(create_app(state)) as caller:
 
         def shown_after(status: str) -> dict[str, str]:
             body = {"token": token, "external_id": "p-1", "status": status}

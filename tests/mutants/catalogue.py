@@ -169,8 +169,8 @@ MUTANTS = (
     Mutant(
         name="the_claim_of_the_gone_is_kept",
         breaks="a claim for a caller that hung up is given back",
-        file="herdsman/control/dispatcher.py",
-        was="if claims and leaving.done() and not leaving.cancelled():",
+        file="herdsman/control/wait_queue.py",
+        was="if leaving.done() and not leaving.cancelled():",
         becomes="if False:",
         noticed_by=("tests/unit/test_dispatcher.py", f"{CONTRACT}/test_http_life.py"),
         on="test and not postgresql and not mariadb",

@@ -12,8 +12,8 @@ from herdsman.core.gpu import GpuDevice
 from herdsman.core.model import JobPolicy
 from herdsman.db import checks
 from herdsman.db.upgrade import upgrade
+from herdsman.server.wiring import new_job_id
 from herdsman.settings import load_settings
-from herdsman.wiring import new_job_id
 from tests.databases import opened
 
 CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_mb=0, utilisation=0)

@@ -384,7 +384,7 @@ def test_stopping_answers_everybody_at_once(dispatcher: Dispatcher) -> None:
 
 def test_the_others_are_told_of_what_happens_here_only(queue: Queue) -> None:
     told: list[str] = []
-    made = Dispatcher(None, SystemClock(), claim=queue.claim, tell_others=lambda: told.append("x"))  # type: ignore[arg-type]
+    made = Dispatcher(None, SystemClock(), claim=queue.claim, wake_others=lambda: told.append("x"))  # type: ignore[arg-type]
     made.ring()
     made.wake()
     assert told == ["x"]

@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from herdsman.api.routes.ready import Readiness
 from herdsman.control import replica as module
 from herdsman.control.cycle import Cycle
-from herdsman.control.replica import Replica
+from herdsman.control.replica import ReplicaLoops
 from herdsman.core.fleet import PoolLife, SeenPool, Snapshot
 from herdsman.core.model import PoolId
 from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import PoolState
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Threads
+from herdsman.server.readiness import Readiness
 from tests.fleet import NOW
 from tests.unit.loops.doubles import eventually
 
@@ -52,7 +52,7 @@ def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(
     """GPU_POOL_POLICY_PERIOD_S"""
     seen = Snapshot(now=NOW, pools=(SeenPool(id=PoolId("p"), policy=FleetPolicy(), life=life),))
     parts = {"leadership": Leads(), "reconciler": Ticks(seen), "sweeper": None, "inbox": None}
-    replica = Replica(**cast("Any", parts), poll=timedelta(seconds=30), pool_poll=timedelta(seconds=10))
+    replica = ReplicaLoops(**cast("Any", parts), poll=timedelta(seconds=30), pool_poll=timedelta(seconds=10))
     assert replica.reconcile() == pause
 
 
@@ -71,10 +71,12 @@ class Part:
         )
 
 
-def a_replica(**parts: Part) -> Replica:
+def a_replica(**parts: Part) -> ReplicaLoops:
     usual = {name: Part(name) for name in ("leadership", "sweeper", "inbox")}
     ticks = Ticks(Snapshot(now=NOW))
-    return Replica(**cast("Any", {**usual, **parts}), reconciler=cast("Any", ticks), poll=timedelta(hours=1))
+    return ReplicaLoops(
+        **cast("Any", {**usual, **parts}), reconciler=cast("Any", ticks), poll=timedelta(hours=1)
+    )
 
 
 def test_a_stop_ends_every_loop_at_once() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from herdsman.core.errors import InvalidSettings
 from herdsman.core.model import DEFAULT_POOL, PoolId
+from herdsman.server.wiring import pools_kept
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policies, runpod_options, within_this_machine
-from herdsman.wiring import pools_kept
 
 TWO_POOLS = """
 max_active_gpus = 8

@@ -12,7 +12,7 @@ from herdsman.cli.shown import Output, echo, print_json
 from herdsman.control.by_hand import Audited, compare, mend
 from herdsman.core.differences import UNOWNED, Difference, Kind
 from herdsman.core.instances import InstanceRef
-from herdsman.wiring import open_control
+from herdsman.server.wiring import open_control
 
 HOURS_A_DAY, DAYS_A_MONTH = 24, 30
 

@@ -22,9 +22,9 @@ from herdsman.core.states import WorkerState
 from herdsman.ports import SystemClock
 from herdsman.providers.local import LocalProvider
 from herdsman.providers.local.processes import Identity, family, is_alive, kill_family
+from herdsman.server.wiring import open_provider
 from herdsman.settings import Settings, load_settings
 from herdsman.wire.fleet import HerdWorkerOut
-from herdsman.wiring import open_provider
 
 chaos = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Break a worker of this machine, and watch it heal."

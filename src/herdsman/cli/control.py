@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from herdsman.api.opening import push_cycle
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.shadow import lines
@@ -12,9 +11,10 @@ from herdsman.cli.shown import Output, age, echo, print_json
 from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services
 from herdsman.control.shadows import documents
+from herdsman.server.replica import push_cycle
+from herdsman.server.wiring import open_control, stored_logs
 from herdsman.settings import Settings
 from herdsman.store import leader as leader_row
-from herdsman.wiring import open_control, stored_logs
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 

@@ -10,8 +10,8 @@ from herdsman.control.by_hand import adopt
 from herdsman.core.installation import moved
 from herdsman.db.checks import inspect_server, latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
+from herdsman.server.wiring import open_control, open_database
 from herdsman.store import installation
-from herdsman.wiring import open_control, open_database
 
 database = typer.Typer(
     add_completion=False, help="Make, upgrade or check the database.", no_args_is_help=True

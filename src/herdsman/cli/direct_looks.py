@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from herdsman.api.verbs import verbs
 from herdsman.cli.look_door import Kind
 from herdsman.control import decisions as decided
 from herdsman.control.answers import why
@@ -18,6 +17,7 @@ from herdsman.control.shadow_report import report
 from herdsman.control.timeline import timeline
 from herdsman.core.access import Role
 from herdsman.core.model import JobId, WorkerId
+from herdsman.server.access import verbs
 from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
 from herdsman.wire.fleet import (
     CostOut,

@@ -84,13 +84,13 @@ def see_database(settings: Settings) -> Iterator[Finding]:
 
 
 def _see_server(settings: Settings) -> Iterator[Finding]:
-    from herdsman.db.checks import (  # noqa: PLC0415  # noqa: PLC0415  (a worker's machine has no database)
+    from herdsman.db.checks import (  # noqa: PLC0415  (a worker's machine has no database)
         inspect_server,
         latest,
         require_undamaged,
         schema_fault,
     )
-    from herdsman.wiring import open_database  # noqa: PLC0415
+    from herdsman.server.wiring import open_database  # noqa: PLC0415
 
     database = open_database(settings)
     try:
@@ -158,7 +158,7 @@ def see_provider(settings: Settings) -> Iterator[Finding]:
         return
     if (fault := address_fault(settings)) is not None:
         yield findings.fail("provider", *fault.rsplit(": ", 1))
-    from herdsman.wiring import open_provider  # noqa: PLC0415
+    from herdsman.server.wiring import open_provider  # noqa: PLC0415
 
     listed = open_provider(settings).list_instances()
     yield findings.ok("provider", f"{name} answers, and lists {len(listed)} instances of ours")
@@ -180,7 +180,7 @@ def see_rented(settings: Settings) -> Iterator[Finding]:
 
 def _runpod(settings: Settings) -> "RunpodProvider":
     from herdsman.providers.runpod import RunpodProvider  # noqa: PLC0415  (the library is an extra)
-    from herdsman.wiring import open_provider  # noqa: PLC0415
+    from herdsman.server.wiring import open_provider  # noqa: PLC0415
 
     provider = open_provider(settings)
     assert isinstance(provider, RunpodProvider)
@@ -288,7 +288,7 @@ def see_certificate(settings: Settings) -> Iterator[Finding]:
     file, key = settings.api.api_tls_certificate, settings.api.api_tls_key
     if file is None or key is None:
         return
-    from herdsman.api.certificate import read_certificate, require_valid  # noqa: PLC0415
+    from herdsman.server.certificate import read_certificate, require_valid  # noqa: PLC0415
 
     now, found = datetime.now(UTC), read_certificate(Path(file), Path(key))
     require_valid(Path(file), found, now)

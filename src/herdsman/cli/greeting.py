@@ -17,10 +17,10 @@ from herdsman.core.states import WorkerState
 from herdsman.db.checks import inspect_server
 from herdsman.db.connection import Tx
 from herdsman.providers.local.provider import count_gpus
+from herdsman.server.wiring import pools_kept
 from herdsman.settings import Origin, Settings
 from herdsman.store import installation
 from herdsman.store.herd import living
-from herdsman.wiring import pools_kept
 from herdsman.worker.gpu import Nvml
 
 _LOOK_S = 0.3

@@ -3,8 +3,8 @@
 from herdsman.cli.opening import settings_here
 from herdsman.control.services import Services
 from herdsman.db.checks import require_current
+from herdsman.server.wiring import open_services
 from herdsman.settings import Settings
-from herdsman.wiring import open_services
 
 
 def services_here(settings: Settings | None = None) -> Services:

@@ -10,7 +10,7 @@ from herdsman.cli.short_ids import resolve_worker
 from herdsman.cli.shown import echo
 from herdsman.control.by_hand import spawn_worker, terminate_worker
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
-from herdsman.wiring import open_control
+from herdsman.server.wiring import open_control
 
 
 def spawn_gpu(pool: Annotated[str, typer.Option(help="The pool that gets it.")] = DEFAULT_POOL) -> None:

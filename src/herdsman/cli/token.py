@@ -12,7 +12,7 @@ from herdsman.cli.shown import Layout, Output, age, ago, echo, print_json
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.core.errors import InvalidRequest
-from herdsman.wiring import open_keyring
+from herdsman.server.wiring import open_keyring
 
 token = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Make, list and revoke the tokens of the API."

@@ -1,30 +1,49 @@
 """`herdsman up`: everything on this machine, until Ctrl-C. `herdsman serve`: one replica of the control plane."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from herdsman.cli.greeting import tell_already
+from herdsman.cli.greeting import (
+    tell_already,
+    tell_api,
+    tell_database,
+    tell_fleet,
+    tell_next,
+    tell_when_ready,
+)
 from herdsman.cli.opening import settings_here
 from herdsman.cli.own_machine import for_this_machine, on_a_free_port
 from herdsman.cli.packages import SERVER, needed
 from herdsman.cli.progress import step
 from herdsman.cli.room import require_room
 from herdsman.cli.shown import echo
+from herdsman.cli.stopping import Stopping
 from herdsman.cli.worker import Commands, Modules, Names
 from herdsman.cli.working import Choices, sources_of
+from herdsman.control.commands import count_jobs
+from herdsman.control.first_token import first_admin_token
+from herdsman.control.services import Services
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
-from herdsman.core.errors import Conflict, InvalidSettings
+from herdsman.core.errors import Conflict, HerdsmanError, InvalidSettings
 from herdsman.db.checks import latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
+from herdsman.ports import Provider
+from herdsman.server.wiring import open_services, require_address, stored_logs
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import harmless_environment, keep_secrets
-from herdsman.wiring import open_services, require_address
+from herdsman.settings.options import LOCAL
+from herdsman.store import sight
 from herdsman.worker.reload import SourceCheck
 
+if TYPE_CHECKING:
+    from herdsman.server.replica import Replica
+
 _LOOK_S = 0.05
+_OBSERVE_S = 0.2
 
 
 def up(
@@ -40,7 +59,7 @@ def up(
 ) -> None:
     """Prepare the database and run everything on this machine, until Ctrl-C: API, control loop, workers."""
     with needed(SERVER.format("up")):
-        from herdsman.cli import replica  # noqa: PLC0415  (imports the server, which takes a while)
+        from herdsman.server.replica import open_replica  # noqa: PLC0415  (takes a while)
     given = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
     told = {name: str(value) for name, value in given.items() if value is not None}
     own = _own_handlers(handler or [], module or [], exec_ or [])
@@ -58,8 +77,7 @@ def up(
         services = open_services(settings)
         require_undamaged(services.database)
         schema = upgrade(services.database)
-    kept = replica.run(settings, services, schema, "up")
-    echo(f"stopped; every job is kept in the database{kept}")
+    _run(settings, services, schema, "up", open_replica)
 
 
 def _own_handlers(functions: list[str], modules: list[str], commands: list[str]) -> dict[str, str]:
@@ -91,15 +109,14 @@ def _require_handlers(settings: Settings) -> None:
 def serve() -> None:
     """Run one replica of the control plane, for production: API and control loop, until SIGTERM."""
     with needed(SERVER.format("serve")):
-        from herdsman.cli import replica  # noqa: PLC0415
+        from herdsman.server.replica import open_replica  # noqa: PLC0415
     settings = settings_here()
     keep_secrets()
     require_address(settings)
     services = open_services(settings)
     require_undamaged(services.database)
     require_current(services.database)
-    kept = replica.run(settings, services, latest(), "serve")
-    echo(f"stopped; every job is kept in the database{kept}")
+    _run(settings, services, latest(), "serve", open_replica)
 
 
 def _already(there: Announced, settings: Settings) -> None:
@@ -111,3 +128,93 @@ def _already(there: Announced, settings: Settings) -> None:
             f" {there.database}: stop it with herdsman down, or give this one a LOCAL_STATE_DIR of its own"
         )
     tell_already(there)
+
+
+def _run(
+    settings: Settings,
+    services: Services,
+    schema: str,
+    command: str,
+    open_replica: "Callable[[Settings, Services], Replica]",
+) -> None:
+    """Until it is told to stop; then says how many jobs there are."""
+    try:
+        with stored_logs(settings, services.database):
+            tell_database(services, schema)
+            kept = _serve(settings, services, command, open_replica)
+    finally:
+        services.database.close()
+    echo(f"stopped; every job is kept in the database{kept}")
+
+
+def _serve(
+    settings: Settings,
+    services: Services,
+    command: str,
+    open_replica: "Callable[[Settings, Services], Replica]",
+) -> str:
+    where = whereabouts(settings)
+    replica = open_replica(settings, services)
+    with step("starting the API"):
+        replica.start()
+        secret = first_admin_token(services, replica.state.keyring, where.admin_token)
+    stopping = Stopping()  # before anybody is told to type Ctrl-C
+    try:
+        where.announce(replica.server.url, shown_database(settings), command)
+        tell_api(replica.server.url, secret, where.admin_token)
+        tell_fleet(services, settings)
+        tell_next()
+        tell_when_ready(services, settings, stopping)
+        services.database.in_service = True
+        with where.occupied(replica.control.leadership.holder):
+            replica.run(stopping)
+    finally:
+        _drain_local_workers(replica.control.provider, stopping)
+        where.withdraw()
+        replica.stop()
+        kept = _jobs_left(services) + _machines_left(replica.control.provider, services)
+    return kept
+
+
+def _drain_local_workers(provider: Provider, stopping: Stopping) -> None:
+    """Workers of this machine finish the job they hold and leave; rented machines are left to the next leader."""
+    told = 0
+    if provider.name != LOCAL:
+        return
+    while workers := provider.list_instances():
+        if told != stopping.asked or not told:
+            told = stopping.asked or 1
+            for worker in workers:
+                provider.terminate(worker.ref)
+            what = "finish their jobs and leave" if told == 1 else "give their jobs back and leave"
+            echo(f"{len(workers)} workers of this machine {what}; Ctrl-C again does not wait for them")
+        if told > 2:
+            return
+        time.sleep(_OBSERVE_S)
+
+
+def _jobs_left(services: Services) -> str:
+    try:
+        counts = {state: count for state, count in count_jobs(services).items() if count}
+    except HerdsmanError:
+        return ""
+    return f": {', '.join(f'{count} {state}' for state, count in counts.items())}" if counts else ""
+
+
+def _machines_left(provider: Provider, services: Services) -> str:
+    """What goes on costing money when nobody is there to end it."""
+    if provider.name == LOCAL:
+        return ""
+    try:
+        left = sum(
+            each.alive and bool(each.instance_name) for each in services.database.read(sight.see_workers)
+        )
+    except HerdsmanError:
+        return ""
+    if not left:
+        return ""
+    name = provider.name
+    goes_on = (
+        f"1 machine of {name} runs on and is" if left == 1 else f"{left} machines of {name} run on and are"
+    )
+    return f"; {goes_on} billed until a control plane ends them"

@@ -28,7 +28,7 @@ STOPS_WITHIN = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class ReplicaLoops:
     """Loops side by side: one keeps the leadership, one keeps jobs moving, one keeps the fleet, one answers requests."""
 
     sweeper: Sweeper

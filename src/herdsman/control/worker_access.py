@@ -1,6 +1,6 @@
 """What a new machine is given so that its worker finds us: the address, its name, and a token that is good once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from herdsman.control.commands.tokens import create_bootstrap
@@ -13,14 +13,14 @@ from herdsman.core.model import PoolId, WorkerId
 class WorkerAccess:
     services: Services
     keyring: Keyring
-    url: Callable[[], str]
-    """Where a worker reaches the API; known once it listens."""
+    url: str
+    """Where a worker reaches the API."""
 
     def environment(self, worker_id: WorkerId, pool: PoolId) -> Mapping[str, str]:
         issued = create_bootstrap(self.services, self.keyring, worker_id, pool)
         return {
             "HERDSMAN_WORKER_ID": worker_id,
-            "HERDSMAN_API_URL": self.url(),
+            "HERDSMAN_API_URL": self.url,
             "HERDSMAN_BOOTSTRAP_TOKEN": issued.secret,
         }
 

@@ -32,26 +32,27 @@ _PROBE_S = 30.0
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"
 
 
-def open_wakeup(database: Database, on_wake: Callable[[], None]) -> "Wakeup | None":
+def open_wakeup(database: Database) -> "Wakeup | None":
     """None where the database has no such thing: there the others find the jobs by polling."""
-    return Wakeup(database, on_wake) if database.engine.dialect.name == "postgresql" else None
+    return Wakeup(database) if database.engine.dialect.name == "postgresql" else None
 
 
 class Wakeup:
     """One connection and one thread. `ring` never waits for the database."""
 
-    def __init__(self, database: Database, on_wake: Callable[[], None]) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._on_wake = on_wake
         self._pending = False
         self._stopping = False
         self._pipe_read, self._pipe_write = os.pipe()
         os.set_blocking(self._pipe_read, False)
         os.set_blocking(self._pipe_write, False)
-        self._thread = Thread(target=self._run, name="wakeup", daemon=True)
+        self._thread: Thread | None = None
         self.listening = False
 
-    def start(self) -> None:
+    def start(self, on_wake: Callable[[], None]) -> None:
+        """`on_wake` is called when another replica has queued jobs."""
+        self._thread = Thread(target=self._run, args=(on_wake,), name="wakeup", daemon=True)
         self._thread.start()
 
     def ring(self) -> None:
@@ -63,7 +64,8 @@ class Wakeup:
     def stop(self) -> None:
         self._stopping = True
         self._wake_thread()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         os.close(self._pipe_read)
         os.close(self._pipe_write)
 
@@ -71,10 +73,10 @@ class Wakeup:
         with suppress(BlockingIOError):  # full: it is awake anyway
             os.write(self._pipe_write, b"!")
 
-    def _run(self) -> None:
+    def _run(self, on_wake: Callable[[], None]) -> None:
         while not self._stopping:
             try:
-                self._listen()
+                self._listen(on_wake)
             except (SQLAlchemyError, HerdsmanError, self._driver_error) as error:
                 log.warning("wakeup.broken", reason=type(error).__name__)
                 self._pause()
@@ -83,20 +85,20 @@ class Wakeup:
     def _driver_error(self) -> type[Exception]:
         return self._database.engine.dialect.loaded_dbapi.Error
 
-    def _listen(self) -> None:
+    def _listen(self, on_wake: Callable[[], None]) -> None:
         connection, driver = self._open()
         try:
             driver.execute(f"LISTEN {CHANNEL}")
             self.listening = True
-            self._on_wake()  # for what was sent while nobody listened
+            on_wake()  # for what was sent while nobody listened
             while not self._stopping:
-                self._turn(driver)
+                self._turn(driver, on_wake)
         finally:
             self.listening = False
             with suppress(SQLAlchemyError):
                 connection.close()
 
-    def _turn(self, driver: Any) -> None:
+    def _turn(self, driver: Any, on_wake: Callable[[], None]) -> None:
         readable, _, _ = select.select([driver.fileno(), self._pipe_read], [], [], _PROBE_S)
         if not readable:
             driver.execute("SELECT 1")
@@ -108,7 +110,7 @@ class Wakeup:
         own_pid = driver.info.backend_pid
         pids = [each.pid for each in driver.notifies(timeout=0)]
         if any(pid != own_pid for pid in pids):
-            self._on_wake()
+            on_wake()
 
     def _open(self) -> tuple[Connection, Any]:
         """The driver's own connection is asked for first: one that has left the pool no longer shows it."""

@@ -19,6 +19,9 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from herdsman.core.errors import HerdsmanError, TooMany
+from herdsman.core.model import Submitted
+
 log = structlog.get_logger()
 
 PUSH_WITHIN_S = 10.0
@@ -198,6 +201,19 @@ class Metrics:
             registry=self.registry,
         )
         self.streams = Gauge("herdsman_event_streams", "Open streams of events.", registry=self.registry)
+
+    def admitted(self, answers: Iterable[Submitted | HerdsmanError]) -> None:
+        """What was submitted before, or could never be accepted, is no decision of admission control."""
+        for answer in answers:
+            match answer:
+                case Submitted(created=True, admission=None):
+                    self.admission.labels("accepted", "").inc()
+                case Submitted(created=True, admission=str(code), pool=pool):
+                    self.admission.labels("deferred" if pool is None else "rerouted", code).inc()
+                case TooMany(code=str(code)):
+                    self.admission.labels("rejected", code).inc()
+                case _:
+                    pass
 
     def leased(self, outcome: object) -> None:
         """A lease, or the refusal of one; a request that waits is tried, and counted, more than once."""

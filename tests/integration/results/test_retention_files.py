@@ -12,8 +12,8 @@ from herdsman.control.services import Services
 from herdsman.core.errors import NotFound, ServiceUnavailable
 from herdsman.core.states import JobState
 from herdsman.ports import ResultFiles
+from herdsman.server.wiring import open_results, open_services
 from herdsman.settings import load_settings
-from herdsman.wiring import open_results, open_services
 from tests.builders import a_job, an_ended_job
 from tests.databases import Backend, MovingClock
 

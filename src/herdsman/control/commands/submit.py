@@ -31,8 +31,24 @@ def submit_jobs(services: Services, news: Sequence[NewJob]) -> list[Submitted]:
     return [answer for answer in answers if isinstance(answer, Submitted)]
 
 
+def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
+    """Jobs of different callers in one transaction; if one of them spoils it, each in a transaction of its own."""
+    try:
+        return submit_each(services, news)
+    except (InvalidRequest, Conflict) as error:
+        if len(news) == 1:
+            return [error]
+    answers: list[Submitted | HerdsmanError] = []
+    for new in news:
+        try:
+            answers.append(submit_job(services, new))
+        except HerdsmanError as error:
+            answers.append(error)
+    return answers
+
+
 def submit_each(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
-    """The same in one transaction, but a limit refuses only the jobs that it is for. Any other fault is raised."""
+    """In one transaction, but a limit refuses only the jobs that it is for. Any other fault is raised."""
     batch = _checked(services, news)
     return _submit(services, batch, [[draft] for draft in batch.distinct])
 

@@ -6,7 +6,7 @@ from herdsman.control.act import Hands
 from herdsman.control.leadership import Leadership
 from herdsman.control.observe import Observer
 from herdsman.control.reconciler import Reconciler
-from herdsman.control.replica import Replica
+from herdsman.control.replica import ReplicaLoops
 from herdsman.control.requests import LeaderInbox
 from herdsman.control.services import Services
 from herdsman.control.spawn import Spawner
@@ -41,7 +41,7 @@ def a_replica(
     new_worker_id: Callable[[], WorkerId],
     environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]],
     departed: tuple[str, ...] = (),
-) -> Replica:
+) -> ReplicaLoops:
     threads, database = WorldThreads(world.scheduler, process), services.database
     # Workers ask it, too, and its clock is its own whoever asks.
     leadership = WatchedLeadership(
@@ -74,7 +74,7 @@ def a_replica(
         one_at_a_time=threads.lock(),
         replayable_for=None,  # it is never asked again, and would take as long as the cycle itself
     )
-    return Replica(
+    return ReplicaLoops(
         sweeper=Sweeper(services, world.clock, timing.sweep, staging=timing.staging),
         leadership=leadership,
         reconciler=reconciler,

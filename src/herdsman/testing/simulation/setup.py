@@ -121,7 +121,7 @@ class Simulation:
     def _environment_of(self, worker_id: WorkerId, pool: PoolId) -> Mapping[str, str]:
         if not self.setting.bootstrap:
             return by_name_only(worker_id, pool)
-        access = WorkerAccess(services=self._services(), keyring=self._keyring, url=lambda: "the world")
+        access = WorkerAccess(services=self._services(), keyring=self._keyring, url="the world")
         return access.environment(worker_id, pool)
 
     def _open_replica(self, departed: tuple[str, ...] = ()) -> None:

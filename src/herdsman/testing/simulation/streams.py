@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from herdsman.control.replica import Replica
+from herdsman.control.replica import ReplicaLoops
 from herdsman.control.services import Services
 from herdsman.core.hints import Hint
 from herdsman.redis.bus import ReplicaHooks, StreamBus
@@ -247,7 +247,12 @@ class WatchedState(BusState):
 
 
 def a_bus(
-    world: World, server: WorldRedis, services: Services, process: Process, replica: Replica, wakeup: Wakeup
+    world: World,
+    server: WorldRedis,
+    services: Services,
+    process: Process,
+    replica: ReplicaLoops,
+    wakeup: Wakeup,
 ) -> StreamBus:
     leadership = replica.leadership
     around = ReplicaHooks(

@@ -1,0 +1,152 @@
+"""Errors become answers here and nowhere else; each is a problem in JSON."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, Unauthenticated
+from herdsman.wire.problems import MEDIA_TYPE, Problem, problem, problem_of
+
+log = structlog.get_logger()
+
+MOST_DISCARDED = 65_536
+_PATIENCE = timedelta(seconds=2)
+_MOST_FIELDS = 20
+LONGEST_STEP = 64
+"""Of a field's name, which may be the caller's own invention."""
+
+
+class Refused(Exception):
+    """A request that HTTP itself has a word for, and none of our commands."""
+
+    def __init__(self, status: HTTPStatus, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.problem = problem(status, code, detail)
+
+
+class _StoreFaults:
+    """What is wrong with the database, in full: callers are not told. Seldom, since all of them meet it at once."""
+
+    EVERY_S = 5.0
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def log(self, error: HerdsmanError) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self.EVERY_S
+            log.warning("api.store_fault", error=type(error).__name__, reason=str(error))
+
+
+_faults = _StoreFaults()
+
+
+def install(app: FastAPI) -> None:
+    handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
+        HerdsmanError: _ours,
+        Refused: _ours,
+        RequestValidationError: _invalid,
+        HTTPException: _http,
+        UnicodeEncodeError: _no_text,
+    }
+    for kind, handler in handlers.items():
+        app.add_exception_handler(kind, handler)
+
+
+async def refuse(error: HerdsmanError | Refused, scope: Scope, receive: Receive, send: Send) -> None:
+    """Before the app has seen the request."""
+    answer = await refusal(error, receive)
+    await answer(scope, receive, send)
+
+
+async def refusal(error: HerdsmanError | Refused, receive: Receive) -> Response:
+    """Before the body has come. It is thrown away, or the line is closed after the answer."""
+    answer = answer_to(error)
+    if not await _discard(receive):
+        answer.headers["connection"] = "close"
+    return answer
+
+
+def answer_to(error: HerdsmanError | Refused) -> Response:
+    if isinstance(error, Refused):
+        return problem_response(error.problem)
+    if isinstance(error, StoreUnavailable | StoreMisconfigured):
+        _faults.log(error)
+    answer = problem_response(problem_of(error))
+    wait: timedelta | None = getattr(error, "retry_after", None)
+    if wait is not None:
+        answer.headers["retry-after"] = str(max(1, math.ceil(wait.total_seconds())))
+    if isinstance(error, Unauthenticated):
+        answer.headers["www-authenticate"] = "Bearer"
+    return answer
+
+
+def problem_response(found: Problem) -> Response:
+    return Response(found.model_dump_json(), status_code=found.status, media_type=MEDIA_TYPE)
+
+
+async def _ours(_request: Request, error: HerdsmanError | Refused) -> Response:
+    answer = answer_to(error)
+    if answer.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise error  # one that should not come this far: its words are for the log
+    return answer
+
+
+async def _invalid(_request: Request, error: RequestValidationError) -> Response:
+    """Where and why, never what: a value may be a secret."""
+    found = error.errors()[:_MOST_FIELDS]
+    fields = tuple({"field": _path(each["loc"]), "message": str(each["msg"])} for each in found)
+    said = "; ".join(f"{each['field']}: {each['message']}" for each in fields)
+    told = problem(422, "invalid-request", f"the request is not as it must be: {said}")
+    return problem_response(told.model_copy(update={"errors": fields}))
+
+
+async def _http(_request: Request, error: HTTPException) -> Response:
+    """Those of the framework: no such path, no such method, a body that is no JSON."""
+    status = HTTPStatus(error.status_code)
+    code = status.phrase.lower().replace(" ", "-")
+    answer = problem_response(problem(status, code, _DETAILS.get(status, str(error.detail))))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+_DETAILS = {
+    HTTPStatus.NOT_FOUND: "there is nothing at this path",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this path does not take this method",
+}
+
+
+async def _no_text(_request: Request, _error: UnicodeEncodeError) -> Response:
+    said = "a text contains half of a surrogate pair, which is not valid text"
+    return problem_response(problem(422, "invalid-request", said))
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    return ".".join(str(step)[:LONGEST_STEP] for step in loc)
+
+
+async def _discard(receive: Receive) -> bool:
+    """Whether all of the body could be thrown away: a client that still writes would not read our answer."""
+    size = 0
+    try:
+        async with asyncio.timeout(_PATIENCE.total_seconds()):
+            while size <= MOST_DISCARDED:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return True
+    except TimeoutError:
+        return False
+    return False

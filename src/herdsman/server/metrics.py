@@ -1,0 +1,248 @@
+"""Collectors for `/metrics`: what the database, the job latencies and the Redis streams show (A5)."""
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
+
+import structlog
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from herdsman.control.commands import count_jobs
+from herdsman.control.services import Services
+from herdsman.core.errors import HerdsmanError
+from herdsman.core.holds import HoldKind
+from herdsman.core.model import DEFAULT_POOL
+from herdsman.core.states import JobState, WorkerState
+from herdsman.db.connection import Tx
+from herdsman.redis.bus import StreamBus
+from herdsman.server.readiness import REFUSED_LATELY
+from herdsman.server.wiring import Control
+from herdsman.store import tally
+from herdsman.store.holds import standing
+from herdsman.store.latency import BOUNDS, Took, took
+from herdsman.telemetry import metrics
+
+log = structlog.get_logger()
+
+OFTEN_S = 5.0
+SHARE = 20
+"""A look that takes long is repeated less often: at most this fraction of the time is spent on looking."""
+PATIENCE_S = 2.0
+"""So long a scrape waits for a look; then it shows the last one. A scraper gives up after a few seconds itself."""
+
+MOST_POOLS = 100
+"""So many pools are shown by name; anybody may send jobs to any number of them."""
+SETTLED = timedelta(seconds=2)
+"""What ended later may not be committed yet, and would be passed over."""
+FIRST, LONGEST = timedelta(minutes=1), timedelta(minutes=10)
+"""How far the first read goes back, and one after a long time in which nobody asked."""
+MOST_TYPES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    jobs: Mapping[JobState, int]
+    status: Mapping[str, float]
+    pools: frozenset[str]
+    depths: Mapping[str, int]
+    workers: Mapping[str, int]
+    overdue: int
+    recovered: tuple[int, float]
+    """Jobs, and GPU seconds."""
+    gpus: tally.Gpus
+    holds: Mapping[HoldKind, int]
+
+
+class DatabaseCollector(Collector):
+    """Reads the database at most every few seconds, however often it is scraped."""
+
+    def __init__(self, services: Services, control: Control | None) -> None:
+        self._services = services
+        self._control = control
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="metrics-look")
+        self._lock = Lock()
+        self._looking: Future[None] | None = None
+        self._seen: Seen | None = None
+        self._seen_at = self._next = 0.0
+        self._up = False
+        self._latency = JobLatency()
+
+    def collect(self) -> Iterable[Metric]:
+        yield metrics.gauge(metrics.STORE_UP, [((), float(self._refreshed() and self._up))])
+        refused = self._services.database.refused_a_write(REFUSED_LATELY)
+        yield metrics.gauge(metrics.WRITABLE, [((), float(not refused))])
+        yield metrics.gauge(metrics.LEADS, [((), float(self._leads()))])
+        yield metrics.counter(metrics.SHADOW, [((told,), count) for told, count in self._shadows().items()])
+        if self._seen is not None:
+            age = time.monotonic() - self._seen_at
+            yield metrics.gauge(metrics.LOOK_AGE, [((), age)])
+            # It grows while nobody can look: a control loop that stands must not seem to go.
+            yield metrics.gauge(metrics.CYCLE_AGE, [((), self._seen.status["last_cycle_s"] + age)])
+            yield from _shown(self._seen)
+            yield from _resources(self._seen)
+            yield self._latency.metric()
+
+    def _refreshed(self) -> bool:
+        """Whether the look that is due has ended in time; one that hangs is not begun a second time."""
+        with self._lock:
+            if (self._looking is None or self._looking.done()) and time.monotonic() >= self._next:
+                self._looking = self._thread.submit(self._look)
+            looking = self._looking
+        with suppress(TimeoutError):
+            if looking is not None:
+                looking.result(timeout=PATIENCE_S)
+            return True
+        return False
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        try:
+            jobs, database = count_jobs(self._services), self._services.database
+            self._seen = database.read(lambda tx: self._see(tx, jobs))
+            database.read(self._latency.read)
+            self._up, self._seen_at = True, began
+        except HerdsmanError as error:
+            if self._up:
+                log.warning("metrics.database_away", reason=str(error))
+            self._up = False
+        self._next = began + max(OFTEN_S, SHARE * (time.monotonic() - began))
+
+    def _see(self, tx: Tx, jobs: Mapping[JobState, int]) -> Seen:
+        workers, holding = tally.workers_by_pool(tx), standing(tx)
+        pools = frozenset({DEFAULT_POOL, *self._kept(), *tally.open_pools(tx), *workers})
+        return Seen(
+            jobs=jobs,
+            status=_status(tx),
+            pools=pools,
+            depths={**dict.fromkeys(pools, 0), **tally.depths(tx)},
+            workers={**dict.fromkeys(pools, 0), **workers},
+            overdue=tally.claims_overdue(tx),
+            recovered=tally.recovered(tx),
+            gpus=tally.see_gpus(tx, self._services.leasing),
+            holds={kind: sum(each.kind is kind for each in holding.holds) for kind in HoldKind},
+        )
+
+    def _kept(self) -> Iterable[str]:
+        """The pools of the settings, where a control loop runs."""
+        return () if self._control is None else self._control.reconciler.observer.pools
+
+    def _shadows(self) -> Mapping[str, int]:
+        """A copy: the control loop counts on in a thread of its own."""
+        return {} if self._control is None else dict(self._control.reconciler.shadows)
+
+    def _leads(self) -> bool:
+        return self._control is not None and self._control.leadership.term is not None
+
+
+_HOURLY = {JobState.DONE: "jobs_done_per_hour", JobState.DEAD_LETTER: "jobs_failed_per_hour"}
+_ALSO = ("oldest_waiting_s", "cost_per_hour", "last_cycle_s", *_HOURLY.values())
+
+
+def _status(tx: Tx) -> Mapping[str, float]:
+    """One column at a time: each is a count of its own, and those that nobody shows are not made."""
+    columns = (*_ALSO, *(f"workers_{state}" for state in WorkerState))
+    return {column: float(tx.scalar(f"SELECT {column} FROM orchestrator_status") or 0) for column in columns}
+
+
+def _shown(seen: Seen) -> Iterable[Metric]:
+    depths = metrics.bounded(seen.depths, MOST_POOLS)
+    yield metrics.gauge(metrics.JOBS, [((state,), count) for state, count in seen.jobs.items()])
+    yield metrics.gauge(metrics.DEPTH, depths)
+    yield metrics.gauge(metrics.STREAM_DEPTH, depths)
+    yield metrics.gauge(metrics.OVERDUE, [((), seen.overdue)])
+    yield metrics.gauge(metrics.RECOVERED, [((), seen.recovered[0])])
+    yield metrics.gauge(metrics.SAVED, [((), seen.recovered[1])])
+    yield metrics.gauge(metrics.OLDEST, [((), seen.status["oldest_waiting_s"])])
+    yield metrics.gauge(metrics.COST, [((), seen.status["cost_per_hour"])])
+    yield metrics.gauge(
+        metrics.WORKERS, [((state,), seen.status[f"workers_{state}"]) for state in WorkerState]
+    )
+    yield metrics.gauge(
+        metrics.RECENT, [((state,), seen.status[column]) for state, column in _HOURLY.items()]
+    )
+
+
+def _resources(seen: Seen) -> Iterable[Metric]:
+    gpus = seen.gpus
+    yield metrics.gauge(metrics.HOLDS, [((kind,), count) for kind, count in seen.holds.items()])
+    yield metrics.gauge(metrics.LEASES, [((), gpus.leases)])
+    yield metrics.gauge(metrics.FREE, [((), gpus.free)])
+    yield metrics.gauge(metrics.EXPIRED, [((), gpus.expired)])
+    yield metrics.gauge(metrics.QUARANTINED, [((), gpus.quarantined)])
+    yield metrics.gauge(metrics.GPU_MEMORY, _by_gpu(gpus.used_pct))
+    yield metrics.gauge(metrics.UTILISATION, _by_gpu(gpus.busy_pct))
+    yield metrics.gauge(metrics.POOLS, [((), len(seen.pools))])
+    yield metrics.gauge(metrics.POOL_WORKERS, metrics.bounded(seen.workers, MOST_POOLS))
+
+
+def _by_gpu(percents: Mapping[tuple[str, int], float]) -> list[metrics.Sample]:
+    return [((str(index), node), percent) for (node, index), percent in percents.items()]
+
+
+@dataclass
+class Span:
+    count: int = 0
+    seconds: float = 0.0
+    within: list[int] = field(default_factory=lambda: [0] * len(BOUNDS))
+
+    def add(self, more: Took) -> None:
+        self.count += more.count
+        self.seconds += more.seconds
+        self.within = [old + new for old, new in zip(self.within, more.within, strict=True)]
+
+
+@dataclass
+class JobLatency:
+    """Histogram of job durations since this process began; types beyond the first fifty are one."""
+
+    _by_type: dict[str, Span] = field(default_factory=dict[str, Span])
+    _until: datetime | None = None
+
+    def read(self, tx: Tx) -> None:
+        until = tx.now() - SETTLED
+        since = max(self._until or until - FIRST, until - LONGEST)
+        if since >= until:
+            return
+        self.add(took(tx, since, until))
+        self._until = until
+
+    def add(self, found: Iterable[Took]) -> None:
+        for each in found:
+            self._of(each.type).add(each)
+
+    def metric(self) -> Metric:
+        return metrics.histogram(
+            metrics.LATENCY, [((kind,), _buckets(span), span.seconds) for kind, span in self._by_type.items()]
+        )
+
+    def _of(self, kind: str) -> Span:
+        known = kind in self._by_type or len(self._by_type) < MOST_TYPES
+        return self._by_type.setdefault(kind if known else metrics.OTHER, Span())
+
+
+def _buckets(span: Span) -> list[tuple[str, float]]:
+    counted = [(str(bound), float(count)) for bound, count in zip(BOUNDS, span.within, strict=True)]
+    return [*counted, ("+Inf", float(span.count))]
+
+
+class StreamsCollector(Collector):
+    """Only what the replica has counted anyway: a scrape never waits for Redis."""
+
+    def __init__(self, bus: StreamBus) -> None:
+        self._state = bus.state
+        self._dead: str = bus.redis.names.dead
+
+    def collect(self) -> Iterable[Metric]:
+        sizes = self._state.sizes
+        lengths = [*((name, each.length) for name, each in sizes.items()), (self._dead, self._state.dead)]
+        yield metrics.gauge(metrics.BUS_UP, [((), float(self._state.fault is None))])
+        yield metrics.gauge(metrics.STREAM_LENGTH, [((name,), length) for name, length in lengths])
+        yield metrics.gauge(metrics.STREAM_PENDING, [((name,), each.pending) for name, each in sizes.items()])
+        yield metrics.counter(
+            metrics.STREAM_EVENTS, [((str(name),), number) for name, number in self._state.counts.items()]
+        )

@@ -1,0 +1,326 @@
+"""Builds every object, once."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cache
+from importlib.metadata import entry_points
+from secrets import token_hex
+
+import structlog
+
+from herdsman.control.act import Hands
+from herdsman.control.gatekeeper import Gatekeeper
+from herdsman.control.keyring import Keyring, load_pepper, require_same_pepper
+from herdsman.control.leadership import LeaderPolicy, Leadership
+from herdsman.control.observe import Observer
+from herdsman.control.policy_book import PolicyBook
+from herdsman.control.reconciler import Reconciler
+from herdsman.control.replica import ReplicaLoops
+from herdsman.control.requests import LeaderInbox
+from herdsman.control.services import Services
+from herdsman.control.snapshot import FleetRules
+from herdsman.control.spawn import Spawner
+from herdsman.control.sweeper import Sweeper
+from herdsman.control.whereabouts import shown_database, whereabouts
+from herdsman.control.worker_access import WorkerAccess, by_name_only
+from herdsman.core.errors import HerdsmanError, InvalidSettings, StoreUnavailable
+from herdsman.core.model import JobPolicy, PoolId
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.scaling.observation import ScalingPolicy
+from herdsman.core.scaling.registry import OURS, require_installed
+from herdsman.db.advisory_lock import open_session_lock
+from herdsman.db.connection import Database
+from herdsman.loops.status import LoopHealth
+from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
+from herdsman.providers import registry
+from herdsman.providers.local.provider import count_gpus
+from herdsman.providers.registry import Naming
+from herdsman.results import open_store
+from herdsman.results.local import LocalStore
+from herdsman.settings import Settings, load_settings
+from herdsman.settings.environment import instance_name
+from herdsman.settings.options import (
+    LOCAL,
+    address_fault,
+    fleet_policies,
+    local_deployment,
+    local_options,
+    pool_limits,
+    result_options,
+    runpod_options,
+    within_this_machine,
+)
+from herdsman.store.logs import store_lines
+from herdsman.telemetry.logs import LogRows, configure_logs
+from herdsman.wire.ids import new_job_id, new_worker_id
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The control loop of this replica."""
+
+    leadership: Leadership
+    reconciler: Reconciler
+    provider: Provider
+    loops: LoopHealth = field(default_factory=LoopHealth)
+    """Knows of loops that hang."""
+
+
+def open_database(settings: Settings, clock: Clock | None = None) -> Database:
+    chosen_one = settings.database
+    return Database(
+        chosen_one.database_url.get_secret_value(),
+        clock=clock or SystemClock(),
+        timeout=timedelta(seconds=chosen_one.sql_timeout_sec),
+        pool_size=chosen_one.sql_pool_size,
+        read_url=_database_url_now,
+    )
+
+
+def _database_url_now() -> str:
+    """A password may be changed in its file while we run."""
+    return load_settings().database.database_url.get_secret_value()
+
+
+def open_services(settings: Settings) -> Services:
+    database, clock = open_database(settings), SystemClock()
+    return Services(
+        database,
+        _job_policy(settings),
+        new_job_id,
+        leasing=settings.leases.policy(),
+        rules=PolicyBook(database, clock),
+        gates=Gatekeeper(database, clock),
+        pools=pool_limits(settings),
+        fleet=lambda: FleetRules(pools=pools_kept(settings), scaling=installed_policies()),
+        drop_files=_dropping(open_results(settings)),
+    )
+
+
+def pools_kept(settings: Settings) -> Mapping[PoolId, FleetPolicy]:
+    """The pools of the settings, as far as the place where their workers run has room for them."""
+    pools = fleet_policies(settings)
+    if settings.providers.provider != LOCAL:
+        return pools
+    return within_this_machine(pools, settings.local.fake_gpus or _gpus_here())
+
+
+@cache
+def _gpus_here() -> int:
+    """Looked at once: it takes the driver a moment, and is asked for with every answer."""
+    return count_gpus()
+
+
+def open_results(settings: Settings) -> ResultFiles:
+    """Where the files of jobs are kept; nothing is touched yet."""
+    return open_store(result_options(settings))
+
+
+def _dropping(results: ResultFiles) -> Callable[[str], None]:
+    """A bucket is left to its own rules: it may be slow or away, and the sweeper has to go on."""
+    return results.drop if isinstance(results, LocalStore) else lambda _: None
+
+
+def _job_policy(settings: Settings) -> JobPolicy:
+    wait = timedelta(minutes=settings.scaling.max_task_wait_minutes)
+    strict = settings.api.strict_model_store
+    return replace(settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5, known_models_only=strict)
+
+
+def open_sweeper(
+    settings: Settings, services: Services, on_queued: Callable[[], None] = lambda: None
+) -> Sweeper:
+    interval = timedelta(seconds=settings.jobs.sweep_interval_sec)
+    return Sweeper(services, SystemClock(), interval, on_queued)
+
+
+def open_leadership(settings: Settings, database: Database, *, serves: bool) -> Leadership:
+    """Only one that `serves` the API can tell workers to go on while the database is away."""
+    leader = settings.leader
+    # A follower may look more often than it is told to, never less: nobody leads until it does.
+    follow = min(timedelta(seconds=leader.gpu_orchestrator_leader_loop_s), LeaderPolicy().follow)
+    ttl, renew = timedelta(seconds=leader.leader_ttl_sec), timedelta(seconds=leader.leader_renew_sec)
+    hold = timedelta(seconds=leader.outage_grace_sec if serves else 0)
+    policy = LeaderPolicy(ttl=ttl, renew=renew, follow=follow, hold=hold)
+    lock = open_session_lock(database, leader.gpu_orchestrator_leader_lock, idle=ttl)
+    # Unique: a container that starts again has the same name and process id as the one before.
+    holder = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
+    departed = whereabouts(settings).departed()
+    return Leadership(database, SystemClock(), holder, policy, lock, departed)
+
+
+def open_provider(settings: Settings, *, direct: bool = True) -> Provider:
+    """The one that PROVIDER names. A plugin of others is opened without options, and reads its own settings.
+
+    `direct` workers of this machine may speak to the database itself.
+    """
+    name = settings.providers.provider
+    opening = registry.find(name)
+    match name:
+        case "local":
+            options = local_options(settings, direct=direct)
+        case "runpod":
+            options = runpod_options(settings)
+        case _:
+            options = {}
+    return opening(options, SystemClock())
+
+
+@contextmanager
+def stored_logs(settings: Settings, database: Database) -> Generator[None]:
+    """While it lasts, log lines are kept in the database too, where the settings say so.
+
+    Raises `StoreUnavailable` when they cannot be, and DB_LOGGING_REQUIRED asks for them.
+    """
+    chosen, name = settings.logs, instance_name(settings)
+    if not (chosen.enable_db_logging or chosen.db_logging_required):
+        yield
+        return
+    rows = LogRows(
+        lambda some: database.transact(lambda tx: store_lines(tx, name, some)),
+        level=chosen.db_log_level,
+        batch=chosen.db_log_batch_size,
+        flush_every=chosen.db_log_flush_interval,
+    )
+    configure_logs(chosen.log_level, chosen.log_format, file=chosen.log_file, instance=name, rows=rows)
+    structlog.get_logger().log(logging.getLevelNamesMapping()[chosen.db_log_level.upper()], "log.stored")
+    try:
+        rows.flush()
+    except HerdsmanError as error:
+        if chosen.db_logging_required:
+            raise StoreUnavailable(
+                f"log lines cannot be stored, and DB_LOGGING_REQUIRED is set: {error}; let this database user insert"
+                " into system_logs, or set it to false"
+            ) from error
+        structlog.get_logger().warning("log.not_stored", reason=str(error))
+    rows.start()
+    try:
+        yield
+    finally:
+        rows.close()
+
+
+def open_keyring(settings: Settings, services: Services) -> Keyring:
+    """What tokens are made and checked with; refused when it is not that of the other replicas."""
+    api = settings.api
+    given = None if api.token_pepper is None else api.token_pepper.get_secret_value()
+    keyring = Keyring(
+        pepper=load_pepper(given, whereabouts(settings).pepper),
+        worker_life=timedelta(seconds=api.worker_token_ttl_sec),
+        bootstrap_life=timedelta(seconds=api.bootstrap_token_ttl_sec),
+    )
+    require_same_pepper(services.database, keyring)
+    return keyring
+
+
+def open_access(settings: Settings, services: Services) -> WorkerAccess | None:
+    """How workers that this process starts reach the API; None for processes of this machine, which need none.
+
+    `InvalidSettings` where they would not reach it: a rented machine that calls nobody costs money for nothing.
+    """
+    require_address(settings)
+    url = settings.api.api_url
+    if url is None and settings.providers.provider != LOCAL:
+        there = whereabouts(settings).running()
+        if there is None or there.database != shown_database(settings):
+            raise InvalidSettings(
+                "no API of this database runs here, so a pod would not know whom to call:"
+                " start herdsman up in another terminal, or set API_URL"
+            )
+        url = there.url
+    if url is None:
+        return None
+    return WorkerAccess(services=services, keyring=open_keyring(settings, services), url=url)
+
+
+def require_address(settings: Settings) -> None:
+    """Before the first cent."""
+    if (fault := address_fault(settings)) is not None:
+        raise InvalidSettings(fault)
+
+
+def open_control(
+    settings: Settings, services: Services, access: WorkerAccess | None = None, *, spawns: bool = True
+) -> Control:
+    """Raises `InvalidSettings` when the provider or the scaling policy is not there, or lacks something.
+
+    Without `spawns` nothing but what starts workers can be asked of it, and no address of the API is needed.
+    """
+    serves = access is not None
+    if access is None and spawns:
+        access = open_access(settings, services)
+    database, provider = services.database, open_provider(settings, direct=access is None)
+    leadership = open_leadership(settings, database, serves=serves)
+    pools = pools_kept(settings)
+    policies = installed_policies()
+    for pool in pools.values():
+        require_installed(pool, policies)
+    observer = Observer(
+        database=database,
+        provider=provider,
+        leadership=leadership,
+        pools=pools,
+        scaling=policies,
+    )
+    spawner = Spawner(
+        database=database,
+        provider=provider,
+        leadership=leadership,
+        new_worker_id=new_worker_id,
+        name_of=_naming(settings).name,
+        environment_of=by_name_only if access is None else access.environment,
+    )
+    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner)
+    clock = SystemClock()
+    return Control(
+        leadership,
+        Reconciler(
+            database=database,
+            leadership=leadership,
+            observer=observer,
+            hands=hands,
+            clock=clock,
+            only_plans=settings.api.safe_mode,
+            replayable_for=settings.jobs.replayable_for,
+        ),
+        provider,
+    )
+
+
+def open_loops(
+    settings: Settings,
+    services: Services,
+    control: Control,
+    *,
+    poll: timedelta,
+    on_queued: Callable[[], None] = lambda: None,
+) -> ReplicaLoops:
+    return ReplicaLoops(
+        sweeper=open_sweeper(settings, services, on_queued),
+        leadership=control.leadership,
+        reconciler=control.reconciler,
+        inbox=LeaderInbox(services, control.reconciler, SystemClock()),
+        poll=poll,
+        pool_poll=timedelta(seconds=settings.pools.gpu_pool_policy_period_s),
+        health=control.loops,
+    )
+
+
+def installed_policies() -> Mapping[str, ScalingPolicy]:
+    """Ours and those of plugins, by their names."""
+    return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}
+
+
+def _naming(settings: Settings) -> Naming:
+    providers = settings.providers
+    deployment = local_deployment(settings) if providers.provider == LOCAL else providers.deployment_id
+    if deployment is None:
+        raise InvalidSettings(
+            "DEPLOYMENT_ID is not set: give this installation a name of its own, so that it ends no machine of another"
+        )
+    return Naming(settings.runpod.runpod_name_prefix, deployment)
