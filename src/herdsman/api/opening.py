@@ -65,7 +65,7 @@ class Api:
 def open_api(settings: Settings, services: Services, keyring: Keyring, control: Control | None) -> Api:
     """Nothing listens before `start`."""
     clock, stopping = SystemClock(), Event()
-    dispatcher = Dispatcher(services, clock)
+    dispatcher = Dispatcher(services, clock, poll=timedelta(seconds=settings.database.sql_poll_sec))
     wakeup = open_wakeup(services.database, dispatcher.wake)
     if wakeup is not None:
         dispatcher.tell_others = wakeup.ring

@@ -5,15 +5,16 @@ from typing import Annotated
 import typer
 
 from herdsman.api.opening import push_cycle
+from herdsman.cli.connection import connect
 from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
 from herdsman.cli.shadow import lines
 from herdsman.cli.shown import Output, age, echo, print_json
+from herdsman.client import control_calls
 from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services
 from herdsman.control.shadows import documents
 from herdsman.settings import Settings
-from herdsman.store import leader as leader_row
 from herdsman.wiring import open_control, stored_logs
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
@@ -49,16 +50,14 @@ def run_cycle(settings: Settings, services: Services, *, json: bool, dry_run: bo
 
 def leader(output: OutputOption = Output.TABLE) -> None:
     """Say which replica leads, since when, and under which epoch."""
-    services = services_here()
-    now, term = services.database.read(lambda tx: (tx.now(), leader_row.find(tx)))
-    leads = term is not None and term.expires_at > now
+    found = connect().send(control_calls.leader())
     if output is Output.JSON:
-        print_json({"leader": term, "leads": leads})
-    elif term is None:
-        echo("nobody has led yet; start one with: herdsman cycle")
+        print_json(found.model_dump(mode="json"))
+    elif found.since is None:
+        echo("nobody has led yet; start one with: herdsman up, or herdsman cycle")
     else:
-        verb = "leads" if leads else "led last"
-        echo(f"{term.holder} {verb}, epoch {term.epoch}, since {age(term.acquired_at)} ago")
+        verb = "leads" if found.leads else "led last"
+        echo(f"{found.holder} {verb}, epoch {found.epoch}, since {age(found.since)} ago")
 
 
 def _show(ran: Cycle, *, json: bool, explain: bool) -> None:

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.door import Door
+from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.opening import door_here
 from herdsman.cli.shown import Layout
+from herdsman.client import Client, dashboard_calls
 from herdsman.control.cost import By
 from herdsman.wire.dashboard import CostOut, MoneyOut
 
@@ -20,12 +20,12 @@ def cost(
     output: LayoutOption = Layout.TABLE,
 ) -> None:
     """Show what instances cost: while they worked, while they waited, and together."""
-    door = door_here()
-    show(lambda: _look(door, by, days), output, watch=watch)
+    client = connect()
+    show(lambda: _look(client, by, days), output, watch=watch)
 
 
-def _look(door: Door, by: By, days: int) -> Listing:
-    found = door.cost(days)
+def _look(client: Client, by: By, days: int) -> Listing:
+    found = client.send(dashboard_calls.cost(days))
     lines = {By.DAY: found.by_day, By.POOL: found.by_pool, By.TYPE: found.by_type}[by]
     whole = (sum(line.busy_usd for line in lines), sum(line.idle_usd for line in lines), found.total_usd)
     each = [(line.key, *_row(line.busy_usd, line.idle_usd, line.total_usd)) for line in lines]

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 from herdsman import __version__
 from herdsman.cli import findings
-from herdsman.cli.door import Door
 from herdsman.cli.findings import Finding
 from herdsman.cli.own_machine import port_fault
 from herdsman.cli.room import free_bytes, places, sqlite_file, write_fault
+from herdsman.client import dashboard_calls
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.installation import moved
@@ -293,22 +293,22 @@ def see_certificate(settings: Settings) -> Iterator[Finding]:
 
 def see_server(settings: Settings) -> Iterator[Finding]:
     """Whether our token opens it; only where one is named, or runs here."""
-    from herdsman.cli.opening import over_http  # noqa: PLC0415  (it imports the HTTP client)
+    from herdsman.cli.connection import client_of  # noqa: PLC0415  (it imports the HTTP client)
 
     there = whereabouts(settings).running()
     url = settings.api.api_url or (there.url if there else None)
     if url is None:
         yield findings.ok("server", "none runs here, and API_URL names none")
         return
-    door: Door = over_http(settings, url, timedelta(0))
+    client = client_of(settings, url, timedelta(0))
     try:
-        who = door.me()
+        who = client.send(dashboard_calls.me())
         yield findings.ok("server", f"{url} answers; the token is that of {who.role} {who.name}")
     except HerdsmanError as error:
         said, _, fix = str(error).partition("; ")
         yield findings.fail("server", said, fix or "herdsman token create NAME makes a token")
     finally:
-        door.close()
+        client.close()
 
 
 LOOKS: tuple[Look, ...] = (

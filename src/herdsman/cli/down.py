@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.confirming import DryRun, Yes, ask_first
-from herdsman.cli.opening import door_here, settings_here
+from herdsman.cli.connection import connect
+from herdsman.cli.opening import settings_here
 from herdsman.cli.progress import step
 from herdsman.cli.services import services_here
 from herdsman.cli.shown import echo
+from herdsman.client import dashboard_calls
 from herdsman.control.commands import find_job
 from herdsman.control.services import Services
 from herdsman.control.whereabouts import Announced, whereabouts
@@ -87,7 +89,9 @@ def _signal(there: Announced) -> None:
 def _held() -> list[str]:
     """The jobs that workers hold; none known where nobody answers."""
     try:
-        return [job.job_id for worker in door_here().herd().workers for job in worker.jobs]
+        return [
+            job.job_id for worker in connect().send(dashboard_calls.herd()).workers for job in worker.jobs
+        ]
     except HerdsmanError:
         return []
 

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.confirming import DryRun, Yes, ask_first
-from herdsman.cli.door import Door
-from herdsman.cli.jobs import OutputOption, parse
+from herdsman.cli.connection import connect
+from herdsman.cli.jobs import OutputOption, jobs_like, parse
 from herdsman.cli.listing import footer
-from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import PAGE, resolve_job, resolve_jobs
 from herdsman.cli.shown import Output, echo, print_json
+from herdsman.client import Client, calls, dashboard_calls
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import JobFilter, PoolId
 from herdsman.core.states import JOB, JobState
@@ -55,13 +55,13 @@ def cancel(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop jobs: a waiting one at once, a running one as soon as its worker has let go."""
-    door, wanted = door_here(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
+    client, wanted = connect(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
     if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
-        _cancel_one(door, resolve_job(door, job_ids[0]), output)
+        _cancel_one(client, resolve_job(client, job_ids[0]), output)
         return
-    many = _meant(door, CANCEL, job_ids or (), wanted, limit)
+    many = _meant(client, CANCEL, job_ids or (), wanted, limit)
     if _go_on(CANCEL, many, output, dry_run=dry_run, yes=yes):
-        _tell(CANCEL, door.cancel_many(many), output)
+        _tell(CANCEL, client.send(dashboard_calls.cancel_many(many)), output)
 
 
 def retry(
@@ -77,19 +77,19 @@ def retry(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run jobs that have ended once more."""
-    door, wanted = door_here(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
+    client, wanted = connect(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
     if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
-        _retry_one(door, resolve_job(door, job_ids[0]), payload, output)
+        _retry_one(client, resolve_job(client, job_ids[0]), payload, output)
         return
     if payload is not None:
         raise InvalidRequest("--payload is for one job: name it alone, and without --dry-run")
-    many = _meant(door, RETRY, job_ids or (), wanted, limit)
+    many = _meant(client, RETRY, job_ids or (), wanted, limit)
     if _go_on(RETRY, many, output, dry_run=dry_run, yes=yes):
-        _tell(RETRY, door.retry_many(many), output)
+        _tell(RETRY, client.send(dashboard_calls.retry_many(many)), output)
 
 
-def _cancel_one(door: Door, job_id: str, output: Output) -> None:
-    state = door.cancel(job_id)
+def _cancel_one(client: Client, job_id: str, output: Output) -> None:
+    state = client.send(calls.cancel(job_id)).status
     if output is Output.JSON:
         print_json({"job_id": job_id, "status": state})
     elif state == JobState.CANCELLED:
@@ -101,8 +101,10 @@ def _cancel_one(door: Door, job_id: str, output: Output) -> None:
         echo(f"{job_id} is {state}; its worker is told to stop")
 
 
-def _retry_one(door: Door, job_id: str, payload: str | None, output: Output) -> None:
-    door.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
+def _retry_one(client: Client, job_id: str, payload: str | None, output: Output) -> None:
+    client.send(
+        calls.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
+    )
     if output is Output.JSON:
         print_json({"job_id": job_id, "status": JobState.PENDING})
     else:
@@ -110,30 +112,30 @@ def _retry_one(door: Door, job_id: str, payload: str | None, output: Output) -> 
         footer(f"herdsman logs -f {job_id}")
 
 
-def _meant(door: Door, verb: Verb, named: Sequence[str], wanted: JobFilter, limit: int) -> list[str]:
+def _meant(client: Client, verb: Verb, named: Sequence[str], wanted: JobFilter, limit: int) -> list[str]:
     """By name, or by a filter; never all jobs because nothing was said."""
     if named and wanted != JobFilter():
         raise InvalidRequest(f"herdsman {verb.word} takes ids or a filter, not both")
     if named:
         if len(named) > MOST_AT_ONCE:
             raise InvalidRequest(f"{len(named)} jobs at once are too many: at most {MOST_AT_ONCE}")
-        return resolve_jobs(door, named)
+        return resolve_jobs(client, named)
     if wanted == JobFilter():
         raise InvalidRequest(
             f"nothing to {verb.word}: name jobs, or a filter such as --type, --tag, --pool or --status"
         )
-    return _found(door, wanted if wanted.states else _with_states(wanted, verb), limit)
+    return _found(client, wanted if wanted.states else _with_states(wanted, verb), limit)
 
 
 def _with_states(wanted: JobFilter, verb: Verb) -> JobFilter:
     return JobFilter(states=verb.states, type=wanted.type, tag=wanted.tag, pool=wanted.pool)
 
 
-def _found(door: Door, wanted: JobFilter, limit: int) -> list[str]:
+def _found(client: Client, wanted: JobFilter, limit: int) -> list[str]:
     found: list[str] = []
     after: str | None = None
     while len(found) < limit:
-        page = door.page(wanted, after, min(PAGE, limit - len(found)))
+        page = client.send(jobs_like(wanted, after, min(PAGE, limit - len(found))))
         found += [each.job_id for each in page.jobs]
         if (after := page.next) is None:
             break

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import door_here
+from herdsman.cli.connection import connect
 from herdsman.cli.short_ids import resolve_job
 from herdsman.cli.shown import Output, echo, print_json
+from herdsman.client import dashboard_calls
 from herdsman.core.spoken import spoken
 from herdsman.wire.dashboard import EtaOut, SpanOut
 
@@ -16,8 +17,8 @@ def eta(
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
 ) -> None:
     """Say where a job stands in the line, and when it is likely to start and to end."""
-    door = door_here()
-    found = door.eta(resolve_job(door, job_id))
+    client = connect()
+    found = client.send(dashboard_calls.eta(resolve_job(client, job_id)))
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
     else:

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from herdsman.cli.connection import connect
 from herdsman.cli.jobs import OutputOption
-from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import resolve_job
 from herdsman.cli.shown import Output, echo
 from herdsman.wire.jobs import EventOut
@@ -35,11 +35,11 @@ def events(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print what happens: in a terminal as it happens, until Ctrl-C; in a pipe what has happened."""
-    door = door_here()
-    meant = None if job is None else resolve_job(door, job)
+    client = connect()
+    meant = None if job is None else resolve_job(client, job)
     with suppress(KeyboardInterrupt):
         goes_on = sys.stdout.isatty() if follow is None else follow
-        for event in islice(door.events(since, kind, meant, follow=goes_on), limit):
+        for event in islice(client.events(since=since, kind=kind, job_id=meant, follow=goes_on), limit):
             echo(event.model_dump_json() if output is Output.JSON else line(event))
 
 

@@ -1,19 +1,19 @@
 """What ending all workers of a pool would end, before it does."""
 
 from herdsman.cli.confirming import ask_first
-from herdsman.cli.door import Door
 from herdsman.cli.pools import named_well
 from herdsman.cli.shown import Output, echo, print_json
+from herdsman.client import Client, dashboard_calls, pool_calls
 from herdsman.core.errors import NotFound
 
 
-def evicting(door: Door, pool: str, output: Output, *, dry_run: bool, yes: bool) -> bool:
+def evicting(client: Client, pool: str, output: Output, *, dry_run: bool, yes: bool) -> bool:
     """Whether to go on: the pool is there, and somebody agrees."""
     try:
-        door.pools.look(pool)
+        client.send(pool_calls.look(pool))
     except NotFound as error:
-        raise named_well(door, pool, error) from error
-    living = [each for each in door.herd().workers if each.pool == pool]
+        raise named_well(client, pool, error) from error
+    living = [each for each in client.send(dashboard_calls.herd()).workers if each.pool == pool]
     jobs = [job.job_id for each in living for job in each.jobs]
     if not dry_run:
         ask_first(f"{_workers(len(living))} of {pool} are ended without waiting. Go on?", yes=yes)

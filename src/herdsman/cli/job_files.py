@@ -1,11 +1,9 @@
-"""The files of jobs, on their way from this machine to the workers and back."""
+"""The files of jobs, on their way from this machine to the workers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from herdsman.cli.saving import Fetch, Output
-from herdsman.control.whereabouts import whereabouts
 from herdsman.core.errors import InvalidRequest
 from herdsman.ports import ResultStore
 from herdsman.settings import Settings, load_settings
@@ -38,39 +36,6 @@ def _pieces(file: Path) -> Iterator[bytes]:
                 yield piece
     except OSError as error:
         raise InvalidRequest(f"--file {str(file)!r} cannot be read: {error.strerror}") from error
-
-
-def way_to_files(job_id: str) -> Fetch:
-    """From the server that API_URL names; else from the store of this machine."""
-    settings = load_settings()
-    url = settings.api.api_url
-    return _from_store(_store(settings)) if url is None else _from_server(settings, url, job_id)
-
-
-def _from_store(store: ResultStore) -> Fetch:
-    def fetch(output: Output, to: Path) -> None:
-        _write(to, store.read(output.uri))
-
-    return fetch
-
-
-def _from_server(settings: Settings, url: str, job_id: str) -> Fetch:
-    from herdsman.client import Client  # noqa: PLC0415  (imports the HTTP client, which takes a while)
-
-    given = settings.api.api_token
-    token = whereabouts(settings).token() if given is None else given.get_secret_value()
-
-    def fetch(output: Output, to: Path) -> None:
-        with Client(url, token) as client:
-            client.download(job_id, output.name, to)
-
-    return fetch
-
-
-def _write(to: Path, content: Iterable[bytes]) -> None:
-    with to.open("wb") as file:
-        for piece in content:
-            file.write(piece)
 
 
 def _store(settings: Settings) -> ResultStore:

@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from herdsman.cli.door import Door
+from herdsman.cli.connection import connect
 from herdsman.cli.job_pages import list_of_jobs, print_job
 from herdsman.cli.listing import LayoutOption, Watch, footer, show
 from herdsman.cli.meant import did_you_mean
-from herdsman.cli.opening import door_here
 from herdsman.cli.short_ids import PAGE, resolve_job
 from herdsman.cli.shown import Layout, Output, echo, print_json
+from herdsman.client import Client, calls
+from herdsman.client.call import Call
 from herdsman.core.body import decode
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, JobFilter, PoolId
@@ -89,23 +90,27 @@ def submit(
         allow_cpu=allow_cpu,
         max_defer_seconds=max_defer,
     )
-    door = door_here()
-    done = door.submit([new.model_copy(update={"payload": each}) for each in payloads])
+    client = connect()
+    if count is None or count == 1:
+        done: Sequence[SubmittedOut] = [client.send(calls.submit(new))]
+    else:
+        many = [new.model_copy(update={"payload": each}) for each in payloads]
+        done = client.send(calls.submit_many(many)).jobs
     if output is Output.JSON:
         print_json({"jobs": [each.model_dump(mode="json", exclude_none=True) for each in done]})
         return
     for submitted in done:
         echo(f"{submitted.job_id}{_how(submitted)}")
-    _hint(door, new, done)
+    _hint(client, new, done)
     footer(f"herdsman logs -f {done[0].job_id}" if len(done) == 1 else "herdsman jobs --watch")
 
 
-def _hint(door: Door, new: JobIn, done: Sequence[SubmittedOut]) -> None:
+def _hint(client: Client, new: JobIn, done: Sequence[SubmittedOut]) -> None:
     """Any type and any pool may be meant; a person who is the first to use one may have mistyped it."""
     if not sys.stderr.isatty():
         return
     made = {each.job_id for each in done}
-    older = [each for each in door.page(JobFilter(), None, PAGE).jobs if each.job_id not in made]
+    older = [each for each in client.send(calls.jobs(limit=PAGE)).jobs if each.job_id not in made]
     seen = {
         "type": {"demo", *(each.type for each in older)},
         "pool": {DEFAULT_POOL, *(each.pool for each in older)},
@@ -143,29 +148,43 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     named = None if pool is None else PoolId(pool)
-    wanted, door = JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=named), door_here()
+    wanted, client = JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=named), connect()
 
     def look() -> JobsOut:
-        return door.page(wanted, after, limit)
+        return client.send(jobs_like(wanted, after, limit))
 
-    show(lambda: list_of_jobs(look(), empty=lambda: _nothing(door, wanted, after)), output, watch=watch)
+    show(lambda: list_of_jobs(look(), empty=lambda: _nothing(client, wanted, after)), output, watch=watch)
 
 
-def _nothing(door: Door, wanted: JobFilter, after: str | None) -> str:
+def jobs_like(wanted: JobFilter, after: str | None, limit: int) -> Call[JobsOut]:
+    return calls.jobs(
+        statuses=wanted.states,
+        kind=wanted.type,
+        pool=wanted.pool,
+        tag=wanted.tag,
+        after=after,
+        limit=limit,
+    )
+
+
+def _nothing(client: Client, wanted: JobFilter, after: str | None) -> str:
     if wanted == JobFilter() and after is None:
         return "no jobs; submit one with: herdsman submit demo"
-    recent = door.page(JobFilter(), None, PAGE).jobs if wanted.type or wanted.pool else ()
+    recent = client.send(calls.jobs(limit=PAGE)).jobs if wanted.type or wanted.pool else ()
     meant = did_you_mean(wanted.type, {job.type for job in recent}) if wanted.type else ""
     return f"no such jobs{meant or (did_you_mean(wanted.pool, {job.pool for job in recent}) if wanted.pool else '')}"
 
 
 def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
     """Show one job: where it stands, its attempts, and every step it took."""
-    door = door_here()
-    job_id = resolve_job(door, job_id)
-    found, result = door.look(job_id), door.result(job_id)
+    client = connect()
+    job_id = resolve_job(client, job_id)
+    found, result = client.send(calls.job(job_id)), client.send(calls.result(job_id))
     document = found.model_dump(mode="json") | {"result": None if result is None else result.result}
-    attempts, steps = door.attempts(job_id).attempts, door.history(job_id).events
+    attempts, steps = (
+        client.send(calls.attempts(job_id)).attempts,
+        client.send(calls.history(job_id, None)).events,
+    )
     if output is Output.JSON:
         lists = {"attempt_history": attempts, "history": steps}
         print_json(

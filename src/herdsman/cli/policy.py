@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
-from herdsman.cli.opening import door_here
 from herdsman.cli.shadow import shadow
 from herdsman.cli.shown import Layout, Output, age, echo, print_json
+from herdsman.client import policy_calls
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.policy_changes import changes, with_value
@@ -40,7 +41,7 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the policy that holds now: what differs from having none."""
-    found = door_here().policy(version)
+    found = connect().send(policy_calls.find(version))
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
         return
@@ -64,8 +65,8 @@ def set_policy(
     """Change the policy, and print what that changed."""
     if not edits and file is None:
         raise InvalidRequest("nothing to set: name it as PATH=VALUE, or give a --file")
-    door = door_here()
-    now = door.policy(None)
+    client = connect()
+    now = client.send(policy_calls.find(None))
     document = _edited(_plain(now.policy) if file is None else _read(file), edits or [])
     if dry_run:
         made = changes(_plain(now.policy), _plain(document))
@@ -73,7 +74,7 @@ def set_policy(
             [ChangeOut.of(each) for each in made], f"version {now.version} stays: nothing was written", output
         )
         return
-    done = door.set_policy(PolicyIn(policy=document, note=note, base_version=now.version))
+    done = client.send(policy_calls.change(PolicyIn(policy=document, note=note, base_version=now.version)))
     changed = done.version != now.version
     _say(
         done.changes if changed else (),
@@ -90,8 +91,8 @@ def history(
     output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List who changed what, the newest first."""
-    door = door_here()
-    show_list(lambda: _history(door.policy_history(after, limit)), output, watch=watch)
+    client = connect()
+    show_list(lambda: _history(client.send(policy_calls.history(after, limit))), output, watch=watch)
 
 
 policy.command()(shadow)

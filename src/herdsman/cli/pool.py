@@ -6,16 +6,18 @@ from typing import Annotated, Any
 import typer
 
 from herdsman.cli.confirming import DryRun, Yes
+from herdsman.cli.connection import connect
 from herdsman.cli.evicting import evicting
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
-from herdsman.cli.opening import door_here
 from herdsman.cli.pools import COLUMNS, named_well, row
 from herdsman.cli.shown import Layout, Output, echo, print_json
+from herdsman.client import control_calls, pool_calls
 from herdsman.client.call import built
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.pools import ServedBy
 from herdsman.core.states import PoolState
+from herdsman.ports import SystemClock
 from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
 pool = typer.Typer(
@@ -38,18 +40,18 @@ def list_pools(
     output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List pools by name; herdsman pools lists those of the settings, too."""
-    door = door_here()
-    show_list(lambda: _list(door.pools.page(after, limit)), output, watch=watch)
+    client = connect()
+    show_list(lambda: _list(client.send(pool_calls.page(after, limit))), output, watch=watch)
 
 
 @pool.command()
 def show(pool_id: Name, output: OutputOption = Output.TABLE) -> None:
     """Show one pool: its state, its workers, and how far a swap has come."""
-    door = door_here()
+    client = connect()
     try:
-        _show(door.pools.look(pool_id), output)
+        _show(client.send(pool_calls.look(pool_id)), output)
     except NotFound as error:
-        raise named_well(door, pool_id, error) from error
+        raise named_well(client, pool_id, error) from error
 
 
 @pool.command()
@@ -102,7 +104,7 @@ def create(
         "isolated": isolated,
         "served_by": served_by,
     }
-    _show(door_here().pools.start(built(lambda: PoolIn.model_validate(asked))), output)
+    _show(connect().send(pool_calls.start(built(lambda: PoolIn.model_validate(asked)))), output)
 
 
 @pool.command()
@@ -112,7 +114,7 @@ def scale(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change how many workers are kept."""
-    _show(door_here().pools.scale(pool_id, built(lambda: ScaleIn(desired_workers=workers))), output)
+    _show(connect().send(pool_calls.scale(pool_id, built(lambda: ScaleIn(desired_workers=workers)))), output)
 
 
 @pool.command()
@@ -126,7 +128,7 @@ def swap(
     """Serve something else; workers follow one after the other. The word none takes an adapter or variant away."""
     given = {"model_id": model, "adapter": adapter, "variant": variant}
     changed = {name: None if value == "none" else value for name, value in given.items() if value is not None}
-    _show(door_here().pools.swap(pool_id, built(lambda: SwapIn.model_validate(changed))), output)
+    _show(connect().send(pool_calls.swap(pool_id, built(lambda: SwapIn.model_validate(changed)))), output)
 
 
 @pool.command()
@@ -137,15 +139,15 @@ def drain(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let a pool go: no new jobs, and its workers leave when they have finished what they hold."""
-    door = door_here()
+    client = connect()
     if dry_run:
-        _show(door.pools.look(pool_id), output)
+        _show(client.send(pool_calls.look(pool_id)), output)
         echo("nothing was done: without --dry-run, it would be let go", err=True)
         return
-    found = door.pools.drain(pool_id)
+    found = client.send(pool_calls.drain(pool_id))
     while wait and found.status == PoolState.DRAINING:
-        door.pause(_LOOK)
-        found = door.pools.look(pool_id)
+        SystemClock().sleep(_LOOK)
+        found = client.send(pool_calls.look(pool_id))
     _show(found, output)
 
 
@@ -154,9 +156,9 @@ def evict(
     pool_id: Name, dry_run: DryRun = False, yes: Yes = False, output: OutputOption = Output.TABLE
 ) -> None:
     """End all workers of a pool at once; the jobs that they hold go back unharmed."""
-    door = door_here()
-    if evicting(door, pool_id, output, dry_run=dry_run, yes=yes):
-        _show(door.evict(pool_id), output)
+    client = connect()
+    if evicting(client, pool_id, output, dry_run=dry_run, yes=yes):
+        _show(client.send(control_calls.evict(pool_id)), output)
 
 
 def _window(text: str) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.door import Door
+from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.meant import did_you_mean
-from herdsman.cli.opening import door_here
 from herdsman.cli.shown import Layout, age
+from herdsman.client import Client, dashboard_calls, pool_calls
 from herdsman.core.errors import HerdsmanError, NotFound
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.states import WorkerState
@@ -30,8 +30,8 @@ def pools(
     output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List pools: those that were asked for by name, and those of the settings."""
-    door = door_here()
-    show(lambda: _look(door, after, limit), output, watch=watch)
+    client = connect()
+    show(lambda: _look(client, after, limit), output, watch=watch)
 
 
 def row(pool: PoolOut) -> tuple[str, ...]:
@@ -40,15 +40,15 @@ def row(pool: PoolOut) -> tuple[str, ...]:
     return (*narrow, pool.agent_name, str(pool.revision), str(pool.served_by), "; ".join(pool.troubles))
 
 
-def named_well(door: Door, pool: str, error: NotFound) -> HerdsmanError:
+def named_well(client: Client, pool: str, error: NotFound) -> HerdsmanError:
     """The same, with the pool that may have been meant."""
-    known = [each.pool_id for each in door.pools.page(None, _MOST).pools]
+    known = [each.pool_id for each in client.send(pool_calls.page(None, _MOST)).pools]
     return NotFound(f"{error}{did_you_mean(pool, known)}")
 
 
-def _look(door: Door, after: str | None, limit: int) -> Listing:
-    page = door.pools.page(after, limit)
-    others = () if after is not None else _others(door, {each.pool_id for each in page.pools})
+def _look(client: Client, after: str | None, limit: int) -> Listing:
+    page = client.send(pool_calls.page(after, limit))
+    others = () if after is not None else _others(client, {each.pool_id for each in page.pools})
     rows = [row(each) for each in page.pools] + [_unnamed(each) for each in others]
     return Listing(
         document={**page.model_dump(mode="json", by_alias=True), "other_pools": others},
@@ -60,13 +60,13 @@ def _look(door: Door, after: str | None, limit: int) -> Listing:
     )
 
 
-def _others(door: Door, named: set[str]) -> Sequence[dict[str, object]]:
+def _others(client: Client, named: set[str]) -> Sequence[dict[str, object]]:
     """Those of the settings, as their workers and jobs show them; the default one is always there."""
     workers, waiting, active = Counter[str](), Counter[str](), Counter[str]()
-    for worker in door.herd().workers:
+    for worker in client.send(dashboard_calls.herd()).workers:
         workers[worker.pool] += 1
         active[worker.pool] += worker.status == WorkerState.ACTIVE
-    for line in door.overview().queue:
+    for line in client.send(dashboard_calls.overview()).queue:
         waiting[line.pool] += line.queued
     return [
         {"pool_id": pool, "workers": workers[pool], "active": active[pool], "queued": waiting[pool]}

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from herdsman.cli.job_files import REFERENCES, kept, way_to_files
+from herdsman.cli.job_files import REFERENCES, kept
 from herdsman.cli.packages import needed
-from herdsman.cli.saving import check_directory, outputs_of, save
+from herdsman.cli.saving import Output, check_directory, outputs_of, save
 from herdsman.cli.shown import echo
+from herdsman.client import Client
 from herdsman.core.errors import HerdsmanError, InvalidRequest
 from herdsman.core.states import JobState
 from herdsman.wire.jobs import ResultOut
@@ -53,13 +54,17 @@ def payload_of(job_type: str, given: object, asked: Asked) -> object:
     return _with(payload, "files", kept(files)) if files else payload
 
 
-def save_result(result: ResultOut, asked: Asked) -> dict[str, Path]:
+def save_result(client: Client, result: ResultOut, asked: Asked) -> dict[str, Path]:
     """Where each output of a job that is done lies from now on, by its reference."""
     outputs = outputs_of(result.result)
     if not asked.anything or result.status != JobState.DONE or not outputs:
         return {}
+
+    def fetch(output: Output, to: Path) -> None:
+        client.download(result.job_id, output.name, to)
+
     try:
-        paths = save(outputs, result.job_id, asked.save_to or Path(), way_to_files(result.job_id))
+        paths = save(outputs, result.job_id, asked.save_to or Path(), fetch)
     except HerdsmanError:
         echo(
             f"{result.job_id} is done; to save its files again, type the same command with"

@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.opening import door_here
+from herdsman.cli.connection import connect
 from herdsman.cli.shown import Output, age, echo, print_json
+from herdsman.client import dashboard_calls
 from herdsman.wire.dashboard import MOST_HOURS
 from herdsman.wire.shadow import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
 
@@ -15,7 +16,7 @@ def shadow(
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
 ) -> None:
     """Say how often the policy of SHADOW_SCALING_POLICY would have done something else, and what."""
-    found = door_here().shadow(hours)
+    found = connect().send(dashboard_calls.shadow(hours))
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
     else:

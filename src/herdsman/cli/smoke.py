@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import door_here, settings_here
+from herdsman.cli.opening import settings_here
 from herdsman.cli.services import services_here
-from herdsman.cli.short_ids import resolve_worker
+from herdsman.cli.short_ids import pick
 from herdsman.cli.shown import echo
 from herdsman.control.by_hand import spawn_worker, terminate_worker
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.store.sight import see_workers
 from herdsman.wiring import open_control
 
 
@@ -23,8 +24,10 @@ def terminate_gpu(
     force: Annotated[bool, typer.Option("--force", help="Even if it holds a job, which goes back.")] = False,
 ) -> None:
     """Let one worker go and ask for the end of its instance; the control loop sees to it that it is gone."""
-    reconciler = open_control(settings_here(), services_here(), spawns=False).reconciler
-    worker_id = resolve_worker(door_here(), worker_id)
+    services = services_here()
+    reconciler = open_control(settings_here(), services, spawns=False).reconciler
+    known = [each.id for each in services.database.read(see_workers)]
+    worker_id = pick("worker", worker_id, known)
     ran = terminate_worker(reconciler, WorkerId(worker_id), with_job=force)
     if reason := ran.summary()["skipped"]:
         echo(f"its instance was not looked at: {reason}")

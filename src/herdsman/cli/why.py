@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.door import Door
-from herdsman.cli.opening import door_here
+from herdsman.cli.connection import connect
 from herdsman.cli.short_ids import resolve_job, resolve_worker
 from herdsman.cli.shown import Output, age, echo, indented, print_json
+from herdsman.client import Client, dashboard_calls
 from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.wire.dashboard import ToldOut, WhyOut
 
@@ -23,37 +23,37 @@ def why(
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
 ) -> None:
     """Say why a job, a worker or a pool is as it is: what it waits for, since when, and what would change it."""
-    answer = _asked(door_here(), what)
+    answer = _asked(connect(), what)
     if output is Output.JSON:
         print_json(answer.model_dump(mode="json"))
     else:
         _show(answer)
 
 
-def _asked(door: Door, what: list[str]) -> WhyOut:
+def _asked(client: Client, what: list[str]) -> WhyOut:
     match what:
         case [named]:
-            return find(door, named)
+            return find(client, named)
         case ["job", named]:
-            return door.why("job", resolve_job(door, named))
+            return client.send(dashboard_calls.why("job", resolve_job(client, named)))
         case ["worker", named]:
-            return door.why("worker", resolve_worker(door, named))
+            return client.send(dashboard_calls.why("worker", resolve_worker(client, named)))
         case ["pool", named]:
-            return door.why("pool", named)
+            return client.send(dashboard_calls.why("pool", named))
         case [kind, _]:
             raise InvalidRequest(f"{kind!r} is nothing that can be asked about: use job, worker or pool")
         case _:
             raise InvalidRequest("one thing at a time: herdsman why ID, or herdsman why job|worker|pool ID")
 
 
-def find(door: Door, named: str) -> WhyOut:
+def find(client: Client, named: str) -> WhyOut:
     """A job of this name, else a worker, else a pool; else the one job or worker that it is a part of."""
     ways: tuple[Callable[[], WhyOut], ...] = (
-        lambda: door.why("job", named),
-        lambda: door.why("worker", named),
-        lambda: door.why("pool", named),
-        lambda: door.why("job", resolve_job(door, named)),
-        lambda: door.why("worker", resolve_worker(door, named)),
+        lambda: client.send(dashboard_calls.why("job", named)),
+        lambda: client.send(dashboard_calls.why("worker", named)),
+        lambda: client.send(dashboard_calls.why("pool", named)),
+        lambda: client.send(dashboard_calls.why("job", resolve_job(client, named))),
+        lambda: client.send(dashboard_calls.why("worker", resolve_worker(client, named))),
     )
     for way in ways:
         with suppress(NotFound, Forbidden):  # a submitter has jobs and nothing else

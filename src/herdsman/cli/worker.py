@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import database_packages, settings_here
+from herdsman.cli.connection import server_url
+from herdsman.cli.opening import settings_here
 from herdsman.cli.server import WorkersServer
 from herdsman.cli.shown import echo
 from herdsman.cli.working import Choices, a_supervisor, watched
 from herdsman.client.queue import register
 from herdsman.control.whereabouts import whereabouts
 from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
-from herdsman.ports import SystemClock, WorkQueue
+from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.ports import WorkQueue
 from herdsman.settings import Settings
 from herdsman.settings.surroundings import keep_secrets, show_name
-from herdsman.wire.ids import new_worker_id
 from herdsman.worker.orphans import adopt_orphans
 from herdsman.worker.supervisor import Parting
 
@@ -93,14 +93,13 @@ def worker(
 
 
 def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQueue, str]:
-    """Over HTTP where there is an API and a token for it, else straight to the database of this machine."""
-    url, given = settings.api.api_url, settings.worker.bootstrap_token or settings.api.api_token
-    if url is None:
-        return _direct(settings, WorkerId(worker_id or new_worker_id()), pool)
+    """At the server that API_URL names, or at the one of this machine, whose admin token its user can read."""
+    url, given = server_url(settings), settings.worker.bootstrap_token or settings.api.api_token
     secret = given.get_secret_value() if given is not None else whereabouts(settings).token()
     if secret is None:
         raise InvalidSettings(
-            "API_URL is set but neither BOOTSTRAP_TOKEN nor API_TOKEN: give the worker a token to register with"
+            f"{url} wants a token, and neither BOOTSTRAP_TOKEN nor API_TOKEN is set:"
+            " give the worker a token to register with"
         )
     named = None if worker_id is None else WorkerId(worker_id)
     server = WorkersServer(say=echo)
@@ -116,18 +115,3 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
     )
     echo(f"Worker {registered.worker_id} reports for duty at {url}")
     return queue, registered.worker_id
-
-
-def _direct(settings: Settings, worker_id: WorkerId, pool: str) -> tuple[WorkQueue, str]:
-    with database_packages():
-        from herdsman.cli.services import services_here  # noqa: PLC0415
-        from herdsman.control.direct_queue import DirectQueue  # noqa: PLC0415
-    queue = DirectQueue(
-        services=services_here(settings),
-        worker_id=worker_id,
-        clock=SystemClock(),
-        poll=timedelta(seconds=settings.database.sql_poll_sec),
-    )
-    new = queue.enlist(PoolId(pool))
-    echo(f"Worker {worker_id} {'registered' if new else 'reports for duty'}")
-    return queue, worker_id

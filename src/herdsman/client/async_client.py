@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
 from herdsman.client import dashboard_calls
 from herdsman.client.async_handle import AsyncJobHandle
 from herdsman.client.async_lease import AsyncLease
+from herdsman.client.call import Call
 from herdsman.client.client import PATIENCE, TIMEOUT, WINDOW
 from herdsman.client.connection import Waiting
 from herdsman.client.downloading import Downloading
@@ -26,6 +27,8 @@ from herdsman.wire.dashboard import CostOut, DecisionsOut, EtaOut, FailuresOut, 
 from herdsman.wire.ids import new_job_id, new_lease_token
 from herdsman.wire.jobs import EventOut, JobOut
 from herdsman.wire.workers import WorkerOut
+
+T = TypeVar("T")
 
 
 class AsyncClient:
@@ -63,6 +66,9 @@ class AsyncClient:
 
     async def close(self) -> None:
         await self._transport.close()
+
+    async def send(self, call: Call[T]) -> T:
+        return await self._transport.send(call)
 
     async def submit(
         self,
@@ -166,9 +172,14 @@ class AsyncClient:
         return self._listing.workers()
 
     def events(
-        self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None
+        self,
+        *,
+        since: int | None = None,
+        kind: str | None = None,
+        job_id: str | None = None,
+        follow: bool = True,
     ) -> AsyncIterator[EventOut]:
-        return self._listing.events(since=since, kind=kind, job_id=job_id)
+        return self._listing.events(since=since, kind=kind, job_id=job_id, follow=follow)
 
     async def overview(self) -> OverviewOut:
         return await self._transport.send(dashboard_calls.overview())

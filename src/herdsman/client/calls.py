@@ -33,7 +33,7 @@ from herdsman.wire.leases import (
     LeasesOut,
     TakenOut,
 )
-from herdsman.wire.workers import WorkersOut
+from herdsman.wire.workers import WorkerOut, WorkersOut
 
 MOST_WORKERS = 200
 NOT_FINISHED = "urn:herdsman:not-finished"
@@ -66,6 +66,10 @@ def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
     )
 
 
+def job(job_id: str) -> Call[JobDetail]:
+    return get(f"/jobs/{named('job_id', job_id)}", body_of(JobDetail))
+
+
 def result(job_id: str) -> Call[ResultOut | None]:
     """None while the job has not ended."""
     return get(f"/jobs/{named('job_id', job_id)}/result", _result, also=frozenset({409}))
@@ -82,15 +86,15 @@ def file(job_id: str, name: str) -> Call[object]:
 
 def jobs(
     *,
-    statuses: Sequence[str],
-    kind: str | None,
-    agent: str | None,
-    pool: str | None,
-    tag: str | None,
-    failure_class: str | None,
-    after: str | None,
-    limit: int,
+    statuses: Sequence[str] = (),
+    kind: str | None = None,
+    agent: str | None = None,
+    pool: str | None = None,
+    tag: str | None = None,
+    failure_class: str | None = None,
     begins: str | None = None,
+    after: str | None = None,
+    limit: int,
 ) -> Call[JobsOut]:
     asked = {
         "status": tuple(statuses),
@@ -126,8 +130,16 @@ def retry(job_id: str, body: RetryIn) -> Call[None]:
     return post(f"/jobs/{named('job_id', job_id)}/retry", nothing, body)
 
 
-def workers(after: str | None) -> Call[WorkersOut]:
-    return get("/workers", body_of(WorkersOut), {"limit": MOST_WORKERS, "after": after})
+def workers(
+    after: str | None, *, limit: int = MOST_WORKERS, statuses: Sequence[str] = (), pool: str | None = None
+) -> Call[WorkersOut]:
+    """Newest first, the terminated ones too."""
+    asked = {"status": tuple(statuses), "pool": pool, "after": after, "limit": limit}
+    return get("/workers", body_of(WorkersOut), asked)
+
+
+def worker(worker_id: str) -> Call[WorkerOut]:
+    return get(f"/workers/{named('worker_id', worker_id)}", body_of(WorkerOut))
 
 
 def lease(body: LeaseIn) -> Call[LeaseAnswer]:

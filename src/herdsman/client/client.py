@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
 from herdsman.client import dashboard_calls
+from herdsman.client.call import Call
 from herdsman.client.connection import Blocking
 from herdsman.client.downloading import Downloading
 from herdsman.client.driving import iterate, run
@@ -29,6 +30,8 @@ from herdsman.wire.workers import WorkerOut
 TIMEOUT = timedelta(seconds=30)
 PATIENCE = Patience().most
 WINDOW = 100
+
+T = TypeVar("T")
 
 
 class Client:
@@ -70,6 +73,10 @@ class Client:
 
     def close(self) -> None:
         run(self._transport.close())
+
+    def send(self, call: Call[T]) -> T:
+        """The answer to one of the calls of `herdsman.client`: for what has no method of its own here."""
+        return run(self._transport.send(call))
 
     def submit(self, type: str, payload: object = None, **options: Unpack[SubmitOptions]) -> JobHandle:  # noqa: A002
         """Once it returns, the job is stored. No payload means an empty object."""
@@ -190,10 +197,18 @@ class Client:
         return iterate(self._listing.workers())
 
     def events(
-        self, *, since: int | None = None, kind: str | None = None, job_id: str | None = None
+        self,
+        *,
+        since: int | None = None,
+        kind: str | None = None,
+        job_id: str | None = None,
+        follow: bool = True,
     ) -> Iterator[EventOut]:
-        """All that happens from now on, or from behind the event `since`; it ends when you stop asking."""
-        return iterate(self._listing.events(since=since, kind=kind, job_id=job_id))
+        """All that happens from now on, or from behind the event `since`; it ends when you stop asking.
+
+        Without `follow`, what has happened so far.
+        """
+        return iterate(self._listing.events(since=since, kind=kind, job_id=job_id, follow=follow))
 
     def overview(self) -> OverviewOut:
         """Everything at a glance: queues, workers, money, the latest decisions, the last hour."""

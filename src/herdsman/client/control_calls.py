@@ -5,7 +5,17 @@ from datetime import timedelta
 
 from herdsman.client.answers import body_of
 from herdsman.client.call import Call, built, get, post
-from herdsman.wire.control import CycleOut, DrainIn, EvictIn, HoldOut, HoldsOut, PauseIn, ResumedOut, ScopeIn
+from herdsman.wire.control import (
+    CycleOut,
+    DrainIn,
+    EvictIn,
+    HoldOut,
+    HoldsOut,
+    LeaderOut,
+    PauseIn,
+    ResumedOut,
+    ScopeIn,
+)
 from herdsman.wire.pools import PoolOut
 
 LONGEST_CYCLE = timedelta(seconds=60)
@@ -34,3 +44,7 @@ def evict(pool: str) -> Call[PoolOut]:
 
 def reconcile() -> Call[CycleOut]:
     return replace(post("/control/reconcile", body_of(CycleOut)), wait=LONGEST_CYCLE)
+
+
+def leader() -> Call[LeaderOut]:
+    return get("/control/leader", body_of(LeaderOut))

@@ -60,13 +60,14 @@ class _Line:
 
 
 class Dispatcher:
-    """Its own thread asks the database. It is woken by `ring`, by who comes, and by the end of `POLL`."""
+    """Its own thread asks the database. It is woken by `ring`, by who comes, and every `poll`."""
 
     def __init__(
         self,
         services: Services,
         clock: Clock,
         *,
+        poll: timedelta = POLL,
         tell_others: Callable[[], None] = lambda: None,
         claim: Callable[[Services, Mapping[WorkerId, Ask]], Sequence[Claim]] = claim_for,
     ) -> None:
@@ -74,6 +75,7 @@ class Dispatcher:
         self._services = services
         self._clock = clock
         self._claim = claim
+        self._poll_s = poll.total_seconds()
         self._news = Condition()
         self._waiting: dict[WorkerId, _Waiter] = {}
         self._lines: OrderedDict[Key, _Line] = OrderedDict()
@@ -255,7 +257,7 @@ class Dispatcher:
             line.size = FIRST if empty else MOST
             line.in_vain = line.in_vain + count if not served[key] else FIRST if empty else 0
             if empty:
-                line.empty_until = self._now() + POLL.total_seconds()
+                line.empty_until = self._now() + self._poll_s
 
     def _refuse(self, batch: Sequence[_Waiter], error: Exception) -> None:
         log.warning("dispatcher.failed", workers=len(batch), reason=f"{type(error).__name__}: {error}")

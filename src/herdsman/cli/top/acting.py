@@ -11,6 +11,7 @@ from herdsman.cli.top.listing import Listing
 from herdsman.cli.top.questions import Confirm
 from herdsman.cli.top.table import Aim, JobAim, WorkerAim
 from herdsman.cli.top.watching import Deed, Watching
+from herdsman.client import calls, dashboard_calls
 from herdsman.core.states import JOB, JobState
 from herdsman.wire.jobs import RetryIn
 
@@ -85,7 +86,7 @@ class Acting(Watching):
         return next((aim.worker_id for aim in aims), None)
 
     def _cancelled(self, job_id: str) -> str:
-        status = self.session.door.cancel(job_id)
+        status = self.session.client.send(calls.cancel(job_id)).status
         if status == JobState.CANCELLED:
             return f"{job_id} is cancelled"
         if status in JOB.terminal:
@@ -93,11 +94,11 @@ class Acting(Watching):
         return f"{job_id} is {status}; its worker is told to stop"
 
     def _retried(self, job_id: str) -> str:
-        self.session.door.retry(job_id, RetryIn())
+        self.session.client.send(calls.retry(job_id, RetryIn()))
         return f"{job_id} is pending again"
 
     def _drained(self, worker_id: str) -> str:
-        drained = self.session.door.drain_worker(worker_id)
+        drained = self.session.client.send(dashboard_calls.drain_worker(worker_id))
         if drained.already:
             return f"{worker_id} was leaving already: {drained.status}"
         return f"{worker_id} is {drained.status}: it finishes what it holds, and leaves"

@@ -15,8 +15,9 @@ from herdsman.cli.top.frame import head
 from herdsman.cli.top.listing import Listing
 from herdsman.cli.top.pages import Page
 from herdsman.cli.top.rows import tables
-from herdsman.cli.top.seen import CHOICES, Seen, Sight, look
+from herdsman.cli.top.seen import CHOICES, Seen, look
 from herdsman.cli.top.watching import Session
+from herdsman.client import Client
 from herdsman.ports import Clock
 
 TABLES = ("queue", "workers", "jobs", "decisions")
@@ -37,7 +38,7 @@ class Herd(Acting):
 
     def question(self) -> Callable[[], object] | None:
         choice = self._choice
-        return lambda: look(self.session.door, choice)
+        return lambda: look(self.session.client, choice)
 
     def answer(self, value: object) -> None:
         assert isinstance(value, Seen), "nothing else was asked for"
@@ -91,9 +92,9 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "herdsman top"
 
-    def __init__(self, door: Sight, place: str, first: Seen, clock: Clock) -> None:
+    def __init__(self, client: Client, place: str, first: Seen, clock: Clock) -> None:
         super().__init__(ansi_color=True)
-        self.session = Session(door, place, clock, first.overview.now, clock.monotonic())
+        self.session = Session(client, place, clock, first.overview.now, clock.monotonic())
         self._first = first
 
     def get_default_screen(self) -> Screen[None]:

@@ -33,7 +33,7 @@ class Page(Acting):
     def __init__(self, session: Session, aim: Aim) -> None:
         super().__init__(session)
         self._about = aim
-        self._read = reader(aim, session.door, session.now)
+        self._read = reader(aim, session.client, session.now)
         self._whole: Aim | None = None
 
     def body(self) -> Iterable[Widget]:

@@ -10,10 +10,9 @@ from rich.text import Text
 
 from herdsman.cli.top.letters import job_text, step_text, worker_text
 from herdsman.cli.top.rows import held_table, job_table
-from herdsman.cli.top.seen import Sight
 from herdsman.cli.top.table import Aim, JobAim, QueueAim, StepAim, Table, WorkerAim
 from herdsman.cli.top.words import clean, ink
-from herdsman.core.model import JobFilter, PoolId
+from herdsman.client import Client, calls, dashboard_calls
 from herdsman.core.states import JOB
 
 KEPT_LINES = 200
@@ -35,30 +34,33 @@ Reader = Callable[[], Look]
 Now = Callable[[], datetime]
 
 
-def reader(aim: Aim, door: Sight, now: Now) -> Reader:
+def reader(aim: Aim, client: Client, now: Now) -> Reader:
     match aim:
         case JobAim(job_id):
-            return JobReader(door, job_id, now)
+            return JobReader(client, job_id, now)
         case WorkerAim(worker_id):
-            return WorkerReader(door, worker_id, now)
+            return WorkerReader(client, worker_id, now)
         case QueueAim():
-            return QueueReader(door, aim, now)
+            return QueueReader(client, aim, now)
         case StepAim(step):
             return lambda: Look(ink("a decision of the control loop", "bold"), step_text(step, now()))
 
 
 @dataclass(slots=True)
 class JobReader:
-    door: Sight
+    client: Client
     job_id: str
     now: Now
     _since: str | None = None
     _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=KEPT_LINES))
 
     def __call__(self) -> Look:
-        job = self.door.look(self.job_id)
-        why, tries = self.door.why("job", self.job_id), self.door.attempts(self.job_id).attempts
-        eta = None if job.status in JOB.terminal else self.door.eta(self.job_id)
+        job = self.client.send(calls.job(self.job_id))
+        why, tries = (
+            self.client.send(dashboard_calls.why("job", self.job_id)),
+            self.client.send(calls.attempts(self.job_id)).attempts,
+        )
+        eta = None if job.status in JOB.terminal else self.client.send(dashboard_calls.eta(self.job_id))
         self._read_log()
         title = ink("job ", "bold") + ink(clean(self.job_id), "bold cyan")
         return Look(
@@ -67,7 +69,7 @@ class JobReader:
 
     def _read_log(self) -> None:
         for _ in range(MOST_LOG_PAGES):
-            page = self.door.logs(self.job_id, self._since)
+            page = self.client.send(calls.logs(self.job_id, self._since))
             self._since = page.next
             self._lines.extend(line for piece in page.pieces for line in piece.lines)
             if page.ended or not page.pieces:
@@ -76,12 +78,15 @@ class JobReader:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReader:
-    door: Sight
+    client: Client
     worker_id: str
     now: Now
 
     def __call__(self) -> Look:
-        herd, why = self.door.herd(), self.door.why("worker", self.worker_id)
+        herd, why = (
+            self.client.send(dashboard_calls.herd()),
+            self.client.send(dashboard_calls.why("worker", self.worker_id)),
+        )
         worker = next((each for each in herd.workers if each.worker_id == self.worker_id), None)
         held = () if worker is None else worker.jobs
         return Look(
@@ -94,13 +99,12 @@ class WorkerReader:
 
 @dataclass(frozen=True, slots=True)
 class QueueReader:
-    door: Sight
+    client: Client
     queue: QueueAim
     now: Now
 
     def __call__(self) -> Look:
-        wanted = JobFilter(type=self.queue.type, pool=PoolId(self.queue.pool))
-        jobs = self.door.page(wanted, None, MOST_JOBS).jobs
+        jobs = self.client.send(calls.jobs(kind=self.queue.type, pool=self.queue.pool, limit=MOST_JOBS)).jobs
         title = ink("jobs of type ", "bold") + ink(clean(self.queue.type), "bold cyan")
         where = ink(f" in pool {clean(self.queue.pool)}, newest first")
         return Look(title + where, table=job_table(jobs, self.now()))

@@ -2,41 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from herdsman.cli.look_door import Kind
-from herdsman.core.model import JobFilter
+from herdsman.client import Client, calls, dashboard_calls
 from herdsman.core.states import HELD, JobState
-from herdsman.wire.dashboard import DrainedOut, EtaOut, HerdOut, OverviewOut, WhyOut
-from herdsman.wire.jobs import AttemptsOut, JobDetail, JobOut, JobsOut, LogsOut, RetryIn
+from herdsman.wire.dashboard import HerdOut, OverviewOut
+from herdsman.wire.jobs import JobOut
 
 MOST_JOBS = 50
-
-
-class Sight(Protocol):
-    """What `top` needs of a door."""
-
-    def overview(self) -> OverviewOut: ...
-
-    def herd(self) -> HerdOut: ...
-
-    def page(self, wanted: JobFilter, after: str | None, limit: int) -> JobsOut: ...
-
-    def look(self, job_id: str) -> JobDetail: ...
-
-    def attempts(self, job_id: str) -> AttemptsOut: ...
-
-    def logs(self, job_id: str, since: str | None) -> LogsOut: ...
-
-    def why(self, kind: Kind, named: str) -> WhyOut: ...
-
-    def eta(self, job_id: str) -> EtaOut: ...
-
-    def cancel(self, job_id: str) -> str: ...
-
-    def retry(self, job_id: str, wanted: RetryIn) -> None: ...
-
-    def drain_worker(self, worker_id: str) -> DrainedOut: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +35,11 @@ class Seen:
     choice: Choice
 
 
-def look(door: Sight, choice: Choice = CHOICES[0]) -> Seen:
-    jobs = door.page(JobFilter(states=choice.states), None, MOST_JOBS).jobs
-    return Seen(overview=door.overview(), herd=door.herd(), jobs=jobs, choice=choice)
+def look(client: Client, choice: Choice = CHOICES[0]) -> Seen:
+    jobs = client.send(calls.jobs(statuses=choice.states, limit=MOST_JOBS)).jobs
+    return Seen(
+        overview=client.send(dashboard_calls.overview()),
+        herd=client.send(dashboard_calls.herd()),
+        jobs=jobs,
+        choice=choice,
+    )

@@ -16,8 +16,8 @@ from textual.widgets import Input, Static
 from herdsman.cli.top.asking import Answered, Broken, Contact, Refused, ask
 from herdsman.cli.top.listing import Listing
 from herdsman.cli.top.questions import Help
-from herdsman.cli.top.seen import Sight
 from herdsman.cli.top.words import clean
+from herdsman.client import Client
 from herdsman.ports import Clock
 
 SAID_FOR_S = 8.0
@@ -27,7 +27,7 @@ SAID_FOR_S = 8.0
 class Session:
     """What the pages share."""
 
-    door: Sight
+    client: Client
     place: str
     clock: Clock
     server_time: datetime
