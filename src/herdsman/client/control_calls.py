@@ -47,4 +47,4 @@ def reconcile() -> Call[CycleOut]:
 
 
 def leader() -> Call[LeaderOut]:
-    return get("/control/leader", body_of(LeaderOut))
+    return get("/leader", body_of(LeaderOut))

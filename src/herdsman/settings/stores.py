@@ -26,7 +26,7 @@ class DatabaseSettings(Group):
     sql_pool_size: Positive = Field(default=10, description="Most connections to the database per process.")
     sql_timeout_sec: Seconds = Field(default=10, description="Seconds that a statement may take.")
     sql_poll_sec: Seconds = Field(
-        default=1, description="Seconds between two looks for new jobs in the database."
+        default=1, description="Seconds between two looks of the server for new jobs in the database."
     )
 
 
