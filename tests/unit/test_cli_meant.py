@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from herdsman.cli.main import app
-from herdsman.cli.meant import did_you_mean
+from herdsman.cli.output import did_you_mean
 
 
 def typed(*words: str) -> str:

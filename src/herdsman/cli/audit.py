@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.confirming import Yes, ask_first
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import Output, Yes, ask_first, echo, print_json
 from herdsman.cli.services import services_here
-from herdsman.cli.shown import Output, echo, print_json
 from herdsman.control.by_hand import Audited, compare, mend
 from herdsman.core.differences import UNOWNED, Difference, Kind
 from herdsman.core.instances import InstanceRef

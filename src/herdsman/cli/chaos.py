@@ -10,12 +10,11 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.confirming import DryRun, Yes, ask_first
 from herdsman.cli.connection import connect
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import DryRun, Yes, ask_first, echo
 from herdsman.cli.own_machine import for_this_machine
 from herdsman.cli.short_ids import pick
-from herdsman.cli.shown import echo
 from herdsman.client import Client, dashboard_calls
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.installation import worker_of

@@ -9,7 +9,7 @@ import typer
 from herdsman.cli.connector_check import Checked, checked
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import settings_here
-from herdsman.cli.shown import Layout, Output, echo, print_json
+from herdsman.cli.output import Layout, Output, echo, print_json
 from herdsman.connectors.registry import GROUP, find, installed
 from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.settings.services import COMFYUI, services_of

@@ -7,9 +7,9 @@ import typer
 from herdsman.api.opening import push_cycle
 from herdsman.cli.connection import connect
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import Output, age, echo, print_json
 from herdsman.cli.services import services_here
 from herdsman.cli.shadow import lines
-from herdsman.cli.shown import Output, age, echo, print_json
 from herdsman.client import control_calls
 from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services

@@ -7,7 +7,7 @@ import typer
 
 from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.shown import Layout
+from herdsman.cli.output import Layout
 from herdsman.client import Client, dashboard_calls
 from herdsman.control.cost import By
 from herdsman.wire.dashboard import CostOut, MoneyOut

@@ -15,8 +15,7 @@ from rich.text import Text
 from herdsman.cli.doctor_looks import LOOKS, Look, see_from_a_pod, see_rented
 from herdsman.cli.findings import Finding, State, fail
 from herdsman.cli.jobs import OutputOption
-from herdsman.cli.progress import step
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.output import Output, print_json, step
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.printable import printable_lines
 from herdsman.settings import Settings, load_settings

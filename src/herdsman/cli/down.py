@@ -8,12 +8,10 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.confirming import DryRun, Yes, ask_first
 from herdsman.cli.connection import connect
 from herdsman.cli.opening import settings_here
-from herdsman.cli.progress import step
+from herdsman.cli.output import DryRun, Yes, ask_first, echo, step
 from herdsman.cli.services import services_here
-from herdsman.cli.shown import echo
 from herdsman.client import dashboard_calls
 from herdsman.control.commands import find_job
 from herdsman.control.services import Services

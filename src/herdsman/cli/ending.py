@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.confirming import DryRun, Yes, ask_first
 from herdsman.cli.connection import connect
 from herdsman.cli.jobs import OutputOption, jobs_like, parse
 from herdsman.cli.listing import footer
+from herdsman.cli.output import DryRun, Output, Yes, ask_first, echo, print_json
 from herdsman.cli.short_ids import PAGE, resolve_job, resolve_jobs
-from herdsman.cli.shown import Output, echo, print_json
 from herdsman.client import Client, calls, dashboard_calls
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import JobFilter, PoolId

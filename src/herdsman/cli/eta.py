@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connection import connect
+from herdsman.cli.output import Output, echo, print_json
 from herdsman.cli.short_ids import resolve_job
-from herdsman.cli.shown import Output, echo, print_json
 from herdsman.client import dashboard_calls
 from herdsman.core.spoken import spoken
 from herdsman.wire.dashboard import EtaOut, SpanOut

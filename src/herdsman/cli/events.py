@@ -9,8 +9,8 @@ import typer
 
 from herdsman.cli.connection import connect
 from herdsman.cli.jobs import OutputOption
+from herdsman.cli.output import Output, echo
 from herdsman.cli.short_ids import resolve_job
-from herdsman.cli.shown import Output, echo
 from herdsman.wire.jobs import EventOut
 
 Kind = Literal["job", "worker", "pool", "lease", "stream", "policy", "hold"]

@@ -1,8 +1,7 @@
 """What ending all workers of a pool would end, before it does."""
 
-from herdsman.cli.confirming import ask_first
+from herdsman.cli.output import Output, ask_first, echo, print_json
 from herdsman.cli.pools import named_well
-from herdsman.cli.shown import Output, echo, print_json
 from herdsman.client import Client, dashboard_calls, pool_calls
 from herdsman.core.errors import NotFound
 

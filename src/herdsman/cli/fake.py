@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
 from herdsman.testing.runpod import FakeRunpod, Fault, serve

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
 from herdsman.testing.comfyui import FakeComfyUI, Fault, serve

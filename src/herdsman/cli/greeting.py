@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from threading import Event, Thread
 
-from herdsman.cli.progress import line
+from herdsman.cli.output import line
 from herdsman.control.commands import count_jobs
 from herdsman.control.services import Services
 from herdsman.control.whereabouts import Announced

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from herdsman.cli.listing import Listing
-from herdsman.cli.shown import age, echo, indented
+from herdsman.cli.output import age, echo, indented
 from herdsman.core.states import JobState
 from herdsman.wire.jobs import AttemptOut, EventOut, JobOut, JobsOut
 

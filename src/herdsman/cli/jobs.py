@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from herdsman.cli.connection import connect
 from herdsman.cli.job_pages import list_of_jobs, print_job
 from herdsman.cli.listing import LayoutOption, Watch, footer, show
-from herdsman.cli.meant import did_you_mean
+from herdsman.cli.output import Layout, Output, did_you_mean, echo, print_json
 from herdsman.cli.short_ids import PAGE, resolve_job
-from herdsman.cli.shown import Layout, Output, echo, print_json
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.core.body import decode

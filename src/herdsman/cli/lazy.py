@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command as build
 
-from herdsman.cli.meant import did_you_mean, with_what_was_meant
+from herdsman.cli.output import did_you_mean, with_what_was_meant
 from herdsman.cli.packages import SERVER
 from herdsman.core.errors import InvalidSettings
 

@@ -8,7 +8,7 @@ import typer
 
 from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.shown import Layout, age, ago, echo
+from herdsman.cli.output import Layout, age, ago, echo
 from herdsman.client import calls
 from herdsman.core.errors import InvalidRequest, StoreUnavailable, Unreachable
 from herdsman.ports import SystemClock

@@ -11,7 +11,7 @@ import typer
 from herdsman import __version__
 from herdsman.cli.exits import exit_code
 from herdsman.cli.lazy import Entry, group
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.printable import printable_lines
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.settings import Settings, advice, load_settings
 from herdsman.settings.surroundings import instance_name
 from herdsman.telemetry.logs import configure_logs

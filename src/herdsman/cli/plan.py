@@ -8,8 +8,8 @@ import typer
 
 from herdsman.cli.installed import policies_here
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import Output, echo, print_json
 from herdsman.cli.shadow import lines
-from herdsman.cli.shown import Output, echo, print_json
 from herdsman.control.cycle import step_document
 from herdsman.control.shadows import documents
 from herdsman.core.actions import SpawnWorker

@@ -10,8 +10,8 @@ import typer
 from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
+from herdsman.cli.output import Layout, Output, age, echo, print_json
 from herdsman.cli.shadow import shadow
-from herdsman.cli.shown import Layout, Output, age, echo, print_json
 from herdsman.client import policy_calls
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import InvalidRequest

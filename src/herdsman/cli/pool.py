@@ -5,13 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.confirming import DryRun, Yes
 from herdsman.cli.connection import connect
 from herdsman.cli.evicting import evicting
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
+from herdsman.cli.output import DryRun, Layout, Output, Yes, echo, print_json
 from herdsman.cli.pools import COLUMNS, named_well, row
-from herdsman.cli.shown import Layout, Output, echo, print_json
 from herdsman.client import control_calls, pool_calls
 from herdsman.client.call import built
 from herdsman.core.errors import InvalidRequest, NotFound

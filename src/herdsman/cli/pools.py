@@ -8,8 +8,7 @@ import typer
 
 from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.meant import did_you_mean
-from herdsman.cli.shown import Layout, age
+from herdsman.cli.output import Layout, age, did_you_mean
 from herdsman.client import Client, dashboard_calls, pool_calls
 from herdsman.core.errors import HerdsmanError, NotFound
 from herdsman.core.model import DEFAULT_POOL

@@ -5,8 +5,7 @@ from threading import Event
 
 from herdsman.api.opening import Api, open_api
 from herdsman.cli.greeting import tell_api, tell_database, tell_fleet, tell_next, tell_when_ready
-from herdsman.cli.progress import step
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo, step
 from herdsman.cli.stopping import Stopping
 from herdsman.control.commands import count_jobs
 from herdsman.control.first_token import first_admin_token

@@ -32,9 +32,9 @@ from herdsman.cli.jobs import (
     job_in,
     parse,
 )
+from herdsman.cli.output import Output, echo, print_json
 from herdsman.cli.run_comfyui import Asked, payload_of, print_saved, save_result, shown
 from herdsman.cli.short_ids import resolve_job
-from herdsman.cli.shown import Output, echo, print_json
 from herdsman.client import Client, calls
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.printable import printable

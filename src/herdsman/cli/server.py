@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from herdsman import __version__
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, Unauthenticated, Unreachable
 from herdsman.core.releases import release
 

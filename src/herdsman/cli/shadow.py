@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from herdsman.cli.connection import connect
-from herdsman.cli.shown import Output, age, echo, print_json
+from herdsman.cli.output import Output, age, echo, print_json
 from herdsman.client import dashboard_calls
 from herdsman.wire.dashboard import MOST_HOURS
 from herdsman.wire.shadow import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from herdsman.cli.meant import did_you_mean
+from herdsman.cli.output import did_you_mean
 from herdsman.client import Client, calls, dashboard_calls
 from herdsman.core.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from herdsman.cli.shown import Output
+from herdsman.cli.output import Output
 from herdsman.cli.sim_shown import print_document, print_report, short
 from herdsman.cli.sim_tally import Asked, Tally
 from herdsman.sim.crew import sweep

@@ -6,7 +6,7 @@ from textwrap import indent
 from rich.console import Console
 from rich.text import Text
 
-from herdsman.cli.shown import echo, print_json
+from herdsman.cli.output import echo, print_json
 from herdsman.cli.sim_tally import Asked, Tally
 from herdsman.sim.world.faults import Fault
 from herdsman.sim.world.run import Ran

@@ -7,8 +7,8 @@ import typer
 
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import Layout, Output, age, ago, echo, print_json
 from herdsman.cli.services import services_here
-from herdsman.cli.shown import Layout, Output, age, ago, echo, print_json
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.core.errors import InvalidRequest

@@ -8,11 +8,10 @@ import typer
 
 from herdsman.cli.greeting import tell_already
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import echo, step
 from herdsman.cli.own_machine import for_this_machine, on_a_free_port
 from herdsman.cli.packages import SERVER, needed
-from herdsman.cli.progress import step
 from herdsman.cli.room import require_room
-from herdsman.cli.shown import echo
 from herdsman.cli.worker import Commands, Modules, Names
 from herdsman.cli.working import Choices, sources_of
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts

@@ -6,9 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import Output, echo, print_json, step
 from herdsman.cli.packages import SERVER, needed
-from herdsman.cli.progress import step
-from herdsman.cli.shown import Output, echo, print_json
 from herdsman.cli.whatif_cycles import check_cycles
 from herdsman.cli.whatif_options import (
     BootSpread,

@@ -9,9 +9,8 @@ from typing import Any
 import typer
 
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import Output, echo, print_json, step
 from herdsman.cli.packages import SERVER, needed
-from herdsman.cli.progress import step
-from herdsman.cli.shown import Output, echo, print_json
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId
 from herdsman.core.policy import FleetPolicy

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.shown import Output
+from herdsman.cli.output import Output
 
 TraceFile = Annotated[Path | None, typer.Option(help="CSV with arrival_s,service_s[,class]; gzip is fine.")]
 History = Annotated[bool, typer.Option("--history", help="Replay the jobs of this database instead.")]

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.sim.whatif.outcome import Outcome, Waits
 from herdsman.sim.whatif.sweep import Advice, worthwhile
 from herdsman.sim.whatif.trace import Trace

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from herdsman.cli.connection import connect
+from herdsman.cli.output import Output, age, echo, indented, print_json
 from herdsman.cli.short_ids import resolve_job, resolve_worker
-from herdsman.cli.shown import Output, age, echo, indented, print_json
 from herdsman.client import Client, dashboard_calls
 from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.wire.dashboard import ToldOut, WhyOut

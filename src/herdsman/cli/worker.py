@@ -10,8 +10,8 @@ import typer
 
 from herdsman.cli.connection import server_url
 from herdsman.cli.opening import settings_here
+from herdsman.cli.output import echo
 from herdsman.cli.server import WorkersServer
-from herdsman.cli.shown import echo
 from herdsman.cli.working import Choices, a_supervisor, watched
 from herdsman.client.queue import register
 from herdsman.control.whereabouts import whereabouts

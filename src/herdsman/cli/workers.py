@@ -7,9 +7,8 @@ import typer
 
 from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.meant import did_you_mean
+from herdsman.cli.output import Layout, age, ago, did_you_mean, echo
 from herdsman.cli.short_ids import PAGE, resolve_worker
-from herdsman.cli.shown import Layout, age, ago, echo
 from herdsman.client import Client, calls, dashboard_calls
 from herdsman.core.states import WORKER, WorkerState
 from herdsman.wire.dashboard import HerdWorkerOut

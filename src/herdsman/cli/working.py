@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.connectors.manager import ConnectorManager
 from herdsman.connectors.registry import Around
 from herdsman.control.whereabouts import whereabouts

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connection import connect
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.cli.top.frame import frame
 from herdsman.cli.top.seen import Seen, look
 from herdsman.cli.top.words import ASCII
