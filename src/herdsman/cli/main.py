@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from herdsman import __version__
-from herdsman.cli.exits import exit_code
+from herdsman.cli.errors import exit_code
 from herdsman.cli.lazy import Entry, group
 from herdsman.cli.output import echo
 from herdsman.core.errors import HerdsmanError

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connection import server_url
+from herdsman.cli.errors import WorkersServer
 from herdsman.cli.opening import settings_here
 from herdsman.cli.output import echo
-from herdsman.cli.server import WorkersServer
 from herdsman.cli.working import Choices, a_supervisor, watched
 from herdsman.client.queue import register
 from herdsman.control.whereabouts import whereabouts
