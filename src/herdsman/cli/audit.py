@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import settings_here
+from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.output import Output, Yes, ask_first, echo, print_json
-from herdsman.cli.services import services_here
 from herdsman.control.by_hand import Audited, compare, mend
 from herdsman.core.differences import UNOWNED, Difference, Kind
 from herdsman.core.instances import InstanceRef

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connection import connect
-from herdsman.cli.opening import settings_here
+from herdsman.cli.context import settings_here
 from herdsman.cli.output import DryRun, Yes, ask_first, echo
 from herdsman.cli.own_machine import for_this_machine
 from herdsman.cli.short_ids import pick

@@ -3,8 +3,8 @@
 from datetime import timedelta
 from typing import TypeVar
 
+from herdsman.cli.context import settings_here
 from herdsman.cli.errors import Server
-from herdsman.cli.opening import settings_here
 from herdsman.client import Client
 from herdsman.client.call import Call
 from herdsman.control.whereabouts import shown_database, whereabouts

@@ -7,8 +7,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from herdsman.cli.connector_check import Checked, checked
+from herdsman.cli.context import settings_here
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.opening import settings_here
 from herdsman.cli.output import Layout, Output, echo, print_json
 from herdsman.connectors.registry import GROUP, find, installed
 from herdsman.core.errors import InvalidRequest, InvalidSettings

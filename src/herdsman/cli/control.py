@@ -6,9 +6,8 @@ import typer
 
 from herdsman.api.opening import push_cycle
 from herdsman.cli.connection import connect
-from herdsman.cli.opening import settings_here
+from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.output import Output, age, echo, print_json
-from herdsman.cli.services import services_here
 from herdsman.cli.shadow import lines
 from herdsman.client import control_calls
 from herdsman.control.cycle import Cycle

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connection import connect
-from herdsman.cli.opening import settings_here
+from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.output import DryRun, Yes, ask_first, echo, step
-from herdsman.cli.services import services_here
 from herdsman.client import dashboard_calls
 from herdsman.control.commands import find_job
 from herdsman.control.services import Services

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.context import settings_here
 from herdsman.cli.installed import policies_here
-from herdsman.cli.opening import settings_here
 from herdsman.cli.output import Output, echo, print_json
 from herdsman.cli.shadow import lines
 from herdsman.control.cycle import step_document

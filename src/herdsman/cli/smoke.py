@@ -4,9 +4,8 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.opening import settings_here
+from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.output import echo
-from herdsman.cli.services import services_here
 from herdsman.cli.short_ids import pick
 from herdsman.control.by_hand import spawn_worker, terminate_worker
 from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.opening import settings_here
 from herdsman.cli.output import Layout, Output, age, ago, echo, print_json
-from herdsman.cli.services import services_here
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.core.errors import InvalidRequest

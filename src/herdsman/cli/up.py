@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.context import settings_here
 from herdsman.cli.greeting import tell_already
-from herdsman.cli.opening import settings_here
 from herdsman.cli.output import echo, step
 from herdsman.cli.own_machine import for_this_machine, on_a_free_port
 from herdsman.cli.packages import SERVER, needed

@@ -5,7 +5,7 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-from herdsman.cli.opening import settings_here
+from herdsman.cli.context import settings_here
 from herdsman.cli.output import Output, echo, print_json, step
 from herdsman.cli.packages import SERVER, needed
 from herdsman.cli.whatif_cycles import check_cycles
@@ -117,7 +117,7 @@ def _demand(trace: Path | None, pool: PoolId, span: timedelta) -> tuple[Trace, B
 def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
     settings = settings_here()
     with needed(SERVER.format("whatif --history")):
-        from herdsman.cli.services import services_here  # noqa: PLC0415
+        from herdsman.cli.context import services_here  # noqa: PLC0415
         from herdsman.sim.whatif.history import read_history  # noqa: PLC0415
     with closing(services_here(settings).database) as database:
         found = read_history(database, pool, span)

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from herdsman.cli.opening import settings_here
+from herdsman.cli.context import settings_here
 from herdsman.cli.output import Output, echo, print_json, step
 from herdsman.cli.packages import SERVER, needed
 from herdsman.core.errors import InvalidRequest
@@ -31,7 +31,7 @@ def check_cycles(
     """Exit status 1 where a cycle would be decided otherwise under its own policy, or cannot be asked."""
     settings = settings_here()
     with needed(SERVER.format("whatif --history")):
-        from herdsman.cli.services import services_here  # noqa: PLC0415
+        from herdsman.cli.context import services_here  # noqa: PLC0415
         from herdsman.sim.whatif.again import ask_again, ask_under  # noqa: PLC0415
         from herdsman.store import sights  # noqa: PLC0415
     with (

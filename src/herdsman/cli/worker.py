@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connection import server_url
+from herdsman.cli.context import settings_here
 from herdsman.cli.errors import WorkersServer
-from herdsman.cli.opening import settings_here
 from herdsman.cli.output import echo
 from herdsman.cli.working import Choices, a_supervisor, watched
 from herdsman.client.queue import register
