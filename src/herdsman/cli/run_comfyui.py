@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from herdsman.cli.job_files import REFERENCES, kept
+from herdsman.cli.lazy import needed
 from herdsman.cli.output import echo
-from herdsman.cli.packages import needed
 from herdsman.cli.saving import Output, check_directory, outputs_of, save
 from herdsman.client import Client
 from herdsman.core.errors import HerdsmanError, InvalidRequest

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.lazy import needed
 from herdsman.cli.listing import LayoutOption, Listing, show
 from herdsman.cli.output import Layout, Output
-from herdsman.cli.packages import needed
 from herdsman.core.errors import InvalidRequest
 
 sim = typer.Typer(

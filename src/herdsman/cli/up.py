@@ -8,9 +8,9 @@ import typer
 
 from herdsman.cli.context import settings_here
 from herdsman.cli.greeting import tell_already
+from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.output import echo, step
 from herdsman.cli.own_machine import for_this_machine, on_a_free_port
-from herdsman.cli.packages import SERVER, needed
 from herdsman.cli.room import require_room
 from herdsman.cli.worker import Commands, Modules, Names
 from herdsman.cli.working import Choices, sources_of

@@ -6,8 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from herdsman.cli.context import settings_here
+from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.output import Output, echo, print_json, step
-from herdsman.cli.packages import SERVER, needed
 from herdsman.cli.whatif_cycles import check_cycles
 from herdsman.cli.whatif_options import (
     BootSpread,

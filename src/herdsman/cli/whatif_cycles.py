@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from herdsman.cli.context import settings_here
+from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.output import Output, echo, print_json, step
-from herdsman.cli.packages import SERVER, needed
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId
 from herdsman.core.policy import FleetPolicy
