@@ -1,14 +1,15 @@
 """What commands begin with: the settings, and for those that work on the database, the database."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from herdsman.cli.output import echo
-from herdsman.control.services import Services
 from herdsman.settings import Settings, advice, load_settings
 from herdsman.settings.surroundings import instance_name
-from herdsman.store.revisions import require_current
 from herdsman.telemetry.logs import configure_logs
-from herdsman.wiring import open_services
+
+if TYPE_CHECKING:
+    from herdsman.control.services import Services
 
 
 def settings_here(given: Mapping[str, str] | None = None) -> Settings:
@@ -21,8 +22,12 @@ def settings_here(given: Mapping[str, str] | None = None) -> Settings:
     return settings
 
 
-def services_here(settings: Settings | None = None) -> Services:
+def services_here(settings: Settings | None = None) -> "Services":
     """The commands, on a database that is known to be in order."""
+    # Loading these takes a while, and the machine of a worker does not have them.
+    from herdsman.store.revisions import require_current  # noqa: PLC0415
+    from herdsman.wiring import open_services  # noqa: PLC0415
+
     services = open_services(settings or settings_here())
     require_current(services.database)
     return services

@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from herdsman.core.printable import printable_lines
 
@@ -97,6 +96,8 @@ def ask_first(question: str, *, yes: bool) -> None:
 @contextmanager
 def step(doing: str) -> Generator[None]:
     """Shown while it goes on, to people at a terminal; what came of it is a `line`."""
+    from rich.console import Console  # noqa: PLC0415  (few commands need it)
+
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status(f"{doing} ..."):
