@@ -29,8 +29,8 @@ COMMANDS = {
     "jobs": Entry("jobs:jobs"),
     "job": Entry("jobs:job"),
     "logs": Entry("run:logs"),
-    "cancel": Entry("ending:cancel"),
-    "retry": Entry("ending:retry"),
+    "cancel": Entry("jobs:cancel"),
+    "retry": Entry("jobs:retry"),
     "top": Entry("top.command:top"),
     "workers": Entry("workers:workers"),
     "events": Entry("events:events"),
@@ -66,7 +66,7 @@ COMMANDS = {
     "db": Entry("database:database"),
     "token": Entry("token:token"),
     # Names that they had at first, or that older scripts use.
-    "requeue": Entry("ending:retry", hidden=True),
+    "requeue": Entry("jobs:retry", hidden=True),
     "spawn_gpu": Entry("smoke:spawn_gpu", hidden=True),
     "terminate_gpu": Entry("smoke:terminate_gpu", hidden=True),
 }
