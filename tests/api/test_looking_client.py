@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from herdsman.api.context import ApiContext
 from herdsman.api.server import ApiServer, Listening
-from herdsman.cli.why import find
+from herdsman.cli.explain import find
 from herdsman.client import AsyncClient, Client, dashboard_calls
 from herdsman.control.commands import fail_job, find_job
 from herdsman.control.services import Services
