@@ -51,11 +51,11 @@ COMMANDS = {
     "gpus": Entry("leases:gpus"),
     "worker": Entry("worker:worker"),
     "connectors": Entry("connectors:connectors"),
-    "audit": Entry("audit:audit"),
+    "audit": Entry("control:audit"),
     "cost": Entry("explain:cost"),
     "config": Entry("config:config"),
-    "spawn-gpu": Entry("smoke:spawn_gpu"),
-    "terminate-gpu": Entry("smoke:terminate_gpu"),
+    "spawn-gpu": Entry("control:spawn_gpu"),
+    "terminate-gpu": Entry("control:terminate_gpu"),
     "render-startup": Entry("startup:render_startup_command"),
     "fake-runpod": Entry("fake:fake_runpod"),
     "fake-comfyui": Entry("fake_comfyui:fake_comfyui"),
@@ -67,8 +67,8 @@ COMMANDS = {
     "token": Entry("token:token"),
     # Names that they had at first, or that older scripts use.
     "requeue": Entry("jobs:retry", hidden=True),
-    "spawn_gpu": Entry("smoke:spawn_gpu", hidden=True),
-    "terminate_gpu": Entry("smoke:terminate_gpu", hidden=True),
+    "spawn_gpu": Entry("control:spawn_gpu", hidden=True),
+    "terminate_gpu": Entry("control:terminate_gpu", hidden=True),
 }
 
 app = typer.Typer(
