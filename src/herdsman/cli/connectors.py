@@ -22,7 +22,7 @@ from herdsman.connectors.registry import GROUP, Around, find, installed
 from herdsman.core.errors import Forbidden, InvalidRequest, InvalidSettings, ServiceUnavailable
 from herdsman.core.service import Fitness, StoredFile
 from herdsman.ports import SystemClock
-from herdsman.settings.services import services_of
+from herdsman.settings.services import COMFYUI, services_of
 from herdsman.settings.urls import hide_password
 
 NOBODY = "herdsman-check"
@@ -65,8 +65,6 @@ class Probes:
 
 
 T = TypeVar("T")
-
-COMFYUI = "comfyui"
 
 
 @dataclass(frozen=True, slots=True)

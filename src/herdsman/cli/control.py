@@ -9,7 +9,7 @@ from herdsman.api.opening import push_cycle
 from herdsman.cli.connection import connect
 from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.output import Output, Yes, age, ask_first, echo, print_json
-from herdsman.cli.shadow import lines
+from herdsman.cli.policy import lines
 from herdsman.cli.short_ids import pick
 from herdsman.client import control_calls
 from herdsman.control.by_hand import Audited, compare, mend, spawn_worker, terminate_worker

@@ -8,7 +8,7 @@ import typer
 from herdsman.cli.output import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
-from herdsman.testing.runpod import FakeRunpod, Fault, serve
+from herdsman.testing import runpod
 
 
 def fake_runpod(
@@ -26,7 +26,7 @@ def fake_runpod(
     """Run a Runpod of your own until Ctrl-C: no account, no bill, and every fault at will."""
     stopping = Stopping()
     try:
-        serve(
+        runpod.serve(
             host,
             port,
             seed=seed,
@@ -44,15 +44,15 @@ def fake_runpod(
 
 def _fault(written: str) -> tuple[str, object]:
     name, _, rate = written.partition("=")
-    if name not in set(Fault):
-        raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(Fault))}")
+    if name not in set(runpod.Fault):
+        raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(runpod.Fault))}")
     try:
         return name, {"rate": float(rate or 1)}
     except ValueError as error:
         raise InvalidRequest(f"{written!r}: the rate of a fault is a number from 0 to 1") from error
 
 
-def _announce(fake: FakeRunpod) -> None:
+def _announce(fake: runpod.FakeRunpod) -> None:
     """What a shell needs to use it."""
     lines = {
         "PROVIDER": "runpod",

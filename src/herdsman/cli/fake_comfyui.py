@@ -9,7 +9,7 @@ import typer
 from herdsman.cli.output import echo
 from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
-from herdsman.testing.comfyui import FakeComfyUI, Fault, serve
+from herdsman.testing import comfyui
 
 
 def fake_comfyui(
@@ -29,7 +29,7 @@ def fake_comfyui(
     faults = [_fault(each) for each in fault or ()]
     stopping = Stopping()
     try:
-        serve(
+        comfyui.serve(
             host,
             port,
             seed=seed,
@@ -43,17 +43,17 @@ def fake_comfyui(
         raise InvalidRequest(f"the fake ComfyUI cannot start: {error}") from error
 
 
-def _fault(written: str) -> tuple[Fault, int | None, str | None]:
+def _fault(written: str) -> tuple[comfyui.Fault, int | None, str | None]:
     found = re.fullmatch(r"([a-z_]+)(?:=(\d+))?(?:@(.+))?", written)
     if found is None:
         raise InvalidRequest(f"{written!r} is no fault; write NAME, NAME=TIMES, NAME@AT or NAME=TIMES@AT")
     name, times, at = found.groups()
-    if name not in set(Fault):
-        raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(Fault))}")
-    return Fault(name), None if times is None else int(times), at
+    if name not in set(comfyui.Fault):
+        raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(comfyui.Fault))}")
+    return comfyui.Fault(name), None if times is None else int(times), at
 
 
-def _announce(fake: FakeComfyUI) -> None:
+def _announce(fake: comfyui.FakeComfyUI) -> None:
     """What a shell needs to use it."""
     echo(f"fake ComfyUI at {fake.url}; stop with Ctrl-C")
     echo(f"export COMFYUI_URL={shlex.quote(fake.url)}")

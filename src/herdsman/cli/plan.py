@@ -9,7 +9,7 @@ import typer
 from herdsman.cli.context import settings_here
 from herdsman.cli.installed import policies_here
 from herdsman.cli.output import Output, echo, print_json
-from herdsman.cli.shadow import lines
+from herdsman.cli.policy import lines
 from herdsman.control.cycle import step_document
 from herdsman.control.shadows import documents
 from herdsman.core.actions import SpawnWorker

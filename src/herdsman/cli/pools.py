@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connection import connect
-from herdsman.cli.listing import LayoutOption, Listing, Watch, show
+from herdsman.cli.listing import LayoutOption, Listing, Watch
+from herdsman.cli.listing import show as show_list
 from herdsman.cli.output import Layout, age, did_you_mean
 from herdsman.client import Client, dashboard_calls, pool_calls
 from herdsman.core.errors import HerdsmanError, NotFound
@@ -30,7 +31,7 @@ def pools(
 ) -> None:
     """List pools: those that were asked for by name, and those of the settings."""
     client = connect()
-    show(lambda: _look(client, after, limit), output, watch=watch)
+    show_list(lambda: _look(client, after, limit), output, watch=watch)
 
 
 def row(pool: PoolOut) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rich.table import Table
+from rich.table import Table as Letter
 from rich.text import Text
 
 from herdsman.cli.top.rows import gpu_memory
@@ -22,7 +22,7 @@ def job_text(
     eta: EtaOut | None,
     log: Sequence[str],
     now: datetime,
-) -> Table:
+) -> Letter:
     return _letter(
         ("STATE", [_job_line(job, now), *_progress(job)]),
         ("ERROR", [ink(clean(job.last_error), "red")] if job.last_error else ()),
@@ -61,7 +61,7 @@ def _attempt(each: AttemptOut, now: datetime) -> Text:
     return ink(f"{each.attempt:>2} on {clean(each.worker_id)}, {end}") + error
 
 
-def worker_text(worker: HerdWorkerOut | None, why: WhyOut, now: datetime) -> Table:
+def worker_text(worker: HerdWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
     return _letter(
         ("STATE", [state(why.state)] if worker is None else _worker_lines(worker, now)),
         ("WHY", (ink(clean(each)) for each in why.because)),
@@ -90,7 +90,7 @@ def _gpu(gpu: GpuBarOut) -> Text:
     return ink(f"{place:>2} ") + drawn + ink(f"{busy}  {clean(gpu.name or gpu.uuid)}")
 
 
-def step_text(step: StepOut, now: datetime) -> Table:
+def step_text(step: StepOut, now: datetime) -> Letter:
     often = f", the same {step.times} times in a row" if step.times > 1 else ""
     numbers = (ink(f"{clean(name)}  {clean(str(value))}") for name, value in step.numbers.items())
     done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
@@ -110,9 +110,9 @@ def _steps(why: WhyOut) -> Iterable[Text]:
         yield ink(f"{step.ts:%H:%M:%S}  ") + state(step.to_status) + what
 
 
-def _letter(*parts: tuple[str, Iterable[Text]]) -> Table:
+def _letter(*parts: tuple[str, Iterable[Text]]) -> Letter:
     """A name at the left of each part; one without lines is left out."""
-    letter = Table.grid(padding=(0, 1))
+    letter = Letter.grid(padding=(0, 1))
     letter.add_column(style="bold", width=_NAMES)
     letter.add_column(ratio=1, overflow="fold")
     for name, lines in parts:
