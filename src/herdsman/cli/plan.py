@@ -1,13 +1,14 @@
 """`herdsman plan`: what would be done with such a fleet and such a queue. Nothing is looked at or changed."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from herdsman.cli.context import settings_here
-from herdsman.cli.installed import policies_here
 from herdsman.cli.output import Output, echo, print_json
 from herdsman.cli.policy import lines
 from herdsman.control.cycle import step_document
@@ -20,11 +21,16 @@ from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobId, WorkerId
 from herdsman.core.phases.sizing import wanted_workers
 from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import Wanted
-from herdsman.core.scaling.registry import require_installed
+from herdsman.core.scaling.observation import ScalingPolicy, Wanted
+from herdsman.core.scaling.registry import OURS, require_installed
 from herdsman.core.shadow import compare
 from herdsman.core.states import WorkerState
 from herdsman.settings.fleet import fleet_policy
+
+
+def policies_here() -> Mapping[str, ScalingPolicy]:
+    """Ours and those of plugins, by their names."""
+    return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}
 
 
 def plan(
