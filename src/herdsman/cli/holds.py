@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.connection import connect
-from herdsman.cli.evicting import evicting
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import DryRun, Layout, Output, Yes, age, ask_first, echo, print_json
+from herdsman.cli.pools import evicting
 from herdsman.client import Client, control_calls
 from herdsman.client.call import built
 from herdsman.core.holds import ALL

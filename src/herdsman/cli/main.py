@@ -46,7 +46,7 @@ COMMANDS = {
     "evict": Entry("holds:evict"),
     "policy": Entry("policy:policy"),
     "pools": Entry("pools:pools"),
-    "pool": Entry("pool:pool"),
+    "pool": Entry("pools:pool"),
     "leases": Entry("leases:leases"),
     "gpus": Entry("leases:gpus"),
     "worker": Entry("worker:worker"),
