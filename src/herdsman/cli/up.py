@@ -12,8 +12,7 @@ from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.output import echo, step
 from herdsman.cli.own_machine import for_this_machine, on_a_free_port
 from herdsman.cli.room import require_room
-from herdsman.cli.worker import Commands, Modules, Names
-from herdsman.cli.working import Choices, sources_of
+from herdsman.cli.worker import Choices, Commands, Modules, Names, sources_of
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import Conflict, InvalidSettings
 from herdsman.settings import Settings, load_settings
