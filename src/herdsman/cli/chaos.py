@@ -12,8 +12,8 @@ import typer
 
 from herdsman.cli.connection import connect
 from herdsman.cli.context import settings_here
+from herdsman.cli.machine import for_this_machine
 from herdsman.cli.output import DryRun, Yes, ask_first, echo
-from herdsman.cli.own_machine import for_this_machine
 from herdsman.cli.short_ids import pick
 from herdsman.client import Client, dashboard_calls
 from herdsman.core.errors import InvalidRequest, NotFound

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from herdsman import __version__
 from herdsman.cli import findings
 from herdsman.cli.findings import Finding
-from herdsman.cli.own_machine import port_fault
-from herdsman.cli.room import free_bytes, places, sqlite_file, write_fault
+from herdsman.cli.machine import free_bytes, places, port_fault, sqlite_file, write_fault
 from herdsman.client import dashboard_calls
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError

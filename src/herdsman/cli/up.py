@@ -9,9 +9,8 @@ import typer
 from herdsman.cli.context import settings_here
 from herdsman.cli.greeting import tell_already
 from herdsman.cli.lazy import SERVER, needed
+from herdsman.cli.machine import for_this_machine, on_a_free_port, require_room
 from herdsman.cli.output import echo, step
-from herdsman.cli.own_machine import for_this_machine, on_a_free_port
-from herdsman.cli.room import require_room
 from herdsman.cli.worker import Choices, Commands, Modules, Names, sources_of
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import Conflict, InvalidSettings
