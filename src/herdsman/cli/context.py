@@ -1,6 +1,9 @@
-"""What commands begin with: the settings, and for those that work on the database, the database."""
+"""What commands begin with: the settings, for some the database, and Ctrl-C for those that run until they are stopped."""
 
+import signal
 from collections.abc import Mapping
+from queue import SimpleQueue
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from herdsman.cli.output import echo
@@ -31,3 +34,21 @@ def services_here(settings: Settings | None = None) -> "Services":
     services = open_services(settings or settings_here())
     require_current(services.database)
     return services
+
+
+class Stopping(Event):
+    """Set by the first Ctrl-C; the next ones are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        # A handler that took a lock could wait for itself, when a second signal comes while it has it.
+        signals: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _frame: signals.put(number))
+        Thread(target=self._listen, args=(signals,), name="signals", daemon=True).start()
+
+    def _listen(self, signals: "SimpleQueue[int]") -> None:
+        while signals.get():
+            self.asked += 1
+            self.set()

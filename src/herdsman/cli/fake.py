@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.context import Stopping
 from herdsman.cli.output import echo
-from herdsman.cli.stopping import Stopping
 from herdsman.core.errors import InvalidRequest
 from herdsman.testing import runpod
 

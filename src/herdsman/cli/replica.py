@@ -4,9 +4,9 @@ from datetime import timedelta
 from threading import Event
 
 from herdsman.api.opening import Api, open_api
+from herdsman.cli.context import Stopping
 from herdsman.cli.greeting import tell_api, tell_database, tell_fleet, tell_next, tell_when_ready
 from herdsman.cli.output import echo, step
-from herdsman.cli.stopping import Stopping
 from herdsman.control.commands import count_jobs
 from herdsman.control.first_token import first_admin_token
 from herdsman.control.services import Services
