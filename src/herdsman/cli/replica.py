@@ -1,22 +1,33 @@
-"""One replica of the control plane on this machine, from its start to its end: API and control loop."""
+"""One replica of the control plane on this machine, from its greeting to its end: API and control loop."""
 
+import shutil
+import sys
 from datetime import timedelta
-from threading import Event
+from pathlib import Path
+from threading import Event, Thread
 
 from herdsman.api.opening import Api, open_api
 from herdsman.cli.context import Stopping
-from herdsman.cli.greeting import tell_api, tell_database, tell_fleet, tell_next, tell_when_ready
-from herdsman.cli.output import echo, step
+from herdsman.cli.output import echo, line, step
 from herdsman.control.commands import count_jobs
 from herdsman.control.first_token import first_admin_token
 from herdsman.control.services import Services
-from herdsman.control.whereabouts import shown_database, whereabouts
+from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.control.worker_access import WorkerAccess
 from herdsman.core.errors import HerdsmanError
+from herdsman.core.gpu import GpuDevice
+from herdsman.core.model import DEFAULT_POOL
+from herdsman.core.policy import FleetPolicy
+from herdsman.core.states import WorkerState
+from herdsman.providers.local.gpus import count_gpus
 from herdsman.settings import Origin, Settings
 from herdsman.settings.local import LOCAL
-from herdsman.store import sight
-from herdsman.wiring import Control, open_control, open_keyring, open_service, stored_logs
+from herdsman.store import installation, sight
+from herdsman.store.database import Tx
+from herdsman.store.herd import living
+from herdsman.store.server import inspect_server
+from herdsman.wiring import Control, open_control, open_keyring, open_service, pools_kept, stored_logs
+from herdsman.worker.gpu import Nvml
 
 LOOK_OFTEN = timedelta(seconds=1)
 _GLANCE_S = 0.2
@@ -113,3 +124,127 @@ def _send_home(control: Control, stopping: Stopping) -> None:
         if told > 2:
             return
         Event().wait(_GLANCE_S)
+
+
+_LOOK_S = 0.3
+_PATIENCE_S = 60.0
+
+
+def tell_database(services: Services, schema: str) -> None:
+    server = inspect_server(services.database)
+    line("database", f"{server}, schema {schema}")
+    line("", services.database.engine.url.render_as_string(hide_password=True))
+    for warning in server.warnings:
+        line("warning", warning)
+    if doubt := services.database.read(_doubt):
+        line("warning", doubt)
+
+
+def _doubt(tx: Tx) -> str:
+    known = installation.find(tx)
+    return "" if known is None else known.doubt(installation.place_of(tx), ())
+
+
+def tell_api(url: str, token: str | None, token_file: Path) -> None:
+    """A token that is new is shown once, inside the link too: a click opens the page."""
+    line("api", url)
+    line("page", f"{url}/" if token is None else f"{url}/#token={token}")
+    if token is not None:
+        line("token", token)
+        line("", f"of an admin, shown only now; kept in {token_file} for the commands of this machine")
+
+
+def tell_fleet(services: Services, settings: Settings) -> None:
+    local = settings.providers.provider == "local"
+    devices = Nvml()().devices if local and not settings.local.fake_gpus else ()
+    if local:
+        asked = settings.origin("FAKE_GPUS") is not Origin.DEFAULT
+        line("gpus", gpus_in_words(settings.local.fake_gpus, devices, asked=asked))
+    line("fleet", f"{settings.providers.provider}, {pools_in_words(settings)}")
+    counts = {state: count for state, count in count_jobs(services).items() if count}
+    line("jobs", ", ".join(f"{count} {state}" for state, count in counts.items()) or "none yet")
+
+
+def gpus_in_words(fake: int, devices: tuple[GpuDevice, ...], *, asked: bool) -> str:
+    if fake and not asked:
+        return f"none found, so {fake} are pretended: jobs run, on no real GPU (FAKE_GPUS=0 pretends none)"
+    if fake:
+        return f"{fake} pretended (FAKE_GPUS): jobs run, on no real GPU"
+    if not devices:
+        return (
+            "none on this machine, so no worker is started: herdsman worker starts one without a GPU,"
+            " and herdsman up --fake-gpus 2 pretends that there are two"
+        )
+    return ", ".join(f"{each.name} ({each.total_mb // 1024} GB)" for each in devices)
+
+
+def tell_next() -> None:
+    me = command()
+    line("next", f"{me} submit demo --count 20")
+    line("", f"{me} top")
+    line("", f"{me} chaos kill-worker        in another terminal; stop with Ctrl-C")
+
+
+def tell_already(there: Announced) -> None:
+    assert there.process is not None
+    me = command()
+    line("running", f"herdsman {there.command} runs here already, as process {there.process.pid}")
+    line("api", there.url)
+    line("page", f"{there.url}/")
+    line("database", there.database)
+    line("next", f"{me} jobs")
+    line("", f"{me} top")
+    line("", f"{me} down        stops it")
+
+
+def tell_when_ready(services: Services, settings: Settings, stopping: Event) -> None:
+    """In the background: the first workers of this machine take a moment."""
+    local = settings.providers.provider == "local"
+    wanted = min(settings.scaling.min_active_gpus, settings.local.fake_gpus or count_gpus()) if local else 0
+    if wanted:
+        Thread(target=_wait, args=(services, wanted, stopping), name="greeting", daemon=True).start()
+
+
+def _wait(services: Services, wanted: int, stopping: Event) -> None:
+    waited, ready = 0.0, 0
+    while ready < wanted and waited < _PATIENCE_S:
+        if stopping.wait(_LOOK_S):
+            return
+        waited += _LOOK_S
+        ready = _ready(services)
+    if ready:
+        line("workers", f"{ready} ready after {waited:.0f} s")
+    else:
+        line("workers", f"none ready after {waited:.0f} s; herdsman why pool default says why")
+
+
+def _ready(services: Services) -> int:
+    try:
+        found = services.database.read(living).workers
+    except HerdsmanError:
+        return 0
+    return sum(each["status"] == WorkerState.ACTIVE.value for each in found)
+
+
+def command() -> str:
+    """As it can be typed here."""
+    if shutil.which("herdsman"):
+        return "herdsman"
+    beside = Path(sys.executable).parent / "herdsman"
+    if not beside.exists():
+        return f"{sys.executable} -m herdsman"
+    here = Path.cwd()
+    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
+
+
+def pools_in_words(settings: Settings) -> str:
+    return "; ".join(
+        f"{'' if name == DEFAULT_POOL else f'pool {name} '}{_size(pool)} workers"
+        f"{' (one for each GPU)' if pool.machine_is_full else ''}, policy {pool.scaling}"
+        for name, pool in pools_kept(settings).items()
+    )
+
+
+def _size(pool: FleetPolicy) -> str:
+    least, most = pool.min_workers, pool.max_workers
+    return str(most) if least == most else f"{least} to {most}"

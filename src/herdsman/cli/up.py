@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.context import settings_here
-from herdsman.cli.greeting import tell_already
 from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.machine import for_this_machine, on_a_free_port, require_room
 from herdsman.cli.output import echo, step
@@ -45,7 +44,8 @@ def up(
     settings = for_this_machine(settings_here(told | own))
     keep_secrets(exec_ or ())
     if (there := whereabouts(settings).running()) is not None:
-        _already(there, settings)
+        _require_same_database(there, settings)
+        replica.tell_already(there)
         return
     settings = on_a_free_port(settings)
     require_address(settings)
@@ -100,7 +100,7 @@ def serve() -> None:
     echo(f"stopped; every job is kept in the database{kept}")
 
 
-def _already(there: Announced, settings: Settings) -> None:
+def _require_same_database(there: Announced, settings: Settings) -> None:
     """Two of them on one directory would take each other's workers for strays."""
     if there.database != shown_database(settings):
         assert there.process is not None
@@ -108,4 +108,3 @@ def _already(there: Announced, settings: Settings) -> None:
             f"herdsman {there.command} runs here already, as process {there.process.pid}, on the database"
             f" {there.database}: stop it with herdsman down, or give this one a LOCAL_STATE_DIR of its own"
         )
-    tell_already(there)
