@@ -21,7 +21,7 @@ _NEW_OBJECTS = 10_000
 # In the order in which a newcomer meets them.
 COMMANDS = {
     "up": Entry("up:up"),
-    "down": Entry("down:down"),
+    "down": Entry("up:down"),
     "doctor": Entry("doctor:doctor"),
     "serve": Entry("up:serve"),
     "submit": Entry("jobs:submit"),
