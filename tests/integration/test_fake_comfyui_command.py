@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-from herdsman.cli.fake_comfyui import fake_comfyui
+from herdsman.cli.fakes import fake_comfyui
 from herdsman.core.errors import InvalidRequest
 
-START = "import typer; from herdsman.cli.fake_comfyui import fake_comfyui; typer.run(fake_comfyui)"
+START = "import typer; from herdsman.cli.fakes import fake_comfyui; typer.run(fake_comfyui)"
 
 
 @contextmanager

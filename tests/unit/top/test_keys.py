@@ -7,7 +7,7 @@ import pytest
 from rich.terminal_theme import SVG_EXPORT_THEME
 
 from herdsman.cli.top.app import Top
-from herdsman.cli.top.seen import look
+from herdsman.cli.top.rows import look
 from herdsman.core.errors import Conflict, Forbidden
 from herdsman.wire.dashboard import WhyOut
 from tests.top_herd import WORKERS, a_job

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.cli.top.frame import frame
-from herdsman.cli.top.seen import look
+from herdsman.cli.top.command import frame
+from herdsman.cli.top.rows import look
 from herdsman.core.errors import Unreachable
 from herdsman.wire.dashboard import HerdOut
 from tests.docs.pages import page

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from herdsman.cli.top.rows import tables
-from herdsman.cli.top.seen import look
-from herdsman.cli.top.table import Column, JobAim, Row, Table, widths
+from herdsman.cli.top.rows import look, tables
+from herdsman.cli.top.text import Column, JobAim, Row, Table, widths
 from tests.top_herd import a_held, a_job, a_worker
 from tests.top_server import FakeServer
 

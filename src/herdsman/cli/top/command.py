@@ -5,16 +5,84 @@ from shutil import get_terminal_size
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from herdsman.cli.connection import connect
 from herdsman.cli.output import echo
-from herdsman.cli.top.frame import frame
-from herdsman.cli.top.seen import Seen, look
-from herdsman.cli.top.words import ASCII
+from herdsman.cli.top.rows import Seen, look, tables
+from herdsman.cli.top.text import ASCII, Table, clean, count, ink, money, span
 from herdsman.client import Client
 from herdsman.core.errors import InvalidSettings
 from herdsman.ports import SystemClock
 from herdsman.telemetry.logs import configure_logs
+from herdsman.wire.dashboard import OverviewOut
+
+SHARES = (4, 6, 5, 6)
+"""How the tables divide the screen; at 80 by 24 these are lines."""
+HEAD = 2
+_AROUND = HEAD + 1
+
+
+def head(seen: Seen, place: str, width: int) -> tuple[Text, Text]:
+    overview = seen.overview
+    title = ink("herdsman", "bold") + ink(f" {overview.version}  ") + ink(clean(place), "cyan")
+    bill = ink(f"{money(overview.cost_per_hour)}/h  {money(overview.cost_today)} today", "bold")
+    return _ends(title, _fleet(overview), width), _ends(_totals(overview), bill, width)
+
+
+def _fleet(overview: OverviewOut) -> Text:
+    lead, living = overview.leader, sum(overview.workers.values())
+    workers = ink(f"{count(living)} worker{'' if living == 1 else 's'}  ")
+    if lead is None:
+        return workers + ink("nobody leads", "bold red")
+    since = span((overview.now - lead.since).total_seconds())
+    return workers + ink(f"leader {clean(lead.who)}, {since}")
+
+
+def _totals(overview: OverviewOut) -> Text:
+    jobs = overview.jobs
+    waiting = jobs.get("pending", 0) + jobs.get("scheduled", 0)
+    oldest = "" if overview.oldest_wait_s is None else f" ({span(overview.oldest_wait_s)})"
+    parts = [
+        ink(f"waiting {count(waiting)}{oldest}", "yellow" if waiting else ""),
+        ink(f"running {count(overview.running)}", "green" if overview.running else ""),
+        ink(f"done {count(jobs.get('done', 0))}"),
+        *(_bad(name, jobs.get(key, 0)) for name, key in (("retrying", "failed"), ("dead", "dead_letter"))),
+    ]
+    return ink("  ").join(part for part in parts if part)
+
+
+def _bad(name: str, number: int) -> Text:
+    """Said only when there is some."""
+    return ink(f"{name} {count(number)}", "red") if number else Text()
+
+
+def _ends(left: Text, right: Text, width: int) -> Text:
+    """One at each end of a line; where both are too long, the right one stays whole."""
+    left.truncate(max(0, width - right.cell_len - 1), overflow="ellipsis", pad=True)
+    line = left + ink(" ") + right
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def frame(seen: Seen, place: str, width: int, height: int) -> str:
+    """Everything that fits, without colours: for pipes, files and tests."""
+    lines = [*head(seen, place, width), *(ink(f"! {clean(hold)}") for hold in seen.overview.holds)]
+    for table, share in zip(tables(seen), SHARES, strict=True):
+        space = max(1, (height - _AROUND) * share // sum(SHARES) - 1)
+        lines.extend(_drawn(table, width, space))
+    return "\n".join(line.plain.rstrip() for line in lines)
+
+
+def _drawn(table: Table, width: int, space: int) -> list[Text]:
+    more = len(table.rows) - space
+    shown = table.rows if more <= 0 else table.rows[: space - 1]
+    lines = [table.heading(width), *(table.line(row, width) for row in shown)]
+    if not table.rows:
+        lines.append(ink(table.empty))
+    elif more > 0:
+        lines.append(ink(f"and {len(table.rows) - len(shown)} more"))
+    return lines
 
 
 def top(

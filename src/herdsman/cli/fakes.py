@@ -1,5 +1,6 @@
-"""`herdsman fake-runpod`: a Runpod of one's own, for trying things out without an account."""
+"""`herdsman fake-runpod` and `herdsman fake-comfyui`: services in place of the real ones, with every fault."""
 
+import re
 import shlex
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 from herdsman.cli.context import Stopping
 from herdsman.cli.output import echo
 from herdsman.core.errors import InvalidRequest
-from herdsman.testing import runpod
+from herdsman.testing import comfyui, runpod
 
 
 def fake_runpod(
@@ -31,9 +32,9 @@ def fake_runpod(
             port,
             seed=seed,
             speed=speed,
-            faults=dict(_fault(each) for each in fault or ()),
+            faults=dict(_runpod_fault(each) for each in fault or ()),
             run_commands=run_commands,
-            ready=_announce,
+            ready=_announce_runpod,
             stopping=stopping,
         )
     except BrokenPipeError:
@@ -42,7 +43,7 @@ def fake_runpod(
         raise InvalidRequest(f"the fake Runpod cannot start: {error}") from error
 
 
-def _fault(written: str) -> tuple[str, object]:
+def _runpod_fault(written: str) -> tuple[str, object]:
     name, _, rate = written.partition("=")
     if name not in set(runpod.Fault):
         raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(runpod.Fault))}")
@@ -52,7 +53,7 @@ def _fault(written: str) -> tuple[str, object]:
         raise InvalidRequest(f"{written!r}: the rate of a fault is a number from 0 to 1") from error
 
 
-def _announce(fake: runpod.FakeRunpod) -> None:
+def _announce_runpod(fake: runpod.FakeRunpod) -> None:
     """What a shell needs to use it."""
     lines = {
         "PROVIDER": "runpod",
@@ -74,3 +75,50 @@ def _announce(fake: runpod.FakeRunpod) -> None:
     for name, value in lines.items():
         echo(f"export {name}={shlex.quote(value)}")
     echo("then, where these are set: herdsman up; and in a third terminal: herdsman run demo")
+
+
+def fake_comfyui(
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same ids.")] = 0,
+    speed: Annotated[float, typer.Option(min=0.001, help="How many times shorter all its times are.")] = 1.0,
+    version: Annotated[str, typer.Option(help="The version of ComfyUI that it behaves like.")] = "0.7.0",
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A fault to switch on, NAME[=TIMES][@AT]; without TIMES for ever; may be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Run a ComfyUI of your own until Ctrl-C: no GPU, no models, and every fault at will."""
+    faults = [_comfyui_fault(each) for each in fault or ()]
+    stopping = Stopping()
+    try:
+        comfyui.serve(
+            host,
+            port,
+            seed=seed,
+            speed=speed,
+            version=version,
+            faults=faults,
+            ready=_announce_comfyui,
+            stopping=stopping,
+        )
+    except (ValueError, OSError) as error:
+        raise InvalidRequest(f"the fake ComfyUI cannot start: {error}") from error
+
+
+def _comfyui_fault(written: str) -> tuple[comfyui.Fault, int | None, str | None]:
+    found = re.fullmatch(r"([a-z_]+)(?:=(\d+))?(?:@(.+))?", written)
+    if found is None:
+        raise InvalidRequest(f"{written!r} is no fault; write NAME, NAME=TIMES, NAME@AT or NAME=TIMES@AT")
+    name, times, at = found.groups()
+    if name not in set(comfyui.Fault):
+        raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(comfyui.Fault))}")
+    return comfyui.Fault(name), None if times is None else int(times), at
+
+
+def _announce_comfyui(fake: comfyui.FakeComfyUI) -> None:
+    """What a shell needs to use it."""
+    echo(f"fake ComfyUI at {fake.url}; stop with Ctrl-C")
+    echo(f"export COMFYUI_URL={shlex.quote(fake.url)}")
