@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from herdsman.cli import sim as command
 from herdsman.cli.main import app
 from herdsman.cli.sim import LAST_SEED, chosen_seeds
 from herdsman.core.errors import InvalidRequest
