@@ -1,4 +1,4 @@
-"""`herdsman cycle`, `leader`, `audit`, `spawn-gpu` and `terminate-gpu`: the control loop by hand."""
+"""`herdsman cycle`, `audit`, `spawn-gpu` and `terminate-gpu`: the control loop by hand."""
 
 from decimal import Decimal
 from typing import Annotated
@@ -6,12 +6,10 @@ from typing import Annotated
 import typer
 
 from herdsman.api.opening import push_cycle
-from herdsman.cli.connection import connect
 from herdsman.cli.context import services_here, settings_here
-from herdsman.cli.output import Output, Yes, age, ask_first, echo, print_json
+from herdsman.cli.output import Output, Yes, ask_first, echo, print_json
 from herdsman.cli.policy import lines
 from herdsman.cli.short_ids import pick
-from herdsman.client import control_calls
 from herdsman.control.by_hand import Audited, compare, mend, spawn_worker, terminate_worker
 from herdsman.control.cycle import Cycle
 from herdsman.control.services import Services
@@ -52,18 +50,6 @@ def run_cycle(settings: Settings, services: Services, *, json: bool, dry_run: bo
     if ran.epoch is not None and not ran.complete:
         echo(f"herdsman: the cycle is not complete: {ran.fault}", err=True)
         raise typer.Exit(1)
-
-
-def leader(output: OutputOption = Output.TABLE) -> None:
-    """Say which replica leads, since when, and under which epoch."""
-    found = connect().send(control_calls.leader())
-    if output is Output.JSON:
-        print_json(found.model_dump(mode="json"))
-    elif found.since is None:
-        echo("nobody has led yet; start one with: herdsman up, or herdsman cycle")
-    else:
-        verb = "leads" if found.leads else "led last"
-        echo(f"{found.holder} {verb}, epoch {found.epoch}, since {age(found.since)} ago")
 
 
 def _show(ran: Cycle, *, json: bool, explain: bool) -> None:

@@ -1,9 +1,10 @@
-"""`herdsman why`, `eta`, `cost` and `events`: why things are as they are, when they change, and what they cost."""
+"""`herdsman why`, `eta`, `cost`, `events` and `leader`: why things are as they are, what comes, and what it costs."""
 
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from enum import StrEnum
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -14,8 +15,7 @@ from herdsman.cli.jobs import OutputOption
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, age, echo, indented, print_json
 from herdsman.cli.short_ids import resolve_job, resolve_worker
-from herdsman.client import Client, dashboard_calls
-from herdsman.control.cost import By
+from herdsman.client import Client, control_calls, dashboard_calls
 from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.core.spoken import spoken
 from herdsman.wire.dashboard import CostOut, EtaOut, MoneyOut, SpanOut, ToldOut, WhyOut
@@ -124,6 +124,12 @@ def _told_span(span: SpanOut) -> str:
     return f"{spoken(span.p50)} (half of the times), {spoken(span.p80)} (four times out of five)"
 
 
+class By(StrEnum):
+    DAY = "day"
+    POOL = "pool"
+    TYPE = "type"
+
+
 def cost(
     by: Annotated[By, typer.Option(help="What to add up by.")] = By.DAY,
     days: Annotated[int, typer.Option(min=1, max=366, help="How many days, today's included.")] = 7,
@@ -214,3 +220,15 @@ def line(event: EventOut) -> str:
         f"{event.id:>6}  {event.ts:%H:%M:%S}  {event.kind:<6} {event.object_id}"
         f"  {move}  {event.reason}  {event.actor}"
     )
+
+
+def leader(output: OutputOption = Output.TABLE) -> None:
+    """Say which replica leads, since when, and under which epoch."""
+    found = connect().send(control_calls.leader())
+    if output is Output.JSON:
+        print_json(found.model_dump(mode="json"))
+    elif found.since is None:
+        echo("nobody has led yet; start one with: herdsman up, or herdsman cycle")
+    else:
+        verb = "leads" if found.leads else "led last"
+        echo(f"{found.holder} {verb}, epoch {found.epoch}, since {age(found.since)} ago")

@@ -34,7 +34,7 @@ COMMANDS = {
     "top": Entry("top.command:top"),
     "workers": Entry("workers:workers"),
     "events": Entry("explain:events"),
-    "leader": Entry("control:leader"),
+    "leader": Entry("explain:leader"),
     "plan": Entry("plan:plan"),
     "whatif": Entry("whatif:whatif"),
     "cycle": Entry("control:cycle"),
