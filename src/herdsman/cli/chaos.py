@@ -128,12 +128,12 @@ def _victims(provider: LocalProvider, client: Client) -> list[Victim]:
     """Workers that are up, those with a job first: with them there is something to heal."""
     with provider.state.locked():
         running = {worker_of(each.name): each.process for each in provider.state.records()}
-    found = [_victim(each, running) for each in client.send(dashboard_calls.herd()).workers if _up(each)]
+    found = [
+        _victim(each, running)
+        for each in client.send(dashboard_calls.herd()).workers
+        if (each.status == WorkerState.ACTIVE)
+    ]
     return sorted((each for each in found if each is not None), key=lambda each: not each.jobs)
-
-
-def _up(worker: HerdWorkerOut) -> bool:
-    return worker.status == WorkerState.ACTIVE
 
 
 def _victim(worker: HerdWorkerOut, running: dict[str, Identity | None]) -> Victim | None:

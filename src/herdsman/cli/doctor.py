@@ -27,7 +27,7 @@ from herdsman.cli.jobs import OutputOption
 from herdsman.cli.machine import free_bytes, places, port_fault, sqlite_file, write_fault
 from herdsman.cli.output import Output, print_json, step
 from herdsman.client import dashboard_calls
-from herdsman.control.whereabouts import Announced, shown_database, whereabouts
+from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.installation import moved
 from herdsman.core.instances import InstanceRef, SpawnRequest
@@ -281,13 +281,13 @@ def _driver() -> str | None:
 
 def see_port(settings: Settings) -> Iterator[Finding]:
     api, there = settings.api, whereabouts(settings).running()
-    ours = there.process.pid if there is not None and there.process and _port(there) == api.api_port else None
+    ours = (
+        there.process.pid
+        if there is not None and there.process and urlsplit(there.url).port == api.api_port
+        else None
+    )
     taken = None if ours is not None or api.api_port == 0 else port_fault(api.api_host, api.api_port)
     yield findings.port(api.api_host, api.api_port, ours=ours, taken=taken)
-
-
-def _port(there: Announced) -> int | None:
-    return urlsplit(there.url).port
 
 
 def see_certificate(settings: Settings) -> Iterator[Finding]:

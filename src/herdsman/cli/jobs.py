@@ -409,11 +409,13 @@ def _meant(client: Client, verb: Verb, named: Sequence[str], wanted: JobFilter, 
         raise InvalidRequest(
             f"nothing to {verb.word}: name jobs, or a filter such as --type, --tag, --pool or --status"
         )
-    return _found(client, wanted if wanted.states else _with_states(wanted, verb), limit)
-
-
-def _with_states(wanted: JobFilter, verb: Verb) -> JobFilter:
-    return JobFilter(states=verb.states, type=wanted.type, tag=wanted.tag, pool=wanted.pool)
+    return _found(
+        client,
+        wanted
+        if wanted.states
+        else JobFilter(states=verb.states, type=wanted.type, tag=wanted.tag, pool=wanted.pool),
+        limit,
+    )
 
 
 def _found(client: Client, wanted: JobFilter, limit: int) -> list[str]:

@@ -177,16 +177,17 @@ def held_table(jobs: Sequence[HeldOut], now: datetime) -> Table:
     rows = tuple(
         Row(
             each.job_id,
-            (ink(clean(each.job_id)), state(each.status), _age(each.since, now), _note(each)),
+            (
+                ink(clean(each.job_id)),
+                state(each.status),
+                _age(each.since, now),
+                (_progress(each.progress) + ink(f"{clean(each.type)} {clean(each.progress_note or '')}")),
+            ),
             JobAim(each.job_id),
         )
         for each in jobs
     )
     return Table(columns, rows, "it holds no job")
-
-
-def _note(job: HeldOut) -> Text:
-    return _progress(job.progress) + ink(f"{clean(job.type)} {clean(job.progress_note or '')}")
 
 
 def job_table(jobs: Sequence[JobOut], now: datetime, choice: Choice = CHOICES[0]) -> Table:

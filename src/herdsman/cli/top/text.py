@@ -88,11 +88,7 @@ def load(fraction: float) -> str:
 
 def blocks(fractions: Sequence[float]) -> str:
     """One block for each, as high as it is full; what is not empty is seen."""
-    return "".join(_EIGHTHS[_eighth(each)] for each in fractions)
-
-
-def _eighth(fraction: float) -> int:
-    return max(int(fraction > 0), min(8, round(fraction * 8)))
+    return "".join(_EIGHTHS[max(int(each > 0), min(8, round(each * 8)))] for each in fractions)
 
 
 def trend(numbers: Sequence[int], width: int) -> str:
