@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import NoReturn
 
 LONGEST = 1 << 17
-_ALSO = ("connection", "replica", "services")
+_ALSO = ("connection", "replica")
 
 
 def main() -> None:
