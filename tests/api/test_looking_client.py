@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from herdsman.api.context import ApiContext
 from herdsman.api.server import ApiServer, Listening
 from herdsman.cli.explain import find
-from herdsman.client import AsyncClient, Client, dashboard_calls
+from herdsman.client import AsyncClient, Client, calls
 from herdsman.control.commands import fail_job, find_job
 from herdsman.control.services import Services
 from herdsman.core.access import Role
@@ -69,36 +69,36 @@ def test_an_async_client_looks_at_everything(server: ApiServer, tokens: Tokens, 
 def test_every_call_looks_at_the_same(client: Client, services: Services, clock: MovingClock) -> None:
     claim = a_claim(services, "w1", type="image")
     waiting = a_job(services, type="image")
-    assert client.send(dashboard_calls.overview()).oldest_job == waiting
-    (worker,) = client.send(dashboard_calls.herd()).workers
+    assert client.send(calls.overview()).oldest_job == waiting
+    (worker,) = client.send(calls.herd()).workers
     assert [each.job_id for each in worker.jobs] == [claim.key.job_id]
-    assert client.send(dashboard_calls.why("worker", "w1")).state == "active"
-    assert client.send(dashboard_calls.eta(waiting)).position == 1
-    assert [each.what for each in client.send(dashboard_calls.timeline(waiting)).segments] == ["queue"]
-    assert "tokens" in client.send(dashboard_calls.me()).can
-    assert client.send(dashboard_calls.cost(1)).total_usd == 0
+    assert client.send(calls.why("worker", "w1")).state == "active"
+    assert client.send(calls.eta(waiting)).position == 1
+    assert [each.what for each in client.send(calls.timeline(waiting)).segments] == ["queue"]
+    assert "tokens" in client.send(calls.me()).can
+    assert client.send(calls.cost(1)).total_usd == 0
     with a_herd(services, clock) as herd:
         herd.cycle(herd.replica())
-    (row,) = client.send(dashboard_calls.decisions(limit=10)).cycles
-    assert client.send(dashboard_calls.decision(row.cycle)).pools[0].pool == "default"
+    (row,) = client.send(calls.decisions(limit=10)).cycles
+    assert client.send(calls.decision(row.cycle)).pools[0].pool == "default"
 
 
 def test_calls_change_many_at_once(client: Client, services: Services) -> None:
     claim = a_claim(services, "w1")
     fail_job(services, claim.key, HOPELESS)
     waiting = a_job(services)
-    done = client.send(dashboard_calls.cancel_many([waiting, "nobody"]))
+    done = client.send(calls.cancel_many([waiting, "nobody"]))
     assert [each.status for each in done.jobs] == ["cancelled", None]
-    assert client.send(dashboard_calls.retry_many([waiting])).changed == 1
-    (group,) = client.send(dashboard_calls.failures(1)).groups
-    assert client.send(dashboard_calls.requeue(RequeueIn(key=group.key))).changed == 1
+    assert client.send(calls.retry_many([waiting])).changed == 1
+    (group,) = client.send(calls.failures(1)).groups
+    assert client.send(calls.requeue(RequeueIn(key=group.key))).changed == 1
     assert find_job(services, claim.key.job_id).state is JobState.PENDING
     assert (
-        client.send(dashboard_calls.drain_worker("w1")).already,
-        client.send(dashboard_calls.drain_worker("w1")).already,
+        client.send(calls.drain_worker("w1")).already,
+        client.send(calls.drain_worker("w1")).already,
     ) == (False, True)
     with pytest.raises(InvalidRequest):
-        client.send(dashboard_calls.cancel_many([str(number) for number in range(501)]))
+        client.send(calls.cancel_many([str(number) for number in range(501)]))
 
 
 def test_why_finds_out_what_an_id_names(client: Client, services: Services) -> None:
@@ -125,4 +125,4 @@ def test_why_of_a_submitter_finds_its_jobs_and_nothing_else(
             with pytest.raises(NotFound, match="no job, worker or pool"):
                 find(client, other)
         with pytest.raises(Forbidden):
-            client.send(dashboard_calls.why("worker", "w1"))
+            client.send(calls.why("worker", "w1"))

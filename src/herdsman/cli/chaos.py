@@ -15,7 +15,7 @@ from herdsman.cli.context import settings_here
 from herdsman.cli.machine import for_this_machine
 from herdsman.cli.output import DryRun, Yes, ask_first, echo
 from herdsman.cli.short_ids import pick
-from herdsman.client import Client, dashboard_calls
+from herdsman.client import Client, calls
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.installation import worker_of
 from herdsman.core.states import WorkerState
@@ -130,7 +130,7 @@ def _victims(provider: LocalProvider, client: Client) -> list[Victim]:
         running = {worker_of(each.name): each.process for each in provider.state.records()}
     found = [
         _victim(each, running)
-        for each in client.send(dashboard_calls.herd()).workers
+        for each in client.send(calls.herd()).workers
         if (each.status == WorkerState.ACTIVE)
     ]
     return sorted((each for each in found if each is not None), key=lambda each: not each.jobs)

@@ -26,7 +26,7 @@ from herdsman.cli.findings import Finding, State, fail
 from herdsman.cli.jobs import OutputOption
 from herdsman.cli.machine import free_bytes, places, port_fault, sqlite_file, write_fault
 from herdsman.cli.output import Output, print_json, step
-from herdsman.client import dashboard_calls
+from herdsman.client import calls
 from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.installation import moved
@@ -313,7 +313,7 @@ def see_server(settings: Settings) -> Iterator[Finding]:
         return
     client = client_of(settings, url, timedelta(0))
     try:
-        who = client.send(dashboard_calls.me())
+        who = client.send(calls.me())
         yield findings.ok("server", f"{url} answers; the token is that of {who.role} {who.name}")
     except HerdsmanError as error:
         said, _, fix = str(error).partition("; ")

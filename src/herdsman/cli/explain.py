@@ -15,7 +15,7 @@ from herdsman.cli.jobs import OutputOption
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, age, echo, indented, print_json
 from herdsman.cli.short_ids import resolve_job, resolve_worker
-from herdsman.client import Client, control_calls, dashboard_calls
+from herdsman.client import Client, calls
 from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.core.spoken import spoken
 from herdsman.wire.dashboard import CostOut, EtaOut, MoneyOut, SpanOut, ToldOut, WhyOut
@@ -42,11 +42,11 @@ def _asked(client: Client, what: list[str]) -> WhyOut:
         case [named]:
             return find(client, named)
         case ["job", named]:
-            return client.send(dashboard_calls.why("job", resolve_job(client, named)))
+            return client.send(calls.why("job", resolve_job(client, named)))
         case ["worker", named]:
-            return client.send(dashboard_calls.why("worker", resolve_worker(client, named)))
+            return client.send(calls.why("worker", resolve_worker(client, named)))
         case ["pool", named]:
-            return client.send(dashboard_calls.why("pool", named))
+            return client.send(calls.why("pool", named))
         case [kind, _]:
             raise InvalidRequest(f"{kind!r} is nothing that can be asked about: use job, worker or pool")
         case _:
@@ -56,11 +56,11 @@ def _asked(client: Client, what: list[str]) -> WhyOut:
 def find(client: Client, named: str) -> WhyOut:
     """A job of this name, else a worker, else a pool; else the one job or worker that it is a part of."""
     ways: tuple[Callable[[], WhyOut], ...] = (
-        lambda: client.send(dashboard_calls.why("job", named)),
-        lambda: client.send(dashboard_calls.why("worker", named)),
-        lambda: client.send(dashboard_calls.why("pool", named)),
-        lambda: client.send(dashboard_calls.why("job", resolve_job(client, named))),
-        lambda: client.send(dashboard_calls.why("worker", resolve_worker(client, named))),
+        lambda: client.send(calls.why("job", named)),
+        lambda: client.send(calls.why("worker", named)),
+        lambda: client.send(calls.why("pool", named)),
+        lambda: client.send(calls.why("job", resolve_job(client, named))),
+        lambda: client.send(calls.why("worker", resolve_worker(client, named))),
     )
     for way in ways:
         with suppress(NotFound, Forbidden):  # a submitter has jobs and nothing else
@@ -104,7 +104,7 @@ def eta(
 ) -> None:
     """Say where a job stands in the line, and when it is likely to start and to end."""
     client = connect()
-    found = client.send(dashboard_calls.eta(resolve_job(client, job_id)))
+    found = client.send(calls.eta(resolve_job(client, job_id)))
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
     else:
@@ -142,7 +142,7 @@ def cost(
 
 
 def _cost_list(client: Client, by: By, days: int) -> Listing:
-    found = client.send(dashboard_calls.cost(days))
+    found = client.send(calls.cost(days))
     lines = {By.DAY: found.by_day, By.POOL: found.by_pool, By.TYPE: found.by_type}[by]
     whole = (sum(line.busy_usd for line in lines), sum(line.idle_usd for line in lines), found.total_usd)
     each = [(line.key, *_row(line.busy_usd, line.idle_usd, line.total_usd)) for line in lines]
@@ -224,7 +224,7 @@ def line(event: EventOut) -> str:
 
 def leader(output: OutputOption = Output.TABLE) -> None:
     """Say which replica leads, since when, and under which epoch."""
-    found = connect().send(control_calls.leader())
+    found = connect().send(calls.leader())
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
     elif found.since is None:

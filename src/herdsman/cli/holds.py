@@ -9,7 +9,7 @@ from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import DryRun, Layout, Output, Yes, age, ask_first, echo, print_json
 from herdsman.cli.pools import evicting
-from herdsman.client import Client, control_calls
+from herdsman.client import Client, calls
 from herdsman.client.call import built
 from herdsman.core.holds import ALL
 from herdsman.ports import SystemClock
@@ -34,7 +34,7 @@ def pause(
 ) -> None:
     """Give out no jobs: workers finish what they hold and stay, and new jobs are still taken in."""
     wanted = built(lambda: PauseIn(pool=pool, type=type, why=why, seconds=seconds))
-    hold = connect().send(control_calls.pause(wanted))
+    hold = connect().send(calls.pause(wanted))
     if output is Output.JSON:
         print_json(hold.model_dump(mode="json"))
     else:
@@ -44,8 +44,8 @@ def pause(
 def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOption = Output.TABLE) -> None:  # noqa: A002
     """Go on with what was paused or drained."""
     client = connect()
-    done = client.send(control_calls.resume(built(lambda: ScopeIn(pool=pool, type=type))))
-    left = client.send(control_calls.holds()).holds
+    done = client.send(calls.resume(built(lambda: ScopeIn(pool=pool, type=type))))
+    left = client.send(calls.holds()).holds
     if output is Output.JSON:
         print_json({**done.model_dump(), "still_held": [each.scope for each in left]})
         return
@@ -57,7 +57,7 @@ def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOptio
 def holds(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     """List what is paused or drained, and what goes on all the same."""
     client = connect()
-    show(lambda: _list(client.send(control_calls.holds())), output, watch=watch)
+    show(lambda: _list(client.send(calls.holds())), output, watch=watch)
 
 
 def _list(found: HoldsOut) -> Listing:
@@ -86,11 +86,11 @@ def drain(
     """Let the whole cluster run dry: every worker finishes what it holds and leaves, none are made."""
     client = connect()
     if dry_run:
-        _would_drain(client.send(control_calls.holds()), output)
+        _would_drain(client.send(calls.holds()), output)
         return
     ask_first("All workers of all pools leave, until herdsman resume. Go on?", yes=yes)
-    hold = client.send(control_calls.drain(built(lambda: DrainIn(why=why))))
-    found = _wait(client, quiet=output is Output.JSON) if wait else client.send(control_calls.holds())
+    hold = client.send(calls.drain(built(lambda: DrainIn(why=why))))
+    found = _wait(client, quiet=output is Output.JSON) if wait else client.send(calls.holds())
     if output is Output.JSON:
         print_json({**hold.model_dump(mode="json"), **found.model_dump(mode="json", exclude={"holds"})})
     else:
@@ -108,7 +108,7 @@ def evict(
     client = connect()
     if not evicting(client, pool, output, dry_run=dry_run, yes=yes):
         return
-    ended = client.send(control_calls.evict(pool))
+    ended = client.send(calls.evict_pool(pool))
     if output is Output.JSON:
         print_json(ended.model_dump(mode="json"))
     else:
@@ -117,7 +117,7 @@ def evict(
 
 def reconcile(output: OutputOption = Output.TABLE) -> None:
     """Have the leader run one cycle of its control loop now, wherever it is: 0 when all could be done."""
-    done = connect().send(control_calls.reconcile())
+    done = connect().send(calls.reconcile())
     if output is Output.JSON:
         print_json(done.model_dump(mode="json"))
     else:
@@ -137,7 +137,7 @@ def _wait(client: Client, *, quiet: bool) -> HoldsOut:
     """Ctrl-C ends the waiting, and nothing else."""
     said = ""
     while True:
-        found = client.send(control_calls.holds())
+        found = client.send(calls.holds())
         if found.jobs_held == 0 and not found.workers:
             return found
         if not quiet and (going := _going(found)) != said:

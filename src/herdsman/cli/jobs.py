@@ -25,7 +25,7 @@ from herdsman.cli.output import (
     print_json,
 )
 from herdsman.cli.short_ids import PAGE, resolve_job, resolve_jobs
-from herdsman.client import Client, calls, dashboard_calls
+from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.core.body import decode
 from herdsman.core.errors import InvalidRequest
@@ -346,7 +346,7 @@ def cancel(
         return
     many = _meant(client, CANCEL, job_ids or (), wanted, limit)
     if _go_on(CANCEL, many, output, dry_run=dry_run, yes=yes):
-        _tell(CANCEL, client.send(dashboard_calls.cancel_many(many)), output)
+        _tell(CANCEL, client.send(calls.cancel_many(many)), output)
 
 
 def retry(
@@ -370,7 +370,7 @@ def retry(
         raise InvalidRequest("--payload is for one job: name it alone, and without --dry-run")
     many = _meant(client, RETRY, job_ids or (), wanted, limit)
     if _go_on(RETRY, many, output, dry_run=dry_run, yes=yes):
-        _tell(RETRY, client.send(dashboard_calls.retry_many(many)), output)
+        _tell(RETRY, client.send(calls.retry_many(many)), output)
 
 
 def _cancel_one(client: Client, job_id: str, output: Output) -> None:

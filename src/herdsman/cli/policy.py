@@ -11,7 +11,7 @@ from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
 from herdsman.cli.output import Layout, Output, age, echo, print_json
-from herdsman.client import dashboard_calls, policy_calls
+from herdsman.client import calls
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.policy_changes import changes, with_value
@@ -33,7 +33,7 @@ def shadow(
     output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
 ) -> None:
     """Say how often the policy of SHADOW_SCALING_POLICY would have done something else, and what."""
-    found = connect().send(dashboard_calls.shadow(hours))
+    found = connect().send(calls.shadow(hours))
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
     else:
@@ -105,7 +105,7 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the policy that holds now: what differs from having none."""
-    found = connect().send(policy_calls.find(version))
+    found = connect().send(calls.policy(version))
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
         return
@@ -130,7 +130,7 @@ def set_policy(
     if not edits and file is None:
         raise InvalidRequest("nothing to set: name it as PATH=VALUE, or give a --file")
     client = connect()
-    now = client.send(policy_calls.find(None))
+    now = client.send(calls.policy(None))
     document = _edited(_plain(now.policy) if file is None else _read(file), edits or [])
     if dry_run:
         made = changes(_plain(now.policy), _plain(document))
@@ -138,7 +138,7 @@ def set_policy(
             [ChangeOut.of(each) for each in made], f"version {now.version} stays: nothing was written", output
         )
         return
-    done = client.send(policy_calls.change(PolicyIn(policy=document, note=note, base_version=now.version)))
+    done = client.send(calls.set_policy(PolicyIn(policy=document, note=note, base_version=now.version)))
     changed = done.version != now.version
     _say(
         done.changes if changed else (),
@@ -156,7 +156,7 @@ def history(
 ) -> None:
     """List who changed what, the newest first."""
     client = connect()
-    show_list(lambda: _history(client.send(policy_calls.history(after, limit))), output, watch=watch)
+    show_list(lambda: _history(client.send(calls.policy_history(after, limit))), output, watch=watch)
 
 
 policy.command()(shadow)

@@ -11,7 +11,7 @@ from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
 from herdsman.cli.output import DryRun, Layout, Output, Yes, age, ask_first, did_you_mean, echo, print_json
-from herdsman.client import Client, control_calls, dashboard_calls, pool_calls
+from herdsman.client import Client, calls
 from herdsman.client.call import built
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound
 from herdsman.core.model import DEFAULT_POOL
@@ -24,10 +24,10 @@ from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 def evicting(client: Client, pool: str, output: Output, *, dry_run: bool, yes: bool) -> bool:
     """Whether to go on: the pool is there, and somebody agrees."""
     try:
-        client.send(pool_calls.look(pool))
+        client.send(calls.pool(pool))
     except NotFound as error:
         raise named_well(client, pool, error) from error
-    living = [each for each in client.send(dashboard_calls.herd()).workers if each.pool == pool]
+    living = [each for each in client.send(calls.herd()).workers if each.pool == pool]
     jobs = [job.job_id for each in living for job in each.jobs]
     if not dry_run:
         ask_first(f"{_workers(len(living))} of {pool} are ended without waiting. Go on?", yes=yes)
@@ -72,12 +72,12 @@ def row(pool: PoolOut) -> tuple[str, ...]:
 
 def named_well(client: Client, pool: str, error: NotFound) -> HerdsmanError:
     """The same, with the pool that may have been meant."""
-    known = [each.pool_id for each in client.send(pool_calls.page(None, _MOST)).pools]
+    known = [each.pool_id for each in client.send(calls.pools(None, _MOST)).pools]
     return NotFound(f"{error}{did_you_mean(pool, known)}")
 
 
 def _look(client: Client, after: str | None, limit: int) -> Listing:
-    page = client.send(pool_calls.page(after, limit))
+    page = client.send(calls.pools(after, limit))
     others = () if after is not None else _others(client, {each.pool_id for each in page.pools})
     rows = [row(each) for each in page.pools] + [_unnamed(each) for each in others]
     return Listing(
@@ -93,10 +93,10 @@ def _look(client: Client, after: str | None, limit: int) -> Listing:
 def _others(client: Client, named: set[str]) -> Sequence[dict[str, object]]:
     """Those of the settings, as their workers and jobs show them; the default one is always there."""
     workers, waiting, active = Counter[str](), Counter[str](), Counter[str]()
-    for worker in client.send(dashboard_calls.herd()).workers:
+    for worker in client.send(calls.herd()).workers:
         workers[worker.pool] += 1
         active[worker.pool] += worker.status == WorkerState.ACTIVE
-    for line in client.send(dashboard_calls.overview()).queue:
+    for line in client.send(calls.overview()).queue:
         waiting[line.pool] += line.queued
     return [
         {"pool_id": pool, "workers": workers[pool], "active": active[pool], "queued": waiting[pool]}
@@ -130,7 +130,7 @@ def list_pools(
 ) -> None:
     """List pools by name; herdsman pools lists those of the settings, too."""
     client = connect()
-    show_list(lambda: _list(client.send(pool_calls.page(after, limit))), output, watch=watch)
+    show_list(lambda: _list(client.send(calls.pools(after, limit))), output, watch=watch)
 
 
 @pool.command()
@@ -138,7 +138,7 @@ def show(pool_id: Name, output: OutputOption = Output.TABLE) -> None:
     """Show one pool: its state, its workers, and how far a swap has come."""
     client = connect()
     try:
-        _show(client.send(pool_calls.look(pool_id)), output)
+        _show(client.send(calls.pool(pool_id)), output)
     except NotFound as error:
         raise named_well(client, pool_id, error) from error
 
@@ -193,7 +193,7 @@ def create(
         "isolated": isolated,
         "served_by": served_by,
     }
-    _show(connect().send(pool_calls.start(built(lambda: PoolIn.model_validate(asked)))), output)
+    _show(connect().send(calls.start_pool(built(lambda: PoolIn.model_validate(asked)))), output)
 
 
 @pool.command()
@@ -203,7 +203,7 @@ def scale(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Change how many workers are kept."""
-    _show(connect().send(pool_calls.scale(pool_id, built(lambda: ScaleIn(desired_workers=workers)))), output)
+    _show(connect().send(calls.scale_pool(pool_id, built(lambda: ScaleIn(desired_workers=workers)))), output)
 
 
 @pool.command()
@@ -217,7 +217,7 @@ def swap(
     """Serve something else; workers follow one after the other. The word none takes an adapter or variant away."""
     given = {"model_id": model, "adapter": adapter, "variant": variant}
     changed = {name: None if value == "none" else value for name, value in given.items() if value is not None}
-    _show(connect().send(pool_calls.swap(pool_id, built(lambda: SwapIn.model_validate(changed)))), output)
+    _show(connect().send(calls.swap_pool(pool_id, built(lambda: SwapIn.model_validate(changed)))), output)
 
 
 @pool.command()
@@ -230,13 +230,13 @@ def drain(
     """Let a pool go: no new jobs, and its workers leave when they have finished what they hold."""
     client = connect()
     if dry_run:
-        _show(client.send(pool_calls.look(pool_id)), output)
+        _show(client.send(calls.pool(pool_id)), output)
         echo("nothing was done: without --dry-run, it would be let go", err=True)
         return
-    found = client.send(pool_calls.drain(pool_id))
+    found = client.send(calls.drain_pool(pool_id))
     while wait and found.status == PoolState.DRAINING:
         SystemClock().sleep(_LOOK)
-        found = client.send(pool_calls.look(pool_id))
+        found = client.send(calls.pool(pool_id))
     _show(found, output)
 
 
@@ -247,7 +247,7 @@ def evict(
     """End all workers of a pool at once; the jobs that they hold go back unharmed."""
     client = connect()
     if evicting(client, pool_id, output, dry_run=dry_run, yes=yes):
-        _show(client.send(control_calls.evict(pool_id)), output)
+        _show(client.send(calls.evict_pool(pool_id)), output)
 
 
 def _window(text: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from herdsman.cli.output import did_you_mean
-from herdsman.client import Client, calls, dashboard_calls
+from herdsman.client import Client, calls
 from herdsman.core.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound
 
 SHORTEST_BEGIN, SHORTEST_END = 4, 6
@@ -91,5 +91,5 @@ def _recent_jobs(client: Client) -> Iterable[str]:
 
 def _recent_workers(client: Client) -> Iterable[str]:
     """Those that live come first, however old they are."""
-    yield from (each.worker_id for each in client.send(dashboard_calls.herd()).workers)
-    yield from (each.worker_id for each in client.send(calls.workers(None, limit=PAGE)).workers)
+    yield from (each.worker_id for each in client.send(calls.herd()).workers)
+    yield from (each.worker_id for each in client.send(calls.workers(None, PAGE)).workers)

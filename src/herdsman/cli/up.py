@@ -16,7 +16,7 @@ from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.machine import for_this_machine, on_a_free_port, require_room
 from herdsman.cli.output import DryRun, Yes, ask_first, echo, step
 from herdsman.cli.worker import Choices, Commands, Modules, Names, sources_of
-from herdsman.client import dashboard_calls
+from herdsman.client import calls
 from herdsman.control.commands import find_job
 from herdsman.control.services import Services
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
@@ -186,9 +186,7 @@ def _signal(there: Announced) -> None:
 def _held() -> list[str]:
     """The jobs that workers hold; none known where nobody answers."""
     try:
-        return [
-            job.job_id for worker in connect().send(dashboard_calls.herd()).workers for job in worker.jobs
-        ]
+        return [job.job_id for worker in connect().send(calls.herd()).workers for job in worker.jobs]
     except HerdsmanError:
         return []
 

@@ -9,7 +9,7 @@ from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, age, ago, did_you_mean, echo
 from herdsman.cli.short_ids import PAGE, resolve_worker
-from herdsman.client import Client, calls, dashboard_calls
+from herdsman.client import Client, calls
 from herdsman.core.states import WORKER, WorkerState
 from herdsman.wire.dashboard import HerdWorkerOut
 from herdsman.wire.workers import WorkerOut
@@ -50,7 +50,7 @@ def drain(
     """Let one worker finish what it holds and leave; the control loop replaces it where it is needed."""
     client = connect()
     worker_id = resolve_worker(client, worker)
-    drained = client.send(dashboard_calls.drain_worker(worker_id))
+    drained = client.send(calls.drain_worker(worker_id))
     if drained.already:
         echo(f"{worker_id} was leaving already: {drained.status}")
     else:
@@ -60,8 +60,8 @@ def drain(
 def _look(
     client: Client, states: Sequence[WorkerState], pool: str | None, after: str | None, limit: int
 ) -> Listing:
-    page = client.send(calls.workers(after, limit=limit, statuses=states, pool=pool))
-    found, herd = page.workers, {each.worker_id: each for each in client.send(dashboard_calls.herd()).workers}
+    page = client.send(calls.workers(after, limit, states=states, pool=pool))
+    found, herd = page.workers, {each.worker_id: each for each in client.send(calls.herd()).workers}
     return Listing(
         document={"workers": [document(each, herd) for each in found], "next": page.next},
         columns=_COLUMNS,
@@ -116,7 +116,7 @@ def _wide(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
 
 def _nothing(client: Client, pool: str | None, *, chosen: bool) -> str:
     """A pool that has no workers may be one that was spelled wrong."""
-    seen = client.send(calls.workers(None, limit=PAGE)).workers if chosen else ()
+    seen = client.send(calls.workers(None, PAGE)).workers if chosen else ()
     if not seen:
         return "no workers; the control loop makes them: herdsman up, or herdsman cycle"
     return f"no such workers{did_you_mean(pool, {each.pool for each in seen}) if pool else ''}"

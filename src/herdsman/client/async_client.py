@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from herdsman.client import dashboard_calls
+from herdsman.client import calls
 from herdsman.client.async_handle import AsyncJobHandle
 from herdsman.client.async_lease import AsyncLease
 from herdsman.client.call import Call
@@ -182,21 +182,21 @@ class AsyncClient:
         return self._listing.events(since=since, kind=kind, job_id=job_id, follow=follow)
 
     async def overview(self) -> OverviewOut:
-        return await self._transport.send(dashboard_calls.overview())
+        return await self._transport.send(calls.overview())
 
     async def why(self, kind: str, id: str) -> WhyOut:  # noqa: A002
-        return await self._transport.send(dashboard_calls.why(kind, id))
+        return await self._transport.send(calls.why(kind, id))
 
     async def eta(self, job_id: str) -> EtaOut:
-        return await self._transport.send(dashboard_calls.eta(job_id))
+        return await self._transport.send(calls.eta(job_id))
 
     async def decisions(
         self, *, after: str | None = None, limit: int = 50, pool: str | None = None, acted: bool = False
     ) -> DecisionsOut:
-        return await self._transport.send(dashboard_calls.decisions(after, limit, pool, acted=acted))
+        return await self._transport.send(calls.decisions(after, limit, pool, acted=acted))
 
     async def failures(self, *, since_hours: int = 24) -> FailuresOut:
-        return await self._transport.send(dashboard_calls.failures(since_hours))
+        return await self._transport.send(calls.failures(since_hours))
 
     async def cost(self, *, days: int = 7) -> CostOut:
-        return await self._transport.send(dashboard_calls.cost(days))
+        return await self._transport.send(calls.cost(days))

@@ -6,7 +6,34 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from herdsman.client.answers import Answer, body_of, nothing, refusal
-from herdsman.client.call import Call, built, get, named, post
+from herdsman.client.call import Call, built, encoded, get, named, post
+from herdsman.wire.control import (
+    CycleOut,
+    DrainIn,
+    EvictIn,
+    HoldOut,
+    HoldsOut,
+    LeaderOut,
+    PauseIn,
+    ResumedOut,
+    ScopeIn,
+)
+from herdsman.wire.dashboard import (
+    BulkOut,
+    CostOut,
+    DecisionOut,
+    DecisionsOut,
+    DrainedOut,
+    EtaOut,
+    FailuresOut,
+    HerdOut,
+    JobIdsIn,
+    MeOut,
+    OverviewOut,
+    RequeueIn,
+    TimelineOut,
+    WhyOut,
+)
 from herdsman.wire.jobs import (
     AttemptsOut,
     CancelOut,
@@ -33,9 +60,11 @@ from herdsman.wire.leases import (
     LeasesOut,
     TakenOut,
 )
+from herdsman.wire.policy import EditionOut, HistoryOut, PolicyIn, PolicyOut
+from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
+from herdsman.wire.shadow import ShadowReportOut
 from herdsman.wire.workers import WorkerOut, WorkersOut
 
-MOST_WORKERS = 200
 NOT_FINISHED = "urn:herdsman:not-finished"
 
 
@@ -131,10 +160,10 @@ def retry(job_id: str, body: RetryIn) -> Call[None]:
 
 
 def workers(
-    after: str | None, *, limit: int = MOST_WORKERS, statuses: Sequence[str] = (), pool: str | None = None
+    after: str | None, limit: int, *, states: Sequence[str] = (), pool: str | None = None
 ) -> Call[WorkersOut]:
     """Newest first, the terminated ones too."""
-    asked = {"status": tuple(statuses), "pool": pool, "after": after, "limit": limit}
+    asked = {"status": tuple(states), "pool": pool, "after": after, "limit": limit}
     return get("/workers", body_of(WorkersOut), asked)
 
 
@@ -196,6 +225,157 @@ def events(
         ),
         headers={} if last is None else {"Last-Event-ID": last},
     )
+
+
+# Pools
+
+
+def start_pool(wanted: PoolIn) -> Call[PoolOut]:
+    return post("/workers/pool", body_of(PoolOut), wanted)
+
+
+def pools(after: str | None, limit: int) -> Call[PoolsOut]:
+    return get("/workers/pool", body_of(PoolsOut), {"after": after, "limit": limit})
+
+
+def pool(pool_id: str) -> Call[PoolOut]:
+    return get(_pool(pool_id), body_of(PoolOut))
+
+
+def scale_pool(pool_id: str, wanted: ScaleIn) -> Call[PoolOut]:
+    return post(f"{_pool(pool_id)}/scale", body_of(PoolOut), wanted)
+
+
+def swap_pool(pool_id: str, wanted: SwapIn) -> Call[PoolOut]:
+    # What is null is taken away, and so it has to be sent.
+    body = wanted.model_dump_json(exclude_unset=True).encode()
+    return replace(post(f"{_pool(pool_id)}/swap", body_of(PoolOut)), body=body)
+
+
+def drain_pool(pool_id: str) -> Call[PoolOut]:
+    return post(f"{_pool(pool_id)}/drain", body_of(PoolOut))
+
+
+def _pool(pool_id: str) -> str:
+    return f"/workers/pool/{named('pool_id', pool_id)}"
+
+
+# Control
+
+LONGEST_CYCLE = timedelta(seconds=60)
+"""Another replica may have to be asked, and a cycle takes its time."""
+
+
+def pause(wanted: PauseIn) -> Call[HoldOut]:
+    return post("/control/pause", body_of(HoldOut), wanted)
+
+
+def resume(wanted: ScopeIn) -> Call[ResumedOut]:
+    return post("/control/resume", body_of(ResumedOut), wanted)
+
+
+def drain(wanted: DrainIn) -> Call[HoldOut]:
+    return post("/control/drain", body_of(HoldOut), wanted)
+
+
+def holds() -> Call[HoldsOut]:
+    return get("/control/holds", body_of(HoldsOut))
+
+
+def evict_pool(pool: str) -> Call[PoolOut]:
+    return post("/control/evict_pool", body_of(PoolOut), built(lambda: EvictIn(pool_id=pool)))
+
+
+def reconcile() -> Call[CycleOut]:
+    return replace(post("/control/reconcile", body_of(CycleOut)), wait=LONGEST_CYCLE)
+
+
+def leader() -> Call[LeaderOut]:
+    return get("/leader", body_of(LeaderOut))
+
+
+# Limits
+
+POLICY = "/control/policy"
+
+
+def policy(version: int | None = None) -> Call[PolicyOut]:
+    return get(POLICY if version is None else f"{POLICY}/{version}", body_of(PolicyOut))
+
+
+def set_policy(wanted: PolicyIn) -> Call[EditionOut]:
+    return Call(method="PUT", path=POLICY, read=body_of(EditionOut), body=encoded(wanted))
+
+
+def policy_history(after: int | None, limit: int) -> Call[HistoryOut]:
+    return get(f"{POLICY}/history", body_of(HistoryOut), {"after": after, "limit": limit})
+
+
+# What is looked at, and many jobs at once
+
+
+def overview() -> Call[OverviewOut]:
+    return get("/overview", body_of(OverviewOut))
+
+
+def herd() -> Call[HerdOut]:
+    return get("/herd", body_of(HerdOut))
+
+
+def why(kind: str, thing: str) -> Call[WhyOut]:
+    return get(f"/why/{named('kind', kind)}/{named('id', thing)}", body_of(WhyOut))
+
+
+def eta(job_id: str) -> Call[EtaOut]:
+    return get(f"/jobs/{named('job_id', job_id)}/eta", body_of(EtaOut))
+
+
+def timeline(job_id: str) -> Call[TimelineOut]:
+    return get(f"/jobs/{named('job_id', job_id)}/timeline", body_of(TimelineOut))
+
+
+def decisions(
+    after: str | None = None, limit: int = 50, pool: str | None = None, *, acted: bool = False
+) -> Call[DecisionsOut]:
+    only = "acted" if acted else None
+    wanted = {"after": after, "limit": limit, "pool": pool, "only": only}
+    return get("/decisions", body_of(DecisionsOut), wanted)
+
+
+def decision(cycle: int) -> Call[DecisionOut]:
+    return get(f"/decisions/{cycle:d}", body_of(DecisionOut))
+
+
+def shadow(hours: int = 24) -> Call[ShadowReportOut]:
+    return get("/decisions/shadow", body_of(ShadowReportOut), {"hours": hours})
+
+
+def failures(since_hours: int = 24) -> Call[FailuresOut]:
+    return get("/failures", body_of(FailuresOut), {"since_hours": since_hours})
+
+
+def requeue(wanted: RequeueIn) -> Call[BulkOut]:
+    return post("/failures/requeue", body_of(BulkOut), wanted)
+
+
+def cost(days: int = 7) -> Call[CostOut]:
+    return get("/cost", body_of(CostOut), {"days": days})
+
+
+def cancel_many(job_ids: Sequence[str]) -> Call[BulkOut]:
+    return post("/jobs/cancel", body_of(BulkOut), built(lambda: JobIdsIn(ids=tuple(job_ids))))
+
+
+def retry_many(job_ids: Sequence[str]) -> Call[BulkOut]:
+    return post("/jobs/retry", body_of(BulkOut), built(lambda: JobIdsIn(ids=tuple(job_ids))))
+
+
+def drain_worker(worker_id: str) -> Call[DrainedOut]:
+    return post(f"/workers/{named('worker_id', worker_id)}/drain", body_of(DrainedOut))
+
+
+def me() -> Call[MeOut]:
+    return get("/me", body_of(MeOut))
 
 
 def _looked(answer: Answer) -> Look | None:

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import httpx
 
-from herdsman.client import dashboard_calls
+from herdsman.client import calls
 from herdsman.client.call import Call
 from herdsman.client.connection import Blocking
 from herdsman.client.downloading import Downloading
@@ -212,26 +212,26 @@ class Client:
 
     def overview(self) -> OverviewOut:
         """Everything at a glance: queues, workers, money, the latest decisions, the last hour."""
-        return run(self._transport.send(dashboard_calls.overview()))
+        return run(self._transport.send(calls.overview()))
 
     def why(self, kind: str, id: str) -> WhyOut:  # noqa: A002
         """Why a `job`, a `worker` or a `pool` is as it is, and what would change it."""
-        return run(self._transport.send(dashboard_calls.why(kind, id)))
+        return run(self._transport.send(calls.why(kind, id)))
 
     def eta(self, job_id: str) -> EtaOut:
         """When a job is likely to start and to end, from how long others took."""
-        return run(self._transport.send(dashboard_calls.eta(job_id)))
+        return run(self._transport.send(calls.eta(job_id)))
 
     def decisions(
         self, *, after: str | None = None, limit: int = 50, pool: str | None = None, acted: bool = False
     ) -> DecisionsOut:
         """What the control loop decided, newest cycle first; one page, and `next` for the one that follows."""
-        return run(self._transport.send(dashboard_calls.decisions(after, limit, pool, acted=acted)))
+        return run(self._transport.send(calls.decisions(after, limit, pool, acted=acted)))
 
     def failures(self, *, since_hours: int = 24) -> FailuresOut:
         """Jobs that failed, in groups of the same cause."""
-        return run(self._transport.send(dashboard_calls.failures(since_hours)))
+        return run(self._transport.send(calls.failures(since_hours)))
 
     def cost(self, *, days: int = 7) -> CostOut:
         """What the fleet cost in so many days, today included."""
-        return run(self._transport.send(dashboard_calls.cost(days)))
+        return run(self._transport.send(calls.cost(days)))

@@ -52,7 +52,7 @@ class Listing:
                 yield job
 
     async def workers(self) -> AsyncGenerator[WorkerOut]:
-        async for found in self._pages(calls.workers):
+        async for found in self._pages(lambda after: calls.workers(after, PAGE)):
             for worker in found.workers:
                 yield worker
 

@@ -24,7 +24,7 @@ from herdsman.cli.top.text import (
     span,
     state,
 )
-from herdsman.client import Client, calls, dashboard_calls
+from herdsman.client import Client, calls
 from herdsman.core.states import JOB
 from herdsman.wire.dashboard import EtaOut, GpuBarOut, HerdWorkerOut, StepOut, WhyOut
 from herdsman.wire.jobs import AttemptOut, JobDetail
@@ -186,10 +186,10 @@ class JobReader:
     def __call__(self) -> Look:
         job = self.client.send(calls.job(self.job_id))
         why, tries = (
-            self.client.send(dashboard_calls.why("job", self.job_id)),
+            self.client.send(calls.why("job", self.job_id)),
             self.client.send(calls.attempts(self.job_id)).attempts,
         )
-        eta = None if job.status in JOB.terminal else self.client.send(dashboard_calls.eta(self.job_id))
+        eta = None if job.status in JOB.terminal else self.client.send(calls.eta(self.job_id))
         self._read_log()
         title = ink("job ", "bold") + ink(clean(self.job_id), "bold cyan")
         return Look(
@@ -213,8 +213,8 @@ class WorkerReader:
 
     def __call__(self) -> Look:
         herd, why = (
-            self.client.send(dashboard_calls.herd()),
-            self.client.send(dashboard_calls.why("worker", self.worker_id)),
+            self.client.send(calls.herd()),
+            self.client.send(calls.why("worker", self.worker_id)),
         )
         worker = next((each for each in herd.workers if each.worker_id == self.worker_id), None)
         held = () if worker is None else worker.jobs

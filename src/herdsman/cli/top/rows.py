@@ -25,7 +25,7 @@ from herdsman.cli.top.text import (
     state,
     trend,
 )
-from herdsman.client import Client, calls, dashboard_calls
+from herdsman.client import Client, calls
 from herdsman.core.states import HELD, JobState
 from herdsman.wire.dashboard import (
     GpuBarOut,
@@ -69,8 +69,8 @@ class Seen:
 def look(client: Client, choice: Choice = CHOICES[0]) -> Seen:
     jobs = client.send(calls.jobs(statuses=choice.states, limit=MOST_JOBS)).jobs
     return Seen(
-        overview=client.send(dashboard_calls.overview()),
-        herd=client.send(dashboard_calls.herd()),
+        overview=client.send(calls.overview()),
+        herd=client.send(calls.herd()),
         jobs=jobs,
         choice=choice,
     )

@@ -17,7 +17,7 @@ from textual.widgets import Input, Static
 
 from herdsman.cli.top.text import Aim, JobAim, WorkerAim, clean
 from herdsman.cli.top.widgets import Confirm, Help, Listing
-from herdsman.client import Client, calls, dashboard_calls
+from herdsman.client import Client, calls
 from herdsman.core.errors import HerdsmanError, StoreUnavailable, Unreachable
 from herdsman.core.states import JOB, JobState
 from herdsman.ports import Clock
@@ -346,7 +346,7 @@ class Acting(Watching):
         return f"{job_id} is pending again"
 
     def _drained(self, worker_id: str) -> str:
-        drained = self.session.client.send(dashboard_calls.drain_worker(worker_id))
+        drained = self.session.client.send(calls.drain_worker(worker_id))
         if drained.already:
             return f"{worker_id} was leaving already: {drained.status}"
         return f"{worker_id} is {drained.status}: it finishes what it holds, and leaves"
