@@ -12,7 +12,7 @@ import typer
 
 from herdsman.cli.context import settings_here
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.output import Layout, Output, echo, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, echo, print_json
 from herdsman.connectors.comfyui.api import Api
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line
@@ -198,8 +198,6 @@ class _Nowhere:
 connectors = typer.Typer(
     add_completion=False, invoke_without_command=True, help="List the connectors, and check a service."
 )
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
 
 @connectors.callback()

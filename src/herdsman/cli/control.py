@@ -7,7 +7,7 @@ import typer
 
 from herdsman.api.opening import push_cycle
 from herdsman.cli.context import services_here, settings_here
-from herdsman.cli.output import Output, Yes, ask_first, echo, print_json
+from herdsman.cli.output import Output, OutputOption, Yes, ask_first, echo, print_json
 from herdsman.cli.policy import lines
 from herdsman.cli.short_ids import pick
 from herdsman.control.by_hand import Audited, compare, mend, spawn_worker, terminate_worker
@@ -20,8 +20,6 @@ from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.settings import Settings
 from herdsman.store.sight import see_workers
 from herdsman.wiring import open_control, stored_logs
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
 
 def cycle(
@@ -80,7 +78,7 @@ def audit(
         bool, typer.Option("--foreign", help="With --fix: also end what another database may have started.")
     ] = False,
     yes: Yes = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Compare the provider with the database, both ways; exit 1 while they differ."""
     reconciler = open_control(settings_here(), services_here(), spawns=False).reconciler

@@ -23,9 +23,8 @@ from rich.text import Text
 from herdsman import __version__
 from herdsman.cli import findings
 from herdsman.cli.findings import Finding, State, fail
-from herdsman.cli.jobs import OutputOption
 from herdsman.cli.machine import free_bytes, places, port_fault, sqlite_file, write_fault
-from herdsman.cli.output import Output, print_json, step
+from herdsman.cli.output import Output, OutputOption, print_json, step
 from herdsman.client import calls
 from herdsman.control.whereabouts import shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError

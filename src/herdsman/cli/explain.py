@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from herdsman.cli.connection import connect
-from herdsman.cli.jobs import OutputOption
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.output import Layout, Output, age, echo, indented, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, age, echo, indented, print_json
 from herdsman.cli.short_ids import resolve_job, resolve_worker
 from herdsman.client import Client, calls
 from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
@@ -27,7 +26,7 @@ def why(
         list[str],
         typer.Argument(metavar="[KIND] ID", help="The id; before it job, worker or pool, if you like."),
     ],
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Say why a job, a worker or a pool is as it is: what it waits for, since when, and what would change it."""
     answer = _asked(connect(), what)
@@ -100,7 +99,7 @@ def _instant(when: datetime) -> str:
 
 def eta(
     job_id: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Say where a job stands in the line, and when it is likely to start and to end."""
     client = connect()

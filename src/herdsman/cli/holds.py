@@ -7,7 +7,7 @@ import typer
 
 from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.output import DryRun, Layout, Output, Yes, age, ask_first, echo, print_json
+from herdsman.cli.output import DryRun, Layout, Output, OutputOption, Yes, age, ask_first, echo, print_json
 from herdsman.cli.pools import evicting
 from herdsman.client import Client, calls
 from herdsman.client.call import built
@@ -17,7 +17,6 @@ from herdsman.wire.control import CycleOut, DrainIn, HoldOut, HoldsOut, PauseIn,
 
 LOOK = timedelta(milliseconds=500)
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 PoolOption = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")]
 Why = Annotated[str, typer.Option("--why", help="For who wonders later.")]

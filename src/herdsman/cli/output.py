@@ -20,6 +20,9 @@ class Output(StrEnum):
     JSON = "json"
 
 
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+
+
 class Layout(StrEnum):
     """How a list may look."""
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from herdsman.cli.context import settings_here
-from herdsman.cli.output import Output, echo, print_json
+from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.cli.policy import lines
 from herdsman.control.cycle import step_document
 from herdsman.control.shadows import documents
@@ -38,7 +38,7 @@ def plan(
     active: Annotated[int, typer.Option(min=0, help="Workers that are ready.")] = 0,
     spawning: Annotated[int, typer.Option(min=0, help="Workers that are starting.")] = 0,
     busy: Annotated[int, typer.Option(min=0, help="Active workers that hold a job.")] = 0,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Say what a cycle would do with so many jobs and workers, and why."""
     if busy > active:

@@ -10,7 +10,7 @@ import typer
 from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
-from herdsman.cli.output import Layout, Output, age, echo, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, age, echo, print_json
 from herdsman.client import calls
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import InvalidRequest
@@ -27,76 +27,11 @@ from herdsman.wire.policy import (
 )
 from herdsman.wire.shadow import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
 
-
-def shadow(
-    hours: Annotated[int, typer.Option(min=1, max=MOST_HOURS, help="Look back so far.")] = 24,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
-) -> None:
-    """Say how often the policy of SHADOW_SCALING_POLICY would have done something else, and what."""
-    found = connect().send(calls.shadow(hours))
-    if output is Output.JSON:
-        print_json(found.model_dump(mode="json"))
-    else:
-        _show(found)
-
-
-def lines(noted: list[dict[str, Any]]) -> list[str]:
-    """What a cycle says of its shadows, in the order in which it says it."""
-    return [line for each in noted for line in _lines(ShadowOut.model_validate(each))]
-
-
-def _show(found: ShadowReportOut) -> None:
-    if found.since is None:
-        echo(
-            f"no cycle of the last {found.hours} hours asked a shadow;"
-            " set SHADOW_SCALING_POLICY, for example to adaptive, and start herdsman again"
-        )
-        return
-    failed = f", and in {found.failed} it raised" if found.failed else ""
-    echo(
-        f"since {age(found.since)} ago: {found.cycles} cycles looked at, in {found.differed} of them a shadow"
-        f" would have done something else{failed}"
-    )
-    if found.truncated:
-        echo("there were more cycles: only the newest were looked at")
-    for pool in found.pools:
-        echo(f"  {_pool(pool)}")
-    if found.last:
-        echo("where it differed, newest first:")
-    for each in found.last:
-        first, *rest = _lines(each)
-        echo(f"  cycle {each.cycle}, {age(each.at)} ago: {first}")
-        for line in rest:
-            echo(f"  {line}")
-
-
-def _pool(pool: ShadowPoolOut) -> str:
-    failed = f", {pool.failed} raised" if pool.failed else ""
-    return (
-        f"pool {pool.pool}, shadow {pool.policy}: {pool.differed} of {pool.cycles} cycles differ{failed};"
-        f" {pool.worker_hours_more:.1f} worker-hours more, {pool.worker_hours_less:.1f} less"
-    )
-
-
-def _lines(each: ShadowOut) -> list[str]:
-    if each.error:
-        return [f"pool {each.pool}: the shadow {each.policy} raised {each.error}"]
-    if each.live is None or each.shadow is None:
-        return [f"pool {each.pool}: the shadow {each.policy} would do the same"]
-    return [f"pool {each.pool}", f"  {_side(each.live)}", f"  {_side(each.shadow)} [shadow: not done]"]
-
-
-def _side(side: SideOut) -> str:
-    return f"{side.policy:<10} to {side.workers} workers: {side.why}"
-
-
 policy = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     help="Show and change the limits of agents and the gates for all of them; compare a shadow scaling policy.",
 )
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
 
 @policy.command()
@@ -157,9 +92,6 @@ def history(
     """List who changed what, the newest first."""
     client = connect()
     show_list(lambda: _history(client.send(calls.policy_history(after, limit))), output, watch=watch)
-
-
-policy.command()(shadow)
 
 
 def _history(found: HistoryOut) -> Listing:
@@ -245,3 +177,66 @@ def _change(made: ChangeOut) -> str:
 
 def _plain(document: PolicyDocument) -> dict[str, Any]:
     return document.model_dump(mode="json")
+
+
+@policy.command()
+def shadow(
+    hours: Annotated[int, typer.Option(min=1, max=MOST_HOURS, help="Look back so far.")] = 24,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say how often the policy of SHADOW_SCALING_POLICY would have done something else, and what."""
+    found = connect().send(calls.shadow(hours))
+    if output is Output.JSON:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _show(found)
+
+
+def lines(noted: list[dict[str, Any]]) -> list[str]:
+    """What a cycle says of its shadows, in the order in which it says it."""
+    return [line for each in noted for line in _lines(ShadowOut.model_validate(each))]
+
+
+def _show(found: ShadowReportOut) -> None:
+    if found.since is None:
+        echo(
+            f"no cycle of the last {found.hours} hours asked a shadow;"
+            " set SHADOW_SCALING_POLICY, for example to adaptive, and start herdsman again"
+        )
+        return
+    failed = f", and in {found.failed} it raised" if found.failed else ""
+    echo(
+        f"since {age(found.since)} ago: {found.cycles} cycles looked at, in {found.differed} of them a shadow"
+        f" would have done something else{failed}"
+    )
+    if found.truncated:
+        echo("there were more cycles: only the newest were looked at")
+    for pool in found.pools:
+        echo(f"  {_pool(pool)}")
+    if found.last:
+        echo("where it differed, newest first:")
+    for each in found.last:
+        first, *rest = _lines(each)
+        echo(f"  cycle {each.cycle}, {age(each.at)} ago: {first}")
+        for line in rest:
+            echo(f"  {line}")
+
+
+def _pool(pool: ShadowPoolOut) -> str:
+    failed = f", {pool.failed} raised" if pool.failed else ""
+    return (
+        f"pool {pool.pool}, shadow {pool.policy}: {pool.differed} of {pool.cycles} cycles differ{failed};"
+        f" {pool.worker_hours_more:.1f} worker-hours more, {pool.worker_hours_less:.1f} less"
+    )
+
+
+def _lines(each: ShadowOut) -> list[str]:
+    if each.error:
+        return [f"pool {each.pool}: the shadow {each.policy} raised {each.error}"]
+    if each.live is None or each.shadow is None:
+        return [f"pool {each.pool}: the shadow {each.policy} would do the same"]
+    return [f"pool {each.pool}", f"  {_side(each.live)}", f"  {_side(each.shadow)} [shadow: not done]"]
+
+
+def _side(side: SideOut) -> str:
+    return f"{side.policy:<10} to {side.workers} workers: {side.why}"

@@ -10,7 +10,18 @@ import typer
 from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
-from herdsman.cli.output import DryRun, Layout, Output, Yes, age, ask_first, did_you_mean, echo, print_json
+from herdsman.cli.output import (
+    DryRun,
+    Layout,
+    Output,
+    OutputOption,
+    Yes,
+    age,
+    ask_first,
+    did_you_mean,
+    echo,
+    print_json,
+)
 from herdsman.client import Client, calls
 from herdsman.client.call import built
 from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound
@@ -19,32 +30,6 @@ from herdsman.core.pools import ServedBy
 from herdsman.core.states import PoolState, WorkerState
 from herdsman.ports import SystemClock
 from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
-
-
-def evicting(client: Client, pool: str, output: Output, *, dry_run: bool, yes: bool) -> bool:
-    """Whether to go on: the pool is there, and somebody agrees."""
-    try:
-        client.send(calls.pool(pool))
-    except NotFound as error:
-        raise named_well(client, pool, error) from error
-    living = [each for each in client.send(calls.herd()).workers if each.pool == pool]
-    jobs = [job.job_id for each in living for job in each.jobs]
-    if not dry_run:
-        ask_first(f"{_workers(len(living))} of {pool} are ended without waiting. Go on?", yes=yes)
-        return True
-    if output is Output.JSON:
-        print_json({"workers": [each.worker_id for each in living], "jobs": jobs, "dry_run": True})
-        return False
-    for each in living:
-        held = ", ".join(job.job_id for job in each.jobs) or "no job"
-        echo(f"{each.worker_id} ({held})")
-    echo(f"would end {_workers(len(living))} of {pool}; {len(jobs)} jobs would go back; nothing was done")
-    return False
-
-
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
-
 
 COLUMNS = (
     *("POOL", "STATE", "WHY", "MODEL", "WORKERS", "WANTED", "WAITING", "AGE"),
@@ -113,7 +98,6 @@ pool = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Hold warm workers ready under a name, and change them."
 )
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 Name = Annotated[str, typer.Argument(metavar="POOL", help="The pool's id.")]
 Model = Annotated[str | None, typer.Option(help="What its workers load.")]
 Adapter = Annotated[str | None, typer.Option(help="What is put on top of the model.")]
@@ -287,3 +271,28 @@ def _list(page: PoolsOut) -> Listing:
         next=page.next,
         then=f"herdsman why pool {page.pools[0].pool_id}" if page.pools else "",
     )
+
+
+def evicting(client: Client, pool: str, output: Output, *, dry_run: bool, yes: bool) -> bool:
+    """Whether to go on: the pool is there, and somebody agrees."""
+    try:
+        client.send(calls.pool(pool))
+    except NotFound as error:
+        raise named_well(client, pool, error) from error
+    living = [each for each in client.send(calls.herd()).workers if each.pool == pool]
+    jobs = [job.job_id for each in living for job in each.jobs]
+    if not dry_run:
+        ask_first(f"{_workers(len(living))} of {pool} are ended without waiting. Go on?", yes=yes)
+        return True
+    if output is Output.JSON:
+        print_json({"workers": [each.worker_id for each in living], "jobs": jobs, "dry_run": True})
+        return False
+    for each in living:
+        held = ", ".join(job.job_id for job in each.jobs) or "no job"
+        echo(f"{each.worker_id} ({held})")
+    echo(f"would end {_workers(len(living))} of {pool}; {len(jobs)} jobs would go back; nothing was done")
+    return False
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"

@@ -22,7 +22,6 @@ from herdsman.cli.jobs import (
     MaxDefer,
     Memory,
     Model,
-    OutputOption,
     Payload,
     PoolOption,
     Priority,
@@ -32,7 +31,7 @@ from herdsman.cli.jobs import (
     job_in,
     parse,
 )
-from herdsman.cli.output import Output, echo, print_json
+from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.cli.run_comfyui import Asked, payload_of, print_saved, save_result, shown
 from herdsman.cli.short_ids import resolve_job
 from herdsman.client import Client, calls

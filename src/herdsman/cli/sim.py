@@ -18,7 +18,7 @@ from rich.text import Text
 
 from herdsman.cli.lazy import needed
 from herdsman.cli.listing import LayoutOption, Listing, show
-from herdsman.cli.output import Layout, Output, echo, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, echo, print_json
 from herdsman.core.errors import InvalidRequest
 from herdsman.sim.crew import sweep
 from herdsman.sim.seeds import Order, Runner
@@ -326,7 +326,7 @@ def run(
         bool, typer.Option("--verify", help="Run each seed again in another process, and compare.")
     ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="End with the first seed that fails.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Run seeds, check all that happened, and end with 1 where something must not have happened."""
     chosen = chosen_seeds(seed, seeds)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from herdsman.cli.context import settings_here
 from herdsman.cli.lazy import SERVER, needed
-from herdsman.cli.output import Output, echo, print_json, step
+from herdsman.cli.output import Output, OutputOption, echo, print_json, step
 from herdsman.cli.whatif_cycles import check_cycles
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, PoolId
@@ -64,7 +64,6 @@ Failing = Annotated[float | None, typer.Option(min=0, max=1, help="The share of 
 Seed = Annotated[int, typer.Option(help="The same seed draws the same starts.")]
 Png = Annotated[Path | None, typer.Option(help="Write cost against wait as a picture.")]
 Html = Annotated[Path | None, typer.Option(help="Write it as a page that needs nothing else.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
 
 BOOT_S = 90.0
