@@ -20,6 +20,7 @@ from herdsman.cli.output import (
     Yes,
     age,
     ask_first,
+    counted,
     did_you_mean,
     echo,
     indented,
@@ -435,9 +436,9 @@ def _go_on(verb: Verb, many: Sequence[str], output: Output, *, dry_run: bool, ye
     elif dry_run or not many:
         for job_id in many:
             echo(job_id)
-        echo(f"would {verb.word} {_jobs(len(many))}; nothing was done" if many else "no such jobs")
+        echo(f"would {verb.word} {counted(len(many), 'job')}; nothing was done" if many else "no such jobs")
     else:
-        ask_first(f"{verb.word.capitalize()} {_jobs(len(many))}?", yes=yes)
+        ask_first(f"{verb.word.capitalize()} {counted(len(many), 'job')}?", yes=yes)
         return True
     return False
 
@@ -449,14 +450,10 @@ def _tell(verb: Verb, done: BulkOut, output: Output) -> None:
     else:
         for each in done.jobs:
             echo(each.refused or f"{each.job_id} is {each.status}")
-        echo(f"{done.changed} of {_jobs(len(done.jobs))} changed by {verb.word}")
+        echo(f"{done.changed} of {counted(len(done.jobs), 'job')} changed by {verb.word}")
     if any(each.refused for each in done.jobs):
         raise typer.Exit(1)
 
 
 def _pool(named: str | None) -> PoolId | None:
     return None if named is None else PoolId(named)
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"

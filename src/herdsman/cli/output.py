@@ -56,6 +56,11 @@ def _plain(value: object) -> object:
     return str(value)
 
 
+def counted(number: int, what: str) -> str:
+    """`1 job`, `1,204 jobs`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def ago(then: datetime | None) -> str:
     return "never" if then is None else f"{age(then)} ago"
 

@@ -18,6 +18,7 @@ from herdsman.cli.output import (
     Yes,
     age,
     ask_first,
+    counted,
     did_you_mean,
     echo,
     print_json,
@@ -282,7 +283,7 @@ def evicting(client: Client, pool: str, output: Output, *, dry_run: bool, yes: b
     living = [each for each in client.send(calls.herd()).workers if each.pool == pool]
     jobs = [job.job_id for each in living for job in each.jobs]
     if not dry_run:
-        ask_first(f"{_workers(len(living))} of {pool} are ended without waiting. Go on?", yes=yes)
+        ask_first(f"{counted(len(living), 'worker')} of {pool} are ended without waiting. Go on?", yes=yes)
         return True
     if output is Output.JSON:
         print_json({"workers": [each.worker_id for each in living], "jobs": jobs, "dry_run": True})
@@ -290,9 +291,7 @@ def evicting(client: Client, pool: str, output: Output, *, dry_run: bool, yes: b
     for each in living:
         held = ", ".join(job.job_id for job in each.jobs) or "no job"
         echo(f"{each.worker_id} ({held})")
-    echo(f"would end {_workers(len(living))} of {pool}; {len(jobs)} jobs would go back; nothing was done")
+    echo(
+        f"would end {counted(len(living), 'worker')} of {pool}; {len(jobs)} jobs would go back; nothing was done"
+    )
     return False
-
-
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"

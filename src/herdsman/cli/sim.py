@@ -18,7 +18,7 @@ from rich.text import Text
 
 from herdsman.cli.lazy import needed
 from herdsman.cli.listing import LayoutOption, Listing, show
-from herdsman.cli.output import Layout, Output, OutputOption, echo, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, counted, echo, print_json
 from herdsman.core.errors import InvalidRequest
 from herdsman.sim.crew import sweep
 from herdsman.sim.seeds import Order, Runner
@@ -118,13 +118,13 @@ def short(ran: Ran) -> str:
 
 
 def summary(asked: Asked, tally: Tally) -> str:
-    where = f" in {_many(tally.failed, 'seed')}" if tally.failed else ""
+    where = f" in {counted(tally.failed, 'seed')}" if tally.failed else ""
     minutes, seconds = divmod(round(tally.took_s), 60)
     parts = (
-        _many(tally.seeds, "seed"),
-        f"{_many(tally.violations, 'violation')}{where}",
+        counted(tally.seeds, "seed"),
+        f"{counted(tally.violations, 'violation')}{where}",
         _virtual(tally.virtual_s),
-        _many(tally.jobs, "job"),
+        counted(tally.jobs, "job"),
         f"{minutes}:{seconds:02} min",
         f"{tally.seeds / max(tally.took_s, 1e-9):.1f} seeds/s",
         f"hash {tally.hash}" if tally.hash else "no hash",
@@ -142,7 +142,7 @@ def _virtual(seconds: float) -> str:
 
 
 def _print_failing(ran: Ran, asked: Asked) -> None:
-    echo(f"seed {ran.seed} failed, after {ran.lasted_s:.0f} s of its time with {_many(ran.jobs, 'job')}:")
+    echo(f"seed {ran.seed} failed, after {ran.lasted_s:.0f} s of its time with {counted(ran.jobs, 'job')}:")
     for said in ran.violations:
         echo(indent(said, "  "))
     echo(f"replay it: {asked.replay(ran.seed)}")
@@ -187,10 +187,6 @@ def _document(ran: Ran, asked: Asked) -> dict[str, object]:
 def _said(note: str) -> str:
     name = note.removeprefix(FAULT)
     return SAID.get(Fault(name), "") if note.startswith(FAULT) else ""
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 INTERRUPTED = 130

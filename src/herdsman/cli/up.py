@@ -14,7 +14,7 @@ from herdsman.cli.connection import connect
 from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.machine import for_this_machine, on_a_free_port, require_room
-from herdsman.cli.output import DryRun, Yes, ask_first, echo, step
+from herdsman.cli.output import DryRun, Yes, ask_first, counted, echo, step
 from herdsman.cli.worker import Choices, Commands, Modules, Names, sources_of
 from herdsman.client import calls
 from herdsman.control.commands import find_job
@@ -143,10 +143,10 @@ def down(
     _require_up(there)
     held = _held()
     if dry_run:
-        echo(f"would end process {_pid(there)} at {there.url}; workers hold {_jobs(len(held))}")
+        echo(f"would end process {_pid(there)} at {there.url}; workers hold {counted(len(held), 'job')}")
         return
     if held:
-        ask_first(f"Workers hold {_jobs(len(held))}. End them all?", yes=yes)
+        ask_first(f"Workers hold {counted(len(held), 'job')}. End them all?", yes=yes)
     _end(there, now=now)
     echo(f"process {_pid(there)} at {there.url} has ended")
     _tell(settings, held)
@@ -209,7 +209,3 @@ def _became(services: Services, job_id: str) -> str:
 def _pid(there: Announced) -> int:
     assert there.process is not None
     return there.process.pid
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"
