@@ -16,7 +16,7 @@ import typer
 
 from herdsman.cli.connection import server_url
 from herdsman.cli.context import settings_here
-from herdsman.cli.errors import WorkersServer
+from herdsman.cli.errors import Server, WorkersServer
 from herdsman.cli.output import echo
 from herdsman.client.queue import register
 from herdsman.connectors.manager import ConnectorManager
@@ -326,8 +326,14 @@ def worker(
 
 def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQueue, str]:
     """At the server that API_URL names, or at the one of this machine, whose admin token its user can read."""
-    url, given = server_url(settings), settings.worker.bootstrap_token or settings.api.api_token
-    secret = given.get_secret_value() if given is not None else whereabouts(settings).token()
+    url, where = server_url(settings), whereabouts(settings)
+    secret, source = where.token(), str(where.admin_token)
+    for name, given in (
+        ("API_TOKEN", settings.api.api_token),
+        ("BOOTSTRAP_TOKEN", settings.worker.bootstrap_token),
+    ):
+        if given is not None:
+            secret, source = given.get_secret_value(), name
     if secret is None:
         raise InvalidSettings(
             f"{url} wants a token, and neither BOOTSTRAP_TOKEN nor API_TOKEN is set:"
@@ -335,15 +341,16 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
         )
     named = None if worker_id is None else WorkerId(worker_id)
     server = WorkersServer(say=echo)
-    queue, registered = register(
-        url,
-        secret,
-        named,
-        incarnation=token_hex(16),
-        pool=pool,
-        on_version=server.met,
-        outage=LONGEST_OUTAGE,
-        say=echo,
-    )
+    with Server(url, token_from=source).explained():
+        queue, registered = register(
+            url,
+            secret,
+            named,
+            incarnation=token_hex(16),
+            pool=pool,
+            on_version=server.met,
+            outage=LONGEST_OUTAGE,
+            say=echo,
+        )
     echo(f"Worker {registered.worker_id} reports for duty at {url}")
     return queue, registered.worker_id
