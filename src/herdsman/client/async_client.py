@@ -2,14 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
 import httpx
 
 from herdsman.client import calls
 from herdsman.client.async_handle import AsyncJobHandle
 from herdsman.client.async_lease import AsyncLease
-from herdsman.client.call import Call
+from herdsman.client.call import Call, T
 from herdsman.client.client import PATIENCE, TIMEOUT, WINDOW
 from herdsman.client.connection import Waiting
 from herdsman.client.downloading import Downloading
@@ -27,8 +27,6 @@ from herdsman.wire.dashboard import CostOut, DecisionsOut, EtaOut, FailuresOut, 
 from herdsman.wire.ids import new_job_id, new_lease_token
 from herdsman.wire.jobs import EventOut, JobOut
 from herdsman.wire.workers import WorkerOut
-
-T = TypeVar("T")
 
 
 class AsyncClient:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
 import httpx
 
 from herdsman.client import calls
-from herdsman.client.call import Call
+from herdsman.client.call import Call, T
 from herdsman.client.connection import Blocking
 from herdsman.client.downloading import Downloading
 from herdsman.client.driving import iterate, run
@@ -30,8 +30,6 @@ from herdsman.wire.workers import WorkerOut
 TIMEOUT = timedelta(seconds=30)
 PATIENCE = Patience().most
 WINDOW = 100
-
-T = TypeVar("T")
 
 
 class Client:
