@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from herdsman.cli import sim as command
+from herdsman.cli import sim_run
 from herdsman.cli.main import app
 from herdsman.cli.sim import LAST_SEED, chosen_seeds
 from herdsman.core.errors import InvalidRequest
@@ -141,7 +141,7 @@ def test_another_story_in_another_process_is_a_violation(monkeypatch: pytest.Mon
     def sweep(order: Order, _: int) -> Generator[Ran]:
         yield replace(Runner(order).run(3), hash=next(times))
 
-    monkeypatch.setattr(command, "sweep", sweep)
+    monkeypatch.setattr(sim_run, "sweep", sweep)
     found = said("run", "--seed", "3", "--verify", "--faults", "none")
     assert found.exit_code == 1
     assert "determinism: its hash was 0123456789abcdef, and fedcba9876543210 when it was run again" in (
