@@ -14,7 +14,6 @@ from bench.ourselves import Ourselves
 from bench.peers.figures import ratio, table
 
 STORES = {"SQLite": sqlite, "PostgreSQL": postgres}
-WAYS = {"over HTTP": True, "beside the database": False}
 TOGETHER = 100
 PEERS = ("pgqueuer, batch 100", "pgqueuer", "taskiq, streams", "taskiq, lists", "celery", "procrastinate")
 HEAD = """# Working off a queue
@@ -25,16 +24,15 @@ many times as fast as that peer each is.
 """
 NOTES = (
     (
-        "Herdsman's worker speaks to the API, as one on another machine does, or to the database itself. Its handlers run"
-        " in a process of their own. The watch stops when the last result is stored."
+        "Herdsman's worker speaks to the API, as every worker does. Its handlers run in a process of their own. The watch stops when the last result is stored."
     ),
     "PostgreSQL and SQLite have every commit on the disk. Redis is as it comes: a crash may lose a minute of jobs.",
     "One round, one after the other; client and server share the machine.",
 )
 
 
-def name_of(store: str, way: str, batch: int) -> str:
-    return f"Herdsman, {store}, {way}, {'one at a time' if batch == 1 else f'batch {batch}'}"
+def name_of(store: str, batch: int) -> str:
+    return f"Herdsman, {store}, {'one at a time' if batch == 1 else f'batch {batch}'}"
 
 
 def main() -> None:
@@ -43,8 +41,8 @@ def main() -> None:
     asked = made.parse_args()
     jobs, before = asked.jobs or (1_000 if asked.quick else 20_000), load_now()
     ours = [
-        Ourselves(name=name_of(store, way, batch), place=STORES[store], over_http=WAYS[way], batch=batch)
-        for store, batch, way in product(STORES, (1, TOGETHER), WAYS)
+        Ourselves(name=name_of(store, batch), place=STORES[store], batch=batch)
+        for store, batch in product(STORES, (1, TOGETHER))
     ]
     everyone = chosen(asked, ours, PEERS)
     versions = versions_of(everyone)
@@ -68,13 +66,8 @@ def _table(rates: Mapping[str, float | None]) -> str:
 
 
 def aims(rates: Mapping[str, float | None]) -> list[Aim]:
-    batch = [
-        _aim(rates, name_of("PostgreSQL", way, TOGETHER), "pgqueuer, batch 100", least=1.5) for way in WAYS
-    ]
-    single = [
-        _aim(rates, name_of(store, way, 1), "celery", least=3.0) for store, way in product(STORES, WAYS)
-    ]
-    return [*batch, *single]
+    batch = _aim(rates, name_of("PostgreSQL", TOGETHER), "pgqueuer, batch 100", least=1.5)
+    return [batch, *(_aim(rates, name_of(store, 1), "celery", least=3.0) for store in STORES)]
 
 
 def _aim(rates: Mapping[str, float | None], ours: str, peer: str, *, least: float) -> Aim:

@@ -35,8 +35,6 @@ class Ourselves:
 
     name: str
     place: Callable[[list[str]], AbstractContextManager[Place]]
-    over_http: bool = True
-    """Else the worker stands beside the database and speaks to that."""
     batch: int = 1
     """So many are submitted at once, too, where they are sent to a worker that waits."""
     redis: Start | None = None
@@ -110,7 +108,7 @@ class Ourselves:
             desk = door = stack.enter_context(a_server(url, directory, settings))
             if self.replicas > 1:
                 door = stack.enter_context(a_replica(desk, directory / "replica", settings))
-            worker = a_worker(door, path, over_http=self.over_http, batch=self.batch)
+            worker = a_worker(door, path, batch=self.batch)
             alive = stack.enter_context(worker)
 
             def all_alive() -> None:

@@ -77,11 +77,9 @@ def a_replica(first: Server, directory: Path, settings: Mapping[str, str] | None
 
 
 @contextmanager
-def a_worker(server: Server, marks: Path, *, over_http: bool, batch: int = 1) -> Generator[Alive]:
-    """One that speaks to the API, or one that speaks to the database itself."""
-    way = {"API_URL": server.url} if over_http else {"DATABASE_URL": server.database}
+def a_worker(server: Server, marks: Path, *, batch: int = 1) -> Generator[Alive]:
     environment = {
-        **way,
+        "API_URL": server.url,
         "LOCAL_STATE_DIR": str(server.directory),
         "LOG_LEVEL": "WARNING",
         "TMPDIR": str(server.directory),

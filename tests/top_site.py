@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 from textual.pilot import Pilot
 
 from herdsman.cli.top.app import Top
-from herdsman.cli.top.seen import look
-from herdsman.cli.top.watching import Watching
-from tests.top_door import PATIENCE_S, FakeDoor
+from herdsman.cli.top.rows import look
+from herdsman.cli.top.screens import Watching
+from tests.top_server import PATIENCE_S, FakeServer
 
 PLACE = "http://127.0.0.1:8765"
 
@@ -38,7 +38,7 @@ class Terminal:
     app: Top
     pilot: Pilot[None]
     clock: StillClock
-    door: FakeDoor
+    server: FakeServer
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -80,14 +80,14 @@ class Terminal:
 
 def at_terminal(
     story: Callable[[Terminal], Awaitable[None]],
-    door: FakeDoor | None = None,
+    server: FakeServer | None = None,
     size: tuple[int, int] = (80, 24),
 ) -> None:
     """Runs the program without a terminal, and the story at it."""
 
     async def run() -> None:
-        shown, clock = door or FakeDoor(), StillClock()
-        app = Top(shown, PLACE, look(shown), clock)
+        shown, clock = server or FakeServer(), StillClock()
+        app = Top(shown.client, PLACE, look(shown.client), clock)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await story(Terminal(app, pilot, clock, shown))

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import NoReturn
 
 LONGEST = 1 << 17
-_ALSO = ("direct_door", "api_door", "replica", "services")
+_ALSO = ("connection", "replica")
 
 
 def main() -> None:

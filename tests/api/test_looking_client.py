@@ -1,24 +1,19 @@
-"""The Python client and the door of the commands look at the real server, on a real port."""
+"""The Python client, and the commands through it, look at the real server, on a real port."""
 
 import asyncio
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
 from fastapi import FastAPI
 
-from herdsman.cli.api_door import ApiDoor
-from herdsman.cli.direct_door import DirectDoor
-from herdsman.cli.door import Door
-from herdsman.cli.why import find
-from herdsman.client import AsyncClient, Client
+from herdsman.cli.explain import find
+from herdsman.client import AsyncClient, Client, calls
 from herdsman.control.commands import fail_job, find_job
 from herdsman.control.services import Services
 from herdsman.core.access import Role
 from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
 from herdsman.core.model import JobId
 from herdsman.core.states import JobState
-from herdsman.ports import SystemClock
 from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState
 from herdsman.wire.jobs import RequeueIn
@@ -36,17 +31,10 @@ def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
     server.stop()
 
 
-@pytest.fixture(params=["http", "direct"])
-def door(request: pytest.FixtureRequest, services: Services, tokens: Tokens) -> Iterator[Door]:
-    """Both ways that the commands have."""
-    clock = SystemClock()
-    if request.param == "direct":
-        yield DirectDoor(services, clock)
-        return
-    server: ApiServer = request.getfixturevalue("server")
-    opened = ApiDoor(server.url, tokens.of(Role.ADMIN, "boss").secret, clock, timedelta(seconds=15))
-    yield opened
-    opened.close()
+@pytest.fixture
+def client(server: ApiServer, tokens: Tokens) -> Iterator[Client]:
+    with Client(server.url, tokens.of(Role.ADMIN, "boss").secret) as opened:
+        yield opened
 
 
 def test_a_client_looks_at_everything(server: ApiServer, tokens: Tokens, services: Services) -> None:
@@ -78,48 +66,51 @@ def test_an_async_client_looks_at_everything(server: ApiServer, tokens: Tokens, 
     asyncio.run(look())
 
 
-def test_both_doors_look_at_the_same(door: Door, services: Services, clock: MovingClock) -> None:
+def test_every_call_looks_at_the_same(client: Client, services: Services, clock: MovingClock) -> None:
     claim = a_claim(services, "w1", type="image")
     waiting = a_job(services, type="image")
-    assert door.overview().oldest_job == waiting
-    (worker,) = door.herd().workers
+    assert client.send(calls.overview()).oldest_job == waiting
+    (worker,) = client.send(calls.herd()).workers
     assert [each.job_id for each in worker.jobs] == [claim.key.job_id]
-    assert door.why("worker", "w1").state == "active"
-    assert door.eta(waiting).position == 1
-    assert [each.what for each in door.timeline(waiting).segments] == ["queue"]
-    assert "tokens" in door.me().can
-    assert door.cost(1).total_usd == 0
+    assert client.send(calls.why("worker", "w1")).state == "active"
+    assert client.send(calls.eta(waiting)).position == 1
+    assert [each.what for each in client.send(calls.timeline(waiting)).segments] == ["queue"]
+    assert "tokens" in client.send(calls.me()).can
+    assert client.send(calls.cost(1)).total_usd == 0
     with a_herd(services, clock) as herd:
         herd.cycle(herd.replica())
-    (row,) = door.decisions(limit=10).cycles
-    assert door.decision(row.cycle).pools[0].pool == "default"
+    (row,) = client.send(calls.decisions(limit=10)).cycles
+    assert client.send(calls.decision(row.cycle)).pools[0].pool == "default"
 
 
-def test_both_doors_change_many_at_once(door: Door, services: Services) -> None:
+def test_calls_change_many_at_once(client: Client, services: Services) -> None:
     claim = a_claim(services, "w1")
     fail_job(services, claim.key, HOPELESS)
     waiting = a_job(services)
-    done = door.cancel_many([waiting, "nobody"])
+    done = client.send(calls.cancel_many([waiting, "nobody"]))
     assert [each.status for each in done.jobs] == ["cancelled", None]
-    assert door.retry_many([waiting]).changed == 1
-    (group,) = door.failures(1).groups
-    assert door.requeue_failures(RequeueIn(key=group.key)).changed == 1
+    assert client.send(calls.retry_many([waiting])).changed == 1
+    (group,) = client.send(calls.failures(1)).groups
+    assert client.send(calls.requeue(RequeueIn(key=group.key))).changed == 1
     assert find_job(services, claim.key.job_id).state is JobState.PENDING
-    assert (door.drain_worker("w1").already, door.drain_worker("w1").already) == (False, True)
+    assert (
+        client.send(calls.drain_worker("w1")).already,
+        client.send(calls.drain_worker("w1")).already,
+    ) == (False, True)
     with pytest.raises(InvalidRequest):
-        door.cancel_many([str(number) for number in range(501)])
+        client.send(calls.cancel_many([str(number) for number in range(501)]))
 
 
-def test_why_finds_out_what_an_id_names(door: Door, services: Services) -> None:
+def test_why_finds_out_what_an_id_names(client: Client, services: Services) -> None:
     a_job(services, job_id=JobId("the-first-job"))
     a_worker(services, "the-only-worker")
-    assert find(door, "the-first-job").kind == "job"
-    assert find(door, "the-only-worker").kind == "worker"
-    assert find(door, "default").kind == "pool"
-    assert find(door, "the-f").id == "the-first-job"
-    assert find(door, "worker").id == "the-only-worker"
+    assert find(client, "the-first-job").kind == "job"
+    assert find(client, "the-only-worker").kind == "worker"
+    assert find(client, "default").kind == "pool"
+    assert find(client, "the-f").id == "the-first-job"
+    assert find(client, "worker").id == "the-only-worker"
     with pytest.raises(NotFound, match="no job, worker or pool 'nobody'"):
-        find(door, "nobody")
+        find(client, "nobody")
 
 
 def test_why_of_a_submitter_finds_its_jobs_and_nothing_else(
@@ -128,13 +119,10 @@ def test_why_of_a_submitter_finds_its_jobs_and_nothing_else(
     a_worker(services, "w1")
     mine, theirs = a_job(services, agent="ann"), a_job(services, agent="bob")
     secret = tokens.of(Role.SUBMITTER, "ann").secret
-    door = ApiDoor(server.url, secret, SystemClock(), timedelta(seconds=15))
-    try:
-        assert find(door, mine).state == "pending"
+    with Client(server.url, secret) as client:
+        assert find(client, mine).state == "pending"
         for other in (theirs, "w1", "default"):
             with pytest.raises(NotFound, match="no job, worker or pool"):
-                find(door, other)
+                find(client, other)
         with pytest.raises(Forbidden):
-            door.why("worker", "w1")
-    finally:
-        door.close()
+            client.send(calls.why("worker", "w1"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from herdsman.cli.exits import EXIT_CODES
+from herdsman.cli.errors import EXIT_CODES
 from herdsman.cli.main import app
 from herdsman.control import commands
 from herdsman.control.commands import finish, intervene, keep

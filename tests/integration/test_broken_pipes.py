@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.served import served
 from tests.shell import Shell
 
 COMMANDS = [
@@ -16,11 +18,10 @@ COMMANDS = [
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    shell = Shell(tmp_path_factory.mktemp("pipes"))
-    shell.said("db", "init")
-    shell.said("submit", "demo", "--job-id", "j1")
-    return shell
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    with served(Shell(tmp_path_factory.mktemp("pipes"))) as shell:
+        shell.said("submit", "demo", "--job-id", "j1")
+        yield shell
 
 
 def unread(shell: Shell, *words: str, errors: int | None = subprocess.PIPE) -> tuple[int, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.served import served
 from tests.shell import Shell
 from tests.upped import until, up
 
@@ -67,8 +68,8 @@ def test_a_worker_that_stands_still_goes_on_afterwards(shell: Shell) -> None:
 
 
 def test_rented_machines_are_left_alone(shell: Shell) -> None:
-    assert shell("db", "init").returncode == 0
-    assert "see herdsman workers, or start some with herdsman up" in shell.refused("chaos", "kill-worker")
+    with served(shell):
+        assert "see herdsman workers, or start some with herdsman up" in shell.refused("chaos", "kill-worker")
     refused = shell("chaos", "kill-worker", PROVIDER="runpod")
     assert refused.returncode == 2
     assert "chaos is for workers of this machine, and PROVIDER is runpod" in refused.stderr

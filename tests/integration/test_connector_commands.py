@@ -16,6 +16,7 @@ import pytest
 
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from herdsman.testing.fakes.comfyui.nodes import png
+from tests.served import served
 from tests.shell import CANARY, Shell
 
 WORKFLOW: dict[str, Any] = {
@@ -253,9 +254,9 @@ def test_what_is_wrong_is_told_before_anything_is_submitted(
     shell: Shell, words: list[str], told: str
 ) -> None:
     _write(shell, "workflow.json", WORKFLOW)
-    shell("db", "init")
-    assert told in shell.refused("run", "comfyui", "workflow.json", *words)
-    assert shell.json("jobs")["jobs"] == []
+    with served(shell):
+        assert told in shell.refused("run", "comfyui", "workflow.json", *words)
+        assert shell.json("jobs")["jobs"] == []
 
 
 def test_other_types_take_no_workflow(shell: Shell) -> None:

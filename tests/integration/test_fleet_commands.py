@@ -13,6 +13,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from tests.served import served
 from tests.shell import CANARY, Shell
 from tests.upped import until, up
 
@@ -45,11 +46,18 @@ def _exports(printed: IO[str]) -> dict[str, str]:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, exported: dict[str, str]) -> Shell:
+def alone(tmp_path: Path, exported: dict[str, str]) -> Shell:
+    """Where no server runs."""
     shell = Shell(tmp_path)
     shell.environment |= {**exported, "DEPLOYMENT_ID": f"t{uuid4().hex[:8]}"}
     assert shell("db", "init").returncode == 0
     return shell
+
+
+@pytest.fixture
+def shell(alone: Shell) -> Iterator[Shell]:
+    with served(alone) as shell:
+        yield shell
 
 
 def test_a_worker_from_its_start_to_its_end(shell: Shell) -> None:
@@ -103,16 +111,16 @@ def test_what_is_missing_or_made_up_is_named(tmp_path: Path) -> None:
 
 
 def test_a_rented_provider_without_an_address_for_its_machines_is_refused_before_the_first_cent(
-    shell: Shell,
+    alone: Shell,
 ) -> None:
     real = {"RUNPOD_API_URL": "https://runpod.invalid/v2"}
     for command in (("up", "--port", "0"), ("serve",), ("cycle",), ("spawn-gpu",)):
-        said = shell.refused(*command, **real)
+        said = alone.refused(*command, **real)
         assert "API_URL is not set, so machines of runpod would not know whom to call: set API_URL" in said
-        said = shell.refused(*command, **real, API_URL="http://localhost:8000")
+        said = alone.refused(*command, **real, API_URL="http://localhost:8000")
         assert "API_URL is http://localhost:8000, where machines of runpod would call themselves" in said
-    assert "no API of this database runs here" in shell.refused("cycle"), "a fake's pods call this machine"
-    assert "no API of this database runs here" in shell.refused("spawn-gpu")
+    assert "no API of this database runs here" in alone.refused("cycle"), "a fake's pods call this machine"
+    assert "no API of this database runs here" in alone.refused("spawn-gpu")
 
 
 def test_what_fake_runpod_prints_is_enough_for_a_fleet_from_the_first_pod_to_none(tmp_path: Path) -> None:

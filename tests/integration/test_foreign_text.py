@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -13,12 +14,11 @@ from herdsman.core.findings import Code, Finding
 from herdsman.core.model import Failure, JobId
 from herdsman.core.retry import FailureClass
 from herdsman.core.work import Ask, LogLines, Progress, Pulse
-from herdsman.server.wiring import open_services
-from herdsman.settings import load_settings
 from herdsman.store import fleet
 from herdsman.telemetry.logs import configure_logs
 from tests.builders import a_job, a_worker
 from tests.docs.terminal import Terminal
+from tests.served import serving, settings_of
 from tests.shell import Shell
 
 HOSTILE = "\x1b]0;PWNED\x07\x1b[2J\x9b2J\u202eevil\rback"
@@ -27,13 +27,11 @@ SHOWN = "\\u001b]0;PWNED\\u0007"
 
 
 @pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A database in which everything that may be foreign is hostile."""
     shell = Shell(tmp_path_factory.mktemp("foreign"))
-    shell.said("db", "upgrade")
-    shell.said("submit", "demo", "--job-id", "ended")
-    services = open_services(load_settings(dict(shell.environment), shell.directory))
-    try:
+    with serving(settings_of(shell)) as services:
+        shell.said("submit", "demo", "--job-id", "ended")
         one, two, three = (a_worker(services, name) for name in ("w1", "w2", "w3"))
         for worker in (one, two, three):
             if worker is not one:
@@ -56,9 +54,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
         broken = a_worker(services, "w4")
         why = Finding(Code.GPU_BROKEN, HOSTILE)
         services.database.transact(lambda tx: fleet.fail(tx, broken, why))
-    finally:
-        services.database.close()
-    return shell
+        yield shell
 
 
 COMMANDS = (

@@ -17,11 +17,12 @@ from herdsman.core.model import Job, JobId, NewJob, Worker, WorkerId
 from herdsman.core.states import HELD, JobState, WorkerState
 from herdsman.providers.local import LocalProvider, processes
 from herdsman.providers.local.processes import Identity
-from herdsman.server.wiring import Control, open_control, open_provider, open_services, open_sweeper
+from herdsman.server.wiring import Control, open_control, open_provider, open_sweeper
 from herdsman.settings import Settings, load_settings
 from herdsman.store import fleet, workers
 from tests.builders import replayed
 from tests.conftest import Backend
+from tests.served import serving
 
 QUICK = {
     "PROVIDER": "local",
@@ -109,15 +110,14 @@ def farm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Farm]:
     backend: Backend = request.getfixturevalue(request.param)
     url = backend.fresh()
     settings = load_settings({**QUICK, "DATABASE_URL": url, "LOCAL_STATE_DIR": str(tmp_path)}, tmp_path)
-    services = open_services(settings)
-    farm = Farm(settings, services, open_control(settings, services))
-    try:
-        yield farm
-    finally:
-        farm.control.leadership.resign()
-        farm.end()
-        services.database.close()
-        backend.drop(url)
+    with serving(settings) as services:
+        farm = Farm(settings, services, open_control(settings, services))
+        try:
+            yield farm
+        finally:
+            farm.control.leadership.resign()
+            farm.end()
+    backend.drop(url)
 
 
 def test_jobs_run_to_their_end_and_a_killed_worker_loses_none(farm: Farm) -> None:
@@ -189,13 +189,13 @@ def test_the_fleet_is_found_again_by_a_new_control_plane(farm: Farm) -> None:
 
 
 def test_a_worker_gets_what_it_needs_and_no_other_secret(tmp_path: Path) -> None:
-    """Only the way to the database: not the keys that the control plane has."""
+    """Neither the keys that the control plane has, nor the way to its database."""
     env = {**QUICK, "RUNPOD_API_KEY": "rpa_secret", "LOCAL_STATE_DIR": str(tmp_path)}
     settings = load_settings(env, tmp_path)
     provider = open_provider(settings)
     assert isinstance(provider, LocalProvider)
     given = {name: value.get_secret_value() for name, value in provider.options.environment.items()}
     assert given["HERDSMAN_CLAIM_TTL_SEC"] == "3.0"
-    assert given["HERDSMAN_DATABASE_URL"].startswith("sqlite:///")
+    assert "HERDSMAN_DATABASE_URL" not in given
     assert "rpa_secret" not in given.values()
     assert provider.options.command == (sys.executable, "-m", "herdsman", "worker")

@@ -1,10 +1,9 @@
-"""`herdsman why`, `eta` and `cost` as a person types them, with nothing but a database."""
+"""`herdsman why`, `eta` and `cost` as a person types them."""
 
 import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import IO, cast
 
 import pytest
@@ -17,13 +16,6 @@ from herdsman.server.wiring import new_job_id
 from tests.builders import a_worker
 from tests.databases import opened
 from tests.shell import Shell
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
-    assert shell("db", "init").returncode == 0
-    return shell
 
 
 def test_why_needs_no_kind(shell: Shell) -> None:

@@ -1,19 +1,11 @@
-"""Commands on many jobs, short ids and lists, with nothing but a database."""
+"""Commands on many jobs, short ids and lists."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.shell import Shell
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
-    assert shell("db", "init").returncode == 0
-    return shell
 
 
 def states(shell: Shell) -> dict[str, str]:

@@ -1,18 +1,8 @@
-"""Pausing, draining and evicting as an operator types it, with nothing but a database."""
+"""Pausing, draining and evicting as an operator types it."""
 
-from pathlib import Path
 from typing import cast
 
-import pytest
-
 from tests.shell import Shell
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
-    assert shell("db", "init").returncode == 0
-    return shell
 
 
 def test_a_pause_from_its_begin_to_its_end(shell: Shell) -> None:

@@ -1,17 +1,6 @@
-"""`herdsman pool`, as a person types it, straight on the database."""
-
-from pathlib import Path
-
-import pytest
+"""`herdsman pool`, as a person types it."""
 
 from tests.shell import Shell
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
-    shell.said("db", "init")
-    return shell
 
 
 def test_a_pool_from_its_start_to_its_end(shell: Shell) -> None:

@@ -1,6 +1,5 @@
 """A shadow policy as a person meets it: `herdsman plan`, `cycle` and `policy shadow`."""
 
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -9,13 +8,6 @@ from tests.shell import Shell
 
 # Three jobs and no worker: threshold asks for one, workload for the spare ones as well.
 SPARE = {"MIN_ACTIVE_GPUS": "0", "MACHINES_TO_KEEP_IDLE": "2", "SHADOW_SCALING_POLICY": "workload"}
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    shell = Shell(tmp_path)
-    assert shell("db", "init").returncode == 0
-    return shell
 
 
 def test_plan_shows_both(shell: Shell) -> None:

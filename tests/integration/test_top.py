@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.served import served
 from tests.shell import Shell
 
 # Every step starts programs, each of which may take seconds on a machine that has much to do.
@@ -118,13 +119,10 @@ def stop(process: subprocess.Popen[str]) -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
-def test_one_frame_at_a_server_and_at_the_database(shell: Shell) -> None:
-    assert "run herdsman db init" in shell.refused("top", "--once")
-    shell.said("db", "init")
-    shell.said("submit", "sculpture", "--job-id", "one")
-    alone = shell.said("top", "--once")
-    assert "nobody leads" in alone
-    assert "sqlite:///" in alone.splitlines()[0]
+def test_one_frame_with_and_without_a_control_loop(shell: Shell) -> None:
+    with served(shell):
+        shell.said("submit", "sculpture", "--job-id", "one")
+        assert "nobody leads" in shell.said("top", "--once")
     with a_server(shell):
         frame = wait_for_frame(shell, r"(?m)^gpu-\S+ +default +active .*/24G")
     assert "http://127.0.0.1:" in frame.splitlines()[0]
@@ -153,12 +151,12 @@ def test_a_job_is_looked_at_and_cancelled_and_a_server_that_ends_is_survived(she
             terminal.press("q")
             assert terminal.ended() == 0
             assert "Traceback" not in terminal.drawn
-    assert shell.json("job", "one")["status"] == "cancelled"
+    with served(shell):
+        assert shell.json("job", "one")["status"] == "cancelled"
 
 
 def test_without_colours_none_are_drawn_and_ctrl_c_leaves(shell: Shell) -> None:
-    shell.said("db", "init")
-    with a_terminal(shell, NO_COLOR="1") as terminal:
+    with served(shell), a_terminal(shell, NO_COLOR="1") as terminal:
         terminal.until("q quit")
         terminal.press("\x03")
         assert terminal.ended() == 0

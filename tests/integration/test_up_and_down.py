@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.served import served
 from tests.shell import Shell
 from tests.upped import until, up
 
@@ -166,7 +167,8 @@ def test_down_now_has_jobs_given_back(shell: Shell) -> None:
         until(lambda: shell.json("job", job)["status"] == "running")
         said = shell.said("down", "-y", "--now")
     assert f"{job} went back to the queue" in said
-    shown = shell.json("job", job)
+    with served(shell):
+        shown = shell.json("job", job)
     assert (shown["status"], shown["interruptions"]) == ("pending", 1)
 
 

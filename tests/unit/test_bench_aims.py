@@ -77,15 +77,15 @@ def test_only_those_that_were_asked_for_are_measured() -> None:
 
 def test_a_drain_is_held_against_the_batch_of_pgqueuer_and_against_celery() -> None:
     rates = {
-        name_of("PostgreSQL", "over HTTP", 100): 3_000.0,
-        name_of("SQLite", "over HTTP", 1): 1_000.0,
+        name_of("PostgreSQL", 100): 3_000.0,
+        name_of("SQLite", 1): 1_000.0,
         "pgqueuer, batch 100": 2_000.0,
         "celery": 500.0,
     }
     found = {aim.what: aim.reached for aim in drain_aims(rates)}
-    assert found[f"{name_of('PostgreSQL', 'over HTTP', 100)}, against pgqueuer, batch 100"] is True
-    assert found[f"{name_of('SQLite', 'over HTTP', 1)}, against celery"] is False
-    assert found[f"{name_of('PostgreSQL', 'over HTTP', 1)}, against celery"] is None
+    assert found[f"{name_of('PostgreSQL', 100)}, against pgqueuer, batch 100"] is True
+    assert found[f"{name_of('SQLite', 1)}, against celery"] is False
+    assert found[f"{name_of('PostgreSQL', 1)}, against celery"] is None
 
 
 def test_a_dispatch_is_held_against_the_floor_of_its_own_store() -> None:

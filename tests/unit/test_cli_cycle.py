@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from herdsman.cli import control
-from herdsman.cli.shown import Output
+from herdsman.cli.output import Output
 from herdsman.control.cycle import Cycle, Outcome
 from herdsman.core.actions import SpawnWorker
 from herdsman.core.decide import Planned

@@ -11,7 +11,7 @@ import pytest
 from herdsman.cli import findings
 from herdsman.cli.doctor import examine
 from herdsman.cli.findings import Finding, State, ok
-from herdsman.cli.room import LEAST, LITTLE, Place, write_fault
+from herdsman.cli.machine import LEAST, LITTLE, Place, write_fault
 from herdsman.core.errors import StoreUnavailable
 from herdsman.core.gpu import GpuDevice
 from herdsman.providers.runpod.answers import GpuType

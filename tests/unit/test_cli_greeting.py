@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.cli.greeting import gpus_in_words, pools_in_words, tell_database
 from herdsman.cli.jobs import numbered
+from herdsman.cli.replica import gpus_in_words, pools_in_words, tell_database
 from herdsman.control.services import Services
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.gpu import GpuDevice

@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from herdsman.cli.listing import Listing, show
-from herdsman.cli.shown import Layout
+from herdsman.cli.output import Layout
 from herdsman.core.errors import Unreachable
 
 
@@ -61,7 +61,7 @@ import signal
 from tests.unit.test_cli_listing import a_listing
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 from herdsman.cli.listing import show
-from herdsman.cli.shown import Layout
+from herdsman.cli.output import Layout
 show(lambda: a_listing(), Layout.TABLE, watch={watch})
 """
 

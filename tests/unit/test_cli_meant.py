@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from herdsman.cli.main import app
-from herdsman.cli.meant import did_you_mean
+from herdsman.cli.output import did_you_mean
 
 
 def typed(*words: str) -> str:
@@ -91,7 +91,7 @@ def test_completing_a_command_loads_none() -> None:
         "import typer\n"
         "made = group(COMMANDS)(name='herdsman')\n"
         "print([each.value for each in made.shell_complete(typer.Context(made), 'do')],"
-        " [name for name in sys.modules if name in ('herdsman.cli.down', 'herdsman.cli.doctor', 'sqlalchemy')])"
+        " [name for name in sys.modules if name in ('herdsman.cli.up', 'herdsman.cli.doctor', 'sqlalchemy')])"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "['down', 'doctor'] []"

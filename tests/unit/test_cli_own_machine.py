@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.cli.own_machine import for_this_machine, on_a_free_port
+from herdsman.cli.machine import for_this_machine, on_a_free_port
 from herdsman.settings import Settings, load_settings
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.cli.saving import Fetch, Output, check_directory, harmless, outputs_of, save
+from herdsman.cli.run_comfyui import Fetch, Output, check_directory, harmless, outputs_of, save
 from herdsman.core.errors import InvalidRequest, Unreachable
 
 

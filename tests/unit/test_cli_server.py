@@ -3,8 +3,7 @@
 import pytest
 
 from herdsman import __version__
-from herdsman.cli.exits import exit_code
-from herdsman.cli.server import Server, VersionMismatch, WorkersServer, difference, explain
+from herdsman.cli.errors import Server, VersionMismatch, WorkersServer, difference, exit_code, explain
 from herdsman.core.errors import (
     Forbidden,
     HerdsmanError,

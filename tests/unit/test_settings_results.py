@@ -47,7 +47,7 @@ def test_a_worker_beside_us_puts_files_where_we_look_for_them(tmp_path: Path) ->
         ours = load_settings({**given, **more}, NOWHERE)
         passed_on = {
             name: value.get_secret_value()
-            for name, value in worker_environment(ours, direct=False).items()
+            for name, value in worker_environment(ours).items()
             if name.startswith("HERDSMAN_")
         }
         assert result_options(load_settings(passed_on, NOWHERE)) == result_options(ours)

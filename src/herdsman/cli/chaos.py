@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.confirming import DryRun, Yes, ask_first
-from herdsman.cli.door import Door
-from herdsman.cli.opening import door_here, settings_here
-from herdsman.cli.own_machine import for_this_machine
+from herdsman.cli.connection import connect
+from herdsman.cli.context import settings_here
+from herdsman.cli.machine import for_this_machine
+from herdsman.cli.output import DryRun, Yes, ask_first, echo
 from herdsman.cli.short_ids import pick
-from herdsman.cli.shown import echo
+from herdsman.client import Client, calls
 from herdsman.core.errors import InvalidRequest, NotFound
 from herdsman.core.installation import worker_of
 from herdsman.core.states import WorkerState
@@ -99,8 +99,8 @@ def _chosen(named: str | None, count: int) -> Sequence[Victim]:
     if named is not None and count > 1:
         raise InvalidRequest("--count picks workers by itself: leave out the id, or --count")
     provider = _local_provider()
-    door = door_here()
-    here = _victims(provider, door)
+    client = connect()
+    here = _victims(provider, client)
     if named is not None:
         whole = pick("worker of this machine", named, [each.worker_id for each in here])
         return [each for each in here if each.worker_id == whole]
@@ -124,16 +124,16 @@ def _local_provider() -> LocalProvider:
     return provider
 
 
-def _victims(provider: LocalProvider, door: Door) -> list[Victim]:
+def _victims(provider: LocalProvider, client: Client) -> list[Victim]:
     """Workers that are up, those with a job first: with them there is something to heal."""
     with provider.state.locked():
         running = {worker_of(each.name): each.process for each in provider.state.records()}
-    found = [_victim(each, running) for each in door.herd().workers if _up(each)]
+    found = [
+        _victim(each, running)
+        for each in client.send(calls.herd()).workers
+        if (each.status == WorkerState.ACTIVE)
+    ]
     return sorted((each for each in found if each is not None), key=lambda each: not each.jobs)
-
-
-def _up(worker: HerdWorkerOut) -> bool:
-    return worker.status == WorkerState.ACTIVE
 
 
 def _victim(worker: HerdWorkerOut, running: dict[str, Identity | None]) -> Victim | None:

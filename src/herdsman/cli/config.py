@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from herdsman.cli.shown import Output, print_json
+from herdsman.cli.output import Output, print_json
 from herdsman.settings import RELATIONS, Relation, Row, Settings, load_settings, rows
 
 _INDENT = " " * 4

@@ -2,10 +2,8 @@
 
 import typer
 
-from herdsman.cli.confirming import Yes, ask_first
-from herdsman.cli.opening import settings_here
-from herdsman.cli.services import services_here
-from herdsman.cli.shown import echo
+from herdsman.cli.context import services_here, settings_here
+from herdsman.cli.output import Yes, ask_first, echo
 from herdsman.control.by_hand import adopt
 from herdsman.core.installation import moved
 from herdsman.db.checks import inspect_server, latest, require_current, require_undamaged

@@ -1,4 +1,4 @@
-"""`herdsman fake-runpod` and `fake-comfyui`: services of one's own, to try things out without an account or a GPU."""
+"""`herdsman fake-runpod` and `herdsman fake-comfyui`: services in place of the real ones, with every fault."""
 
 import re
 import shlex
@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.shown import echo
-from herdsman.cli.stopping import Stopping
+from herdsman.cli.context import Stopping
+from herdsman.cli.output import echo
 from herdsman.core.errors import InvalidRequest
 from herdsman.testing.fakes import comfyui, runpod
 

@@ -11,8 +11,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from herdsman.cli.meant import did_you_mean
-from herdsman.cli.room import LEAST, LITTLE, MB, Place, space_fault
+from herdsman.cli.machine import LEAST, LITTLE, MB, Place, space_fault
+from herdsman.cli.output import did_you_mean
 from herdsman.core.errors import ProviderRejected
 from herdsman.core.gpu import GpuDevice
 

@@ -5,20 +5,19 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.confirming import DryRun, Yes, ask_first
-from herdsman.cli.door import Door
-from herdsman.cli.evicting import evicting
+from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Layout, Output, age, echo, print_json
+from herdsman.cli.output import DryRun, Layout, Output, OutputOption, Yes, age, ask_first, echo, print_json
+from herdsman.cli.pools import evicting
+from herdsman.client import Client, calls
 from herdsman.client.call import built
 from herdsman.core.holds import ALL
+from herdsman.ports import SystemClock
 from herdsman.wire.fleet import CycleOut
 from herdsman.wire.limits import DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
 
 LOOK = timedelta(milliseconds=500)
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 PoolOption = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")]
 Why = Annotated[str, typer.Option("--why", help="For who wonders later.")]
@@ -35,7 +34,7 @@ def pause(
 ) -> None:
     """Give out no jobs: workers finish what they hold and stay, and new jobs are still taken in."""
     wanted = built(lambda: PauseIn(pool=pool, type=type, why=why, seconds=seconds))
-    hold = door_here().hold(wanted)
+    hold = connect().send(calls.pause(wanted))
     if output is Output.JSON:
         print_json(hold.model_dump(mode="json"))
     else:
@@ -44,9 +43,9 @@ def pause(
 
 def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOption = Output.TABLE) -> None:  # noqa: A002
     """Go on with what was paused or drained."""
-    door = door_here()
-    done = door.resume(built(lambda: ScopeIn(pool=pool, type=type)))
-    left = door.holds().holds
+    client = connect()
+    done = client.send(calls.resume(built(lambda: ScopeIn(pool=pool, type=type))))
+    left = client.send(calls.holds()).holds
     if output is Output.JSON:
         print_json({**done.model_dump(), "still_held": [each.scope for each in left]})
         return
@@ -57,8 +56,8 @@ def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOptio
 
 def holds(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     """List what is paused or drained, and what goes on all the same."""
-    door = door_here()
-    show(lambda: _list(door.holds()), output, watch=watch)
+    client = connect()
+    show(lambda: _list(client.send(calls.holds())), output, watch=watch)
 
 
 def _list(found: HoldsOut) -> Listing:
@@ -85,13 +84,13 @@ def drain(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Let the whole cluster run dry: every worker finishes what it holds and leaves, none are made."""
-    door = door_here()
+    client = connect()
     if dry_run:
-        _would_drain(door.holds(), output)
+        _would_drain(client.send(calls.holds()), output)
         return
     ask_first("All workers of all pools leave, until herdsman resume. Go on?", yes=yes)
-    hold = door.drain(built(lambda: DrainIn(why=why)))
-    found = _wait(door, quiet=output is Output.JSON) if wait else door.holds()
+    hold = client.send(calls.drain(built(lambda: DrainIn(why=why))))
+    found = _wait(client, quiet=output is Output.JSON) if wait else client.send(calls.holds())
     if output is Output.JSON:
         print_json({**hold.model_dump(mode="json"), **found.model_dump(mode="json", exclude={"holds"})})
     else:
@@ -106,10 +105,10 @@ def evict(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """End all workers of a pool at once, whatever they do; the jobs that they hold go back unharmed."""
-    door = door_here()
-    if not evicting(door, pool, output, dry_run=dry_run, yes=yes):
+    client = connect()
+    if not evicting(client, pool, output, dry_run=dry_run, yes=yes):
         return
-    ended = door.evict(pool)
+    ended = client.send(calls.evict_pool(pool))
     if output is Output.JSON:
         print_json(ended.model_dump(mode="json"))
     else:
@@ -118,7 +117,7 @@ def evict(
 
 def reconcile(output: OutputOption = Output.TABLE) -> None:
     """Have the leader run one cycle of its control loop now, wherever it is: 0 when all could be done."""
-    done = door_here().reconcile()
+    done = connect().send(calls.reconcile())
     if output is Output.JSON:
         print_json(done.model_dump(mode="json"))
     else:
@@ -134,17 +133,17 @@ def _would_drain(found: HoldsOut, output: Output) -> None:
         echo(f"would let all workers leave; {_going(found)}; nothing was done")
 
 
-def _wait(door: Door, *, quiet: bool) -> HoldsOut:
+def _wait(client: Client, *, quiet: bool) -> HoldsOut:
     """Ctrl-C ends the waiting, and nothing else."""
     said = ""
     while True:
-        found = door.holds()
+        found = client.send(calls.holds())
         if found.jobs_held == 0 and not found.workers:
             return found
         if not quiet and (going := _going(found)) != said:
             echo(going, err=True)
             said = going
-        door.pause(LOOK)
+        SystemClock().sleep(LOOK)
 
 
 def _print_cycle(done: CycleOut) -> None:

@@ -1,28 +1,51 @@
-"""Commands about jobs: submit, list, look at one. `ending` cancels them and runs them again."""
+"""Commands about jobs: submit, list, look at one, cancel, and run again."""
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from herdsman.cli.door import Door
-from herdsman.cli.job_pages import list_of_jobs, print_job
-from herdsman.cli.listing import LayoutOption, Watch, footer, show
-from herdsman.cli.meant import did_you_mean
-from herdsman.cli.opening import door_here
-from herdsman.cli.short_ids import PAGE, resolve_job
-from herdsman.cli.shown import Layout, Output, echo, print_json
+from herdsman.cli.connection import connect
+from herdsman.cli.listing import LayoutOption, Listing, Watch, footer, show
+from herdsman.cli.output import (
+    DryRun,
+    Layout,
+    Output,
+    OutputOption,
+    Yes,
+    age,
+    ask_first,
+    counted,
+    did_you_mean,
+    echo,
+    indented,
+    print_json,
+)
+from herdsman.cli.short_ids import PAGE, resolve_job, resolve_jobs
+from herdsman.client import Client, calls
+from herdsman.client.call import Call
 from herdsman.core.body import decode
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import DEFAULT_POOL, JobFilter, PoolId
-from herdsman.core.states import JobState
-from herdsman.wire.jobs import JobIn, JobsOut, SubmittedOut
+from herdsman.core.states import JOB, JobState
+from herdsman.wire.jobs import (
+    MOST_IN_BULK,
+    AttemptOut,
+    BulkOut,
+    EventOut,
+    JobIn,
+    JobOut,
+    JobsOut,
+    RetryIn,
+    SubmittedOut,
+)
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or the end of it.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 Type = Annotated[str, typer.Argument(help="What kind of job it is.")]
 Payload = Annotated[str, typer.Option(help="The job's input, as JSON; @FILE reads it there, @- from here.")]
 PayloadOfMany = Annotated[
@@ -89,23 +112,27 @@ def submit(
         allow_cpu=allow_cpu,
         max_defer_seconds=max_defer,
     )
-    door = door_here()
-    done = door.submit([new.model_copy(update={"payload": each}) for each in payloads])
+    client = connect()
+    if count is None or count == 1:
+        done: Sequence[SubmittedOut] = [client.send(calls.submit(new))]
+    else:
+        many = [new.model_copy(update={"payload": each}) for each in payloads]
+        done = client.send(calls.submit_many(many)).jobs
     if output is Output.JSON:
         print_json({"jobs": [each.model_dump(mode="json", exclude_none=True) for each in done]})
         return
     for submitted in done:
         echo(f"{submitted.job_id}{_how(submitted)}")
-    _hint(door, new, done)
+    _hint(client, new, done)
     footer(f"herdsman logs -f {done[0].job_id}" if len(done) == 1 else "herdsman jobs --watch")
 
 
-def _hint(door: Door, new: JobIn, done: Sequence[SubmittedOut]) -> None:
+def _hint(client: Client, new: JobIn, done: Sequence[SubmittedOut]) -> None:
     """Any type and any pool may be meant; a person who is the first to use one may have mistyped it."""
     if not sys.stderr.isatty():
         return
     made = {each.job_id for each in done}
-    older = [each for each in door.page(JobFilter(), None, PAGE).jobs if each.job_id not in made]
+    older = [each for each in client.send(calls.jobs(limit=PAGE)).jobs if each.job_id not in made]
     seen = {
         "type": {"demo", *(each.type for each in older)},
         "pool": {DEFAULT_POOL, *(each.pool for each in older)},
@@ -143,29 +170,43 @@ def jobs(
 ) -> None:
     """List jobs, newest first."""
     named = None if pool is None else PoolId(pool)
-    wanted, door = JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=named), door_here()
+    wanted, client = JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=named), connect()
 
     def look() -> JobsOut:
-        return door.page(wanted, after, limit)
+        return client.send(jobs_like(wanted, after, limit))
 
-    show(lambda: list_of_jobs(look(), empty=lambda: _nothing(door, wanted, after)), output, watch=watch)
+    show(lambda: list_of_jobs(look(), empty=lambda: _nothing(client, wanted, after)), output, watch=watch)
 
 
-def _nothing(door: Door, wanted: JobFilter, after: str | None) -> str:
+def jobs_like(wanted: JobFilter, after: str | None, limit: int) -> Call[JobsOut]:
+    return calls.jobs(
+        statuses=wanted.states,
+        kind=wanted.type,
+        pool=wanted.pool,
+        tag=wanted.tag,
+        after=after,
+        limit=limit,
+    )
+
+
+def _nothing(client: Client, wanted: JobFilter, after: str | None) -> str:
     if wanted == JobFilter() and after is None:
         return "no jobs; submit one with: herdsman submit demo"
-    recent = door.page(JobFilter(), None, PAGE).jobs if wanted.type or wanted.pool else ()
+    recent = client.send(calls.jobs(limit=PAGE)).jobs if wanted.type or wanted.pool else ()
     meant = did_you_mean(wanted.type, {job.type for job in recent}) if wanted.type else ""
     return f"no such jobs{meant or (did_you_mean(wanted.pool, {job.pool for job in recent}) if wanted.pool else '')}"
 
 
 def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
     """Show one job: where it stands, its attempts, and every step it took."""
-    door = door_here()
-    job_id = resolve_job(door, job_id)
-    found, result = door.look(job_id), door.result(job_id)
+    client = connect()
+    job_id = resolve_job(client, job_id)
+    found, result = client.send(calls.job(job_id)), client.send(calls.result(job_id))
     document = found.model_dump(mode="json") | {"result": None if result is None else result.result}
-    attempts, steps = door.attempts(job_id).attempts, door.history(job_id).events
+    attempts, steps = (
+        client.send(calls.attempts(job_id)).attempts,
+        client.send(calls.history(job_id, None)).events,
+    )
     if output is Output.JSON:
         lists = {"attempt_history": attempts, "history": steps}
         print_json(
@@ -174,6 +215,74 @@ def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
     else:
         print_job(document, attempts, steps)
         footer(f"herdsman why {job_id}")
+
+
+_COLUMNS = (
+    *("JOB", "TYPE", "STATE", "WHY", "ATTEMPTS", "AGE"),
+    *("+POOL", "+AGENT", "+PRIORITY", "+WORKER", "+PROGRESS", "+RAN", "+TAGS", "+ERROR"),
+)
+
+
+def list_of_jobs(page: JobsOut, *, empty: Callable[[], str]) -> Listing:
+    return Listing(
+        document=page.model_dump(mode="json"),
+        columns=_COLUMNS,
+        rows=[_row(each) for each in page.jobs],
+        empty="" if page.jobs else empty(),
+        next=page.next,
+        then=_next(page.jobs),
+    )
+
+
+def _row(one: JobOut) -> tuple[str, ...]:
+    # Interruptions are no fault of the job's, and do not use its attempts up.
+    tried = f"{one.attempts - one.interruptions}/{one.max_attempts}"
+    progress = "" if one.progress is None or one.finished_at else f"{one.progress:.0%}"
+    narrow = (one.job_id, one.type, one.status, one.reason, tried, age(one.created_at))
+    owners = (one.pool, one.agent, str(one.priority), one.worker_id or "")
+    return (*narrow, *owners, progress, _ran(one), " ".join(one.tags), one.last_error or "")
+
+
+def _ran(one: JobOut) -> str:
+    if one.started_at is None:
+        return ""
+    if one.finished_at is None:
+        return age(one.started_at)
+    return f"{(one.finished_at - one.started_at).total_seconds():.1f}s"
+
+
+def _next(found: Sequence[JobOut]) -> str:
+    """What a person asks next of such a list: about the first that needs a look."""
+    order = (JobState.DEAD_LETTER, JobState.FAILED, JobState.PENDING, JobState.RUNNING)
+    for state in order:
+        for one in found:
+            if one.status == state:
+                running = state is JobState.RUNNING
+                return f"herdsman {'logs -f' if running else 'why'} {one.job_id}"
+    return f"herdsman job {found[0].job_id}" if found else ""
+
+
+def print_job(
+    document: Mapping[str, object], attempts: Sequence[AttemptOut], steps: Sequence[EventOut]
+) -> None:
+    shown = {key: value for key, value in document.items() if value not in (None, [], (), False)}
+    width = max(len(key) for key in shown)
+    for key, value in shown.items():
+        echo(indented(f"{key:{width}}  {_plain(value)}", width + 2))
+    if (saved := document.get("saved_gpu_seconds")) is not None:
+        echo(f"result recovered from the service that had made it: {saved:.1f} GPU seconds saved")
+    for each in attempts:
+        error = f": {each.error}" if each.error else ""
+        ended = each.outcome or "not ended yet"
+        echo(indented(f"attempt {each.attempt} on {each.worker_id}, {ended}{error}", 4))
+    for step in steps:
+        echo(
+            f"{step.seq:>4}  {step.ts:%Y-%m-%d %H:%M:%S}  {step.to_status:<12} {step.reason:<18} {step.actor}"
+        )
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def job_in(**asked: Any) -> JobIn:
@@ -203,3 +312,157 @@ def parse(given: str) -> object:
 
 def _decoded(text: str) -> object:
     return decode(text.encode(errors="surrogateescape"), what="--payload")
+
+
+LIVING = tuple(state for state in JobState if state not in JOB.terminal)
+
+JobNames = Annotated[
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs, or the ends of them.")
+]
+StatusOption = Annotated[list[JobState] | None, typer.Option("--status", "-s", help="All with this status.")]
+TypeOption = Annotated[str | None, typer.Option(help="All of this type.")]
+TagOption = Annotated[str | None, typer.Option(help="All with this tag.")]
+PoolFilter = Annotated[str | None, typer.Option(help="All of this pool.")]
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", min=1, max=MOST_IN_BULK, help="Of a filter, how many at most.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    word: str
+    states: tuple[JobState, ...]
+    """Of a filter that names none."""
+
+
+CANCEL, RETRY = Verb("cancel", LIVING), Verb("retry", (JobState.DEAD_LETTER,))
+
+
+def cancel(
+    job_ids: JobNames = None,
+    status: StatusOption = None,
+    type: TypeOption = None,  # noqa: A002  (the users' word)
+    tag: TagOption = None,
+    pool: PoolFilter = None,
+    limit: Limit = MOST_IN_BULK,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Stop jobs: a waiting one at once, a running one as soon as its worker has let go."""
+    client, wanted = connect(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
+    if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
+        _cancel_one(client, resolve_job(client, job_ids[0]), output)
+        return
+    many = _meant(client, CANCEL, job_ids or (), wanted, limit)
+    if _go_on(CANCEL, many, output, dry_run=dry_run, yes=yes):
+        _tell(CANCEL, client.send(calls.cancel_many(many)), output)
+
+
+def retry(
+    job_ids: JobNames = None,
+    payload: Annotated[str | None, typer.Option(help="Of one job: another input, as JSON or @FILE.")] = None,
+    status: StatusOption = None,
+    type: TypeOption = None,  # noqa: A002
+    tag: TagOption = None,
+    pool: PoolFilter = None,
+    limit: Limit = MOST_IN_BULK,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Run jobs that have ended once more."""
+    client, wanted = connect(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
+    if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
+        _retry_one(client, resolve_job(client, job_ids[0]), payload, output)
+        return
+    if payload is not None:
+        raise InvalidRequest("--payload is for one job: name it alone, and without --dry-run")
+    many = _meant(client, RETRY, job_ids or (), wanted, limit)
+    if _go_on(RETRY, many, output, dry_run=dry_run, yes=yes):
+        _tell(RETRY, client.send(calls.retry_many(many)), output)
+
+
+def _cancel_one(client: Client, job_id: str, output: Output) -> None:
+    state = client.send(calls.cancel(job_id)).status
+    if output is Output.JSON:
+        print_json({"job_id": job_id, "status": state})
+    elif state == JobState.CANCELLED:
+        echo(f"{job_id} is cancelled")
+        footer(f"herdsman retry {job_id}")
+    elif state in JOB.terminal:
+        echo(f"{job_id} had ended before: {state}")
+    else:
+        echo(f"{job_id} is {state}; its worker is told to stop")
+
+
+def _retry_one(client: Client, job_id: str, payload: str | None, output: Output) -> None:
+    client.send(
+        calls.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
+    )
+    if output is Output.JSON:
+        print_json({"job_id": job_id, "status": JobState.PENDING})
+    else:
+        echo(f"{job_id} is pending again")
+        footer(f"herdsman logs -f {job_id}")
+
+
+def _meant(client: Client, verb: Verb, named: Sequence[str], wanted: JobFilter, limit: int) -> list[str]:
+    """By name, or by a filter; never all jobs because nothing was said."""
+    if named and wanted != JobFilter():
+        raise InvalidRequest(f"herdsman {verb.word} takes ids or a filter, not both")
+    if named:
+        if len(named) > MOST_IN_BULK:
+            raise InvalidRequest(f"{len(named)} jobs at once are too many: at most {MOST_IN_BULK}")
+        return resolve_jobs(client, named)
+    if wanted == JobFilter():
+        raise InvalidRequest(
+            f"nothing to {verb.word}: name jobs, or a filter such as --type, --tag, --pool or --status"
+        )
+    return _found(
+        client,
+        wanted
+        if wanted.states
+        else JobFilter(states=verb.states, type=wanted.type, tag=wanted.tag, pool=wanted.pool),
+        limit,
+    )
+
+
+def _found(client: Client, wanted: JobFilter, limit: int) -> list[str]:
+    found: list[str] = []
+    after: str | None = None
+    while len(found) < limit:
+        page = client.send(jobs_like(wanted, after, min(PAGE, limit - len(found))))
+        found += [each.job_id for each in page.jobs]
+        if (after := page.next) is None:
+            break
+    return found
+
+
+def _go_on(verb: Verb, many: Sequence[str], output: Output, *, dry_run: bool, yes: bool) -> bool:
+    if dry_run and output is Output.JSON:
+        print_json({"jobs": list(many), "dry_run": True})
+    elif dry_run or not many:
+        for job_id in many:
+            echo(job_id)
+        echo(f"would {verb.word} {counted(len(many), 'job')}; nothing was done" if many else "no such jobs")
+    else:
+        ask_first(f"{verb.word.capitalize()} {counted(len(many), 'job')}?", yes=yes)
+        return True
+    return False
+
+
+def _tell(verb: Verb, done: BulkOut, output: Output) -> None:
+    """Ends with 1 when one of them was refused."""
+    if output is Output.JSON:
+        print_json(done.model_dump(mode="json"))
+    else:
+        for each in done.jobs:
+            echo(each.refused or f"{each.job_id} is {each.status}")
+        echo(f"{done.changed} of {counted(len(done.jobs), 'job')} changed by {verb.word}")
+    if any(each.refused for each in done.jobs):
+        raise typer.Exit(1)
+
+
+def _pool(named: str | None) -> PoolId | None:
+    return None if named is None else PoolId(named)

@@ -1,6 +1,7 @@
-"""Commands that are loaded when they are asked for: most need the database, and a worker's machine has none."""
+"""Commands that are loaded when they are asked for: most need packages that not every machine has."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -9,9 +10,24 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command as build
 
-from herdsman.cli.meant import did_you_mean, with_what_was_meant
-from herdsman.cli.packages import SERVER
+from herdsman.cli.output import did_you_mean, with_what_was_meant
 from herdsman.core.errors import InvalidSettings
+
+SERVER = (
+    "herdsman {} needs the package {{}}, which is not installed here: a control plane needs herdsman[server] and the"
+    " driver of its database"
+)
+
+
+@contextmanager
+def needed(said: str) -> Generator[None]:
+    """`InvalidSettings` for a package that is missing; `{}` in the sentence is its name. A bug of ours stays one."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "herdsman").startswith("herdsman"):
+            raise
+        raise InvalidSettings(said.format(error.name)) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.opening import door_here
-from herdsman.cli.shown import Layout, age, ago, echo
+from herdsman.cli.output import Layout, age, ago, echo
+from herdsman.client import calls
 from herdsman.core.errors import InvalidRequest, StoreUnavailable, Unreachable
+from herdsman.ports import SystemClock
 from herdsman.wire.leases import GpuOut, GpusIn, GpusOut, LeaseOut, LeasesOut
 from herdsman.worker.gpu import Look, Nvml, fake_gpus
 
@@ -37,22 +39,24 @@ def list_leases(
     """List the leases of GPUs, newest first, and end them."""
     if context.invoked_subcommand is not None:
         return
-    door = door_here()
+    client = connect()
     show(
-        lambda: _list_of_leases(door.leases.page(ended=ended, after=after, limit=limit)), output, watch=watch
+        lambda: _list_of_leases(client.send(calls.leases(ended=ended, after=after, limit=limit))),
+        output,
+        watch=watch,
     )
 
 
 @leases.command()
 def release(token: Token) -> None:
     """Give a lease back for its holder."""
-    _ended(door_here().leases.release(token))
+    _ended(connect().send(calls.release_lease(token)))
 
 
 @leases.command()
 def revoke(token: Token) -> None:
     """Take a lease back from its holder, who learns of it with the next heartbeat."""
-    _ended(door_here().leases.revoke(token))
+    _ended(connect().send(calls.revoke_lease(token)))
 
 
 @gpus.callback()
@@ -66,8 +70,8 @@ def list_gpus(
     """List the GPUs with what is used and leased of them, report and clear them."""
     if context.invoked_subcommand is not None:
         return
-    door = door_here()
-    show(lambda: _list_of_gpus(door.leases.gpus(after, limit)), output, watch=watch)
+    client = connect()
+    show(lambda: _list_of_gpus(client.send(calls.gpus(after=after, limit=limit))), output, watch=watch)
 
 
 @gpus.command()
@@ -83,11 +87,11 @@ def report(
 ) -> None:
     """Measure the GPUs of this machine and report them; for machines that run no worker."""
     look: Look = fake_gpus(fake) if fake else Nvml()
-    door, name = door_here(), node or socket.gethostname()
+    client, name = connect(), node or socket.gethostname()
     while True:
         told = _measured(look)
         try:
-            taken = door.leases.report(name, told).taken
+            taken = client.send(calls.report_gpus(name, told)).taken
             echo(f"{name}: {len(taken)} of {len(told.gpus)} GPUs reported")
         except (Unreachable, StoreUnavailable) as error:
             if every is None:
@@ -95,13 +99,13 @@ def report(
             echo(f"not reported: {error}", err=True)
         if every is None:
             return
-        door.pause(timedelta(seconds=every))
+        SystemClock().sleep(timedelta(seconds=every))
 
 
 @gpus.command()
 def clear(uuid: Annotated[str, typer.Argument(metavar="UUID", help="The GPU.")]) -> None:
     """Lift a quarantine: what is in use on the GPU now counts as outsiders'."""
-    done = door_here().leases.clear(uuid)
+    done = connect().send(calls.clear_gpu(uuid))
     echo(f"{done.uuid} may be leased again; {done.outside_mb} MB on it count as outsiders'")
 
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from herdsman.cli.shown import Layout, echo, print_json
+from herdsman.cli.output import Layout, echo, print_json
 from herdsman.core.errors import StoreUnavailable, Unreachable
 from herdsman.core.printable import printable, printable_lines
 from herdsman.ports import SystemClock

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from herdsman import __version__
-from herdsman.cli.exits import exit_code
+from herdsman.cli.errors import exit_code
 from herdsman.cli.lazy import Entry, group
-from herdsman.cli.shown import echo
+from herdsman.cli.output import echo
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.printable import printable_lines
 
@@ -21,7 +21,7 @@ _NEW_OBJECTS = 10_000
 # In the order in which a newcomer meets them.
 COMMANDS = {
     "up": Entry("up:up"),
-    "down": Entry("down:down"),
+    "down": Entry("up:down"),
     "doctor": Entry("doctor:doctor"),
     "serve": Entry("up:serve"),
     "submit": Entry("jobs:submit"),
@@ -29,12 +29,12 @@ COMMANDS = {
     "jobs": Entry("jobs:jobs"),
     "job": Entry("jobs:job"),
     "logs": Entry("run:logs"),
-    "cancel": Entry("ending:cancel"),
-    "retry": Entry("ending:retry"),
+    "cancel": Entry("jobs:cancel"),
+    "retry": Entry("jobs:retry"),
     "top": Entry("top.command:top"),
     "workers": Entry("workers:workers"),
-    "events": Entry("events:events"),
-    "leader": Entry("control:leader"),
+    "events": Entry("explain:events"),
+    "leader": Entry("explain:leader"),
     "plan": Entry("plan:plan"),
     "whatif": Entry("whatif:whatif"),
     "cycle": Entry("control:cycle"),
@@ -46,29 +46,29 @@ COMMANDS = {
     "evict": Entry("holds:evict"),
     "policy": Entry("policy:policy"),
     "pools": Entry("pools:pools"),
-    "pool": Entry("pool:pool"),
+    "pool": Entry("pools:pool"),
     "leases": Entry("leases:leases"),
     "gpus": Entry("leases:gpus"),
     "worker": Entry("worker:worker"),
     "connectors": Entry("connectors:connectors"),
-    "audit": Entry("audit:audit"),
-    "cost": Entry("cost:cost"),
+    "audit": Entry("control:audit"),
+    "cost": Entry("explain:cost"),
     "config": Entry("config:config"),
-    "spawn-gpu": Entry("smoke:spawn_gpu"),
-    "terminate-gpu": Entry("smoke:terminate_gpu"),
+    "spawn-gpu": Entry("control:spawn_gpu"),
+    "terminate-gpu": Entry("control:terminate_gpu"),
     "render-startup": Entry("startup:render_startup_command"),
     "fake-runpod": Entry("fakes:fake_runpod"),
     "fake-comfyui": Entry("fakes:fake_comfyui"),
-    "why": Entry("why:why"),
-    "eta": Entry("eta:eta"),
+    "why": Entry("explain:why"),
+    "eta": Entry("explain:eta"),
     "chaos": Entry("chaos:chaos"),
     "sim": Entry("sim:sim"),
     "db": Entry("database:database"),
     "token": Entry("token:token"),
     # Names that they had at first, or that older scripts use.
-    "requeue": Entry("ending:retry", hidden=True),
-    "spawn_gpu": Entry("smoke:spawn_gpu", hidden=True),
-    "terminate_gpu": Entry("smoke:terminate_gpu", hidden=True),
+    "requeue": Entry("jobs:retry", hidden=True),
+    "spawn_gpu": Entry("control:spawn_gpu", hidden=True),
+    "terminate_gpu": Entry("control:terminate_gpu", hidden=True),
 }
 
 app = typer.Typer(

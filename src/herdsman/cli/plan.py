@@ -1,15 +1,16 @@
 """`herdsman plan`: what would be done with such a fleet and such a queue. Nothing is looked at or changed."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
-from herdsman.cli.installed import policies_here
-from herdsman.cli.opening import settings_here
-from herdsman.cli.shadow import lines
-from herdsman.cli.shown import Output, echo, print_json
+from herdsman.cli.context import settings_here
+from herdsman.cli.output import Output, OutputOption, echo, print_json
+from herdsman.cli.policy import lines
 from herdsman.control.cycle import step_document
 from herdsman.control.shadows import documents
 from herdsman.core.actions import SpawnWorker
@@ -20,11 +21,16 @@ from herdsman.core.instances import Instance, InstanceRef, InstanceState
 from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobId, WorkerId
 from herdsman.core.phases.sizing import wanted_workers
 from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import Wanted
-from herdsman.core.scaling.registry import require_installed
+from herdsman.core.scaling.observation import ScalingPolicy, Wanted
+from herdsman.core.scaling.registry import OURS, require_installed
 from herdsman.core.shadow import compare
 from herdsman.core.states import WorkerState
 from herdsman.settings.options import fleet_policy
+
+
+def policies_here() -> Mapping[str, ScalingPolicy]:
+    """Ours and those of plugins, by their names."""
+    return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}
 
 
 def plan(
@@ -32,7 +38,7 @@ def plan(
     active: Annotated[int, typer.Option(min=0, help="Workers that are ready.")] = 0,
     spawning: Annotated[int, typer.Option(min=0, help="Workers that are starting.")] = 0,
     busy: Annotated[int, typer.Option(min=0, help="Active workers that hold a job.")] = 0,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Say what a cycle would do with so many jobs and workers, and why."""
     if busy > active:

@@ -1,4 +1,4 @@
-"""`herdsman policy`: limits of agents and gates for all of them, changed while everything runs."""
+"""`herdsman policy`: limits of agents and gates for all of them, and a second scaling policy that only watches."""
 
 import json
 from collections.abc import Sequence
@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
+from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
-from herdsman.cli.opening import door_here
-from herdsman.cli.shadow import shadow
-from herdsman.cli.shown import Layout, Output, age, echo, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, age, echo, print_json
+from herdsman.client import calls
 from herdsman.core.control_policy import check_policy
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.policy_changes import changes, with_value
+from herdsman.wire.fleet import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
+from herdsman.wire.jobs import MOST_HOURS
 from herdsman.wire.limits import (
     ChangeOut,
     EditionOut,
@@ -31,8 +33,6 @@ policy = typer.Typer(
     help="Show and change the limits of agents and the gates for all of them; compare a shadow scaling policy.",
 )
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
-
 
 @policy.command()
 def show(
@@ -40,7 +40,7 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the policy that holds now: what differs from having none."""
-    found = door_here().policy(version)
+    found = connect().send(calls.policy(version))
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
         return
@@ -64,8 +64,8 @@ def set_policy(
     """Change the policy, and print what that changed."""
     if not edits and file is None:
         raise InvalidRequest("nothing to set: name it as PATH=VALUE, or give a --file")
-    door = door_here()
-    now = door.policy(None)
+    client = connect()
+    now = client.send(calls.policy(None))
     document = _edited(_plain(now.policy) if file is None else _read(file), edits or [])
     if dry_run:
         made = changes(_plain(now.policy), _plain(document))
@@ -73,7 +73,7 @@ def set_policy(
             [ChangeOut.of(each) for each in made], f"version {now.version} stays: nothing was written", output
         )
         return
-    done = door.set_policy(PolicyIn(policy=document, note=note, base_version=now.version))
+    done = client.send(calls.set_policy(PolicyIn(policy=document, note=note, base_version=now.version)))
     changed = done.version != now.version
     _say(
         done.changes if changed else (),
@@ -90,11 +90,8 @@ def history(
     output: LayoutOption = Layout.TABLE,
 ) -> None:
     """List who changed what, the newest first."""
-    door = door_here()
-    show_list(lambda: _history(door.policy_history(after, limit)), output, watch=watch)
-
-
-policy.command()(shadow)
+    client = connect()
+    show_list(lambda: _history(client.send(calls.policy_history(after, limit))), output, watch=watch)
 
 
 def _history(found: HistoryOut) -> Listing:
@@ -180,3 +177,66 @@ def _change(made: ChangeOut) -> str:
 
 def _plain(document: PolicyDocument) -> dict[str, Any]:
     return document.model_dump(mode="json")
+
+
+@policy.command()
+def shadow(
+    hours: Annotated[int, typer.Option(min=1, max=MOST_HOURS, help="Look back so far.")] = 24,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say how often the policy of SHADOW_SCALING_POLICY would have done something else, and what."""
+    found = connect().send(calls.shadow(hours))
+    if output is Output.JSON:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _show(found)
+
+
+def lines(noted: list[dict[str, Any]]) -> list[str]:
+    """What a cycle says of its shadows, in the order in which it says it."""
+    return [line for each in noted for line in _lines(ShadowOut.model_validate(each))]
+
+
+def _show(found: ShadowReportOut) -> None:
+    if found.since is None:
+        echo(
+            f"no cycle of the last {found.hours} hours asked a shadow;"
+            " set SHADOW_SCALING_POLICY, for example to adaptive, and start herdsman again"
+        )
+        return
+    failed = f", and in {found.failed} it raised" if found.failed else ""
+    echo(
+        f"since {age(found.since)} ago: {found.cycles} cycles looked at, in {found.differed} of them a shadow"
+        f" would have done something else{failed}"
+    )
+    if found.truncated:
+        echo("there were more cycles: only the newest were looked at")
+    for pool in found.pools:
+        echo(f"  {_pool(pool)}")
+    if found.last:
+        echo("where it differed, newest first:")
+    for each in found.last:
+        first, *rest = _lines(each)
+        echo(f"  cycle {each.cycle}, {age(each.at)} ago: {first}")
+        for line in rest:
+            echo(f"  {line}")
+
+
+def _pool(pool: ShadowPoolOut) -> str:
+    failed = f", {pool.failed} raised" if pool.failed else ""
+    return (
+        f"pool {pool.pool}, shadow {pool.policy}: {pool.differed} of {pool.cycles} cycles differ{failed};"
+        f" {pool.worker_hours_more:.1f} worker-hours more, {pool.worker_hours_less:.1f} less"
+    )
+
+
+def _lines(each: ShadowOut) -> list[str]:
+    if each.error:
+        return [f"pool {each.pool}: the shadow {each.policy} raised {each.error}"]
+    if each.live is None or each.shadow is None:
+        return [f"pool {each.pool}: the shadow {each.policy} would do the same"]
+    return [f"pool {each.pool}", f"  {_side(each.live)}", f"  {_side(each.shadow)} [shadow: not done]"]
+
+
+def _side(side: SideOut) -> str:
+    return f"{side.policy:<10} to {side.workers} workers: {side.why}"

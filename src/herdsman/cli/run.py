@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from herdsman.cli.door import Door
+from herdsman.cli.connection import connect
 from herdsman.cli.jobs import (
     Agent,
     AllowCpu,
@@ -22,7 +22,6 @@ from herdsman.cli.jobs import (
     MaxDefer,
     Memory,
     Model,
-    OutputOption,
     Payload,
     PoolOption,
     Priority,
@@ -32,13 +31,14 @@ from herdsman.cli.jobs import (
     job_in,
     parse,
 )
-from herdsman.cli.opening import door_here
+from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.cli.run_comfyui import Asked, payload_of, print_saved, save_result, shown
 from herdsman.cli.short_ids import resolve_job
-from herdsman.cli.shown import Output, echo, print_json
+from herdsman.client import Client, calls
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.core.printable import printable
 from herdsman.core.states import JOB, JobState
+from herdsman.ports import SystemClock
 from herdsman.wire.jobs import JobDetail, LogsOut, ResultOut
 
 LOOK = timedelta(milliseconds=200)
@@ -100,17 +100,17 @@ def run(
         allow_cpu=allow_cpu,
         max_defer_seconds=max_defer,
     )
-    door = door_here()
-    (submitted,) = door.submit([new])
+    client = connect()
+    submitted = client.send(calls.submit(new))
     try:
-        result = _follow(door, submitted.job_id, quiet=output is Output.JSON)
+        result = _follow(client, submitted.job_id, quiet=output is Output.JSON)
     except KeyboardInterrupt:
         echo(
             f"{submitted.job_id} goes on; see herdsman job {submitted.job_id}, or herdsman cancel it",
             err=True,
         )
         raise typer.Exit(130) from None
-    saved = save_result(result, asked)
+    saved = save_result(client, result, asked)
     if output is Output.JSON:
         print_json(shown(result, saved))
     elif saved:
@@ -126,8 +126,8 @@ def logs(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print what a job wrote, attempt after attempt."""
-    door = door_here()
-    for page in _pages(door, resolve_job(door, job_id), follow=follow):
+    client = connect()
+    for page in _pages(client, resolve_job(client, job_id), follow=follow):
         for piece in page.pieces:
             if output is Output.JSON:
                 echo(piece.model_dump_json())
@@ -135,19 +135,19 @@ def logs(
                 echo("\n".join(piece.lines))
 
 
-def _pages(door: Door, job_id: str, *, follow: bool) -> Iterator[LogsOut]:
+def _pages(client: Client, job_id: str, *, follow: bool) -> Iterator[LogsOut]:
     since: str | None = None
     while True:
-        page = door.logs(job_id, since)
+        page = client.send(calls.logs(job_id, since))
         yield page
         since = page.next
         if page.ended or not (follow or page.pieces):
             return
         if not page.pieces:
-            door.pause(LOOK)
+            SystemClock().sleep(LOOK)
 
 
-def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
+def _follow(client: Client, job_id: str, *, quiet: bool) -> ResultOut:
     console = Console(stderr=True, quiet=quiet)
     with _bar(console) as bar:
         task = bar.add_task(printable(job_id), total=1.0, note="")
@@ -155,9 +155,9 @@ def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
         hints = _hints(console, job_id)
         next(hints)
         while True:
-            job = door.look(job_id)  # before its log, so that nothing it wrote at last is missed
+            job = client.send(calls.job(job_id))  # before its log, so that nothing it wrote at last is missed
             hints.send(job)
-            page = door.logs(job_id, since)
+            page = client.send(calls.logs(job_id, since))
             since = page.next
             for line in (line for piece in page.pieces for line in piece.lines):
                 console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
@@ -165,8 +165,8 @@ def _follow(door: Door, job_id: str, *, quiet: bool) -> ResultOut:
             if job.status in JOB.terminal and not page.pieces:
                 break
             if not page.pieces:
-                door.pause(LOOK)
-    result = door.result(job_id)
+                SystemClock().sleep(LOOK)
+    result = client.send(calls.result(job_id))
     assert result is not None, "a job that has ended goes on"
     return result
 

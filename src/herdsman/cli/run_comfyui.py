@@ -1,19 +1,152 @@
 """`herdsman run comfyui workflow.json`: a workflow with values and files set, and its images saved."""
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any, TypeGuard, cast
 
-from herdsman.cli.job_files import REFERENCES, kept, way_to_files
-from herdsman.cli.packages import needed
-from herdsman.cli.saving import check_directory, outputs_of, save
-from herdsman.cli.shown import echo
-from herdsman.core.errors import HerdsmanError, InvalidRequest
+from herdsman.cli.lazy import needed
+from herdsman.cli.output import echo
+from herdsman.client import Client
+from herdsman.core.errors import HerdsmanError, InvalidRequest, Unreachable
 from herdsman.core.states import JobState
+from herdsman.ports import ResultStore
+from herdsman.settings import Settings, load_settings
+from herdsman.settings.options import result_options
 from herdsman.wire.jobs import ResultOut
+
+REFERENCES = ("file://", "http://", "https://", "s3://")
+PIECE = 1 << 20
+
+
+def kept(files: Mapping[str, str]) -> dict[str, object]:
+    """Local files are copied to where workers find them; the job holds only the reference."""
+    store = _store(load_settings())
+    return {
+        path: text if text.startswith(REFERENCES) else _put(store, Path(text)) for path, text in files.items()
+    }
+
+
+def _put(store: ResultStore, file: Path) -> str:
+    """Under its own digest: another file of this name must not take its place before the worker has read it."""
+    digest = sha256()
+    for piece in _pieces(file):
+        digest.update(piece)
+    return store.put(f"inputs-{digest.hexdigest()[:32]}", file.name, _pieces(file)).uri
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    try:
+        with file.open("rb") as opened:
+            while piece := opened.read(PIECE):
+                yield piece
+    except OSError as error:
+        raise InvalidRequest(f"--file {str(file)!r} cannot be read: {error.strerror}") from error
+
+
+def _store(settings: Settings) -> ResultStore:
+    from herdsman.results import open_store  # noqa: PLC0415  (may load much, and few commands need it)
+
+    return open_store(result_options(settings))
+
+
+UNNAMED = "output"
+LONGEST_NAME = 200
+"""Bytes; file systems take 255, and ours may get a prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One file of a result, as its job tells of it."""
+
+    name: str
+    uri: str
+    sha256: str | None = None
+
+
+Fetch = Callable[[Output, Path], None]
+"""Brings one file, to exactly that path."""
+
+
+def outputs_of(result: object) -> list[Output]:
+    """In the order of the result; what does not look like a file is passed over."""
+    told = cast("dict[str, Any]", result).get("outputs") if isinstance(result, dict) else None
+    each = cast("list[object]", told) if isinstance(told, list) else []
+    return [_output(one) for one in each if _is_file(one)]
+
+
+def check_directory(directory: Path) -> None:
+    """Before anything is rendered: what cannot be kept need not be made."""
+    nearest = next(each for each in (directory, *directory.absolute().parents) if each.exists())
+    if not nearest.is_dir():
+        raise InvalidRequest(f"--save-to is {str(directory)!r}, but {nearest} is not a directory")
+
+
+def save(outputs: Sequence[Output], job_id: str, directory: Path, fetch: Fetch) -> list[Path]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".herdsman-", dir=directory) as place:
+            return [_saved(each, job_id, directory, Path(place), fetch) for each in outputs]
+    except OSError as error:
+        raise InvalidRequest(f"--save-to is {str(directory)!r}: {error.strerror}") from error
+
+
+def _saved(output: Output, job_id: str, directory: Path, place: Path, fetch: Fetch) -> Path:
+    name = harmless(output.name)
+    brought = place / "file"
+    fetch(output, brought)
+    digest = _digest(brought)
+    if output.sha256 not in (None, digest):
+        raise Unreachable(f"{name} arrived damaged: its SHA-256 is {digest}, and {output.sha256} was told")
+    chosen = next(path for path in _candidates(directory, name, job_id) if _may_be(path, digest))
+    return brought.replace(chosen)
+
+
+def harmless(name: str) -> str:
+    """The last part of a name that a service chose, fit for a file and for a terminal."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    kept = "".join(letter for letter in last if letter.isprintable())
+    short = kept.encode()[-LONGEST_NAME:].decode(errors="ignore")
+    return short.lstrip(".") or UNNAMED
+
+
+def _candidates(directory: Path, name: str, job_id: str) -> Iterator[Path]:
+    yield directory / name
+    # The end of an id differs more than its beginning, which is the time.
+    short = harmless(job_id)[-8:]
+    yield directory / f"{short}-{name}"
+    yield from (directory / f"{short}-{number}-{name}" for number in count(2))
+
+
+def _may_be(path: Path, digest: str) -> bool:
+    """Whether nothing is there, or the same bytes: a job may be saved twice."""
+    if not path.exists() and not path.is_symlink():
+        return True
+    return path.is_file() and not path.is_symlink() and _digest(path) == digest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_file(told: object) -> TypeGuard[dict[str, Any]]:
+    if not isinstance(told, dict):
+        return False
+    one = cast("dict[str, object]", told)
+    return isinstance(one.get("name"), str) and isinstance(one.get("uri"), str)
+
+
+def _output(told: dict[str, Any]) -> Output:
+    sha256 = told.get("sha256")
+    return Output(told["name"], told["uri"], sha256 if isinstance(sha256, str) else None)
+
 
 TYPE = "comfyui"
 
@@ -53,13 +186,17 @@ def payload_of(job_type: str, given: object, asked: Asked) -> object:
     return _with(payload, "files", kept(files)) if files else payload
 
 
-def save_result(result: ResultOut, asked: Asked) -> dict[str, Path]:
+def save_result(client: Client, result: ResultOut, asked: Asked) -> dict[str, Path]:
     """Where each output of a job that is done lies from now on, by its reference."""
     outputs = outputs_of(result.result)
     if not asked.anything or result.status != JobState.DONE or not outputs:
         return {}
+
+    def fetch(output: Output, to: Path) -> None:
+        client.download(result.job_id, output.name, to)
+
     try:
-        paths = save(outputs, result.job_id, asked.save_to or Path(), way_to_files(result.job_id))
+        paths = save(outputs, result.job_id, asked.save_to or Path(), fetch)
     except HerdsmanError:
         echo(
             f"{result.job_id} is done; to save its files again, type the same command with"

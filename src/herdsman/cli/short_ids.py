@@ -3,10 +3,9 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from herdsman.cli.door import Door
-from herdsman.cli.meant import did_you_mean
+from herdsman.cli.output import did_you_mean
+from herdsman.client import Client, calls
 from herdsman.core.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound
-from herdsman.core.model import JobFilter
 
 SHORTEST_BEGIN, SHORTEST_END = 4, 6
 PAGE, PAGES = 200, 5
@@ -15,20 +14,22 @@ _MOST_LISTED = 8
 _OURS = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
-def resolve_job(door: Door, named: str) -> str:
+def resolve_job(client: Client, named: str) -> str:
     """The whole id of a job."""
     if _OURS.fullmatch(named):
         return named
-    return _resolved("job", named, lambda: door.look(named), lambda: _candidates(door, named))
+    return _resolved("job", named, lambda: client.send(calls.job(named)), lambda: _candidates(client, named))
 
 
-def resolve_worker(door: Door, named: str) -> str:
-    return _resolved("worker", named, lambda: door.worker(named), lambda: _recent_workers(door))
+def resolve_worker(client: Client, named: str) -> str:
+    return _resolved(
+        "worker", named, lambda: client.send(calls.worker(named)), lambda: _recent_workers(client)
+    )
 
 
-def resolve_jobs(door: Door, named: Sequence[str]) -> list[str]:
+def resolve_jobs(client: Client, named: Sequence[str]) -> list[str]:
     """Each once, in the order in which they were named."""
-    return list(dict.fromkeys(resolve_job(door, each) for each in named))
+    return list(dict.fromkeys(resolve_job(client, each) for each in named))
 
 
 def pick(kind: str, named: str, known: Iterable[str]) -> str:
@@ -72,23 +73,23 @@ def _picked(kind: str, named: str, recent: Callable[[], Iterable[str]], missing:
     return pick(kind, named, known)
 
 
-def _candidates(door: Door, named: str) -> Sequence[str]:
+def _candidates(client: Client, named: str) -> Sequence[str]:
     """Jobs that begin so, however old; where there are none, the newest, of which one may end so."""
-    begin = door.page(JobFilter(begins=named), None, PAGE).jobs if len(named) >= SHORTEST_BEGIN else ()
+    begin = client.send(calls.jobs(begins=named, limit=PAGE)).jobs if len(named) >= SHORTEST_BEGIN else ()
     found = [each.job_id for each in begin if each.job_id.startswith(named)]
-    return found or list(_recent_jobs(door))
+    return found or list(_recent_jobs(client))
 
 
-def _recent_jobs(door: Door) -> Iterable[str]:
+def _recent_jobs(client: Client) -> Iterable[str]:
     after: str | None = None
     for _ in range(PAGES):
-        page = door.page(JobFilter(), after, PAGE)
+        page = client.send(calls.jobs(after=after, limit=PAGE))
         yield from (each.job_id for each in page.jobs)
         if (after := page.next) is None:
             return
 
 
-def _recent_workers(door: Door) -> Iterable[str]:
+def _recent_workers(client: Client) -> Iterable[str]:
     """Those that live come first, however old they are."""
-    yield from (each.worker_id for each in door.herd().workers)
-    yield from (each.worker_id for each in door.workers(None, PAGE).workers)
+    yield from (each.worker_id for each in client.send(calls.herd()).workers)
+    yield from (each.worker_id for each in client.send(calls.workers(None, PAGE)).workers)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.lazy import needed
 from herdsman.cli.listing import LayoutOption, Listing, show
-from herdsman.cli.packages import needed
-from herdsman.cli.shown import Layout, Output
+from herdsman.cli.output import Layout, Output, OutputOption
 from herdsman.core.errors import InvalidRequest
 
 sim = typer.Typer(
@@ -49,7 +49,7 @@ def run(
         bool, typer.Option("--verify", help="Run each seed again in another process, and compare.")
     ] = False,
     stop: Annotated[bool, typer.Option("--stop", help="End with the first seed that fails.")] = False,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = Output.TABLE,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Run seeds, check all that happened, and end with 1 where something must not have happened."""
     chosen = chosen_seeds(seed, seeds)

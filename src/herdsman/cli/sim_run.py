@@ -1,19 +1,184 @@
-"""Runs the seeds that were asked for, and shows how far it is to people who wait for it."""
+"""Seeds of the simulation, run, counted and told. Loading it needs what only `herdsman[sim]` has."""
 
 import time
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from textwrap import indent
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-from herdsman.cli.shown import Output
-from herdsman.cli.sim_shown import print_document, print_report, short
-from herdsman.cli.sim_tally import Asked, Tally
+from herdsman.cli.output import Output, counted, echo, print_json
 from herdsman.telemetry.logs import configure_logs
+from herdsman.testing.simulation.faults import FAULT_DOCS, Fault
 from herdsman.testing.simulation.process_pool import sweep
-from herdsman.testing.simulation.run import Ran, Runner
+from herdsman.testing.simulation.run import Order, Ran, Runner
+
+MOST_KEPT = 1_000
+"""Of seeds that fail, so many are remembered with all that was wrong; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(Order):
+    processes: int
+    told_always: bool = False
+    """The last steps of a good seed as well."""
+    verify: bool = False
+    stop: bool = False
+
+
+@dataclass
+class Tally:
+    seeds: int = 0
+    violations: int = 0
+    failed: int = 0
+    failing: list[Ran] = field(default_factory=list[Ran])
+    jobs: int = 0
+    virtual_s: float = 0.0
+    took_s: float = 0.0
+    notes: Counter[str] = field(default_factory=Counter[str])
+    """In how many seeds each situation occurred."""
+    last: Ran | None = None
+    interrupted: bool = False
+    hash: str = ""
+    """Over the hashes of all seeds in their order."""
+
+    def add(self, ran: Ran) -> None:
+        self.seeds += 1
+        self.jobs += ran.jobs
+        self.virtual_s += ran.lasted_s
+        self.notes.update(ran.notes.keys())
+        self.last = ran
+        self.hash = sha256(f"{self.hash}{ran.hash}".encode()).hexdigest()[:16]
+        if ran.violations:
+            self._add_failing(ran)
+
+    def _add_failing(self, ran: Ran) -> None:
+        self.failed += 1
+        self.violations += len(ran.violations)
+        if len(self.failing) < MOST_KEPT:
+            self.failing.append(ran)
+
+
+MOST_TOLD = 5
+"""So many failing seeds are told as stories, and so many more by their first sentence."""
+MOST_NAMED = 50
+FAULT = "fault:"
+
+
+def print_document(asked: Asked, tally: Tally) -> None:
+    print_json(
+        {
+            "seeds": tally.seeds,
+            "asked": len(asked.seeds),
+            "scenario": asked.scenario,
+            "faults": asked.faults,
+            "violations": tally.violations,
+            "failed": tally.failed,
+            "failing": [_document(ran, asked) for ran in tally.failing],
+            "jobs": tally.jobs,
+            "virtual_s": round(tally.virtual_s, 3),
+            "took_s": round(tally.took_s, 3),
+            "hash": tally.hash,
+            "occurred": dict(sorted(tally.notes.items())),
+            "interrupted": tally.interrupted,
+        }
+    )
+
+
+def print_report(asked: Asked, tally: Tally) -> None:
+    for ran in tally.failing[:MOST_TOLD]:
+        _print_failing(ran, asked)
+    for ran in tally.failing[MOST_TOLD : MOST_TOLD + MOST_NAMED]:
+        echo(short(ran))
+    if (more := tally.failed - MOST_TOLD - MOST_NAMED) > 0:
+        echo(f"and {more:,} more seeds failed; --output json names up to 1,000")
+    if len(asked.seeds) == 1 and tally.last is not None and not tally.failed:
+        _print_good(tally.last, asked)
+    echo(summary(asked, tally))
+
+
+def short(ran: Ran) -> str:
+    """One line."""
+    more = f" (and {len(ran.violations) - 1} more)" if len(ran.violations) > 1 else ""
+    return f"seed {ran.seed}: {next(iter(ran.violations)).splitlines()[0]}{more}"
+
+
+def summary(asked: Asked, tally: Tally) -> str:
+    where = f" in {counted(tally.failed, 'seed')}" if tally.failed else ""
+    minutes, seconds = divmod(round(tally.took_s), 60)
+    parts = (
+        counted(tally.seeds, "seed"),
+        f"{counted(tally.violations, 'violation')}{where}",
+        _virtual(tally.virtual_s),
+        counted(tally.jobs, "job"),
+        f"{minutes}:{seconds:02} min",
+        f"{tally.seeds / max(tally.took_s, 1e-9):.1f} seeds/s",
+        f"hash {tally.hash}" if tally.hash else "no hash",
+    )
+    stopped = (
+        f"interrupted, {len(asked.seeds) - tally.seeds:,} seeds were left: " if tally.interrupted else ""
+    )
+    return stopped + ", ".join(parts)
+
+
+def _virtual(seconds: float) -> str:
+    return (
+        f"{seconds / 3600:,.1f} virtual hours" if seconds >= 3600 else f"{seconds / 60:.1f} virtual minutes"
+    )
+
+
+def _print_failing(ran: Ran, asked: Asked) -> None:
+    echo(f"seed {ran.seed} failed, after {ran.lasted_s:.0f} s of its time with {counted(ran.jobs, 'job')}:")
+    for said in ran.violations:
+        echo(indent(said, "  "))
+    echo(f"replay it: {asked.replay(ran.seed)}")
+    _print_story(ran.story)
+
+
+def _print_good(ran: Ran, asked: Asked) -> None:
+    if asked.told_always:
+        _print_story(ran.story)
+    echo(f"seed {ran.seed}: {ran.lasted_s:.0f} s of its time, {ran.turns:,} turns; what occurred in it:")
+    for note, times in sorted(ran.notes.items()):
+        echo(f"  {times:>5} x {note.removeprefix(FAULT):<24} {_said(note)}".rstrip())
+
+
+def _print_story(story: Sequence[str]) -> None:
+    """Faults stand out: by their mark, and by their colour where there are colours."""
+    if not story:
+        return
+    echo(f"its last {len(story)} steps:")
+    screen = Console(highlight=False, soft_wrap=True)
+    for line in _marked(story):
+        screen.print(line)
+    echo("")
+
+
+def _marked(story: Sequence[str]) -> Iterator[Text]:
+    for line in story:
+        struck = " ! " in line
+        yield Text(f"  {'!' if struck else ' '} {line}", style="bold red" if struck else "")
+
+
+def _document(ran: Ran, asked: Asked) -> dict[str, object]:
+    return {
+        "seed": ran.seed,
+        "violations": list(ran.violations),
+        "replay": asked.replay(ran.seed),
+        "hash": ran.hash,
+        "story": list(ran.story),
+    }
+
+
+def _said(note: str) -> str:
+    name = note.removeprefix(FAULT)
+    return FAULT_DOCS.get(Fault(name), "") if note.startswith(FAULT) else ""
+
 
 INTERRUPTED = 130
 

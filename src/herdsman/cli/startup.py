@@ -6,8 +6,8 @@ from typing import Annotated, Any, cast
 import typer
 from pydantic import SecretStr
 
-from herdsman.cli.opening import settings_here
-from herdsman.cli.shown import echo
+from herdsman.cli.context import settings_here
+from herdsman.cli.output import echo
 from herdsman.core.errors import InvalidRequest, InvalidSettings
 from herdsman.core.model import DEFAULT_POOL
 from herdsman.providers.runpod import RunpodOptions, render_startup

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
+from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.opening import settings_here
-from herdsman.cli.services import services_here
-from herdsman.cli.shown import Layout, Output, age, ago, echo, print_json
+from herdsman.cli.output import Layout, Output, OutputOption, age, ago, echo, print_json
 from herdsman.control.commands import tokens as commands
 from herdsman.core.access import Role, Token
 from herdsman.core.errors import InvalidRequest
@@ -17,8 +16,6 @@ from herdsman.server.wiring import open_keyring
 token = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Make, list and revoke the tokens of the API."
 )
-
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
 
 @token.command()

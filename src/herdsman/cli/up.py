@@ -1,49 +1,37 @@
-"""`herdsman up`: everything on this machine, until Ctrl-C. `herdsman serve`: one replica of the control plane."""
+"""`herdsman up`, `serve` and `down`: start and end a control plane on this machine."""
 
+import os
+import signal
 import time
-from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from herdsman.cli.greeting import (
-    tell_already,
-    tell_api,
-    tell_database,
-    tell_fleet,
-    tell_next,
-    tell_when_ready,
-)
-from herdsman.cli.opening import settings_here
-from herdsman.cli.own_machine import for_this_machine, on_a_free_port
-from herdsman.cli.packages import SERVER, needed
-from herdsman.cli.progress import step
-from herdsman.cli.room import require_room
-from herdsman.cli.shown import echo
-from herdsman.cli.stopping import Stopping
-from herdsman.cli.worker import Commands, Modules, Names
-from herdsman.cli.working import Choices, sources_of
-from herdsman.control.commands import count_jobs
-from herdsman.control.first_token import first_admin_token
+from herdsman.cli.connection import connect
+from herdsman.cli.context import services_here, settings_here
+from herdsman.cli.lazy import SERVER, needed
+from herdsman.cli.machine import for_this_machine, on_a_free_port, require_room
+from herdsman.cli.output import DryRun, Yes, ask_first, counted, echo, step
+from herdsman.cli.worker import Choices, Commands, Modules, Names, sources_of
+from herdsman.client import calls
+from herdsman.control.commands import find_job
 from herdsman.control.services import Services
 from herdsman.control.whereabouts import Announced, shown_database, whereabouts
-from herdsman.core.errors import Conflict, HerdsmanError, InvalidSettings
+from herdsman.core.errors import Conflict, Forbidden, HerdsmanError, InvalidSettings
+from herdsman.core.model import JobId
+from herdsman.core.states import JobState
 from herdsman.db.checks import latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
-from herdsman.ports import Provider
-from herdsman.server.wiring import open_services, require_address, stored_logs
+from herdsman.ports import SystemClock
+from herdsman.server.wiring import open_services, require_address
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import harmless_environment, keep_secrets
-from herdsman.settings.options import LOCAL
-from herdsman.store import sight
 from herdsman.worker.reload import SourceCheck
 
-if TYPE_CHECKING:
-    from herdsman.server.replica import Replica
-
 _LOOK_S = 0.05
-_OBSERVE_S = 0.2
 
 
 def up(
@@ -59,14 +47,15 @@ def up(
 ) -> None:
     """Prepare the database and run everything on this machine, until Ctrl-C: API, control loop, workers."""
     with needed(SERVER.format("up")):
-        from herdsman.server.replica import open_replica  # noqa: PLC0415  (takes a while)
+        from herdsman.cli import replica  # noqa: PLC0415  (imports the server, which takes a while)
     given = {"FAKE_GPUS": fake_gpus, "API_PORT": port}
     told = {name: str(value) for name, value in given.items() if value is not None}
     own = _own_handlers(handler or [], module or [], exec_ or [])
     settings = for_this_machine(settings_here(told | own))
     keep_secrets(exec_ or ())
     if (there := whereabouts(settings).running()) is not None:
-        _already(there, settings)
+        _require_same_database(there, settings)
+        replica.tell_already(there)
         return
     settings = on_a_free_port(settings)
     require_address(settings)
@@ -77,7 +66,8 @@ def up(
         services = open_services(settings)
         require_undamaged(services.database)
         schema = upgrade(services.database)
-    _run(settings, services, schema, "up", open_replica)
+    kept = replica.run(settings, services, schema, "up")
+    echo(f"stopped; every job is kept in the database{kept}")
 
 
 def _own_handlers(functions: list[str], modules: list[str], commands: list[str]) -> dict[str, str]:
@@ -109,17 +99,18 @@ def _require_handlers(settings: Settings) -> None:
 def serve() -> None:
     """Run one replica of the control plane, for production: API and control loop, until SIGTERM."""
     with needed(SERVER.format("serve")):
-        from herdsman.server.replica import open_replica  # noqa: PLC0415
+        from herdsman.cli import replica  # noqa: PLC0415
     settings = settings_here()
     keep_secrets()
     require_address(settings)
     services = open_services(settings)
     require_undamaged(services.database)
     require_current(services.database)
-    _run(settings, services, latest(), "serve", open_replica)
+    kept = replica.run(settings, services, latest(), "serve")
+    echo(f"stopped; every job is kept in the database{kept}")
 
 
-def _already(there: Announced, settings: Settings) -> None:
+def _require_same_database(there: Announced, settings: Settings) -> None:
     """Two of them on one directory would take each other's workers for strays."""
     if there.database != shown_database(settings):
         assert there.process is not None
@@ -127,94 +118,93 @@ def _already(there: Announced, settings: Settings) -> None:
             f"herdsman {there.command} runs here already, as process {there.process.pid}, on the database"
             f" {there.database}: stop it with herdsman down, or give this one a LOCAL_STATE_DIR of its own"
         )
-    tell_already(there)
 
 
-def _run(
-    settings: Settings,
-    services: Services,
-    schema: str,
-    command: str,
-    open_replica: "Callable[[Settings, Services], Replica]",
+LOOK = timedelta(milliseconds=200)
+BETWEEN = timedelta(seconds=1)
+"""Two signals in one moment would be one."""
+
+
+def down(
+    now: Annotated[
+        bool, typer.Option("--now", help="Have jobs given back, instead of waiting for their ends.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
-    """Until it is told to stop; then says how many jobs there are."""
-    try:
-        with stored_logs(settings, services.database):
-            tell_database(services, schema)
-            kept = _serve(settings, services, command, open_replica)
-    finally:
-        services.database.close()
-    echo(f"stopped; every job is kept in the database{kept}")
-
-
-def _serve(
-    settings: Settings,
-    services: Services,
-    command: str,
-    open_replica: "Callable[[Settings, Services], Replica]",
-) -> str:
+    """End the herdsman up of this machine: workers finish their jobs and leave, and every job is kept."""
+    settings = settings_here()
     where = whereabouts(settings)
-    replica = open_replica(settings, services)
-    with step("starting the API"):
-        replica.start()
-        secret = first_admin_token(services, replica.state.keyring, where.admin_token)
-    stopping = Stopping()  # before anybody is told to type Ctrl-C
-    try:
-        where.announce(replica.server.url, shown_database(settings), command)
-        tell_api(replica.server.url, secret, where.admin_token)
-        tell_fleet(services, settings)
-        tell_next()
-        tell_when_ready(services, settings, stopping)
-        services.database.in_service = True
-        with where.occupied(replica.control.leadership.holder):
-            replica.run(stopping)
-    finally:
-        _drain_local_workers(replica.control.provider, stopping)
-        where.withdraw()
-        replica.stop()
-        kept = _jobs_left(services) + _machines_left(replica.control.provider, services)
-    return kept
-
-
-def _drain_local_workers(provider: Provider, stopping: Stopping) -> None:
-    """Workers of this machine finish the job they hold and leave; rented machines are left to the next leader."""
-    told = 0
-    if provider.name != LOCAL:
+    there = where.running()
+    if there is None:
+        echo(f"nothing runs here: no herdsman up has its files in {where.directory}")
         return
-    while workers := provider.list_instances():
-        if told != stopping.asked or not told:
-            told = stopping.asked or 1
-            for worker in workers:
-                provider.terminate(worker.ref)
-            what = "finish their jobs and leave" if told == 1 else "give their jobs back and leave"
-            echo(f"{len(workers)} workers of this machine {what}; Ctrl-C again does not wait for them")
-        if told > 2:
-            return
-        time.sleep(_OBSERVE_S)
+    _require_up(there)
+    held = _held()
+    if dry_run:
+        echo(f"would end process {_pid(there)} at {there.url}; workers hold {counted(len(held), 'job')}")
+        return
+    if held:
+        ask_first(f"Workers hold {counted(len(held), 'job')}. End them all?", yes=yes)
+    _end(there, now=now)
+    echo(f"process {_pid(there)} at {there.url} has ended")
+    _tell(settings, held)
 
 
-def _jobs_left(services: Services) -> str:
-    try:
-        counts = {state: count for state, count in count_jobs(services).items() if count}
-    except HerdsmanError:
-        return ""
-    return f": {', '.join(f'{count} {state}' for state, count in counts.items())}" if counts else ""
-
-
-def _machines_left(provider: Provider, services: Services) -> str:
-    """What goes on costing money when nobody is there to end it."""
-    if provider.name == LOCAL:
-        return ""
-    try:
-        left = sum(
-            each.alive and bool(each.instance_name) for each in services.database.read(sight.see_workers)
+def _require_up(there: Announced) -> None:
+    if there.command != "up":
+        raise Conflict(
+            f"process {_pid(there)} is herdsman {there.command}, not herdsman up: whoever started it ends it,"
+            f" or kill -TERM {_pid(there)} does"
         )
+
+
+def _end(there: Announced, *, now: bool) -> None:
+    """It is the very process that wrote the file in our directory, begun at the same tick: nobody else is hit."""
+    _signal(there)
+    if now:
+        SystemClock().sleep(BETWEEN)
+        _signal(there)
+    with step("waiting for the workers; Ctrl-C stops waiting"):
+        while there.alive:
+            SystemClock().sleep(LOOK)
+
+
+def _signal(there: Announced) -> None:
+    if not there.alive:
+        return
+    try:
+        with suppress(ProcessLookupError):
+            os.kill(_pid(there), signal.SIGTERM)
+    except PermissionError as error:
+        raise Forbidden(
+            f"process {_pid(there)} belongs to another user: run herdsman down as the one who started it"
+        ) from error
+
+
+def _held() -> list[str]:
+    """The jobs that workers hold; none known where nobody answers."""
+    try:
+        return [job.job_id for worker in connect().send(calls.herd()).workers for job in worker.jobs]
     except HerdsmanError:
-        return ""
-    if not left:
-        return ""
-    name = provider.name
-    goes_on = (
-        f"1 machine of {name} runs on and is" if left == 1 else f"{left} machines of {name} run on and are"
-    )
-    return f"; {goes_on} billed until a control plane ends them"
+        return []
+
+
+def _tell(settings: Settings, held: list[str]) -> None:
+    services = services_here(settings)
+    for job_id in held:
+        echo(f"{job_id} {_became(services, job_id)}")
+    echo("every job is kept; herdsman up goes on with them")
+
+
+def _became(services: Services, job_id: str) -> str:
+    try:
+        state = find_job(services, JobId(job_id)).state
+    except HerdsmanError as error:
+        return f"is not known: {error}"
+    return "went back to the queue" if state is JobState.PENDING else f"is {state}"
+
+
+def _pid(there: Announced) -> int:
+    assert there.process is not None
+    return there.process.pid

@@ -8,9 +8,9 @@ from typing import Any
 
 import typer
 
-from herdsman.cli.opening import database_packages, settings_here
-from herdsman.cli.progress import step
-from herdsman.cli.shown import Output, echo, print_json
+from herdsman.cli.context import settings_here
+from herdsman.cli.lazy import SERVER, needed
+from herdsman.cli.output import Output, echo, print_json, step
 from herdsman.core.errors import InvalidRequest
 from herdsman.core.model import PoolId
 from herdsman.core.policy import FleetPolicy
@@ -30,8 +30,8 @@ def check_cycles(
 ) -> None:
     """Exit status 1 where a cycle would be decided otherwise under its own policy, or cannot be asked."""
     settings = settings_here()
-    with database_packages():
-        from herdsman.cli.services import services_here  # noqa: PLC0415
+    with needed(SERVER.format("whatif --history")):
+        from herdsman.cli.context import services_here  # noqa: PLC0415
         from herdsman.store import sights  # noqa: PLC0415
         from herdsman.whatif.replay_cycles import ask_again, ask_under  # noqa: PLC0415
     with (

@@ -1,27 +1,259 @@
 """`herdsman worker`: the process that runs jobs on this machine."""
 
 import signal
+import sys
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.opening import database_packages, settings_here
-from herdsman.cli.server import WorkersServer
-from herdsman.cli.shown import echo
-from herdsman.cli.working import Choices, a_supervisor, watched
+from herdsman.cli.connection import server_url
+from herdsman.cli.context import settings_here
+from herdsman.cli.errors import Server, WorkersServer
+from herdsman.cli.output import echo
 from herdsman.client.queue import register
+from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.control.whereabouts import whereabouts
-from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.core.errors import InvalidRequest, InvalidSettings
+from herdsman.core.loading import from_variables, to_variables
+from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.core.request import check_name
+from herdsman.core.work import Load
 from herdsman.ports import SystemClock, WorkQueue
+from herdsman.results import open_store
 from herdsman.settings import Settings
-from herdsman.settings.environment import keep_secrets, show_name
-from herdsman.wire.ids import new_worker_id
-from herdsman.worker.pids import adopt_orphans
-from herdsman.worker.supervisor import ExitReason
+from herdsman.settings.environment import (
+    harmless_environment,
+    keep_secrets,
+    secret_files,
+    show_name,
+    this_machine,
+    visible_gpus,
+    wanted_models,
+)
+from herdsman.settings.options import COMFYUI, result_options, services_of
+from herdsman.worker.gpu import Look, Nvml, Sampler, fake_gpus, on_node, unseen_gpus
+from herdsman.worker.handler_pool import HandlerPool
+from herdsman.worker.handler_process import HandlerChild, SplitChild, remove_dead_homes
+from herdsman.worker.health import MachineHealth, Needs, ServiceHealth
+from herdsman.worker.heartbeat import Keeper, WorkerProbes
+from herdsman.worker.pids import adopt_orphans, own_processes
+from herdsman.worker.registry import Sources
+from herdsman.worker.reload import QUICK, Reloading, SourceCheck, stamps_in, unwritten
+from herdsman.worker.sandbox import Sandbox, require_sandbox
+from herdsman.worker.service_run import Outside, Watching
+from herdsman.worker.stop_rules import DeadMan, Limits
+from herdsman.worker.supervisor import ExitReason, Supervisor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What was said on the command line."""
+
+    functions: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    comfyui: str | None = None
+    isolate: bool = False
+    """A fresh process for each job, in a sandbox."""
+    sandbox: bool = False
+    dev: bool = False
+    """Handlers are loaded again when their files change."""
+    fake_gpus: int = 0
+    worker_id: str = "GPU"
+    """Whose they are."""
+    directory: Path
+    """Where it was said: modules are looked for here first."""
+
+
+def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
+    remove_dead_homes()
+    clock, chosen = SystemClock(), settings.worker
+    interval = timedelta(seconds=chosen.heartbeat_interval_sec)
+    self_fence = timedelta(seconds=chosen.self_fence_sec)
+    outside = _outside(settings, choices)
+    services = _standing(outside, interval)
+    look = services.seen_by(_look(settings, choices))
+    sampler = Sampler(on_node(_node(settings), look), clock, interval)
+    sampler.start()
+    environment = harmless_environment()
+    sources = sources_of(settings, choices)
+    if choices.dev:
+        environment = unwritten(environment)
+
+    spoken_to, sandbox = outside.to_json(), _sandbox(settings, choices)
+
+    def launch(load: Load) -> HandlerChild | SplitChild:
+        # While handlers are written there is a second child: the one that tries what was saved.
+        alone = not choices.dev and spoken_to is None
+        given = environment | to_variables(load)
+        own = HandlerChild(sources, given, sandbox=sandbox, say=echo, sole=alone)
+        if spoken_to is None:
+            return own
+        try:
+            services = HandlerChild(Sources(installed=False), given, services=spoken_to, say=echo)
+        except BaseException:
+            own.close()
+            raise
+        return SplitChild(own, services)
+
+    make = partial(_reloading, choices, sources, environment) if choices.dev else HandlerPool
+    warm = make(
+        launch=launch,
+        load=_load(),
+        clock=clock,
+        say=echo,
+        max_jobs=1 if choices.isolate else chosen.worker_max_jobs or None,
+    )
+    needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
+    fitness = MachineHealth(gpus=sampler.latest, warm=warm, needs=needs)
+    return Supervisor(
+        queue=queue,
+        keeper=Keeper(
+            queue,
+            clock,
+            interval,
+            fitness.report,
+            echo,
+            warm.standing,
+            unfit=services.faults,
+            self_fence=self_fence,
+            server=server_url(settings),
+        ),
+        clock=clock,
+        limits=Limits(
+            self_fence=self_fence,
+            drain_grace=timedelta(seconds=settings.health.graceful_shutdown_timeout_sec),
+            stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
+        ),
+        warm=warm,
+        say=echo,
+        unfit=services.unfit,
+        short=fitness.short,
+        wait=QUICK if choices.dev else Supervisor.wait,
+        deadman=DeadMan(
+            unowned_after=_span(chosen.worker_unowned_sec), max_lifetime=_span(chosen.worker_max_lifetime_sec)
+        ),
+    )
+
+
+@contextmanager
+def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
+    """A supervisor that stands still is ended: its job's process dies with it, and another worker gets the job."""
+    chosen = settings.worker
+    signs = WorkerProbes(
+        threshold=settings.watchdog.watchdog_threshold_sec,
+        interval=settings.watchdog.watchdog_interval_sec,
+        readiness=settings.watchdog.readiness_threshold_sec,
+        crash_dir=whereabouts(settings).directory / "crashes",
+        address=(chosen.worker_health_host, chosen.worker_health_port) if chosen.worker_health_port else None,
+        keeper=supervisor.keeper.heartbeat,
+        say=echo,
+    )
+    supervisor.alive = signs.supervisor.beat
+    with signs.shown(lambda: supervisor.warm.ready):
+        yield
+
+
+def _outside(settings: Settings, choices: Choices) -> Outside:
+    chosen, services = settings.connectors, services_of(settings)
+    if choices.comfyui is not None:
+        services[COMFYUI] = {"connector": COMFYUI, "url": choices.comfyui}
+    return Outside(
+        services=services,
+        results=result_options(settings),
+        watching=Watching(
+            interval=timedelta(milliseconds=chosen.worker_health_check_interval_ms),
+            inactivity=timedelta(milliseconds=chosen.worker_websocket_inactivity_timeout_ms),
+            patience=timedelta(seconds=chosen.worker_service_patience_sec),
+            stall=timedelta(seconds=chosen.worker_service_stall_sec),
+        ),
+    )
+
+
+def _standing(outside: Outside, interval: timedelta) -> ServiceHealth:
+    around = Around(clock=SystemClock(), results=open_store(outside.results))
+    manager = ConnectorManager(services=outside.services, around=around)
+    standing = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
+    if outside.services:
+        standing.start()
+    return standing
+
+
+def sources_of(settings: Settings, choices: Choices) -> Sources:
+    chosen = settings.worker
+    written = tuple(line.strip() for line in (chosen.worker_exec or "").splitlines() if line.strip())
+    return Sources(
+        functions=(*chosen.worker_handlers, *choices.functions),
+        modules=(*chosen.worker_modules, *choices.modules),
+        commands=(*written, *choices.commands),
+        paths=(str(choices.directory),),
+    )
+
+
+def _sandbox(settings: Settings, choices: Choices) -> Sandbox | None:
+    if not (choices.sandbox or choices.isolate):
+        return None
+    state = whereabouts(settings).directory
+    needed = [Path(each).absolute() for each in (sys.prefix, sys.base_prefix, __file__, choices.directory)]
+    temporary = Path(tempfile.gettempdir()).absolute()
+    here = [choices.directory / name for name in (".env", "herdsman.toml")]
+    ours = [
+        state,
+        *here,
+        *(Path(each) for each in secret_files(settings.database.database_url.get_secret_value())),
+    ]
+    if not any(each.is_relative_to(temporary) for each in needed):
+        ours.append(temporary)
+    require_sandbox()
+    return Sandbox(hidden=tuple(each for each in ours if each.exists()))
+
+
+def _reloading(
+    choices: Choices, sources: Sources, environment: Mapping[str, str], **given: Any
+) -> HandlerPool:
+    return Reloading(
+        **given,
+        try_out=lambda: SourceCheck(sources, environment),
+        stamps=stamps_in(choices.directory),
+    )
+
+
+def _span(seconds: float) -> timedelta | None:
+    return timedelta(seconds=seconds) if seconds else None
+
+
+def _look(settings: Settings, choices: Choices) -> Look:
+    if choices.fake_gpus:
+        return fake_gpus(choices.fake_gpus, owner=choices.worker_id, given=visible_gpus())
+    return Nvml(visible_gpus(), own_processes) if settings.worker.enable_nvml else unseen_gpus
+
+
+def _load() -> Load:
+    """What the pool wanted when this worker was started; orders may come later."""
+    try:
+        return from_variables(wanted_models())
+    except InvalidRequest as error:
+        raise InvalidSettings(str(error)) from error
+
+
+def _node(settings: Settings) -> str:
+    named = settings.worker.worker_node_id
+    if named is None:
+        return this_machine()
+    try:
+        check_name("WORKER_NODE_ID", named, 128)
+    except InvalidRequest as error:
+        raise InvalidSettings(str(error)) from error
+    return named
+
 
 LONGEST_OUTAGE = timedelta(days=1)
 """A machine whose control plane answers is owned, and waits for its database; its token may end before."""
@@ -93,41 +325,32 @@ def worker(
 
 
 def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQueue, str]:
-    """Over HTTP where there is an API and a token for it, else straight to the database of this machine."""
-    url, given = settings.api.api_url, settings.worker.bootstrap_token or settings.api.api_token
-    if url is None:
-        return _direct(settings, WorkerId(worker_id or new_worker_id()), pool)
-    secret = given.get_secret_value() if given is not None else whereabouts(settings).token()
+    """At the server that API_URL names, or at the one of this machine, whose admin token its user can read."""
+    url, where = server_url(settings), whereabouts(settings)
+    secret, source = where.token(), str(where.admin_token)
+    for name, given in (
+        ("API_TOKEN", settings.api.api_token),
+        ("BOOTSTRAP_TOKEN", settings.worker.bootstrap_token),
+    ):
+        if given is not None:
+            secret, source = given.get_secret_value(), name
     if secret is None:
         raise InvalidSettings(
-            "API_URL is set but neither BOOTSTRAP_TOKEN nor API_TOKEN: give the worker a token to register with"
+            f"{url} wants a token, and neither BOOTSTRAP_TOKEN nor API_TOKEN is set:"
+            " give the worker a token to register with"
         )
     named = None if worker_id is None else WorkerId(worker_id)
     server = WorkersServer(say=echo)
-    queue, registered = register(
-        url,
-        secret,
-        named,
-        incarnation=token_hex(16),
-        pool=pool,
-        on_version=server.met,
-        outage=LONGEST_OUTAGE,
-        say=echo,
-    )
+    with Server(url, token_from=source).explained():
+        queue, registered = register(
+            url,
+            secret,
+            named,
+            incarnation=token_hex(16),
+            pool=pool,
+            on_version=server.met,
+            outage=LONGEST_OUTAGE,
+            say=echo,
+        )
     echo(f"Worker {registered.worker_id} reports for duty at {url}")
     return queue, registered.worker_id
-
-
-def _direct(settings: Settings, worker_id: WorkerId, pool: str) -> tuple[WorkQueue, str]:
-    with database_packages():
-        from herdsman.cli.services import services_here  # noqa: PLC0415
-        from herdsman.control.direct_queue import DirectQueue  # noqa: PLC0415
-    queue = DirectQueue(
-        services=services_here(settings),
-        worker_id=worker_id,
-        clock=SystemClock(),
-        poll=timedelta(seconds=settings.database.sql_poll_sec),
-    )
-    new = queue.enlist(PoolId(pool))
-    echo(f"Worker {worker_id} {'registered' if new else 'reports for duty'}")
-    return queue, worker_id

@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.door import Door
+from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.meant import did_you_mean
-from herdsman.cli.opening import door_here
+from herdsman.cli.output import Layout, age, ago, did_you_mean, echo
 from herdsman.cli.short_ids import PAGE, resolve_worker
-from herdsman.cli.shown import Layout, age, ago, echo
+from herdsman.client import Client, calls
 from herdsman.core.states import WORKER, WorkerState
 from herdsman.wire.fleet import HerdWorkerOut, WorkerOut
 
@@ -39,8 +38,8 @@ def list_workers(
     """List workers, newest first, those that are gone too."""
     if context.invoked_subcommand is not None:
         return
-    door, states = door_here(), tuple(status or ())
-    show(lambda: _look(door, states, pool, after, limit), output, watch=watch)
+    client, states = connect(), tuple(status or ())
+    show(lambda: _look(client, states, pool, after, limit), output, watch=watch)
 
 
 @workers.command()
@@ -48,9 +47,9 @@ def drain(
     worker: Annotated[str, typer.Argument(metavar="WORKER", help="The worker's id, or the end of it.")],
 ) -> None:
     """Let one worker finish what it holds and leave; the control loop replaces it where it is needed."""
-    door = door_here()
-    worker_id = resolve_worker(door, worker)
-    drained = door.drain_worker(worker_id)
+    client = connect()
+    worker_id = resolve_worker(client, worker)
+    drained = client.send(calls.drain_worker(worker_id))
     if drained.already:
         echo(f"{worker_id} was leaving already: {drained.status}")
     else:
@@ -58,15 +57,15 @@ def drain(
 
 
 def _look(
-    door: Door, states: Sequence[WorkerState], pool: str | None, after: str | None, limit: int
+    client: Client, states: Sequence[WorkerState], pool: str | None, after: str | None, limit: int
 ) -> Listing:
-    page = door.workers(after, limit, states=states, pool=pool)
-    found, herd = page.workers, {each.worker_id: each for each in door.herd().workers}
+    page = client.send(calls.workers(after, limit, states=states, pool=pool))
+    found, herd = page.workers, {each.worker_id: each for each in client.send(calls.herd()).workers}
     return Listing(
         document={"workers": [document(each, herd) for each in found], "next": page.next},
         columns=_COLUMNS,
         rows=[_row(each, herd.get(each.worker_id)) for each in found],
-        empty="" if found else _nothing(door, pool, chosen=bool(states or pool or after)),
+        empty="" if found else _nothing(client, pool, chosen=bool(states or pool or after)),
         next=page.next,
         then=_next(found),
     )
@@ -114,9 +113,9 @@ def _wide(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
     return (worker.instance_type or "", names, used, price, (living.node_id or "") if living else "")
 
 
-def _nothing(door: Door, pool: str | None, *, chosen: bool) -> str:
+def _nothing(client: Client, pool: str | None, *, chosen: bool) -> str:
     """A pool that has no workers may be one that was spelled wrong."""
-    seen = door.workers(None, PAGE).workers if chosen else ()
+    seen = client.send(calls.workers(None, PAGE)).workers if chosen else ()
     if not seen:
         return "no workers; the control loop makes them: herdsman up, or herdsman cycle"
     return f"no such workers{did_you_mean(pool, {each.pool for each in seen}) if pool else ''}"

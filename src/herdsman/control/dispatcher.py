@@ -52,13 +52,14 @@ class _Line:
 
 
 class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
-    """Asks the database when it is woken, when a worker comes, and after `POLL`."""
+    """Asks the database when it is woken, when a worker comes, and every `poll`."""
 
     def __init__(
         self,
         services: Services,
         clock: Clock,
         *,
+        poll: timedelta = POLL,
         wake_others: Callable[[], None] = lambda: None,
         on_round: Callable[[int, int], None] = lambda _asked, _served: None,
         claim: Callable[[Services, Mapping[WorkerId, Ask]], Sequence[Claim]] = claim_for,
@@ -68,6 +69,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         self._services = services
         self._clock = clock
         self._claim = claim
+        self._poll_s = poll.total_seconds()
         self._wake_others = wake_others
         self._on_round = on_round
         self._waiting: dict[WorkerId, _Waiter] = {}
@@ -200,7 +202,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             line.size = FIRST if empty else MOST
             line.in_vain = line.in_vain + count if not served[key] else FIRST if empty else 0
             if empty:
-                line.empty_until = self._clock.monotonic() + POLL.total_seconds()
+                line.empty_until = self._clock.monotonic() + self._poll_s
 
     def _take_back(self, result: list[Claim]) -> None:
         """To the same worker where it waits again, else back into the queue."""

@@ -26,5 +26,5 @@ class WorkerAccess:
 
 
 def by_name_only(worker_id: WorkerId, _pool: PoolId) -> Mapping[str, str]:
-    """For workers that find their way themselves: beside the database, or started by a command of the user's."""
+    """For workers that need no address: of the simulation, or started by a command of the user's."""
     return {"HERDSMAN_WORKER_ID": worker_id}

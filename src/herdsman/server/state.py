@@ -4,6 +4,7 @@ from asyncio import Semaphore
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from threading import BoundedSemaphore, Event, Lock
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from herdsman.control.authenticator import Authenticator
 from herdsman.control.commands.submit import submit_independently
-from herdsman.control.dispatcher import Dispatcher
+from herdsman.control.dispatcher import POLL, Dispatcher
 from herdsman.control.keyring import Keyring
 from herdsman.control.lease_queue import LeaseQueue, open_lease_queue
 from herdsman.control.money import Costs
@@ -151,7 +152,10 @@ def build_state(
 ) -> ServerState:
     """`wake_others` tells the other replicas of jobs that were queued here."""
     clock, limits, stopping, metrics = clock or SystemClock(), limits or Limits(), Event(), Metrics()
-    dispatcher = Dispatcher(services, SystemClock(), wake_others=wake_others, on_round=metrics.dispatched)
+    poll = POLL if settings is None else timedelta(seconds=settings.database.sql_poll_sec)
+    dispatcher = Dispatcher(
+        services, SystemClock(), poll=poll, wake_others=wake_others, on_round=metrics.dispatched
+    )
     bus = None if open_bus is None else open_bus(dispatcher)
     streams = Streams(services, stopping, limits)
     metrics.add(DatabaseCollector(services, control))

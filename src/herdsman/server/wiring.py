@@ -154,16 +154,13 @@ def open_leadership(settings: Settings, database: Database, *, serves: bool) -> 
     return Leadership(database, SystemClock(), holder, policy, lock, departed)
 
 
-def open_provider(settings: Settings, *, direct: bool = True) -> Provider:
-    """The one that PROVIDER names. A plugin of others is opened without options, and reads its own settings.
-
-    `direct` workers of this machine may speak to the database itself.
-    """
+def open_provider(settings: Settings) -> Provider:
+    """The one that PROVIDER names. A plugin of others is opened without options, and reads its own settings."""
     name = settings.providers.provider
     opening = registry.find(name)
     match name:
         case "local":
-            options = local_options(settings, direct=direct)
+            options = local_options(settings)
         case "runpod":
             options = runpod_options(settings)
         case _:
@@ -218,23 +215,21 @@ def open_keyring(settings: Settings, services: Services) -> Keyring:
     return keyring
 
 
-def open_access(settings: Settings, services: Services) -> WorkerAccess | None:
-    """How workers that this process starts reach the API; None for processes of this machine, which need none.
+def open_access(settings: Settings, services: Services) -> WorkerAccess:
+    """How workers that this process starts reach the API.
 
     `InvalidSettings` where they would not reach it: a rented machine that calls nobody costs money for nothing.
     """
     require_address(settings)
     url = settings.api.api_url
-    if url is None and settings.providers.provider != LOCAL:
+    if url is None:
         there = whereabouts(settings).running()
         if there is None or there.database != shown_database(settings):
             raise InvalidSettings(
-                "no API of this database runs here, so a pod would not know whom to call:"
+                "no API of this database runs here, so a new worker would not know whom to call:"
                 " start herdsman up in another terminal, or set API_URL"
             )
         url = there.url
-    if url is None:
-        return None
     return WorkerAccess(services=services, keyring=open_keyring(settings, services), url=url)
 
 
@@ -254,7 +249,7 @@ def open_control(
     serves = access is not None
     if access is None and spawns:
         access = open_access(settings, services)
-    database, provider = services.database, open_provider(settings, direct=access is None)
+    database, provider = services.database, open_provider(settings)
     leadership = open_leadership(settings, database, serves=serves)
     pools = pools_kept(settings)
     policies = installed_policies()

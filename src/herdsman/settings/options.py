@@ -127,8 +127,7 @@ def local_deployment(settings: Settings) -> str:
     return settings.providers.deployment_id or LOCAL
 
 
-def local_options(settings: Settings, *, direct: bool = True) -> dict[str, object]:
-    """`direct` workers get the way to the database; the others speak to the API, and know nothing of it."""
+def local_options(settings: Settings) -> dict[str, object]:
     command = settings.worker.worker_start_command
     # A worker that ends finishes its job, or stops it; only one that does neither is killed.
     grace = settings.health.graceful_shutdown_timeout_sec + settings.jobs.cancel_grace_sec
@@ -138,7 +137,7 @@ def local_options(settings: Settings, *, direct: bool = True) -> dict[str, objec
         "state_dir": Path(settings.local.local_state_dir).expanduser().absolute(),
         "fake_gpus": settings.local.fake_gpus,
         "kill_after": timedelta(seconds=grace + 30),
-        "environment": worker_environment(settings, direct=direct),
+        "environment": worker_environment(settings),
         **({"command": tuple(shlex.split(command))} if command else {}),
     }
 
@@ -159,16 +158,16 @@ def _at_most(pool: FleetPolicy, gpus: int) -> FleetPolicy:
     return replace(pool, min_workers=least, max_workers=gpus, machine_is_full=True)
 
 
-def worker_environment(settings: Settings, *, direct: bool) -> dict[str, SecretStr]:
-    """A worker beside us gets the settings that we have, and of the secrets only those that it works with: the way
-    to the database at most, and the key of the store for its results."""
+def worker_environment(settings: Settings) -> dict[str, SecretStr]:
+    """A worker of this machine gets the settings that we have, and of the secrets only the key of the store for its
+    results: it speaks to the API, and knows nothing of the database."""
     given = {name: SecretStr(value) for name, value in harmless_environment().items()}
     for setting in CATALOGUE.values():
         if settings.origin(setting.name) is Origin.DEFAULT or setting.name in _NOT_PASSED_ON:
             continue
         if not setting.kind.secret or setting.name in _NEEDED:
             given[f"{PREFIX}{setting.name}"] = SecretStr(_typed(setting.value(settings)))
-    return {**given, f"{PREFIX}DATABASE_URL": settings.database.database_url} if direct else given
+    return given
 
 
 def _typed(value: object) -> str:

@@ -135,7 +135,9 @@ class DatabaseSettings(Group):
     )
     sql_pool_size: Positive = setting(10, "Most connections to the database per process.")
     sql_timeout_sec: Seconds = setting(10, "Seconds that a statement may take.")
-    sql_poll_sec: Seconds = setting(1, "Seconds between two looks for new jobs in the database.")
+    sql_poll_sec: Seconds = setting(
+        1, "Seconds between two looks of the server for new jobs in the database."
+    )
 
 
 class StreamSettings(Group):

@@ -89,9 +89,10 @@ def problem(status: int, code: str, detail: str) -> Problem:
 
 
 def error_of(found: Problem) -> HerdsmanError:
-    """The same error on the other side; one that we do not know is an `InvalidRequest`, or unavailable from 500 on."""
+    """The same error on the other side; one that we do not know is told by its status."""
     code = found.type.rpartition(":")[2]
     kind = next((kind for kind, _, known in TABLE if known == code), None)
     if kind is None:
         kind = StoreUnavailable if found.status >= 500 else InvalidRequest
+        kind = Conflict if found.status == 409 else kind
     return kind(found.detail)

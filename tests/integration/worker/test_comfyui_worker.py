@@ -207,7 +207,8 @@ def test_two_workers_share_one_service_and_a_cancel_stops_its_own_job_alone(
         for place in places:
             place.mkdir()
         first, _second = (
-            both.enter_context(real_worker(url, place, COMFYUI_URL=fake.url, **SETTINGS)) for place in places
+            both.enter_context(real_worker(url, place, state=str(tmp_path), COMFYUI_URL=fake.url, **SETTINGS))
+            for place in places
         )
         long = [first.submit("comfyui", {"workflow": workflow(n, seconds=2)}) for n in (1, 2)]
         eventually(lambda: fake.runs == 1 and all(first.job(each).service_job_id for each in long))

@@ -15,14 +15,14 @@ import pytest
 
 from herdsman.control.commands import cancel_job, find_job, move_worker, read_logs, submit_job
 from herdsman.control.services import Services
-from herdsman.core.model import DEFAULT_POOL, Job, JobId, JobPolicy, NewJob, WorkerId
+from herdsman.core.model import DEFAULT_POOL, Job, JobId, NewJob, WorkerId
 from herdsman.core.reasons import Reason
 from herdsman.core.retry import FailureClass
 from herdsman.core.states import JobState, WorkerState
-from herdsman.wire.ids import new_job_id
+from herdsman.settings import load_settings
 from tests.conftest import Backend
-from tests.databases import opened
 from tests.integration.worker.yard import ENDS, ROOT, eventually
+from tests.served import serving
 
 MARK = "HOSTILE_PLACE"
 QUICK = {"HEARTBEAT_INTERVAL_SEC": "0.2", "SQL_POLL_SEC": "0.1", "CANCEL_GRACE_SEC": "0.3"}
@@ -39,7 +39,7 @@ class RealWorker:
 
     def promote(self, worker_id: WorkerId) -> None:
         """As the control loop would, once it has heard of it."""
-        self._wait(lambda: "registered" in self.said())
+        self._wait(lambda: "reports for duty" in self.said())
         move_worker(self.services, worker_id, WorkerState.ACTIVE, Reason.READY)
 
     def run(self, kind: str, payload: object = None, **wanted: Any) -> Job:
@@ -83,21 +83,27 @@ class RealWorker:
 
 @contextmanager
 def real_worker(
-    url: str, place: Path, *before: str, pool: str = DEFAULT_POOL, **more: str
+    url: str,
+    place: Path,
+    *before: str,
+    pool: str = DEFAULT_POOL,
+    state: str | None = None,
+    **more: str,
 ) -> Generator[RealWorker]:
+    """Beside a server whose runtime files are in `state`; several workers of one database share them."""
     usual = {"PATH": os.environ["PATH"], "HOME": str(place), "PYTHONPATH": str(ROOT)}
-    here = {"DATABASE_URL": url, "LOCAL_STATE_DIR": str(place), MARK: str(place)}
+    here = {"DATABASE_URL": url, "LOCAL_STATE_DIR": state or str(place)}
     own = {"WORKER_MODULES": ",".join(MODULES), "WORKER_ID": place.name}
-    with opened(url) as database, (place / "log").open("wb") as log:
+    with serving(load_settings(here, place)) as services, (place / "log").open("wb") as log:
         process = subprocess.Popen(
             [*before, *COMMAND, "--pool", pool],
             cwd=place,
-            env={**usual, **here, **own, **QUICK, **more},
+            env={**usual, **here, MARK: str(place), **own, **QUICK, **more},
             stdout=log,
             stderr=log,
         )
         try:
-            started = RealWorker(Services(database, JobPolicy(), new_job_id), place, process)
+            started = RealWorker(services, place, process)
             started.promote(WorkerId(place.name))
             yield started
         finally:

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy, WorkerId
+from herdsman.core.model import WorkerId
 from herdsman.core.states import JobState
-from herdsman.wire.ids import new_job_id
+from herdsman.settings import load_settings
 from tests.conftest import Backend
-from tests.databases import opened
 from tests.integration.worker.test_real_worker import COMMAND, QUICK, RealWorker
 from tests.integration.worker.yard import eventually
+from tests.served import serving
 
 Start = Callable[[str], RealWorker]
 HANDLER = """\
@@ -35,25 +34,24 @@ def start(sqlite: Backend, tmp_path: Path) -> Iterator[Start]:
     url = sqlite.fresh()
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "words.py").write_text("WORD = 'one'\n")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DATABASE_URL": url}
+    here = {"DATABASE_URL": url, "LOCAL_STATE_DIR": str(tmp_path)}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **here}
     with ExitStack() as stack:
 
         def started(text: str) -> RealWorker:
             write(tmp_path, text)
-            database, log = (
-                stack.enter_context(opened(url)),
-                stack.enter_context((tmp_path / "log").open("wb")),
-            )
+            services = stack.enter_context(serving(load_settings(here, tmp_path)))
+            log = stack.enter_context((tmp_path / "log").open("wb"))
             process = subprocess.Popen(
                 [*COMMAND, "--dev", "--module", "jobs"],
                 cwd=tmp_path,
-                env={**environment, "LOCAL_STATE_DIR": str(tmp_path), "WORKER_ID": "dev", **QUICK},
+                env={**environment, "WORKER_ID": "dev", **QUICK},
                 stdout=log,
                 stderr=log,
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
-            worker = RealWorker(Services(database, JobPolicy(), new_job_id), tmp_path, process)
+            worker = RealWorker(services, tmp_path, process)
             worker.promote(WorkerId("dev"))
             return worker
 

@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 from textual.message import Message
 
-from herdsman.cli.top.asking import Answered, Broken, Contact, Refused, ask
+from herdsman.cli.top.screens import Answered, Broken, Contact, Refused, ask
 from herdsman.core.errors import Forbidden, StoreUnavailable, Unreachable
 
 

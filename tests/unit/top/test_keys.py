@@ -6,13 +6,12 @@ from threading import Event
 import pytest
 from rich.terminal_theme import SVG_EXPORT_THEME
 
-from herdsman.cli.look_door import Kind
 from herdsman.cli.top.app import Top
-from herdsman.cli.top.seen import look
+from herdsman.cli.top.rows import look
 from herdsman.core.errors import Conflict, Forbidden
 from herdsman.wire.explain import WhyOut
-from tests.top_door import FakeDoor
 from tests.top_herd import WORKERS, a_job
+from tests.top_server import FakeServer
 from tests.top_site import PLACE, StillClock, Terminal, at_terminal
 
 FIRST = WORKERS[0].worker_id
@@ -29,10 +28,10 @@ def cursor(terminal: Terminal) -> str:
 def test_a_job_is_cancelled_once_and_only_after_yes() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press(*TO_JOBS, "c")
-        assert terminal.door.done == []
+        assert terminal.server.done == []
         await terminal.press("y")
         await terminal.until("img-16 is cancelled")
-        assert terminal.door.done == [("cancel", "img-16")]
+        assert terminal.server.done == [("cancel", "img-16")]
         await terminal.second(60)
         await terminal.until("img-16 is cancelled", gone=True)
 
@@ -46,7 +45,7 @@ def test_everything_but_yes_is_no(no: str) -> None:
         await terminal.until("nothing was done")
         await terminal.press(*TO_WORKERS, *TO_WORKERS, *TO_WORKERS, "d", no)
         await terminal.until("nothing was done")
-        assert terminal.door.done == []
+        assert terminal.server.done == []
 
     at_terminal(story)
 
@@ -55,7 +54,7 @@ def test_a_worker_is_drained_after_yes() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press(*TO_WORKERS, "d", "y")
         await terminal.until("it finishes what it holds, and leaves")
-        assert terminal.door.done == [("drain", FIRST)]
+        assert terminal.server.done == [("drain", FIRST)]
 
     at_terminal(story)
 
@@ -64,7 +63,7 @@ def test_a_job_is_run_again_without_a_question() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press(*TO_JOBS, "j", "j", "j", "r")
         await terminal.until("img-13 is pending again")
-        assert terminal.door.done == [("retry", "img-13")]
+        assert terminal.server.done == [("retry", "img-13")]
 
     at_terminal(story)
 
@@ -73,14 +72,14 @@ def test_the_keys_mean_the_job_of_a_worker_where_it_holds_one() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press(*TO_WORKERS, "c", "y")
         await terminal.until("img-14 is cancelled")
-        assert terminal.door.done == [("cancel", "img-14")]
+        assert terminal.server.done == [("cancel", "img-14")]
         await terminal.press("j", "c")
         await terminal.until("this worker holds several jobs")
         await terminal.press("j", "c")
         await terminal.until("put the cursor on a job")
         await terminal.press("shift+tab", "d")
         await terminal.until("put the cursor on a worker")
-        assert terminal.door.done == [("cancel", "img-14")]
+        assert terminal.server.done == [("cancel", "img-14")]
 
     at_terminal(story)
 
@@ -95,7 +94,7 @@ def test_from_a_worker_to_its_job_and_back() -> None:
         await terminal.until("Cancel the job img-12?")
         await terminal.press("n", "escape")
         await terminal.until("DECISION")
-        assert terminal.door.done == [("drain", WORKERS[1].worker_id)]
+        assert terminal.server.done == [("drain", WORKERS[1].worker_id)]
 
     at_terminal(story)
 
@@ -108,7 +107,7 @@ def test_on_the_page_of_a_job_the_keys_mean_that_job() -> None:
         await terminal.until("img-14 is pending again")
         await terminal.press("d")
         await terminal.until("put the cursor on a worker")
-        terminal.door.log = (*terminal.door.log, "and a line more")
+        terminal.server.log = (*terminal.server.log, "and a line more")
         await terminal.second()
         await terminal.until("and a line more")
         assert terminal.text().count("drawing a herd") == 1
@@ -119,13 +118,13 @@ def test_on_the_page_of_a_job_the_keys_mean_that_job() -> None:
 def test_what_the_server_refuses_is_said() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press(*TO_JOBS)
-        terminal.door.error = Forbidden("the token eye (viewer) may not POST /jobs/img-16/retry")
+        terminal.server.error = Forbidden("the token eye (viewer) may not POST /jobs/img-16/retry")
         await terminal.press("r")
         await terminal.until("may not POST /jobs/img-16/retry")
-        terminal.door.error = Conflict("img-16 has not ended")
+        terminal.server.error = Conflict("img-16 has not ended")
         await terminal.press("r")
         await terminal.until("img-16 has not ended")
-        assert terminal.door.done == []
+        assert terminal.server.done == []
 
     at_terminal(story)
 
@@ -135,11 +134,11 @@ def test_the_cursor_moves_and_stays_on_its_row() -> None:
         assert "image " in cursor(terminal)
         await terminal.press(*TO_JOBS, "j", "down", "k")
         assert "img-15" in cursor(terminal)
-        terminal.door.jobs = (a_job("img-17", "pending"), *terminal.door.jobs)
+        terminal.server.jobs = (a_job("img-17", "pending"), *terminal.server.jobs)
         await terminal.second()
         await terminal.until("img-17")
         assert "img-15" in cursor(terminal)
-        terminal.door.jobs = tuple(job for job in terminal.door.jobs if job.job_id != "img-15")
+        terminal.server.jobs = tuple(job for job in terminal.server.jobs if job.job_id != "img-15")
         await terminal.second()
         await terminal.until("img-15", gone=True)
         assert "img-14" in cursor(terminal)
@@ -163,7 +162,7 @@ def test_a_long_list_is_scrolled() -> None:
         await terminal.press("pageup")
         assert cursor(terminal).startswith("job-25")
 
-    at_terminal(story, FakeDoor(jobs=tuple(a_job(f"job-{number:02}", "pending") for number in range(30))))
+    at_terminal(story, FakeServer(jobs=tuple(a_job(f"job-{number:02}", "pending") for number in range(30))))
 
 
 def test_a_filter_is_typed_kept_and_ended() -> None:
@@ -185,11 +184,11 @@ def test_the_picture_is_held_still_and_goes_on() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press("p")
         await terminal.until("held still")
-        asked = terminal.door.asked
-        terminal.door.jobs = (a_job("img-17", "pending"),)
+        asked = terminal.server.asked
+        terminal.server.jobs = (a_job("img-17", "pending"),)
         for _ in range(3):
             await terminal.second()
-        assert terminal.door.asked == asked
+        assert terminal.server.asked == asked
         assert "img-17" not in terminal.text()
         await terminal.press("p")
         await terminal.until("img-17")
@@ -209,17 +208,17 @@ def test_the_next_choice_of_jobs_is_asked_of_the_server() -> None:
 
 def test_a_server_that_hangs_keeps_no_key_waiting() -> None:
     async def story(terminal: Terminal) -> None:
-        terminal.door.gate = Event()
+        terminal.server.gate = Event()
         await terminal.second()
         await terminal.second(9)
         await terminal.until("no answer for 10s")
         await terminal.press(*TO_WORKERS)
         assert cursor(terminal).startswith("gpu-17")
-        asked = terminal.door.asked
+        asked = terminal.server.asked
         await terminal.second()
-        terminal.door.gate.set()
+        terminal.server.gate.set()
         await terminal.until("no answer", gone=True)
-        assert terminal.door.asked == asked + 1
+        assert terminal.server.asked == asked + 1
 
     at_terminal(story)
 
@@ -228,7 +227,7 @@ def test_q_leaves_at_once_even_while_a_question_is_open() -> None:
     gate = Event()
 
     async def story(terminal: Terminal) -> None:
-        terminal.door.gate = gate
+        terminal.server.gate = gate
         await terminal.second()
         await terminal.press("q")
         assert not terminal.app.is_running
@@ -238,8 +237,8 @@ def test_q_leaves_at_once_even_while_a_question_is_open() -> None:
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:
-    class Wrong(FakeDoor):
-        def why(self, kind: Kind, named: str) -> WhyOut:
+    class Wrong(FakeServer):
+        def why(self, kind: str, named: str) -> WhyOut:
             raise ZeroDivisionError(f"a mistake about {kind} {named}")
 
     async def story(terminal: Terminal) -> None:
@@ -266,6 +265,6 @@ def test_a_full_gpu_is_red_and_without_colours_nothing_is(monkeypatch: pytest.Mo
     assert red not in colours[1]
 
 
-def test_the_program_needs_only_what_it_says_of_a_door() -> None:
-    door = FakeDoor()
-    assert Top(door, PLACE, look(door), StillClock()).session.now() == door.seen.now
+def test_the_clock_of_the_server_is_the_one_that_is_shown() -> None:
+    server = FakeServer()
+    assert Top(server.client, PLACE, look(server.client), StillClock()).session.now() == server.seen.now

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from herdsman.cli.top.frame import frame
-from herdsman.cli.top.seen import look
+from herdsman.cli.top.command import frame
+from herdsman.cli.top.rows import look
 from herdsman.core.errors import Unreachable
 from herdsman.wire.fleet import HerdOut
 from tests.docs.pages import page
-from tests.top_door import FakeDoor
 from tests.top_herd import an_overview
+from tests.top_server import FakeServer
 from tests.top_site import PLACE, Terminal, at_terminal
 
 SCREENS = Path(__file__).parent / "screens"
@@ -61,7 +61,7 @@ def test_a_herd_that_is_empty_teaches() -> None:
         await terminal.until("nobody leads")
         compare("empty", terminal.text())
 
-    at_terminal(story, FakeDoor(seen=an_overview(**EMPTY), workers=(), jobs=()))
+    at_terminal(story, FakeServer(seen=an_overview(**EMPTY), workers=(), jobs=()))
 
 
 @pytest.mark.parametrize(
@@ -92,28 +92,28 @@ def test_the_pages_behind_it(name: str, keys: tuple[str, ...], waits_for: str) -
 def test_a_server_that_is_away_leaves_the_last_picture() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.until("image")
-        terminal.door.error = Unreachable(f"GET {PLACE}/overview got no answer: connection refused")
+        terminal.server.error = Unreachable(f"GET {PLACE}/overview got no answer: connection refused")
         await terminal.second(42)
         await terminal.until("no answer for 42s")
         compare("away", terminal.text())
-        terminal.door.error = None
+        terminal.server.error = None
         await terminal.second()
         await terminal.until("no answer", gone=True)
 
-    at_terminal(story, FakeDoor(seen=an_overview(holds=(HOLD,))))
+    at_terminal(story, FakeServer(seen=an_overview(holds=(HOLD,))))
 
 
 @pytest.mark.parametrize(("name", "size"), [("once", (80, 24)), ("once-large", (132, 43))])
 def test_one_frame_as_text(name: str, size: tuple[int, int]) -> None:
-    drawn = frame(look(FakeDoor()), PLACE, *size)
+    drawn = frame(look(FakeServer().client), PLACE, *size)
     assert len(drawn.splitlines()) < size[1]
     assert max(map(len, drawn.splitlines())) <= size[0]
     compare(name, drawn)
 
 
 def test_a_frame_says_what_is_held_and_how_many_are_not_shown() -> None:
-    door = FakeDoor(seen=an_overview(holds=(HOLD,)))
-    many = HerdOut(workers=door.workers * 5, more=0)
-    drawn = frame(look(FakeDoor(seen=door.seen, workers=many.workers)), PLACE, 80, 24)
+    server = FakeServer(seen=an_overview(holds=(HOLD,)))
+    many = HerdOut(workers=server.workers * 5, more=0)
+    drawn = frame(look(FakeServer(seen=server.seen, workers=many.workers).client), PLACE, 80, 24)
     assert f"! {HOLD}" in drawn.splitlines()
     assert "and 16 more" in drawn.splitlines()

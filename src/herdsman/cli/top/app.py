@@ -1,4 +1,4 @@
-"""The program itself: its first page, and how it looks."""
+"""The program itself: its first page, the pages behind it, and how it looks."""
 
 from collections.abc import Callable, Iterable
 from typing import ClassVar
@@ -6,18 +6,67 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from herdsman.cli.top.acting import Acting
-from herdsman.cli.top.frame import head
-from herdsman.cli.top.listing import Listing
-from herdsman.cli.top.pages import Page
-from herdsman.cli.top.rows import tables
-from herdsman.cli.top.seen import CHOICES, Seen, Sight, look
-from herdsman.cli.top.watching import Session
+from herdsman.cli.top.command import head
+from herdsman.cli.top.detail import Look, reader
+from herdsman.cli.top.rows import CHOICES, Seen, look, tables
+from herdsman.cli.top.screens import Acting, Session
+from herdsman.cli.top.text import Aim, Column, QueueAim, Table, WorkerAim
+from herdsman.cli.top.widgets import Listing
+from herdsman.client import Client
 from herdsman.ports import Clock
+
+
+class Reading(VerticalScroll):
+    """Text that is longer than the screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "Down"),
+        Binding("k", "scroll_up", "Up"),
+        Binding("g", "scroll_home", "Begin"),
+        Binding("G", "scroll_end", "End"),
+    ]
+
+
+class Page(Acting):
+    keys: ClassVar[str] = " Esc back  Enter look  c cancel  d drain  r retry  p pause  ? help  q quit"
+
+    def __init__(self, session: Session, aim: Aim) -> None:
+        super().__init__(session)
+        self._about = aim
+        self._read = reader(aim, session.client, session.now)
+        self._whole: Aim | None = None
+
+    def body(self) -> Iterable[Widget]:
+        if isinstance(self._about, WorkerAim | QueueAim):
+            waiting = Table((Column("JOB", 20),), (), "being read …")
+            yield Listing(waiting, id="few" if isinstance(self._about, WorkerAim) else "many")
+        if not isinstance(self._about, QueueAim):
+            with Reading():
+                yield Static(Text("being read …", "dim"), id="text")
+
+    def question(self) -> Callable[[], object] | None:
+        return self._read
+
+    def answer(self, value: object) -> None:
+        assert isinstance(value, Look), "the reader was asked, nobody else"
+        self._whole = value.aim
+        self.query_one("#head", Static).update(value.title)
+        if value.text is not None:
+            self.query_one("#text", Static).update(value.text)
+        if value.table is not None:
+            self.query_one(Listing).show(value.table)
+
+    def whole(self) -> Aim | None:
+        return self._whole
+
+    def on_listing_chosen(self, message: Listing.Chosen) -> None:
+        self.program.push_screen(Page(self.session, message.aim))
+
 
 TABLES = ("queue", "workers", "jobs", "decisions")
 
@@ -37,7 +86,7 @@ class Herd(Acting):
 
     def question(self) -> Callable[[], object] | None:
         choice = self._choice
-        return lambda: look(self.session.door, choice)
+        return lambda: look(self.session.client, choice)
 
     def answer(self, value: object) -> None:
         assert isinstance(value, Seen), "nothing else was asked for"
@@ -91,9 +140,9 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "herdsman top"
 
-    def __init__(self, door: Sight, place: str, first: Seen, clock: Clock) -> None:
+    def __init__(self, client: Client, place: str, first: Seen, clock: Clock) -> None:
         super().__init__(ansi_color=True)
-        self.session = Session(door, place, clock, first.overview.now, clock.monotonic())
+        self.session = Session(client, place, clock, first.overview.now, clock.monotonic())
         self._first = first
 
     def get_default_screen(self) -> Screen[None]:

@@ -1,38 +1,104 @@
-"""`herdsman top`: opens the way to the server, looks once, and shows it."""
+"""`herdsman top`: connects to the server, looks once, and shows it."""
 
 import sys
 from shutil import get_terminal_size
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from herdsman.cli.door import Door
-from herdsman.cli.opening import door_here
-from herdsman.cli.shown import echo
-from herdsman.cli.top.frame import frame
-from herdsman.cli.top.seen import Seen, look
-from herdsman.cli.top.words import ASCII
-from herdsman.control.whereabouts import shown_database, whereabouts
+from herdsman.cli.connection import connect
+from herdsman.cli.output import echo
+from herdsman.cli.top.rows import Seen, look, tables
+from herdsman.cli.top.text import ASCII, Table, clean, count, ink, money, span
+from herdsman.client import Client
 from herdsman.core.errors import InvalidSettings
 from herdsman.ports import SystemClock
-from herdsman.settings import load_settings
 from herdsman.telemetry.logs import configure_logs
+from herdsman.wire.fleet import OverviewOut
+
+SHARES = (4, 6, 5, 6)
+"""How the tables divide the screen; at 80 by 24 these are lines."""
+HEAD = 2
+_AROUND = HEAD + 1
+
+
+def head(seen: Seen, place: str, width: int) -> tuple[Text, Text]:
+    overview = seen.overview
+    title = ink("herdsman", "bold") + ink(f" {overview.version}  ") + ink(clean(place), "cyan")
+    bill = ink(f"{money(overview.cost_per_hour)}/h  {money(overview.cost_today)} today", "bold")
+    return _ends(title, _fleet(overview), width), _ends(_totals(overview), bill, width)
+
+
+def _fleet(overview: OverviewOut) -> Text:
+    lead, living = overview.leader, sum(overview.workers.values())
+    workers = ink(f"{count(living)} worker{'' if living == 1 else 's'}  ")
+    if lead is None:
+        return workers + ink("nobody leads", "bold red")
+    since = span((overview.now - lead.since).total_seconds())
+    return workers + ink(f"leader {clean(lead.who)}, {since}")
+
+
+def _totals(overview: OverviewOut) -> Text:
+    jobs = overview.jobs
+    waiting = jobs.get("pending", 0) + jobs.get("scheduled", 0)
+    oldest = "" if overview.oldest_wait_s is None else f" ({span(overview.oldest_wait_s)})"
+    parts = [
+        ink(f"waiting {count(waiting)}{oldest}", "yellow" if waiting else ""),
+        ink(f"running {count(overview.running)}", "green" if overview.running else ""),
+        ink(f"done {count(jobs.get('done', 0))}"),
+        *(_bad(name, jobs.get(key, 0)) for name, key in (("retrying", "failed"), ("dead", "dead_letter"))),
+    ]
+    return ink("  ").join(part for part in parts if part)
+
+
+def _bad(name: str, number: int) -> Text:
+    """Said only when there is some."""
+    return ink(f"{name} {count(number)}", "red") if number else Text()
+
+
+def _ends(left: Text, right: Text, width: int) -> Text:
+    """One at each end of a line; where both are too long, the right one stays whole."""
+    left.truncate(max(0, width - right.cell_len - 1), overflow="ellipsis", pad=True)
+    line = left + ink(" ") + right
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def frame(seen: Seen, place: str, width: int, height: int) -> str:
+    """Everything that fits, without colours: for pipes, files and tests."""
+    lines = [*head(seen, place, width), *(ink(f"! {clean(hold)}") for hold in seen.overview.holds)]
+    for table, share in zip(tables(seen), SHARES, strict=True):
+        space = max(1, (height - _AROUND) * share // sum(SHARES) - 1)
+        lines.extend(_drawn(table, width, space))
+    return "\n".join(line.plain.rstrip() for line in lines)
+
+
+def _drawn(table: Table, width: int, space: int) -> list[Text]:
+    more = len(table.rows) - space
+    shown = table.rows if more <= 0 else table.rows[: space - 1]
+    lines = [table.heading(width), *(table.line(row, width) for row in shown)]
+    if not table.rows:
+        lines.append(ink(table.empty))
+    elif more > 0:
+        lines.append(ink(f"and {len(table.rows) - len(shown)} more"))
+    return lines
 
 
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame as plain text, and exit.")] = False,
 ) -> None:
     """Watch the herd in the terminal: queues, workers, jobs, money and decisions."""
-    door = door_here()
-    place, first = _place(door), look(door)
+    client = connect()
+    place, first = client.server.url, look(client)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         echo(_printable(frame(first, place, *get_terminal_size((80, 24)))))
     else:
-        _watch(door, place, first)
-    door.close()
+        _watch(client, place, first)
+    client.close()
 
 
-def _watch(door: Door, place: str, first: Seen) -> None:
+def _watch(client: Client, place: str, first: Seen) -> None:
     try:
         from herdsman.cli.top.app import Top  # noqa: PLC0415  (--once needs no textual, and starts faster)
     except ModuleNotFoundError as error:
@@ -46,18 +112,7 @@ def _watch(door: Door, place: str, first: Seen) -> None:
     # A line of log would stand in the middle of the picture; what went wrong is in the banner.
     configure_logs("critical", "text")
     # Without the mouse the terminal keeps its own way to mark and copy text.
-    Top(door, place, first, SystemClock()).run(mouse=False)
-
-
-def _place(door: Door) -> str:
-    """The server's address, or the database where no server was found."""
-    from herdsman.cli.api_door import ApiDoor  # noqa: PLC0415  (imports the HTTP client, which takes a while)
-
-    settings = load_settings()
-    database = shown_database(settings)
-    if not isinstance(door, ApiDoor):
-        return database
-    return settings.api.api_url or whereabouts(settings).api_of(database) or database
+    Top(client, place, first, SystemClock()).run(mouse=False)
 
 
 def _printable(text: str) -> str:

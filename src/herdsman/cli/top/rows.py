@@ -1,16 +1,80 @@
-"""The tables of the first page, and of those behind it: what is seen, as rows."""
+"""What is asked of the server, all of one moment together, and the tables made of it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from rich.text import Text
 
-from herdsman.cli.top.seen import CHOICES, Choice, Seen
-from herdsman.cli.top.table import Column, JobAim, QueueAim, Row, StepAim, Table, WorkerAim
-from herdsman.cli.top.words import bar, blocks, clean, count, ink, load, middle, span, state, trend
-from herdsman.core.states import HELD
-from herdsman.wire.fleet import GpuBarOut, HeldOut, HerdWorkerOut, QueueOut, SeriesOut, StepOut
+from herdsman.cli.top.text import (
+    Column,
+    JobAim,
+    QueueAim,
+    Row,
+    StepAim,
+    Table,
+    WorkerAim,
+    bar,
+    blocks,
+    clean,
+    count,
+    ink,
+    load,
+    middle,
+    span,
+    state,
+    trend,
+)
+from herdsman.client import Client, calls
+from herdsman.core.states import HELD, JobState
+from herdsman.wire.fleet import (
+    GpuBarOut,
+    HeldOut,
+    HerdOut,
+    HerdWorkerOut,
+    OverviewOut,
+    QueueOut,
+    SeriesOut,
+    StepOut,
+)
 from herdsman.wire.jobs import JobOut
+
+MOST_JOBS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which jobs are listed."""
+
+    name: str
+    states: tuple[JobState, ...] = ()
+
+
+CHOICES = (
+    Choice("all"),
+    Choice("waiting", (JobState.PENDING, JobState.SCHEDULED)),
+    Choice("running", HELD),
+    Choice("failed", (JobState.FAILED, JobState.DEAD_LETTER)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    overview: OverviewOut
+    herd: HerdOut
+    jobs: Sequence[JobOut]
+    choice: Choice
+
+
+def look(client: Client, choice: Choice = CHOICES[0]) -> Seen:
+    jobs = client.send(calls.jobs(statuses=choice.states, limit=MOST_JOBS)).jobs
+    return Seen(
+        overview=client.send(calls.overview()),
+        herd=client.send(calls.herd()),
+        jobs=jobs,
+        choice=choice,
+    )
+
 
 TREND = 24
 _BAR = 8
@@ -113,16 +177,17 @@ def held_table(jobs: Sequence[HeldOut], now: datetime) -> Table:
     rows = tuple(
         Row(
             each.job_id,
-            (ink(clean(each.job_id)), state(each.status), _age(each.since, now), _note(each)),
+            (
+                ink(clean(each.job_id)),
+                state(each.status),
+                _age(each.since, now),
+                (_progress(each.progress) + ink(f"{clean(each.type)} {clean(each.progress_note or '')}")),
+            ),
             JobAim(each.job_id),
         )
         for each in jobs
     )
     return Table(columns, rows, "it holds no job")
-
-
-def _note(job: HeldOut) -> Text:
-    return _progress(job.progress) + ink(f"{clean(job.type)} {clean(job.progress_note or '')}")
 
 
 def job_table(jobs: Sequence[JobOut], now: datetime, choice: Choice = CHOICES[0]) -> Table:

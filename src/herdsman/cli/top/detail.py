@@ -1,13 +1,31 @@
-"""What the pages behind the first one say, part by part."""
+"""One thing looked at closely: a job, a worker, the jobs of a queue; what is read, and how it is written."""
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from rich.table import Table
+from rich.table import Table as Letter
 from rich.text import Text
 
-from herdsman.cli.top.rows import gpu_memory
-from herdsman.cli.top.words import bar, clean, ink, load, money, span, state
+from herdsman.cli.top.rows import gpu_memory, held_table, job_table
+from herdsman.cli.top.text import (
+    Aim,
+    JobAim,
+    QueueAim,
+    StepAim,
+    Table,
+    WorkerAim,
+    bar,
+    clean,
+    ink,
+    load,
+    money,
+    span,
+    state,
+)
+from herdsman.client import Client, calls
+from herdsman.core.states import JOB
 from herdsman.wire.explain import EtaOut, WhyOut
 from herdsman.wire.fleet import GpuBarOut, HerdWorkerOut, StepOut
 from herdsman.wire.jobs import AttemptOut, JobDetail
@@ -23,7 +41,7 @@ def job_text(
     eta: EtaOut | None,
     log: Sequence[str],
     now: datetime,
-) -> Table:
+) -> Letter:
     return _letter(
         ("STATE", [_job_line(job, now), *_progress(job)]),
         ("ERROR", [ink(clean(job.last_error), "red")] if job.last_error else ()),
@@ -62,7 +80,7 @@ def _attempt(each: AttemptOut, now: datetime) -> Text:
     return ink(f"{each.attempt:>2} on {clean(each.worker_id)}, {end}") + error
 
 
-def worker_text(worker: HerdWorkerOut | None, why: WhyOut, now: datetime) -> Table:
+def worker_text(worker: HerdWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
     return _letter(
         ("STATE", [state(why.state)] if worker is None else _worker_lines(worker, now)),
         ("WHY", (ink(clean(each)) for each in why.because)),
@@ -91,7 +109,7 @@ def _gpu(gpu: GpuBarOut) -> Text:
     return ink(f"{place:>2} ") + drawn + ink(f"{busy}  {clean(gpu.name or gpu.uuid)}")
 
 
-def step_text(step: StepOut, now: datetime) -> Table:
+def step_text(step: StepOut, now: datetime) -> Letter:
     often = f", the same {step.times} times in a row" if step.times > 1 else ""
     numbers = (ink(f"{clean(name)}  {clean(str(value))}") for name, value in step.numbers.items())
     done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
@@ -111,9 +129,9 @@ def _steps(why: WhyOut) -> Iterable[Text]:
         yield ink(f"{step.ts:%H:%M:%S}  ") + state(step.to_status) + what
 
 
-def _letter(*parts: tuple[str, Iterable[Text]]) -> Table:
+def _letter(*parts: tuple[str, Iterable[Text]]) -> Letter:
     """A name at the left of each part; one without lines is left out."""
-    letter = Table.grid(padding=(0, 1))
+    letter = Letter.grid(padding=(0, 1))
     letter.add_column(style="bold", width=_NAMES)
     letter.add_column(ratio=1, overflow="fold")
     for name, lines in parts:
@@ -125,3 +143,98 @@ def _letter(*parts: tuple[str, Iterable[Text]]) -> Table:
 
 def _ago(then: datetime, now: datetime) -> str:
     return span((now - then).total_seconds())
+
+
+KEPT_LINES = 200
+MOST_LOG_PAGES = 20
+"""Read at one time; the rest of a long log comes a second later."""
+MOST_JOBS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    title: Text
+    text: Letter | None = None
+    table: Table | None = None
+    aim: Aim | None = None
+    """What the whole page is about."""
+
+
+Reader = Callable[[], Look]
+Now = Callable[[], datetime]
+
+
+def reader(aim: Aim, client: Client, now: Now) -> Reader:
+    match aim:
+        case JobAim(job_id):
+            return JobReader(client, job_id, now)
+        case WorkerAim(worker_id):
+            return WorkerReader(client, worker_id, now)
+        case QueueAim():
+            return QueueReader(client, aim, now)
+        case StepAim(step):
+            return lambda: Look(ink("a decision of the control loop", "bold"), step_text(step, now()))
+
+
+@dataclass(slots=True)
+class JobReader:
+    client: Client
+    job_id: str
+    now: Now
+    _since: str | None = None
+    _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=KEPT_LINES))
+
+    def __call__(self) -> Look:
+        job = self.client.send(calls.job(self.job_id))
+        why, tries = (
+            self.client.send(calls.why("job", self.job_id)),
+            self.client.send(calls.attempts(self.job_id)).attempts,
+        )
+        eta = None if job.status in JOB.terminal else self.client.send(calls.eta(self.job_id))
+        self._read_log()
+        title = ink("job ", "bold") + ink(clean(self.job_id), "bold cyan")
+        return Look(
+            title, job_text(job, why, tries, eta, tuple(self._lines), self.now()), aim=JobAim(self.job_id)
+        )
+
+    def _read_log(self) -> None:
+        for _ in range(MOST_LOG_PAGES):
+            page = self.client.send(calls.logs(self.job_id, self._since))
+            self._since = page.next
+            self._lines.extend(line for piece in page.pieces for line in piece.lines)
+            if page.ended or not page.pieces:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReader:
+    client: Client
+    worker_id: str
+    now: Now
+
+    def __call__(self) -> Look:
+        herd, why = (
+            self.client.send(calls.herd()),
+            self.client.send(calls.why("worker", self.worker_id)),
+        )
+        worker = next((each for each in herd.workers if each.worker_id == self.worker_id), None)
+        held = () if worker is None else worker.jobs
+        return Look(
+            ink("worker ", "bold") + ink(clean(self.worker_id), "bold cyan"),
+            worker_text(worker, why, self.now()),
+            held_table(held, self.now()),
+            WorkerAim(self.worker_id, tuple(job.job_id for job in held)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReader:
+    client: Client
+    queue: QueueAim
+    now: Now
+
+    def __call__(self) -> Look:
+        jobs = self.client.send(calls.jobs(kind=self.queue.type, pool=self.queue.pool, limit=MOST_JOBS)).jobs
+        title = ink("jobs of type ", "bold") + ink(clean(self.queue.type), "bold cyan")
+        where = ink(f" in pool {clean(self.queue.pool)}, newest first")
+        return Look(title + where, table=job_table(jobs, self.now()))

@@ -1,12 +1,26 @@
-"""What a person is told when the server does not answer, does not know them, or is of another version."""
+"""What a person is told when something fails, and the exit status that goes with it; above all when the server does not answer."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from herdsman import __version__
-from herdsman.cli.shown import echo
-from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, Unauthenticated, Unreachable
+from herdsman.cli.output import echo
+from herdsman.core.errors import (
+    Conflict,
+    Forbidden,
+    HerdsmanError,
+    InvalidRequest,
+    NotFound,
+    ProviderRejected,
+    ProviderUnavailable,
+    StaleWrite,
+    StoreMisconfigured,
+    StoreUnavailable,
+    TooMany,
+    Unauthenticated,
+    Unreachable,
+)
 from herdsman.core.releases import release
 
 NO_SUCH_PATH = "there is nothing at this path"
@@ -101,3 +115,24 @@ def _unknown(error: HerdsmanError, server: Server) -> str:
             " an admin makes one with herdsman token create NAME"
         )
     return f"{error} (herdsman token create NAME); it came from {server.token_from}"
+
+
+EXIT_CODES: tuple[tuple[type[HerdsmanError], int], ...] = (
+    (InvalidRequest, 2),  # as for a wrong option
+    (NotFound, 3),
+    (Conflict, 4),
+    (StaleWrite, 4),
+    (TooMany, 5),
+    (Unreachable, 5),
+    (StoreUnavailable, 5),
+    (ProviderUnavailable, 5),
+    (StoreMisconfigured, 6),
+    (ProviderRejected, 6),
+    (Unauthenticated, 8),
+    (Forbidden, 8),
+    (VersionMismatch, 9),
+)
+
+
+def exit_code(error: HerdsmanError) -> int:
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)

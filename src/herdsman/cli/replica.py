@@ -1,14 +1,17 @@
-"""What a person sees while the control plane starts, and when it has."""
+"""One replica of the control plane on this machine, from its greeting to its end: API and control loop."""
 
 import shutil
 import sys
+import time
 from pathlib import Path
 from threading import Event, Thread
 
-from herdsman.cli.progress import line
+from herdsman.cli.context import Stopping
+from herdsman.cli.output import echo, line, step
 from herdsman.control.commands import count_jobs
+from herdsman.control.first_token import first_admin_token
 from herdsman.control.services import Services
-from herdsman.control.whereabouts import Announced
+from herdsman.control.whereabouts import Announced, shown_database, whereabouts
 from herdsman.core.errors import HerdsmanError
 from herdsman.core.gpu import GpuDevice
 from herdsman.core.model import DEFAULT_POOL
@@ -16,12 +19,96 @@ from herdsman.core.policy import FleetPolicy
 from herdsman.core.states import WorkerState
 from herdsman.db.checks import inspect_server
 from herdsman.db.connection import Tx
+from herdsman.ports import Provider
 from herdsman.providers.local.provider import count_gpus
-from herdsman.server.wiring import pools_kept
-from herdsman.settings import Origin, Settings
-from herdsman.store import installation
+from herdsman.server.replica import open_replica
+from herdsman.server.wiring import pools_kept, stored_logs
+from herdsman.settings.model import Origin, Settings
+from herdsman.settings.options import LOCAL
+from herdsman.store import installation, sight
 from herdsman.store.herd import living
 from herdsman.worker.gpu import Nvml
+
+_OBSERVE_S = 0.2
+
+
+def run(settings: Settings, services: Services, schema: str, command: str) -> str:
+    """Until it is told to stop; then how many jobs there are."""
+    try:
+        with stored_logs(settings, services.database):
+            tell_database(services, schema)
+            return _serve(settings, services, command)
+    finally:
+        services.database.close()
+
+
+def _serve(settings: Settings, services: Services, command: str) -> str:
+    where = whereabouts(settings)
+    replica = open_replica(settings, services)
+    with step("starting the API"):
+        replica.start()
+        secret = first_admin_token(services, replica.state.keyring, where.admin_token)
+    stopping = Stopping()  # before anybody is told to type Ctrl-C
+    try:
+        where.announce(replica.server.url, shown_database(settings), command)
+        tell_api(replica.server.url, secret, where.admin_token)
+        tell_fleet(services, settings)
+        tell_next()
+        tell_when_ready(services, settings, stopping)
+        services.database.in_service = True
+        with where.occupied(replica.control.leadership.holder):
+            replica.run(stopping)
+    finally:
+        _drain_local_workers(replica.control.provider, stopping)
+        where.withdraw()
+        replica.stop()
+        kept = _jobs_left(services) + _machines_left(replica.control.provider, services)
+    return kept
+
+
+def _drain_local_workers(provider: Provider, stopping: Stopping) -> None:
+    """Workers of this machine finish the job they hold and leave; rented machines are left to the next leader."""
+    told = 0
+    if provider.name != LOCAL:
+        return
+    while workers := provider.list_instances():
+        if told != stopping.asked or not told:
+            told = stopping.asked or 1
+            for worker in workers:
+                provider.terminate(worker.ref)
+            what = "finish their jobs and leave" if told == 1 else "give their jobs back and leave"
+            echo(f"{len(workers)} workers of this machine {what}; Ctrl-C again does not wait for them")
+        if told > 2:
+            return
+        time.sleep(_OBSERVE_S)
+
+
+def _jobs_left(services: Services) -> str:
+    try:
+        counts = {state: count for state, count in count_jobs(services).items() if count}
+    except HerdsmanError:
+        return ""
+    return f": {', '.join(f'{count} {state}' for state, count in counts.items())}" if counts else ""
+
+
+def _machines_left(provider: Provider, services: Services) -> str:
+    """What goes on costing money when nobody is there to end it."""
+    if provider.name == LOCAL:
+        return ""
+    try:
+        left = sum(
+            each.alive and bool(each.instance_name) for each in services.database.read(sight.see_workers)
+        )
+    except HerdsmanError:
+        return ""
+    if not left:
+        return ""
+    name = provider.name
+    goes_on = (
+        f"1 machine of {name} runs on and is" if left == 1 else f"{left} machines of {name} run on and are"
+    )
+    return f"; {goes_on} billed until a control plane ends them"
+
 
 _LOOK_S = 0.3
 _PATIENCE_S = 60.0

@@ -1,0 +1,54 @@
+"""What commands begin with: the settings, for some the database, and Ctrl-C for those that run until they are stopped."""
+
+import signal
+from collections.abc import Mapping
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from herdsman.cli.output import echo
+from herdsman.settings import Settings, advice, load_settings
+from herdsman.settings.environment import instance_name
+from herdsman.telemetry.logs import configure_logs
+
+if TYPE_CHECKING:
+    from herdsman.control.services import Services
+
+
+def settings_here(given: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force; `given` stands above all others, as the command line does."""
+    settings = load_settings(given=given)
+    for warning in advice(settings):
+        echo(f"warning: {warning}", err=True)
+    logs = settings.logs
+    configure_logs(logs.log_level, logs.log_format, file=logs.log_file, instance=instance_name(settings))
+    return settings
+
+
+def services_here(settings: Settings | None = None) -> "Services":
+    """The commands, on a database that is known to be in order."""
+    # Loading these takes a while, and the machine of a worker does not have them.
+    from herdsman.db.checks import require_current  # noqa: PLC0415
+    from herdsman.server.wiring import open_services  # noqa: PLC0415
+
+    services = open_services(settings or settings_here())
+    require_current(services.database)
+    return services
+
+
+class Stopping(Event):
+    """Set by the first Ctrl-C; the next ones are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        # A handler that took a lock could wait for itself, when a second signal comes while it has it.
+        signals: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _frame: signals.put(number))
+        Thread(target=self._listen, args=(signals,), name="signals", daemon=True).start()
+
+    def _listen(self, signals: "SimpleQueue[int]") -> None:
+        while signals.get():
+            self.asked += 1
+            self.set()
