@@ -60,21 +60,22 @@ def shell(alone: Shell) -> Iterator[Shell]:
         yield shell
 
 
-def test_a_worker_from_its_start_to_its_end(shell: Shell) -> None:
-    shell.environment |= {"MIN_ACTIVE_GPUS": "0", "MAX_ACTIVE_GPUS": "1", "PROMOTION_POLICY": "pod"}
-    assert shell.said("cost", "--days", "1").startswith("no instance cost anything since ")
-    worker = shell("spawn_gpu", API_URL=NOBODY).stdout.split(" ")[0]
-    full = shell("spawn-gpu", API_URL=NOBODY)
-    assert full.returncode == 5
-    assert "herdsman: pool default has 1 workers alive already\n" in full.stderr
-    shell.said("submit", "demo", "--job-id", "j1")
-    assert "it is the next one of its pool" in shell.said("why", "job", "j1")
-    assert "blocked by MAX_ACTIVE_GPUS=1" in shell.said("why", "pool", "default")
-    assert "provider and database agree" in shell.said("audit")
-    assert shell.json("cost", "--by", "pool")["per_hour_usd"] == pytest.approx(0.49)
-    assert "EndInstance" in shell.said("terminate-gpu", worker)
-    assert "steps:\n" in shell.said("why", "worker", worker)
-    assert shell("terminate_gpu", "nobody").returncode == 3
+def test_a_worker_from_its_start_to_its_end(alone: Shell) -> None:
+    alone.environment |= {"MIN_ACTIVE_GPUS": "0", "MAX_ACTIVE_GPUS": "1", "PROMOTION_POLICY": "pod"}
+    with served(alone) as shell:
+        assert shell.said("cost", "--days", "1").startswith("no instance cost anything since ")
+        worker = shell("spawn_gpu", API_URL=NOBODY).stdout.split(" ")[0]
+        full = shell("spawn-gpu", API_URL=NOBODY)
+        assert full.returncode == 5
+        assert "herdsman: pool default has 1 workers alive already\n" in full.stderr
+        shell.said("submit", "demo", "--job-id", "j1")
+        assert "it is the next one of its pool" in shell.said("why", "job", "j1")
+        assert "blocked by MAX_ACTIVE_GPUS=1" in shell.said("why", "pool", "default")
+        assert "provider and database agree" in shell.said("audit")
+        assert shell.json("cost", "--by", "pool")["per_hour_usd"] == pytest.approx(0.49)
+        assert "EndInstance" in shell.said("terminate-gpu", worker)
+        assert "steps:\n" in shell.said("why", "worker", worker)
+        assert shell("terminate_gpu", "nobody").returncode == 3
 
 
 def test_a_worker_row_without_its_instance_is_reported_with_status_1(shell: Shell) -> None:

@@ -9,7 +9,7 @@ from herdsman.core.instances import InstanceRef
 from herdsman.ports import GrowsVolumes
 from herdsman.providers.runpod.provider import RunpodProvider
 from herdsman.testing.fakes.runpod import FakeRunpod, NetworkVolume
-from tests.runpod import KEY, Recording, a_provider, a_request, deviations
+from tests.runpod import KEY, SPECIFICATION, Recording, a_provider, a_request, deviations
 
 VOLUME = NetworkVolume("vol1aaaa", "models", 200, "EU-RO-1")
 
@@ -26,7 +26,8 @@ def provider(fake: FakeRunpod) -> Iterator[RunpodProvider]:
     provider = a_provider(fake, transport=recording, volumes=("models",))
     yield provider
     provider.close()
-    assert [said for each in recording.exchanges for said in deviations(each)] == []
+    if SPECIFICATION.exists():
+        assert [said for each in recording.exchanges for said in deviations(each)] == []
 
 
 def size(fake: FakeRunpod) -> int:
