@@ -271,5 +271,5 @@ def test_killed_it_leaves_no_directory_behind(sqlite: Backend, tmp_path: Path) -
 @contextmanager
 def homed_worker(url: str, place: Path, temporary: Path) -> Generator[RealWorker]:
     place.mkdir()
-    with real_worker(url, place, TMPDIR=str(temporary)) as worker:
+    with real_worker(url, place, state=str(place.parent / "state"), TMPDIR=str(temporary)) as worker:
         yield worker
