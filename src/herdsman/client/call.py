@@ -141,7 +141,7 @@ def built(make: Callable[[], M]) -> M:
 
 def encoded(body: BaseModel) -> bytes:
     # What is left at its default is not sent, so that an older server is not asked for what it does not know.
-    return body.model_dump_json(exclude_defaults=True).encode()
+    return body.model_dump_json(exclude_defaults=True, by_alias=True).encode()
 
 
 def batches(items: Iterable[tuple[T, int]], *, most: int, largest: int) -> Iterator[list[T]]:

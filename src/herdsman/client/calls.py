@@ -317,7 +317,7 @@ def scale_pool(pool_id: str, wanted: ScaleIn) -> Call[PoolOut]:
 
 def swap_pool(pool_id: str, wanted: SwapIn) -> Call[PoolOut]:
     # What is null is taken away, and so it has to be sent.
-    body = wanted.model_dump_json(exclude_unset=True).encode()
+    body = wanted.model_dump_json(exclude_unset=True, by_alias=True).encode()
     path = f"{_pool(pool_id)}/swap"
     return Call(method="POST", path=path, read=lambda answer: answer.read(PoolOut), body=body)
 
