@@ -72,6 +72,8 @@ def test_j2_batches_that_overlap_are_stored_once(services: Services) -> None:
 def test_who_waits_for_a_connection_is_not_overtaken(services: Services) -> None:
     """Twenty share ten connections (SQLite: one), and each that leaves comes again at once."""
     turns = itertools.count()
+    # A connection that is opened takes longer than many turns of the others.
+    at_once(20, lambda _: services.database.transact(lambda _: time.sleep(0.1)))
 
     def work(_: int) -> int:
         done = 0
