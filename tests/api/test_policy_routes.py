@@ -145,7 +145,7 @@ def herdsman(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return
 
     # It would leave the runner's own standard error, which is closed by then, to the tests that follow.
-    monkeypatch.setattr("herdsman.cli.opening.configure_logs", silent)
+    monkeypatch.setattr("herdsman.cli.context.configure_logs", silent)
 
     def run(*words: str) -> str:
         done = CliRunner().invoke(command, words, catch_exceptions=False)
