@@ -1,15 +1,14 @@
 """The policy over HTTP, and from the command line (S2-34, S2-47)."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from herdsman.cli.main import app as command
 from herdsman.control.policy_book import PolicyBook
 from herdsman.control.services import Services
 from herdsman.core.access import Role
@@ -18,6 +17,8 @@ from herdsman.ports import SystemClock
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
+from tests.served import served
+from tests.shell import Shell
 
 PLACE = "/control/policy"
 
@@ -135,24 +136,20 @@ def test_those_who_only_look_or_submit_change_nothing(client: Client, tokens: To
 
 
 @pytest.fixture
-def herdsman(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The command line on this database; what it raises is raised here."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DATABASE_URL", url)
-    monkeypatch.setenv("LOCAL_STATE_DIR", str(tmp_path))
-
-    def silent(_level: str, _form: str, **_more: object) -> None:
-        return
-
-    # It would leave the runner's own standard error, which is closed by then, to the tests that follow.
-    monkeypatch.setattr("herdsman.cli.context.configure_logs", silent)
+def herdsman(url: str, tmp_path: Path) -> Iterator[Any]:
+    """The command line beside a server of this database; a refusal is raised here."""
+    shell = Shell(tmp_path)
+    shell.environment["DATABASE_URL"] = url
 
     def run(*words: str) -> str:
-        done = CliRunner().invoke(command, words, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return done.output
+        done = shell(*words)
+        if done.returncode == 2:
+            raise InvalidRequest(done.stderr)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
-    return run
+    with served(shell):
+        yield run
 
 
 def test_the_command_line_shows_sets_and_tells_what_changed(herdsman: Any) -> None:

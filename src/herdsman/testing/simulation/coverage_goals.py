@@ -55,6 +55,7 @@ RARE_FAULTS = frozenset(
         Fault.END_IGNORED,
         Fault.END_UNANSWERED,
         Fault.FIND_LIES,
+        Fault.PREEMPTED,
         Fault.PROVIDER_OUT,
         Fault.REJECTED,
         Fault.SERVICE_AWAY,
