@@ -142,7 +142,6 @@ def _device(fitness: Fitness) -> tuple[Device, ...]:
 
 
 def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
-    from herdsman.cli.connectors import Probes  # noqa: PLC0415  (needs what only a worker has)
     from herdsman.connectors.comfyui.options import read_options  # noqa: PLC0415
 
     with closing(Probes(read_options(options))) as probes:
