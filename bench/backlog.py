@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import CTE, BigInteger, Connection, String, cast, insert, literal, select, text
 
-from herdsman.control.commands import submit_job
-from herdsman.control.services import Services
-from herdsman.core.model import JobId, NewJob
-from herdsman.core.order import place
+from herdsman.context import Services
 from herdsman.db.schema import jobs
+from herdsman.ids import JobId
+from herdsman.jobs.commands import submit_job
+from herdsman.jobs.model import NewJob, place
 
 BATCH = 1000
 """The most that one request submits, and the most that MariaDB counts by recursion."""

@@ -19,13 +19,12 @@ from bench.crowd import Crowd, Seen
 from bench.databases import opened, postgres, sqlite
 from bench.peers.figures import percentile, table
 from bench.running import Server, a_server, cpu_s
-from herdsman.control.commands import move_worker, register_worker
-from herdsman.control.commands.tokens import admit_worker
-from herdsman.control.keyring import Keyring, load_pepper
-from herdsman.core.access import Caller, Role
-from herdsman.core.model import WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import WorkerState
+from herdsman.access.authenticator import Keyring, load_pepper
+from herdsman.access.commands import admit_worker
+from herdsman.access.rules import Caller, Role
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.ids import WorkerId
+from herdsman.states import Reason, WorkerState
 from herdsman.worker.supervisor import Supervisor
 
 STORES = {"SQLite": sqlite, "PostgreSQL": postgres}

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from bench.load import answer_body
 from bench.work import NOOP
-from herdsman.wire.ids import new_job_id
+from herdsman.wire import new_job_id
 
 _CHUNK = 65536
 _AT_ONCE = 20

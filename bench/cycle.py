@@ -21,8 +21,8 @@ from bench.durability import settings_of
 from bench.fleet import Herd, populate
 from bench.report import machine, programs, today
 from bench.work import KIND, PAYLOAD
-from herdsman.core.decide import decide
-from herdsman.core.model import NewJob
+from herdsman.fleet.decide import decide
+from herdsman.jobs.model import NewJob
 
 T = TypeVar("T")
 

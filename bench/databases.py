@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.work import CLAIM_TTL_S
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy
+from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.db.upgrade import upgrade
+from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer

@@ -8,16 +8,15 @@ from typing import ClassVar
 from sqlalchemy import insert, select, update
 
 from bench.backlog import settle
-from herdsman.control.commands import claim_jobs
-from herdsman.control.leadership import LeaderPolicy, Leadership
-from herdsman.control.observe import Observer
-from herdsman.control.services import Services
-from herdsman.core.fleet import Snapshot
-from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.registry import OURS
+from herdsman.context import Services
 from herdsman.db.schema import instances, job_attempts, jobs, workers
+from herdsman.fleet.leader import LeaderPolicy, Leadership
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.fleet.observe import Observer
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.snapshot import Snapshot
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs.assign import claim_jobs
 from herdsman.ports import SystemClock
 
 AT_ONCE = 100

@@ -3,20 +3,13 @@
 from collections.abc import Sequence
 
 from bench.work import KIND, PAYLOAD, RESULT, WORKERS
-from herdsman.control.commands import (
-    claim_job,
-    claim_jobs,
-    complete_job,
-    complete_jobs,
-    move_worker,
-    register_worker,
-    submit_job,
-    submit_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import ClaimKey, NewJob
-from herdsman.core.reasons import Reason
-from herdsman.core.states import WorkerState
+from herdsman.context import Services
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.jobs.assign import claim_job, claim_jobs
+from herdsman.jobs.commands import submit_job, submit_jobs
+from herdsman.jobs.model import ClaimKey, NewJob
+from herdsman.jobs.worker_commands import complete_job, complete_jobs
+from herdsman.states import Reason, WorkerState
 
 
 class Ours:

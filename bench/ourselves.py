@@ -19,11 +19,11 @@ from bench.peers.peer import Passage, Start, wait_for
 from bench.running import Alive, Server, a_replica, a_server, a_worker, cpu_s
 from bench.work import NOOP
 from herdsman import Client, __version__
-from herdsman.control.commands import submit_jobs
-from herdsman.control.services import Services
-from herdsman.core.model import NewJob
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db.schema import jobs as job_rows
+from herdsman.jobs.commands import submit_jobs
+from herdsman.jobs.model import NewJob
+from herdsman.states import JobState
 
 STREAM = "stream:orchestrator:inference_jobs"
 _DATABASE = "bench"

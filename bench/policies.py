@@ -22,7 +22,7 @@ from bench.report import machine, today
 from bench.scalers import PEERS
 from bench.shapes import Case
 from bench.standing import standing
-from herdsman.core.policy import FleetPolicy
+from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.machines import Boots
 from herdsman.whatif.outcome import Outcome
 from herdsman.whatif.picture import can_draw, write_html, write_png

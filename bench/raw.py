@@ -8,7 +8,8 @@ from hashlib import sha256
 from typing import Any
 
 from bench.work import CLAIM_TTL_S, KIND, PAYLOAD, RESULT, WORKERS
-from herdsman.core.model import ClaimKey, JobId
+from herdsman.ids import JobId
+from herdsman.jobs.model import ClaimKey
 from herdsman.server.wiring import new_job_id
 
 # Every value is bound: only then PyMySQL sends many rows as one statement.

@@ -17,7 +17,7 @@ from bench.ours import Ours, enlist
 from bench.raw import TONGUES, Raw
 from bench.report import Measured, report
 from bench.work import KIND, PAYLOAD, Contender
-from herdsman.core.model import NewJob
+from herdsman.jobs.model import NewJob
 
 FULL = Effort(rounds=60, cycles={1: 10, 100: 1})
 QUICK = Effort(rounds=8, cycles={1: 10, 100: 1})

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from herdsman.core.model import ClaimKey, WorkerId
+from herdsman.ids import WorkerId
+from herdsman.jobs.model import ClaimKey
 
 KIND = "render"
 PAYLOAD: dict[str, object] = {

@@ -4,30 +4,15 @@ from typing import Any
 
 from sqlalchemy import text
 
-from herdsman.control.commands import (
-    claim_job,
-    complete_job,
-    fail_job,
-    find_history,
-    move_worker,
-    register_worker,
-    submit_job,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import (
-    DEFAULT_POOL,
-    AuditEntry,
-    Claim,
-    Failure,
-    JobId,
-    NewJob,
-    PoolId,
-    WorkerId,
-)
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JOB, JobState, WorkerState
+from herdsman.context import Services
 from herdsman.db.connection import Database
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_history, submit_job
+from herdsman.jobs.model import AuditEntry, Claim, Failure, FailureClass, NewJob
+from herdsman.jobs.worker_commands import complete_job, fail_job
+from herdsman.states import JOB, JobState, Reason, WorkerState
 
 BROKEN = Failure(kind=FailureClass.JOB_ERROR, error="the handler raised")
 HOPELESS = Failure(kind=FailureClass.USER_ERROR, error="no such model")

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from herdsman.connectors.comfyui import ComfyUIConnector, open_connector
 from herdsman.connectors.registry import Around
-from herdsman.core.errors import NotFound, TooLarge
-from herdsman.core.service import Finished, ServiceJob, StoredFile, Verdict, Working
+from herdsman.errors import NotFound, TooLarge
+from herdsman.jobs.protocol import Finished, ServiceJob, StoredFile, Verdict, Working
 from herdsman.ports import SystemClock
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy
+from herdsman.context import Services
 from herdsman.db.connection import Database
+from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer

@@ -5,12 +5,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from herdsman.core.fleet import HeldJob, PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
-from herdsman.core.installation import Stamp
-from herdsman.core.instances import Instance, InstanceRef, InstanceState
-from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
-from herdsman.core.policy import FleetPolicy, Promotion
-from herdsman.core.states import PoolState, WorkerState
+from herdsman.fleet.installation import Stamp
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, Promotion
+from herdsman.fleet.snapshot import HeldJob, PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.ids import JobId, PoolId, WorkerId
+from herdsman.jobs.model import ClaimKey
+from herdsman.states import PoolState, WorkerState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POOL = PoolId("default")

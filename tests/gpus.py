@@ -4,15 +4,12 @@ from datetime import timedelta
 from itertools import count
 from typing import Any
 
-from herdsman.control.commands import beat
-from herdsman.control.commands.gpus import report_gpus
-from herdsman.control.commands.leases import grant_lease
-from herdsman.control.services import Services
-from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.lease import Lease
-from herdsman.core.lease_request import LeaseRequest
-from herdsman.core.leasing import Refusal, Wish
-from herdsman.core.model import WorkerId
+from herdsman.context import Services
+from herdsman.fleet.model import GpuDevice, GpuReport
+from herdsman.ids import WorkerId
+from herdsman.jobs.worker_commands import beat
+from herdsman.leases.commands import grant_lease, report_gpus
+from herdsman.leases.rules import Lease, LeaseRequest, Refusal, Wish
 from tests.builders import a_worker
 
 TOTAL = 24_000

@@ -6,17 +6,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 
-from herdsman.control.act import Hands
-from herdsman.control.cycle import Cycle
-from herdsman.control.leadership import LeaderPolicy, Leadership
-from herdsman.control.observe import Observer
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.services import Services
-from herdsman.control.spawn import Spawner
-from herdsman.control.worker_access import by_name_only
-from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
-from herdsman.core.policy import FleetPolicy, Promotion
-from herdsman.core.scaling.registry import OURS
+from herdsman.context import Services
+from herdsman.fleet.execute import Hands, Spawner
+from herdsman.fleet.leader import LeaderPolicy, Leadership
+from herdsman.fleet.model import FleetPolicy, Promotion
+from herdsman.fleet.observe import Observer
+from herdsman.fleet.reconcile import Cycle, Reconciler
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.worker_access import by_name_only
+from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod
 from tests.databases import MovingClock

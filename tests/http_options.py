@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from herdsman.connectors.http import HttpConnector, open_connector
 from herdsman.connectors.registry import Around
-from herdsman.core.service import ServiceJob
+from herdsman.jobs.protocol import ServiceJob
 from herdsman.ports import SystemClock
 from herdsman.testing.memory_results import MemoryResults
 

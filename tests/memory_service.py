@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from herdsman.connectors.registry import Around
-from herdsman.core.model import Failure
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import (
+from herdsman.jobs.model import Failure, FailureClass
+from herdsman.jobs.protocol import (
     Broken,
     Capabilities,
     Ended,

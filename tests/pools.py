@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import text
 
-from herdsman.control.commands.pools import find_pool, start_pool
-from herdsman.control.services import Services
-from herdsman.core.model import PoolId
-from herdsman.core.pools import NewPool, PoolStanding, Serves
-from herdsman.core.states import PoolState
+from herdsman.context import Services
+from herdsman.ids import PoolId
+from herdsman.pools.commands import find_pool, start_pool
+from herdsman.pools.rules import NewPool, PoolStanding, Serves
+from herdsman.states import PoolState
 from tests.databases import MovingClock
 from tests.herd import POLICY, Herd, a_herd
 

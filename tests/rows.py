@@ -6,10 +6,9 @@ from typing import Any
 
 from sqlalchemy import insert, update
 
-from herdsman.core.machine import Machine
-from herdsman.core.states import HELD, JOB, LEASE, POOL, WORKER, JobState
 from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import jobs, metadata
+from herdsman.states import HELD, JOB, LEASE, POOL, WORKER, JobState, Machine
 
 HOLDER = "holder"
 FILLED: Mapping[str, Mapping[str, Any]] = {

@@ -13,8 +13,8 @@ import httpx
 from jsonschema import Draft202012Validator
 from pydantic import SecretStr
 
-from herdsman.core.instances import SpawnRequest
-from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.fleet.model import SpawnRequest
+from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.ports import Clock, SystemClock
 from herdsman.providers.registry import Naming
 from herdsman.providers.runpod import RunpodOptions, RunpodProvider

@@ -3,13 +3,13 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from herdsman.control.first_token import first_admin_token
-from herdsman.control.services import Services
-from herdsman.control.whereabouts import shown_database, whereabouts
+from herdsman.access.commands import first_admin_token
+from herdsman.context import Services
 from herdsman.db.upgrade import upgrade
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, bind
 from herdsman.server.replica import listening
+from herdsman.server.runtime_files import shown_database, whereabouts
 from herdsman.server.state import build_state
 from herdsman.server.wiring import open_keyring, open_results, open_services
 from herdsman.settings import Settings, load_settings

@@ -8,10 +8,11 @@ from typing import Any
 
 from redis import Redis
 
-from herdsman.control.commands import submit_job
-from herdsman.control.cycle import Cycle
-from herdsman.control.services import Services
-from herdsman.core.model import JobId, NewJob
+from herdsman.context import Services
+from herdsman.fleet.reconcile import Cycle
+from herdsman.ids import JobId
+from herdsman.jobs.commands import submit_job
+from herdsman.jobs.model import NewJob
 from herdsman.ports import SystemClock
 from herdsman.redis.bus import ReplicaHooks, StreamBus
 from herdsman.redis.client import RedisStreams

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from herdsman.wire.fleet import (
+from herdsman.fleet.wire import (
     GpuBarOut,
     HeldOut,
     HerdWorkerOut,
@@ -14,7 +14,7 @@ from herdsman.wire.fleet import (
     SeriesOut,
     StepOut,
 )
-from herdsman.wire.jobs import JobDetail
+from herdsman.jobs.wire import JobDetail
 from tests.job_fields import job_fields
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from herdsman.client import Client
 from herdsman.client.call import Call
-from herdsman.core.errors import HerdsmanError
-from herdsman.wire.explain import EtaOut, MoveOut, SpanOut, WhyOut
-from herdsman.wire.fleet import DrainedOut, HerdOut, HerdWorkerOut, OverviewOut
-from herdsman.wire.jobs import AttemptOut, AttemptsOut, CancelOut, JobDetail, JobOut, JobsOut, LogOut, LogsOut
+from herdsman.errors import HerdsmanError
+from herdsman.explain.wire import EtaOut, MoveOut, SpanOut, WhyOut
+from herdsman.fleet.wire import DrainedOut, HerdOut, HerdWorkerOut, OverviewOut
+from herdsman.jobs.wire import AttemptOut, AttemptsOut, CancelOut, JobDetail, JobOut, JobsOut, LogOut, LogsOut
 from tests.top_herd import JOBS, NOW, WORKERS, ago, an_overview
 
 PATIENCE_S = 30.0

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import pytest
 
-from herdsman.control.eta import eta
-from herdsman.core.blockers import Block
-from herdsman.core.model import JobId
+from herdsman.explain.eta import eta
+from herdsman.explain.rules import Block
+from herdsman.ids import JobId
 from tests.why_site import Site
 
 Situation = Callable[[Site], Generator[JobId]]

@@ -8,18 +8,20 @@ from typing import Any
 
 from sqlalchemy import text
 
-from herdsman.control.commands import beat, claim_for
-from herdsman.control.commands.policy import set_policy
-from herdsman.control.explain import Answer, why_job
-from herdsman.control.policy_book import PolicyBook
-from herdsman.control.services import Services
-from herdsman.control.snapshot import FleetRules
-from herdsman.core.findings import Code, Finding
-from herdsman.core.model import DEFAULT_POOL, Claim, JobId, WorkerId
-from herdsman.core.work import Ask
+from herdsman.context import Services
+from herdsman.explain.why import Answer, why_job
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet import workers_sql
+from herdsman.fleet.actions import Code, Finding
+from herdsman.fleet.observe import FleetRules
+from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.model import Claim
+from herdsman.jobs.protocol import Ask
+from herdsman.jobs.worker_commands import beat
+from herdsman.limits.commands import PolicyBook, set_policy
+from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
-from herdsman.store import fleet, worker_types
-from herdsman.wire.limits import written
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd
@@ -85,7 +87,7 @@ class Site:
         why = Finding(Code.GPU_BROKEN, "Xid 79")
         for number in range(count):
             worker = a_worker(self.services, f"broken-{number}")
-            self.services.database.transact(lambda tx, worker=worker: fleet.fail(tx, worker, why))
+            self.services.database.transact(lambda tx, worker=worker: fleet_sql.fail(tx, worker, why))
 
     def all_busy(self) -> None:
         for worker in self.active():
@@ -101,7 +103,7 @@ class Site:
 
     def given_out(self) -> set[JobId]:
         """What is claimed when every active worker asks for what it can run."""
-        named = self.services.database.read(worker_types.of_living)
+        named = self.services.database.read(workers_sql.types_of_living)
         asks = {worker: Ask(types=tuple(named.get(worker, ()))) for worker in self.active()}
         return {claim.key.job_id for claim in claim_for(self.services, asks)}
 

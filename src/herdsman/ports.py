@@ -8,19 +8,23 @@ from datetime import timedelta
 from threading import Event, Lock, Thread
 from typing import Any, Protocol, runtime_checkable
 
-from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
-from herdsman.core.model import Claim, ClaimKey
-from herdsman.core.service import (
+from herdsman.fleet.model import Instance, InstanceRef, SpawnRequest
+from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.protocol import (
+    Ask,
     Capabilities,
+    Ending,
+    Exchange,
     Finished,
     Fitness,
     Heard,
+    Orders,
+    Pulse,
     ServiceJob,
     ServiceMark,
     StoredFile,
     Verdict,
 )
-from herdsman.core.work import Ask, Ending, Exchange, Orders, Pulse
 
 
 class Clock(Protocol):

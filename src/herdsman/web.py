@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpcore
 import httpx
 
-from herdsman.core.errors import Forbidden, InvalidSettings
+from herdsman.errors import Forbidden, InvalidSettings
 from herdsman.ports import Clock
 
 MOST_REDIRECTS = 5

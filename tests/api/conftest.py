@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from herdsman.control.commands.tokens import Issued, admit_worker, create_bootstrap, create_token
-from herdsman.control.keyring import Keyring
-from herdsman.control.services import Services
-from herdsman.core.access import Caller, Role
-from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.access.authenticator import Keyring
+from herdsman.access.commands import Issued, admit_worker, create_bootstrap, create_token
+from herdsman.access.rules import Caller, Role
+from herdsman.context import Services
+from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.testing.clocks import ManualClock

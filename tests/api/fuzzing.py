@@ -14,7 +14,7 @@ from schemathesis import CheckContext, GenerationMode, Response
 from schemathesis import checks as general
 from schemathesis.specs.openapi import checks as promised
 
-from herdsman.wire.problems import MEDIA_TYPE, Problem
+from herdsman.wire import MEDIA_TYPE, Problem
 from tests.api.calling import HERE
 from tests.api.world import World
 

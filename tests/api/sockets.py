@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState
-from herdsman.wire.problems import MEDIA_TYPE, Problem
+from herdsman.wire import MEDIA_TYPE, Problem
 
 PATIENCE = 60.0
 MEBI = 1_048_576

@@ -15,15 +15,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.control.commands import count_jobs
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.body import decode
-from herdsman.core.states import JobState
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.jobs.commands import count_jobs
+from herdsman.json_text import decode
 from herdsman.server import request as body_of
 from herdsman.server.access import MATRIX
 from herdsman.server.http_server import LARGEST_HEAD, MOST_AHEAD, Listening
 from herdsman.server.state import ServerState
+from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.api.sockets import (

@@ -3,7 +3,7 @@
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
 from herdsman.server.access import MATRIX, OPEN
 from herdsman.server.app import check_complete, create_app, served
 from herdsman.server.routes.__init__ import ROUTERS

@@ -2,8 +2,8 @@
 
 from starlette.status import HTTP_403_FORBIDDEN, HTTP_404_NOT_FOUND
 
-from herdsman.control.services import Services
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
+from herdsman.context import Services
 from herdsman.server.access import MATRIX
 from tests.api.calling import Client
 from tests.api.conftest import Tokens

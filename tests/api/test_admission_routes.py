@@ -9,16 +9,15 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
+from herdsman.access.rules import Role
 from herdsman.client.call import Answer, refusal
-from herdsman.control.commands.policy import set_policy
-from herdsman.control.policy_book import PolicyBook
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import Overloaded, TooMany
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import Overloaded, TooMany
+from herdsman.jobs import sql as jobs_sql
+from herdsman.limits.commands import PolicyBook, set_policy
+from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
-from herdsman.store import jobs
-from herdsman.wire.limits import written
+from herdsman.states import JobState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 
@@ -44,7 +43,7 @@ def submit(client: Client, who: dict[str, str], **more: Any) -> httpx.Response:
 
 
 def pending(services: Services) -> int:
-    return services.database.read(jobs.count_by_state)[JobState.PENDING]
+    return services.database.read(jobs_sql.count_by_state)[JobState.PENDING]
 
 
 def test_an_agent_over_its_rate_gets_429_with_a_code_and_a_time(

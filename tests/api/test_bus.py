@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.access import Role
-from herdsman.core.model import WorkerId
+from herdsman.access.rules import Role
+from herdsman.ids import WorkerId
 from herdsman.redis.names import Names
 from herdsman.redis.streams import BusState, Count, Size
 from herdsman.server.app import create_app

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from herdsman.cli import findings
 from herdsman.cli.findings import State
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.server.certificate import read_certificate, require_valid
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.settings import load_settings

@@ -8,19 +8,18 @@ from datetime import timedelta
 import pytest
 from fastapi import FastAPI
 
+from herdsman.access.rules import Role
 from herdsman.client import AsyncClient, Client, JobCancelled, JobFailed
 from herdsman.client.queue import HttpQueue, register
-from herdsman.control import commands
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import Conflict, Forbidden, InvalidRequest, NotFound, StaleWrite, Unauthenticated
-from herdsman.core.model import ClaimKey, Failure, JobId, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState, WorkerState
-from herdsman.core.work import Ask, Done, Failed, GivenBack, LogLines, Progress, Pulse
+from herdsman.context import Services
+from herdsman.errors import Conflict, Forbidden, InvalidRequest, NotFound, StaleWrite, Unauthenticated
+from herdsman.fleet import commands as fleet_commands
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import Ask, Done, Failed, GivenBack, LogLines, Progress, Pulse
 from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState
+from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.clocks import ManualClock
 from tests.api.conftest import Tokens
 
@@ -142,7 +141,7 @@ def test_a_stale_claim_is_told_per_job_and_a_dead_worker_is_sent_home(
     (told,) = queue.finish([Done(old, None)]).told
     assert told.stale
     queue.leave()
-    commands.move_worker(services, queue.worker_id, WorkerState.TERMINATED, Reason.STOPPED)
+    fleet_commands.move_worker(services, queue.worker_id, WorkerState.TERMINATED, Reason.STOPPED)
     with pytest.raises(StaleWrite, match="is terminated"):
         queue.beat(Pulse())
     hands.advance(timedelta(seconds=5))  # by then its token is dead as well

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 import herdsman
-from herdsman.control.commands import submit_job
-from herdsman.control.leadership import Leadership
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.requests import LeaderInbox
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.model import NewJob
+from herdsman.access.rules import Role
+from herdsman.context import Services
 from herdsman.db.connection import Database
+from herdsman.errors import StoreUnavailable
+from herdsman.fleet import routes as fleet_routes
+from herdsman.fleet.inbox import LeaderInbox
+from herdsman.fleet.leader import Leadership
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.jobs.commands import submit_job
+from herdsman.jobs.model import NewJob
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.server import readiness as ready
 from herdsman.server.app import create_app
-from herdsman.server.routes import fleet as control
 from herdsman.server.state import MOST_FORWARDED, ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
@@ -112,7 +112,7 @@ def test_a_leader_that_does_not_answer_is_not_waited_for_for_ever(
     services: Services,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(control, "PATIENCE", timedelta(seconds=0.2))
+    monkeypatch.setattr(fleet_routes, "PATIENCE", timedelta(seconds=0.2))
     answer = replicas[1].client.post("/control/reconcile", headers=operator)
     assert (answer.status_code, answer.json()["code"]) == (503, "no-leader")
     assert "one leads" in answer.json()["detail"]

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from herdsman.control import seldom
-from herdsman.control.commands import fail_job, find_job
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.model import JobId
-from herdsman.core.states import JobState
+from herdsman import concurrency
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.explain.wire import EtaOut, TimelineOut, WhyOut
+from herdsman.fleet.wire import CostOut, HerdOut, OverviewOut
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.worker_commands import fail_job
 from herdsman.server.access import MATRIX, VERBS
 from herdsman.server.app import create_app
 from herdsman.settings import load_settings, rows
-from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
-from herdsman.wire.fleet import CostOut, HerdOut, OverviewOut
+from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
@@ -59,7 +60,7 @@ def test_everything_answers_on_an_empty_database(client: Client, viewer: dict[st
 def test_an_overview_is_looked_up_once_for_all_who_ask(
     client: Client, viewer: dict[str, str], services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seldom, "FRESH_S", 3600)
+    monkeypatch.setattr(concurrency, "FRESH_S", 3600)
     first = got(client, "/overview", viewer)
     a_job(services)
     assert got(client, "/overview", viewer) == first
@@ -68,8 +69,8 @@ def test_an_overview_is_looked_up_once_for_all_who_ask(
 def test_an_overview_is_soon_looked_up_again(
     client: Client, viewer: dict[str, str], services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seldom, "FRESH_S", 0)
-    monkeypatch.setattr(seldom, "SHARE", 0)
+    monkeypatch.setattr(concurrency, "FRESH_S", 0)
+    monkeypatch.setattr(concurrency, "SHARE", 0)
     got(client, "/overview", viewer)
     job = a_job(services, type="image")
     found = got(client, "/overview", viewer)

@@ -12,11 +12,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.control.commands import cancel_job, last_event
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import Overloaded, StoreUnavailable, TooMany
-from herdsman.core.model import AuditEntry
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.errors import Overloaded, StoreUnavailable, TooMany
+from herdsman.jobs.commands import cancel_job, last_event
+from herdsman.jobs.model import AuditEntry
 from herdsman.server import event_stream
 from herdsman.server.app import create_app
 from herdsman.server.event_stream import Streams, told

@@ -9,12 +9,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from herdsman.access.rules import Role
 from herdsman.client import AsyncClient
 from herdsman.client import Client as HttpClient
-from herdsman.control.commands import complete_job
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import NotFound, ServiceUnavailable, Unreachable
+from herdsman.context import Services
+from herdsman.errors import NotFound, ServiceUnavailable, Unreachable
+from herdsman.jobs.worker_commands import complete_job
 from herdsman.ports import ResultFiles
 from herdsman.results import ResultOptions, open_store
 from herdsman.server.app import create_app

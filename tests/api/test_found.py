@@ -8,16 +8,16 @@ import pytest
 from fastapi import FastAPI
 
 import herdsman
-from herdsman.control.commands import last_event
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.model import ClaimKey, WorkerId
-from herdsman.core.work import Ask
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.ids import WorkerId
+from herdsman.jobs.commands import last_event
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import Ask
 from herdsman.server.app import REFUSALS
 from herdsman.server.event_stream import Streams, told
 from herdsman.server.state import ServerState
-from herdsman.wire.model import VERSION_HEADER
-from herdsman.wire.problems import MEDIA_TYPE, TABLE
+from herdsman.wire import MEDIA_TYPE, TABLE, VERSION_HEADER
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.builders import a_claim

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.services import Services
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
+from herdsman.context import Services
 from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens

@@ -5,14 +5,14 @@ from typing import get_args
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
 from herdsman.db.paging import LARGEST_PAGE
+from herdsman.jobs.sql import LARGEST_BATCH
+from herdsman.jobs.wire import LONGEST_POLL
 from herdsman.server.app import served
 from herdsman.server.metrics import OFTEN_S
 from herdsman.server.routes.events import Kind
-from herdsman.store.submissions import LARGEST_BATCH
-from herdsman.wire.jobs import LONGEST_POLL
-from herdsman.wire.problems import TABLE
+from herdsman.wire import TABLE
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.docs.pages import page, table

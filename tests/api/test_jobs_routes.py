@@ -8,19 +8,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.control.commands import (
-    claim_job,
-    complete_job,
-    fail_job,
-    find_job,
-    report_progress,
-    take_pulse,
-)
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.states import JobState
-from herdsman.core.work import LogLines, Pulse
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.protocol import LogLines, Pulse
+from herdsman.jobs.worker_commands import complete_job, fail_job, report_progress, take_pulse
 from herdsman.server.state import ServerState
+from herdsman.states import JobState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.control.commands import read_events
-from herdsman.control.commands.leases import list_leases
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.leasing import LeaseMode, LeasePolicy
-from herdsman.wire.jobs import EventOut
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.jobs.commands import read_events
+from herdsman.jobs.wire import EventOut
+from herdsman.leases.commands import list_leases
+from herdsman.leases.rules import LeaseMode, LeasePolicy
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
 from tests.databases import MovingClock

@@ -10,11 +10,11 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
 from herdsman.server.app import create_app
 from herdsman.server.limits import Limits
 from herdsman.server.middleware import host_name
-from herdsman.wire.model import Request
+from herdsman.wire import Request
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 
@@ -181,7 +181,7 @@ def test_what_we_did_not_expect_says_nothing_about_us(
         raise RuntimeError("secret-detail in /some/file")
 
     header = tokens.header(Role.ADMIN)
-    monkeypatch.setattr("herdsman.control.commands.tokens.list_tokens", broken)
+    monkeypatch.setattr("herdsman.access.commands.list_tokens", broken)
     with capture_logs() as logs:
         answer = client.get("/tokens", headers=header)
     assert [(each["event"], each["path"]) for each in logs] == [("api.unexpected", "/tokens")]

@@ -14,8 +14,8 @@ import pytest
 from fastapi import FastAPI
 from structlog.testing import capture_logs
 
-from herdsman.core.access import Role
-from herdsman.core.errors import InvalidSettings
+from herdsman.access.rules import Role
+from herdsman.errors import InvalidSettings
 from herdsman.server import http_server as server_module
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind, descriptor_shortage
 from herdsman.server.state import ServerState

@@ -6,17 +6,18 @@ from collections.abc import Iterator
 import pytest
 from fastapi import FastAPI
 
+from herdsman.access.rules import Role
 from herdsman.cli.explain import find
 from herdsman.client import AsyncClient, Client, calls
-from herdsman.control.commands import fail_job, find_job
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
-from herdsman.core.model import JobId
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import Forbidden, InvalidRequest, NotFound
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.wire import RequeueIn
+from herdsman.jobs.worker_commands import fail_job
 from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState
-from herdsman.wire.jobs import RequeueIn
+from herdsman.states import JobState
 from tests.api.conftest import Tokens
 from tests.builders import HOPELESS, a_claim, a_job, a_worker
 from tests.databases import MovingClock

@@ -7,18 +7,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert
 
-from herdsman.control.commands import complete_job
-from herdsman.control.commands.holds import pause
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.holds import scope_of
-from herdsman.core.states import LEASE, LeaseState
+from herdsman.access.rules import Role
+from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import gpus
+from herdsman.errors import StoreUnavailable
+from herdsman.fleet.stats_sql import BOUNDS, Took
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.limits.commands import pause
+from herdsman.limits.rules import scope_of
 from herdsman.server import metrics as look
 from herdsman.server.metrics import JobLatency
-from herdsman.store.latency import BOUNDS, Took
+from herdsman.states import LEASE, LeaseState
 from herdsman.telemetry import metrics
 from tests.api.calling import Client
 from tests.api.conftest import Tokens

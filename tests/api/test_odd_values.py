@@ -9,9 +9,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.wire.problems import MEDIA_TYPE
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.wire import MEDIA_TYPE
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.api.world import HELD as HELD_JOBS

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
 from herdsman.server.reference import ACCESS_PAGE, OPENAPI_FILE, openapi_text, with_rights
 from tests.api.calling import Client
 from tests.api.conftest import Tokens

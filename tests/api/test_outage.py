@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.authenticator import KEPT_IN_OUTAGE
-from herdsman.control.commands.tokens import create_token, revoke_token
-from herdsman.control.keyring import Keyring
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.model import JobPolicy
-from herdsman.core.token_text import token_text
+from herdsman.access.authenticator import KEPT_IN_OUTAGE, Keyring
+from herdsman.access.commands import create_token, revoke_token
+from herdsman.access.rules import Role, token_text
+from herdsman.context import Services
 from herdsman.db.connection import Database
+from herdsman.errors import StoreUnavailable
+from herdsman.jobs.model import JobPolicy
 from herdsman.server import metrics as look
 from herdsman.server import middleware
 from herdsman.server.app import create_app

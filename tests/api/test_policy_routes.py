@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from herdsman.control.policy_book import PolicyBook
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import InvalidRequest
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest
+from herdsman.limits.commands import PolicyBook
 from herdsman.ports import SystemClock
 from herdsman.server.state import ServerState
 from tests.api.calling import Client

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.services import Services
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
+from herdsman.context import Services
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.builders import scalar

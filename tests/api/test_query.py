@@ -1,9 +1,9 @@
 """What stands behind the question mark is understood or refused; it is never passed over."""
 
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.states import JobState
+from herdsman.access.rules import Role
+from herdsman.context import Services
 from herdsman.server.access import MATRIX, OPEN
+from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
 from tests.builders import a_job, an_ended_job

@@ -13,11 +13,11 @@ from itertools import count
 import pytest
 from sqlalchemy import delete
 
-from herdsman.control.leadership import Leadership
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.services import Services
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
+from herdsman.context import Services
 from herdsman.db.schema import holds
+from herdsman.fleet.leader import Leadership
+from herdsman.fleet.reconcile import Reconciler
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import SystemClock
 from herdsman.server.access import MATRIX, OPEN

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.leadership import Leadership
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import Load, Wanted
-from herdsman.core.scaling.registry import OURS
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.fleet.leader import Leadership
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.scaling.observation import Load, Wanted
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.wire import CycleOut, ShadowReportOut
 from herdsman.loops.status import LoopHealth
 from herdsman.server.app import create_app
-from herdsman.wire.fleet import CycleOut, ShadowReportOut
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.api.test_metrics import scrape

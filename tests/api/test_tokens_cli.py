@@ -7,12 +7,11 @@ import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
+from herdsman.access.authenticator import Authenticator, Keyring
+from herdsman.access.rules import Role
 from herdsman.cli.token import token
-from herdsman.control.authenticator import Authenticator
-from herdsman.control.keyring import Keyring
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import InvalidRequest, NotFound, Unauthenticated
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest, NotFound, Unauthenticated
 from herdsman.testing.clocks import ManualClock
 
 runner = CliRunner()

@@ -6,16 +6,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.authenticator import Authenticator
-from herdsman.control.commands import move_worker
-from herdsman.control.commands.tokens import revoke_token
-from herdsman.control.services import Services
-from herdsman.core.access import Caller, Role
-from herdsman.core.model import WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import WorkerState
-from herdsman.core.token_text import token_text
+from herdsman.access.authenticator import Authenticator
+from herdsman.access.commands import revoke_token
+from herdsman.access.rules import Caller, Role, token_text
+from herdsman.context import Services
+from herdsman.fleet.commands import move_worker
+from herdsman.ids import WorkerId
 from herdsman.server.state import ServerState
+from herdsman.states import Reason, WorkerState
 from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer

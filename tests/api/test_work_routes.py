@@ -7,16 +7,17 @@ from typing import Any, NoReturn
 import httpx
 import pytest
 
-from herdsman.control.commands import cancel_job, claim_job, find_job
-from herdsman.control.keyring import Keyring
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.model import JobId, WorkerId
-from herdsman.core.states import JobState
+from herdsman.access.authenticator import Keyring
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.errors import StoreUnavailable
+from herdsman.fleet import workers_sql
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, find_job
 from herdsman.loops.status import LoopHealth
 from herdsman.server.app import create_app
-from herdsman.store import workers
+from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens, bearer
 from tests.builders import a_job, claimed
@@ -201,7 +202,7 @@ def test_an_operator_adds_a_worker_by_hand(client: Client, tokens: Tokens, servi
     body = {"incarnation": "first-life", "pool": "mine"}
     answer = client.post("/workers/register", json=body, headers=tokens.header(Role.OPERATOR))
     assert answer.status_code == 201
-    made = services.database.read(lambda tx: workers.get(tx, answer.json()["worker_id"]))
+    made = services.database.read(lambda tx: workers_sql.get_worker(tx, answer.json()["worker_id"]))
     assert made.pool == "mine"
 
 

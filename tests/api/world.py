@@ -5,19 +5,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from herdsman.control.commands import (
-    cancel_job,
-    claim_for,
-    complete_job,
-    fail_job,
-    put_checkpoint,
-    start_job,
-)
-from herdsman.control.commands.tokens import admit_worker, create_bootstrap
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.model import ClaimKey, JobId, PoolId, WorkerId
-from herdsman.core.work import Ask
+from herdsman.access.commands import admit_worker, create_bootstrap
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.ids import JobId, PoolId, WorkerId
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.commands import cancel_job, put_checkpoint
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import Ask
+from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from tests.api.conftest import BY_HAND, Tokens, bearer
 from tests.builders import BROKEN, HOPELESS, a_job, a_worker
 

@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from bench.backlog import fill
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy, NewJob
+from herdsman.context import Services
+from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.server.wiring import new_job_id
 from tests.browser.chromium import Visitor
 from tests.browser.site import QUICK, Site, a_site

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 from sqlalchemy import create_engine, text
 
-from herdsman.wire.ids import lease_id
+from herdsman.wire import lease_id
 from tests.browser.chromium import Visitor
 from tests.browser.site import Site
 from tests.upped import until

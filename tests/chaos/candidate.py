@@ -6,10 +6,10 @@ from threading import Event, Thread
 
 from sqlalchemy import text
 
-from herdsman.control.leadership import LeaderPolicy, Leadership
-from herdsman.core.errors import StaleWrite, StoreUnavailable
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database, Tx
+from herdsman.errors import StaleWrite, StoreUnavailable
+from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.ports import SystemClock
 
 TABLES = {

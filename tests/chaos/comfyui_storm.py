@@ -7,13 +7,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from herdsman.control.commands import claim_for, finish_jobs, mark_service, stage_due_jobs, submit_job
-from herdsman.control.services import Services
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.model import Claim, Failure, JobId, NewJob, WorkerId
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import MarkStatus, ServiceMark
-from herdsman.core.work import Ask, Done, Ending, Failed
+from herdsman.context import Services
+from herdsman.errors import HerdsmanError
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.commands import submit_job
+from herdsman.jobs.model import Claim, Failure, FailureClass, NewJob
+from herdsman.jobs.protocol import Ask, Done, Ending, Failed, MarkStatus, ServiceMark
+from herdsman.jobs.sweep import stage_due_jobs
+from herdsman.jobs.worker_commands import finish_jobs, mark_service
 from herdsman.ports import SystemClock
 from herdsman.testing.fakes.comfyui import STEPS, FakeComfyUI, Fault
 from herdsman.worker.context import JobContext, Recovered, failure_class, failure_text

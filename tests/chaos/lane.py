@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from herdsman.core.model import JobId
-from herdsman.core.states import JobState
+from herdsman.ids import JobId
+from herdsman.states import JobState
 from tests.chaos.gate import Gate, Hold, When
 from tests.chaos.site import Site, handlers
 

@@ -18,19 +18,17 @@ import structlog
 
 from herdsman.client import Client, LeaseDenied
 from herdsman.client.lease import Lost
-from herdsman.control.commands.gpus import report_gpus
-from herdsman.control.commands.leases import grant_lease, keep_lease, release_lease
-from herdsman.control.services import Services
-from herdsman.core.errors import Gone, HerdsmanError
-from herdsman.core.gpu import GpuDevice
-from herdsman.core.lease import Lease
-from herdsman.core.leasing import LeasePolicy
-from herdsman.core.model import JobPolicy
+from herdsman.context import Services
 from herdsman.db.connection import Database
+from herdsman.errors import Gone, HerdsmanError
+from herdsman.fleet.model import GpuDevice
+from herdsman.jobs.model import JobPolicy
+from herdsman.leases.commands import grant_lease, keep_lease, release_lease, report_gpus
+from herdsman.leases.rules import Lease, LeasePolicy
 from herdsman.ports import SystemClock
 from herdsman.testing.simulation.checks.history import Use
 from herdsman.testing.simulation.checks.leases import use_of
-from herdsman.wire.ids import new_job_id, new_lease_token
+from herdsman.wire import new_job_id, new_lease_token
 from tests.gpus import asked
 
 GPUS = 8

@@ -18,11 +18,11 @@ from sqlalchemy import func, select
 
 from herdsman.client import Client
 from herdsman.client.queue import HttpQueue, register
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.gpu import GpuReport
-from herdsman.core.work import Ask, Done, Pulse
 from herdsman.db.connection import Database, records
 from herdsman.db.schema import job_attempts, jobs, workers
+from herdsman.errors import HerdsmanError
+from herdsman.fleet.model import GpuReport
+from herdsman.jobs.protocol import Ask, Done, Pulse
 from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.children import children
 from tests.chaos.site import QUICK, ROOT, command, free_port

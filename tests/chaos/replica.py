@@ -7,21 +7,21 @@ from threading import Event, Thread
 
 import structlog
 
-from herdsman.control.act import Hands
-from herdsman.control.leadership import LeaderPolicy, Leadership
-from herdsman.control.observe import Observer
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.services import Services
-from herdsman.control.spawn import Spawner
-from herdsman.control.worker_access import by_name_only
-from herdsman.core.model import DEFAULT_POOL, JobPolicy
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.registry import OURS
+from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
+from herdsman.fleet.execute import Hands, Spawner
+from herdsman.fleet.leader import LeaderPolicy, Leadership
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.observe import Observer
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.worker_access import by_name_only
+from herdsman.ids import DEFAULT_POOL
+from herdsman.jobs.model import JobPolicy
 from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.wire.ids import new_job_id, new_worker_id
+from herdsman.wire import new_job_id, new_worker_id
 from tests.runpod import NAMING, some_options
 
 LOCK = "gpu_orchestrator_leader"

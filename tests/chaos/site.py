@@ -18,16 +18,17 @@ from sqlalchemy import func, select
 
 from herdsman.cli.main import main
 from herdsman.client import Client
-from herdsman.control.commands import count_jobs, find_job, list_jobs
-from herdsman.control.services import Services
-from herdsman.core.model import Job, JobId, JobPolicy
-from herdsman.core.states import JOB, JobState
+from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.db.schema import audit
+from herdsman.ids import JobId
+from herdsman.jobs.commands import count_jobs, find_job, list_jobs
+from herdsman.jobs.model import Job, JobPolicy
+from herdsman.states import JOB, JobState
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Limits, Submission
 from herdsman.testing.simulation.checks.recorded import only, read_history
-from herdsman.wire.ids import new_job_id
+from herdsman.wire import new_job_id
 from tests.chaos.children import Children
 from tests.chaos.kill_handlers import LANE
 from tests.databases import opened

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from herdsman.client import Client
-from herdsman.control.commands import find_history
-from herdsman.core.model import JobId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_history
+from herdsman.states import JobState, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.chaos.gate import Gate, Hold, When
 from tests.chaos.site import Site, site

@@ -7,12 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from herdsman.control.commands import find_job
-from herdsman.control.services import Services
-from herdsman.core.reasons import Reason
-from herdsman.core.service import Finished, ServiceJob
-from herdsman.core.states import JOB, JobState
-from herdsman.store import jobs
+from herdsman.context import Services
+from herdsman.jobs import sql as jobs_sql
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.protocol import Finished, ServiceJob
+from herdsman.states import JOB, JobState, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.builders import a_worker
 from tests.chaos.comfyui_storm import ATTEMPTS, SPEED, Storm, hashes
@@ -54,7 +53,7 @@ def check(services: Services, storm: Storm, fake: FakeComfyUI) -> bool:
     job, story = find_job(services, storm.job_id), told(storm)
     assert job.state is JobState.DONE, f"{job.state}: {job.last_error}\n{story}"
     assert job.attempts <= ATTEMPTS
-    steps = services.database.read(lambda tx: jobs.history(tx, JOB.kind, storm.job_id))
+    steps = services.database.read(lambda tx: jobs_sql.job_history(tx, JOB.kind, storm.job_id))
     assert sum(step.to_state == JobState.DONE for step in steps) == 1, story
     renders = fake.ledger.renders
     for prompt_id in {render.prompt_id for render in renders}:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.control.commands import find_attempts
-from herdsman.core.model import JobId
-from herdsman.core.states import HELD, JobState
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_attempts
+from herdsman.states import HELD, JobState
 from tests.chaos.site import Site, site
 from tests.conftest import Backend
 

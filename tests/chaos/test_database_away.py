@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.control.cycle import Cycle
-from herdsman.control.leadership import LeaderPolicy
-from herdsman.control.reconciler import Reconciler
-from herdsman.core.policy import FleetPolicy, Promotion
-from herdsman.core.states import JOB, WorkerState
-from herdsman.store import sight
+from herdsman.fleet import snapshot_sql
+from herdsman.fleet.leader import LeaderPolicy
+from herdsman.fleet.model import FleetPolicy, Promotion
+from herdsman.fleet.reconcile import Cycle, Reconciler
+from herdsman.states import JOB, WorkerState
 from herdsman.testing.fakes.runpod import FakeRunpod
 from herdsman.testing.servers.mariadb import MariadbServer
 from tests.chaos.effort import effort
@@ -170,4 +169,4 @@ def away(server: ServerDatabases, seconds: float) -> None:
 
 def workers(here: Site) -> dict[str, WorkerState]:
     """All that ever were."""
-    return {str(each.id): each.state for each in here.services.database.read(sight.see_workers)}
+    return {str(each.id): each.state for each in here.services.database.read(snapshot_sql.see_workers)}

@@ -16,9 +16,9 @@ from typing import Any
 import httpx
 import pytest
 
-from herdsman.control.commands import list_jobs
-from herdsman.core.model import Job, JobFilter
-from herdsman.core.states import JobState
+from herdsman.jobs.commands import list_jobs
+from herdsman.jobs.model import Job, JobFilter
+from herdsman.states import JobState
 from tests.builders import scalar
 from tests.chaos.effort import effort
 from tests.chaos.measuring import percentile

@@ -11,9 +11,9 @@ from random import Random
 
 import pytest
 
-from herdsman.control.commands import count_jobs
-from herdsman.core.states import JobState
-from herdsman.store import leader
+from herdsman.fleet import leader_sql
+from herdsman.jobs.commands import count_jobs
+from herdsman.states import JobState
 from tests.chaos.effort import effort
 from tests.chaos.gate import Gate
 from tests.chaos.lane import IDLE, Lane, Step, Victim
@@ -187,7 +187,7 @@ class Scene:
 
     def _leader(self) -> str:
         """The one that leads by the database's own word; while nobody does, whoever comes first."""
-        term = self.yard.services.database.read(leader.find)
+        term = self.yard.services.database.read(leader_sql.find_leader)
         leads = [name for name in self.ports if term and term.holder.endswith(f":{self.yard.pack.pid(name)}")]
         return (leads or list(self.ports))[0]
 

@@ -9,10 +9,10 @@ from itertools import count
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.leadership import LeaderPolicy
 from herdsman.db.connection import Database
-from herdsman.store import leader
-from herdsman.store.leader import Term
+from herdsman.fleet import leader_sql
+from herdsman.fleet.leader import LeaderPolicy
+from herdsman.fleet.leader_sql import Term
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import History, LeaderWrite
 from tests.builders import scalar, sql
@@ -52,7 +52,7 @@ class Election:
         """The leader, once it has written something under an epoch later than that."""
 
         def look() -> Term | None:
-            term = self.database.read(leader.find)
+            term = self.database.read(leader_sql.find_leader)
             wrote = scalar(self.database, "SELECT max(epoch) FROM chaos_writes WHERE refused = 0")
             return term if term is not None and term.epoch > after and wrote == term.epoch else None
 

@@ -13,13 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from herdsman.access.authenticator import Keyring
+from herdsman.access.commands import create_token
+from herdsman.access.rules import Role
 from herdsman.client import Client
-from herdsman.control.commands.gpus import list_gpus
-from herdsman.control.commands.leases import expire_leases, list_leases
-from herdsman.control.commands.tokens import create_token
-from herdsman.control.keyring import Keyring
-from herdsman.control.services import Services
-from herdsman.core.access import Role
+from herdsman.context import Services
+from herdsman.leases.commands import expire_leases, list_gpus, list_leases
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import build_state

@@ -11,21 +11,22 @@ from random import Random
 import pytest
 from sqlalchemy import select
 
-from herdsman.control.commands import cancel_job, submit_jobs
-from herdsman.control.leadership import LeaderPolicy
-from herdsman.control.services import Services
-from herdsman.core.installation import Stamp
-from herdsman.core.model import JobId, JobPolicy, NewJob
-from herdsman.core.policy import FleetPolicy, Promotion
+from herdsman.context import Services
 from herdsman.db.schema import cycles
-from herdsman.store import installation, ledger
-from herdsman.store.ledger import Stay
+from herdsman.fleet import installation_sql, stats_sql
+from herdsman.fleet.installation import Stamp
+from herdsman.fleet.leader import LeaderPolicy
+from herdsman.fleet.model import FleetPolicy, Promotion
+from herdsman.fleet.stats_sql import Stay
+from herdsman.ids import JobId
+from herdsman.jobs.commands import cancel_job, submit_jobs
+from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault
 from herdsman.testing.fakes.runpod.ledger import PodRecord
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Limits, Pod
 from herdsman.testing.simulation.checks.recorded import read_history
-from herdsman.wire.ids import new_job_id
+from herdsman.wire import new_job_id
 from tests.builders import scalar
 from tests.chaos.children import Children, children
 from tests.chaos.effort import effort
@@ -125,7 +126,7 @@ class Storm:
 
     def _stray(self) -> None:
         """A pod that carries our name and that nobody remembers."""
-        known = self.services.database.read(installation.find)
+        known = self.services.database.read(installation_sql.find)
         if known is not None:
             own_part = Stamp(known.id, 0).own_part(f"stray-{len(self.strays)}")
             self.strays.append(self.fake.add_foreign(NAMING.name(own_part)))
@@ -240,7 +241,9 @@ def bill(storm: Storm) -> str:
 
 
 def both_books(storm: Storm) -> list[tuple[PodRecord, Stay | None]]:
-    stays = storm.services.database.read(lambda tx: ledger.stays(tx, tx.now() - timedelta(days=1)))
+    stays = storm.services.database.read(
+        lambda tx: stats_sql.instance_stays(tx, tx.now() - timedelta(days=1))
+    )
     ours = {stay.name: stay for stay in stays}
     return [(pod, ours.get(pod.name)) for pod in storm.fake.ledger.pods if not pod.foreign]
 

@@ -11,14 +11,16 @@ from threading import Event
 
 import pytest
 
-from herdsman.control.commands import claim_for, complete_job, complete_jobs, find_job, submit_jobs
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy, NewJob
-from herdsman.core.states import JobState
-from herdsman.core.work import Ask
+from herdsman.context import Services
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.commands import find_job, submit_jobs
+from herdsman.jobs.model import JobPolicy, NewJob
+from herdsman.jobs.protocol import Ask
+from herdsman.jobs.worker_commands import complete_job, complete_jobs
 from herdsman.redis.streams import Count
+from herdsman.states import JobState
 from herdsman.testing.servers.redis import RedisServer
-from herdsman.wire.ids import new_job_id
+from herdsman.wire import new_job_id
 from tests.builders import a_worker, claimed, replayed
 from tests.chaos.effort import effort
 from tests.chaos.measuring import percentile

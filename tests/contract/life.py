@@ -6,25 +6,22 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from herdsman.control.commands import (
+from herdsman.errors import InvalidRequest
+from herdsman.ids import JobId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, requeue_job, submit_job
+from herdsman.jobs.model import Claim, Failure, FailureClass
+from herdsman.jobs.sweep import expire_claims, stage_due_jobs
+from herdsman.jobs.worker_commands import (
+    Finish,
     beat,
-    cancel_job,
-    claim_job,
     complete_job,
-    expire_claims,
     fail_job,
     mark_service,
     release_job,
     report_progress,
-    requeue_job,
-    stage_due_jobs,
     start_job,
-    submit_job,
 )
-from herdsman.control.commands.finish import Finish
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import Claim, Failure, JobId
-from herdsman.core.retry import FailureClass
 from tests.contract.life_base import SAVED, LifeBase, a_mark
 from tests.contract.life_model import CLAIM_TTL, ENDS, HELD, ModelJob
 

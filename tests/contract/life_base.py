@@ -8,24 +8,15 @@ from typing import Any
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from herdsman.control.commands import (
-    cancel_job,
-    claim_job,
-    complete_job,
-    expire_claims,
-    fail_job,
-    find_job,
-    mark_service,
-    release_job,
-    requeue_job,
-    stage_due_jobs,
-    submit_job,
-)
-from herdsman.control.services import Services
-from herdsman.core.errors import StaleWrite
-from herdsman.core.model import Claim, ClaimKey, Failure, JobId, NewJob, PoolId
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import MarkStatus, ServiceMark
+from herdsman.context import Services
+from herdsman.errors import StaleWrite
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, find_job, requeue_job, submit_job
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, NewJob
+from herdsman.jobs.protocol import MarkStatus, ServiceMark
+from herdsman.jobs.sweep import expire_claims, stage_due_jobs
+from herdsman.jobs.worker_commands import complete_job, fail_job, mark_service, release_job
 from tests.builders import a_worker
 from tests.contract.life_model import ENDS, HELD, Model, ModelJob
 from tests.contract.life_seen import check_records, seen_jobs

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from herdsman.core.model import ClaimKey, JobId, WorkerId
-from herdsman.core.retry import FailureClass
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import ClaimKey, FailureClass
 
 CLAIM_TTL = timedelta(seconds=30)
 PATIENCE = timedelta(seconds=60)

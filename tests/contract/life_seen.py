@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from herdsman.core.model import JobId
-from herdsman.core.reasons import Reason
 from herdsman.db.connection import Database
 from herdsman.db.schema import audit, job_attempts, jobs
+from herdsman.ids import JobId
+from herdsman.states import Reason
 from tests.contract.life_model import HELD, Model
 
 

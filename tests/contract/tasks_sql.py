@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import NullPool, TextClause, create_engine, text
 
-from herdsman.core.model import JobId, WorkerId
 from herdsman.db.connection import Database, records
+from herdsman.ids import JobId, WorkerId
 
 Task = dict[str, Any]
 

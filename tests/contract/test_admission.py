@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from herdsman.control.commands import cancel_job, claim_job, complete_job, count_jobs, find_job, submit_job
-from herdsman.control.commands.policy import set_policy
-from herdsman.control.commands.submit import submit_each, submit_jobs
-from herdsman.control.commands.usage import count_gpu_seconds
-from herdsman.control.gatekeeper import FRESH_S, Gatekeeper
-from herdsman.control.policy_book import PolicyBook
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict, InvalidRequest, Overloaded, TooMany
-from herdsman.core.model import JobId, NewJob, PoolId, Submitted
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.db.schema import gpus
+from herdsman.errors import Conflict, InvalidRequest, Overloaded, TooMany
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, count_jobs, find_job, submit_each, submit_job, submit_jobs
+from herdsman.jobs.model import NewJob, Submitted
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.limits.admit import FRESH_S, Gatekeeper
+from herdsman.limits.commands import PolicyBook, count_gpu_seconds, set_policy
+from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
+from herdsman.states import JobState
 from herdsman.testing.clocks import ManualClock
-from herdsman.wire.limits import written
 from tests.builders import a_worker, scalar, sql
 from tests.databases import MovingClock, opened
 from tests.threads import at_once
@@ -371,8 +371,8 @@ def test_without_limits_nothing_is_looked_at(services: Services, monkeypatch: py
     def never(*_given: object, **_named: object) -> None:
         raise AssertionError("there is nothing to look at")
 
-    monkeypatch.setattr("herdsman.control.commands.submit.admit", never)
-    monkeypatch.setattr("herdsman.control.admitting.look", never)
+    monkeypatch.setattr("herdsman.jobs.commands.admit", never)
+    monkeypatch.setattr("herdsman.limits.admit.look", never)
     here = limited(services, agents={"bob": {"rate_per_second": 1}}, default={"max_running": 3})
     assert submitted(here, 3) == 3
     assert count_gpu_seconds(here) == 0

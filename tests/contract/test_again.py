@@ -11,18 +11,18 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from herdsman.cli.main import app
-from herdsman.control.commands import claim_job, complete_job, start_job
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.services import Services
-from herdsman.core import decide as judging
-from herdsman.core.actions import Action, SpawnWorker
-from herdsman.core.decide import Planned
-from herdsman.core.fleet import Snapshot
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.phases.scale_up import scale_up
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.registry import OURS
-from herdsman.store import cycles, sights
+from herdsman.context import Services
+from herdsman.fleet import decide, history_sql
+from herdsman.fleet.actions import Action, SpawnWorker
+from herdsman.fleet.decide import Planned
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.phases.scale import scale_up
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.snapshot import Snapshot
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.worker_commands import complete_job, start_job
 from herdsman.testing.fakes.runpod import Fault
 from herdsman.whatif.replay_cycles import Answered, ask_again, ask_under
 from tests.builders import a_job, scalar, sql
@@ -70,9 +70,9 @@ def asked(services: Services) -> Answered:
     return ask_again(everything(services), OURS)
 
 
-def everything(services: Services) -> Iterable[sights.Sighted]:
+def everything(services: Services) -> Iterable[history_sql.Sighted]:
     since = services.database.read(lambda tx: tx.now()) - timedelta(days=30)
-    return sights.since(services.database, since)
+    return history_sql.snapshots_since(services.database, since)
 
 
 @pytest.mark.parametrize("scaling", ["threshold", "workload", "adaptive"])
@@ -86,8 +86,8 @@ def test_the_recorded_history_is_decided_alike(herd: Herd, scaling: str) -> None
 
 def test_what_each_cycle_saw_is_read_back(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
     """In pages, and with a whole one every now and then."""
-    monkeypatch.setattr(sights, "MOST_FROM_ONE", 4)
-    monkeypatch.setattr(sights, "BATCH", 3)
+    monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 4)
+    monkeypatch.setattr(history_sql, "SNAPSHOT_BATCH", 3)
     seen = a_day(herd, herd.replica())
     documents = [each.document for each in everything(herd.services)]
     nows = [(seen_.now - EPOCH) // timedelta(microseconds=1) for seen_ in seen]
@@ -119,7 +119,9 @@ def test_another_leader_goes_on_where_the_first_ended(herd: Herd) -> None:
 def test_a_recorded_decision_that_was_changed_is_found(herd: Herd) -> None:
     a_day(herd, herd.replica())
     database = herd.services.database
-    first = database.read(lambda tx: cycles.listed(tx, lambda _: True, before=None, limit=500))[0][-1]
+    first = database.read(lambda tx: history_sql.list_cycles(tx, lambda _: True, before=None, limit=500))[0][
+        -1
+    ]
     told = {"steps": json.loads(json.dumps(first.steps))}
     told["steps"][0]["numbers"]["min"] += 1
     sql(
@@ -145,13 +147,13 @@ def told_twice(seen: Snapshot) -> Iterable[Action]:
 
 @pytest.mark.parametrize("other", [("scale_up", told_twice), ("scale_up", never), ("growth", scale_up)])
 def test_another_judgement_is_found(
-    herd: Herd, monkeypatch: pytest.MonkeyPatch, other: tuple[str, judging.Phase]
+    herd: Herd, monkeypatch: pytest.MonkeyPatch, other: tuple[str, decide.Phase]
 ) -> None:
     """More, less, or the same under another name."""
     a_day(herd, herd.replica())
     assert asked(herd.services).same
-    changed = tuple(other if name == "scale_up" else (name, phase) for name, phase in judging.PHASES)
-    monkeypatch.setattr(judging, "PHASES", changed)
+    changed = tuple(other if name == "scale_up" else (name, phase) for name, phase in decide.PHASES)
+    monkeypatch.setattr(decide, "PHASES", changed)
     assert asked(herd.services).otherwise > 0
 
 
@@ -172,22 +174,26 @@ def test_what_is_damaged_or_of_another_version_is_left_out_and_said(herd: Herd) 
 
 
 def test_old_ones_go_but_not_what_later_ones_are_told_by(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sights, "MOST_FROM_ONE", 4)
+    monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 4)
     replica = herd.replica()
     for _ in range(12):
         herd.cycle(replica, later=timedelta(hours=1))
     database = herd.services.database
-    gone = database.transact(lambda tx: sights.prune(tx, tx.now() - timedelta(hours=4, minutes=1)))
+    gone = database.transact(
+        lambda tx: history_sql.prune_snapshots(tx, tx.now() - timedelta(hours=4, minutes=1))
+    )
     left = [each.document is not None for each in everything(herd.services)]
     assert gone > 0
     assert 4 <= len(left) <= 8
     assert all(left)
     assert asked(herd.services).same
-    assert database.transact(lambda tx: sights.prune(tx, tx.now() + timedelta(days=1))) == len(left)
+    assert database.transact(lambda tx: history_sql.prune_snapshots(tx, tx.now() + timedelta(days=1))) == len(
+        left
+    )
 
 
 def test_a_cycle_lets_go_of_what_is_too_old(herd: Herd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sights, "MOST_FROM_ONE", 0)
+    monkeypatch.setattr(history_sql, "MOST_FROM_ONE", 0)
     replica = replace(herd.replica(), replayable_for=timedelta(hours=2, minutes=30))
     for _ in range(6):
         herd.cycle(replica, later=timedelta(hours=1))
@@ -250,7 +256,7 @@ def test_a_history_is_replayed_and_asked_again_on_the_command_line(
     assert "recorded: scale_up: SpawnWorker default: DEMAND" in said
     assert "under threshold" in said
 
-    monkeypatch.setattr(judging, "PHASES", judging.PHASES[:-3])
+    monkeypatch.setattr(decide, "PHASES", decide.PHASES[:-3])
     code, said = typed(url, "--cycles")
     assert (code, "now: nothing" in said, "would be decided otherwise now" in said) == (1, True, True)
     code, said = typed(url, "--cycles", "-o", "json")

@@ -5,16 +5,10 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands import (
-    complete_job,
-    fail_job,
-    find_attempts,
-    release_job,
-    start_job,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import Attempt, Claim
-from herdsman.core.retry import FailureClass
+from herdsman.context import Services
+from herdsman.jobs.commands import find_attempts
+from herdsman.jobs.model import Attempt, Claim, FailureClass
+from herdsman.jobs.worker_commands import complete_job, fail_job, release_job, start_job
 from tests.builders import BROKEN, a_claim, a_worker, claimed
 from tests.databases import MovingClock
 

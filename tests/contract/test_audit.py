@@ -4,21 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    cancel_job,
-    complete_job,
-    expire_claims,
-    fail_job,
-    find_attempts,
-    find_history,
-    find_job,
-    requeue_job,
-    stage_due_jobs,
-    start_job,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import JobId
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.ids import JobId
+from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job, requeue_job
+from herdsman.jobs.sweep import expire_claims, stage_due_jobs
+from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
+from herdsman.states import JobState
 from tests.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
 from tests.databases import MovingClock
 from tests.fuse import Fuse

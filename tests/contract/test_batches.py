@@ -2,11 +2,12 @@
 
 import pytest
 
-from herdsman.control.commands import find_job, list_jobs, submit_jobs
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict, InvalidRequest, TooLarge
-from herdsman.core.model import JobId, NewJob, Submitted
-from herdsman.store.submissions import LARGEST_BATCH
+from herdsman.context import Services
+from herdsman.errors import Conflict, InvalidRequest, TooLarge
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_job, list_jobs, submit_jobs
+from herdsman.jobs.model import NewJob, Submitted
+from herdsman.jobs.sql import LARGEST_BATCH
 from tests.builders import a_job, scalar
 
 ID = JobId("job-1")

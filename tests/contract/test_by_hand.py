@@ -5,15 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.by_hand import compare, mend, spawn_worker, terminate_worker
-from herdsman.control.commands import claim_job, find_job
-from herdsman.control.cost import By, bill
-from herdsman.control.services import Services
-from herdsman.core.differences import Kind
-from herdsman.core.errors import CapacityUnavailable, Conflict, NotFound, StaleWrite
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.states import JobState, WorkerState
-from herdsman.store import sight
+from herdsman.context import Services
+from herdsman.errors import CapacityUnavailable, Conflict, NotFound, StaleWrite
+from herdsman.fleet import snapshot_sql
+from herdsman.fleet.audit import Kind
+from herdsman.fleet.cost import By, bill
+from herdsman.fleet.manual import compare, mend, spawn_worker, terminate_worker
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_job
+from herdsman.states import JobState, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.builders import a_job, sql
 from tests.databases import MovingClock
@@ -31,7 +32,7 @@ def alive(herd: Herd) -> list[WorkerId]:
 
 
 def state(herd: Herd, worker: WorkerId) -> WorkerState:
-    seen = herd.services.database.read(sight.see_workers)
+    seen = herd.services.database.read(snapshot_sql.see_workers)
     return next(each.state for each in seen if each.id == worker)
 
 

@@ -4,24 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    beat,
-    cancel_job,
-    claim_job,
-    complete_job,
-    fail_job,
-    find_history,
-    find_job,
-    release_job,
-    start_job,
-)
-from herdsman.control.commands.finish import Finish
-from herdsman.control.services import Services
-from herdsman.core.errors import NotFound, StaleWrite
-from herdsman.core.model import ClaimKey, Failure, JobId
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import NotFound, StaleWrite
+from herdsman.ids import JobId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, find_history, find_job
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass
+from herdsman.jobs.worker_commands import Finish, beat, complete_job, fail_job, release_job, start_job
+from herdsman.states import JobState, Reason
 from tests.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, replayed
 from tests.databases import MovingClock
 

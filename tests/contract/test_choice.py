@@ -13,20 +13,22 @@ import pytest
 from sqlalchemy import insert
 
 from herdsman.connectors.registry import Around, ConnectorManager
-from herdsman.control.commands import beat, claim_for, complete_job, find_job, list_jobs, submit_jobs
-from herdsman.control.dispatcher import Dispatcher
-from herdsman.control.services import Services
-from herdsman.core.control_policy import AgentLimits, ControlPolicy
-from herdsman.core.gpu import GpuReport
-from herdsman.core.model import DEFAULT_POOL, Claim, JobId, NewJob, PoolId, WorkerId
-from herdsman.core.order import HIGHEST, LOWEST
-from herdsman.core.placement import JobSelector, Loaded
-from herdsman.core.states import JobState
-from herdsman.core.work import Ask
+from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.schema import holds, worker_models
+from herdsman.fleet.model import GpuReport
+from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.jobs import claim_sql
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.commands import find_job, list_jobs, submit_jobs
+from herdsman.jobs.dispatch import Dispatcher
+from herdsman.jobs.model import HIGHEST, LOWEST, Claim, NewJob
+from herdsman.jobs.protocol import Ask
+from herdsman.jobs.rules import JobSelector, Loaded
+from herdsman.jobs.worker_commands import beat, complete_job
+from herdsman.limits.policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
-from herdsman.store import choosing
+from herdsman.states import JobState
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.testing.servers.server import free_port
 from herdsman.worker.health import ServiceHealth
@@ -269,7 +271,7 @@ def test_j13_a_batch_is_filled_past_agents_that_have_nothing_for_it(services: Se
 def test_j13_more_models_elsewhere_than_are_looked_at_hide_no_job(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "MOST_MODELS", 2)
+    monkeypatch.setattr(claim_sql, "MOST_MODELS", 2)
     warm, cold = a_worker(services, "warm"), a_worker(services, "cold")
     for name in ("a", "b", "c"):
         loads(services, warm, name)
@@ -281,7 +283,7 @@ def test_j13_more_models_elsewhere_than_are_looked_at_hide_no_job(
 def test_j13_what_a_worker_has_loaded_is_found_behind_many_other_models(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "MOST_MODELS", 2)
+    monkeypatch.setattr(claim_sql, "MOST_MODELS", 2)
     for name in ("a", "b", "c"):
         a_job(services, model=name)
     mine = a_job(services, model="z")
@@ -304,7 +306,7 @@ def test_j13_agents_whose_jobs_cannot_be_taken_do_not_use_up_the_look(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each for another reason, and more of them than are looked at."""
-    monkeypatch.setattr(choosing, "MOST_AGENTS", 2)
+    monkeypatch.setattr(claim_sql, "MOST_AGENTS", 2)
     limits = {f"a{number}": AgentLimits(max_running=1) for number in range(4)}
     limited = ruled(services, ControlPolicy(agents=limits))
     for agent in limits:
@@ -329,13 +331,13 @@ def test_j13_all_full_keys_are_learned_with_the_first(
         assert one(services, a_worker(services, f"w{number}")) is not None
     mine, worker = a_job(services, agent="a"), a_worker(services, "last")
     locked: list[str] = []
-    lock = choosing.lock_key
+    lock = claim_sql.lock_key
 
     def counted(tx: Tx, key: str) -> None:
         locked.append(key)
         lock(tx, key)
 
-    monkeypatch.setattr(choosing, "lock_key", counted)
+    monkeypatch.setattr(claim_sql, "lock_key", counted)
     finds(services, worker, mine)
     assert len(locked) == 1
 
@@ -430,12 +432,12 @@ def test_j13_the_rule_in_sql_is_the_rule(services: Services, clock: MovingClock)
             overdue_before=chance.choice([NOON, NOON - timedelta(minutes=1)]),
         )
         agents = services.database.read(
-            lambda tx, wanted=wanted: [*choosing.agents_behind(tx, DEFAULT_POOL, "b", lambda: wanted)]
+            lambda tx, wanted=wanted: [*claim_sql.agents_behind(tx, DEFAULT_POOL, "b", lambda: wanted)]
         )
         assert {*agents} == {job.agent for job in jobs if wanted.accepts(job)}, wanted
         for agent in AGENTS:
             found = services.database.transact(
-                lambda tx, wanted=wanted, agent=agent: choosing.heads(tx, DEFAULT_POOL, wanted, agent)
+                lambda tx, wanted=wanted, agent=agent: claim_sql.heads(tx, DEFAULT_POOL, wanted, agent)
             )
             taken = [job for job in jobs if job.agent == agent and wanted.accepts(job)]
             assert {job.model for job in found} == {job.model for job in taken}, wanted
@@ -476,7 +478,7 @@ def test_j13_while_a_worker_is_free_and_a_job_that_it_may_take_waits_one_is_give
     by_key = Counter(job.concurrency_key for job in held if job.concurrency_key)
     by_agent = Counter(job.agent for job in held)
     for worker, ask in asks.items():
-        elsewhere = here.database.read(lambda tx, me=worker: choosing.loaded_elsewhere(tx, DEFAULT_POOL, me))
+        elsewhere = here.database.read(lambda tx, me=worker: claim_sql.loaded_elsewhere(tx, DEFAULT_POOL, me))
         wanted = JobSelector(
             types=ask.types,
             not_types=paused,

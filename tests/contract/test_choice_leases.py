@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands import beat, claim_for, complete_job
-from herdsman.control.commands.leases import list_leases, release_lease
-from herdsman.control.services import Services
-from herdsman.core.gpu import GpuReport
-from herdsman.core.lease import Lease
-from herdsman.core.leasing import LeaseMode, LeasePolicy
-from herdsman.core.model import Claim, JobId, WorkerId
-from herdsman.core.work import Ask
-from herdsman.store import leases
+from herdsman.context import Services
+from herdsman.fleet.model import GpuReport
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.model import Claim
+from herdsman.jobs.protocol import Ask
+from herdsman.jobs.worker_commands import beat, complete_job
+from herdsman.leases import sql as leases_sql
+from herdsman.leases.commands import list_leases, release_lease
+from herdsman.leases.rules import Lease, LeaseMode, LeasePolicy
 from tests.builders import a_job, a_worker, scalar
 from tests.gpus import a_gpu_worker, a_lease, told
 
@@ -129,7 +130,7 @@ def test_l5_a_claim_whose_lease_cannot_be_written_is_no_claim(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the process dies here")
 
-    monkeypatch.setattr(leases, "occupy", broken)
+    monkeypatch.setattr(leases_sql, "occupy", broken)
     with pytest.raises(RuntimeError):
         asked(services, worker)
     query = "SELECT status FROM orchestrator_jobs WHERE job_id = :job"

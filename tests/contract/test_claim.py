@@ -4,21 +4,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    claim_job,
-    claim_jobs,
-    complete_job,
-    find_attempts,
-    find_job,
-    move_worker,
-    register_worker,
-)
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import ClaimKey, JobId, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
+from herdsman.context import Services
 from herdsman.db.statements import MOST_LISTED
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.assign import claim_job, claim_jobs
+from herdsman.jobs.commands import find_attempts, find_job
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.states import JobState, Reason, WorkerState
 from tests.builders import a_claim, a_job, a_worker, claimed, replayed
 from tests.databases import MovingClock
 

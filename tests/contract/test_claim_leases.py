@@ -5,17 +5,18 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import beat, complete_job, expire_claims, fail_job, release_job
-from herdsman.control.commands.leases import expire_leases, keep_lease, list_leases, release_lease
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict
-from herdsman.core.gpu import GpuReport
-from herdsman.core.lease import Lease
-from herdsman.core.leasing import LeasePolicy
-from herdsman.core.model import Claim, JobId, WorkerId
-from herdsman.core.states import LeaseState
-from herdsman.store import leases
-from herdsman.store.leases import Room
+from herdsman.context import Services
+from herdsman.errors import Conflict
+from herdsman.fleet.model import GpuReport
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import Claim
+from herdsman.jobs.sweep import expire_claims
+from herdsman.jobs.worker_commands import beat, complete_job, fail_job, release_job
+from herdsman.leases import sql as leases_sql
+from herdsman.leases.commands import expire_leases, keep_lease, list_leases, release_lease
+from herdsman.leases.rules import Lease, LeasePolicy
+from herdsman.leases.sql import Room
+from herdsman.states import LeaseState
 from tests.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
 from tests.databases import MovingClock
 from tests.gpus import TOTAL, a_device, a_gpu_worker, a_lease, a_node, refused, told
@@ -25,17 +26,17 @@ CARD = "GPU-n1-0"
 
 
 def rooms(services: Services, *workers: WorkerId) -> Mapping[WorkerId, Room]:
-    return services.database.transact(lambda tx: leases.rooms(tx, workers, LeasePolicy()))
+    return services.database.transact(lambda tx: leases_sql.rooms(tx, workers, LeasePolicy()))
 
 
 def occupied(services: Services, claim: Claim, memory_mb: int | None = None) -> None:
     """As the claim does it; a claim that did so already loses nothing by it."""
     services.database.transact(
-        lambda tx: leases.occupy(
+        lambda tx: leases_sql.occupy(
             tx,
             claim.worker_id,
             agent="ann",
-            gpus=leases.rooms(tx, [claim.worker_id], LeasePolicy())[claim.worker_id].gpus,
+            gpus=leases_sql.rooms(tx, [claim.worker_id], LeasePolicy())[claim.worker_id].gpus,
             memory_mb=memory_mb,
             job_id=claim.key.job_id,
             expires_at=claim.expires_at,
@@ -198,11 +199,11 @@ def test_l4_a_lease_without_a_claim_is_swept_once_its_time_is_over(
     worker = a_gpu_worker(services)
     now = services.database.read(lambda tx: tx.now())
     services.database.transact(
-        lambda tx: leases.occupy(
+        lambda tx: leases_sql.occupy(
             tx,
             worker,
             agent="ann",
-            gpus=leases.rooms(tx, [worker], LeasePolicy())[worker].gpus,
+            gpus=leases_sql.rooms(tx, [worker], LeasePolicy())[worker].gpus,
             memory_mb=None,
             job_id=JobId("gone"),
             expires_at=now + 30 * SECOND,

@@ -5,23 +5,16 @@ from datetime import UTC, datetime, timedelta, tzinfo
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.commands import (
-    beat,
-    complete_job,
-    expire_claims,
-    fail_job,
-    find_job,
-    release_job,
-    stage_due_jobs,
-)
-from herdsman.control.commands.finish import Finish
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db import connection as module
 from herdsman.db.connection import Database
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.model import JobPolicy
+from herdsman.jobs.sweep import expire_claims, stage_due_jobs
+from herdsman.jobs.worker_commands import Finish, beat, complete_job, fail_job, release_job
 from herdsman.ports import SystemClock
 from herdsman.server.wiring import new_job_id
+from herdsman.states import JobState
 from tests.builders import BROKEN, a_claim, a_job, claimed, replayed
 from tests.databases import MovingClock, ServerDatabases
 

@@ -8,20 +8,14 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands import (
-    claim_job,
-    claim_jobs,
-    complete_job,
-    find_job,
-    list_jobs,
-    move_worker,
-    submit_job,
-    submit_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import ClaimKey, JobId, NewJob, PoolId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import WorkerState
+from herdsman.context import Services
+from herdsman.fleet.commands import move_worker
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs.assign import claim_job, claim_jobs
+from herdsman.jobs.commands import find_job, list_jobs, submit_job, submit_jobs
+from herdsman.jobs.model import ClaimKey, NewJob
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.states import Reason, WorkerState
 from tests.builders import a_worker, scalar
 from tests.threads import at_once
 

@@ -3,13 +3,15 @@
 import pytest
 from sqlalchemy import NullPool, create_engine, text
 
-from herdsman.control.commands import complete_job, find_job, list_jobs, submit_job
-from herdsman.control.services import Services
-from herdsman.core.errors import OutcomeUnknown
-from herdsman.core.model import JobId, JobPolicy, NewJob
-from herdsman.core.states import WORKER
+from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
-from herdsman.wire.ids import new_job_id
+from herdsman.errors import OutcomeUnknown
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_job, list_jobs, submit_job
+from herdsman.jobs.model import JobPolicy, NewJob
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.states import WORKER
+from herdsman.wire import new_job_id
 from tests.builders import a_claim, a_job, scalar
 from tests.databases import ServerDatabases, opened
 from tests.rows import add_row

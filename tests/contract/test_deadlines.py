@@ -4,19 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    beat,
-    cancel_job,
-    complete_job,
-    expire_claims,
-    find_job,
-    start_job,
-)
-from herdsman.control.services import Services
-from herdsman.core.errors import StaleWrite
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import StaleWrite
+from herdsman.jobs.commands import cancel_job, find_job
+from herdsman.jobs.model import FailureClass
+from herdsman.jobs.sweep import expire_claims
+from herdsman.jobs.worker_commands import beat, complete_job, start_job
+from herdsman.states import JobState, Reason
 from tests.builders import a_claim
 from tests.databases import MovingClock
 

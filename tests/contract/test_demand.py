@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import complete_job, fail_job, start_job
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.demand import RECENT
-from herdsman.store import demand, sight
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest
+from herdsman.fleet import snapshot_sql, stats_sql
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.scaling.observation import RECENT
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from herdsman.whatif.recorded_trace import read_history
 from herdsman.whatif.replay import Setup, replay
 from tests.builders import HOPELESS, a_job, a_worker, claimed
@@ -36,7 +36,7 @@ def test_arrivals_run_times_and_yesterday_are_counted(services: Services, clock:
     a_job(services, pool="other")
     for seconds in (40, 50):
         run(services, clock, worker, seconds)
-    known = services.database.read(lambda tx: demand.observed(tx, DEFAULT_POOL))
+    known = services.database.read(lambda tx: stats_sql.observed_demand(tx, DEFAULT_POOL))
     assert known.arrivals == (*(0,) * (RECENT - 2), 1, 0)
     assert known.day_before == (3, 0)
     assert sorted(known.service_s) == pytest.approx([40, 50], abs=1)
@@ -50,7 +50,7 @@ def test_only_a_policy_that_forecasts_is_told(services: Services) -> None:
 
     def seen(scaling: str) -> object:
         rules = {DEFAULT_POOL: FleetPolicy(scaling=scaling)}
-        return services.database.read(lambda tx: sight.see_pools(tx, rules))[0].demand
+        return services.database.read(lambda tx: snapshot_sql.see_pools(tx, rules))[0].demand
 
     assert seen("threshold") is None
     assert seen("adaptive") is not None
@@ -75,7 +75,7 @@ def test_the_jobs_of_a_database_are_replayed(services: Services, clock: MovingCl
 def test_a_long_history_is_read_in_pages(
     services: Services, clock: MovingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demand, "PAGE", 2)
+    monkeypatch.setattr(stats_sql, "PAGE", 2)
     worker = a_worker(services, "w1")
     for _ in range(5):
         a_job(services)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url, text
 
-from herdsman.control.commands import list_jobs
-from herdsman.control.services import Services
-from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable
-from herdsman.core.model import JobPolicy
+from herdsman.context import Services
 from herdsman.db.connection import Database
+from herdsman.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable
+from herdsman.jobs.commands import list_jobs
+from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.server import free_port
 from tests.builders import a_job

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.commands import claim_job, complete_job, find_job, list_jobs
-from herdsman.control.services import Services
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.model import JobPolicy
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import StoreUnavailable
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_job, list_jobs
+from herdsman.jobs.model import JobPolicy
+from herdsman.jobs.worker_commands import complete_job
 from herdsman.server.wiring import new_job_id
+from herdsman.states import JobState
 from tests.builders import a_claim, a_job, a_worker, replayed
 from tests.databases import ServerDatabases, opened
 

@@ -4,24 +4,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    claim_job,
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest, StaleWrite, TooLarge
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_attempts, find_job
+from herdsman.jobs.model import Failure, FailureClass
+from herdsman.jobs.worker_commands import (
+    LONGEST_ERROR,
+    Finish,
     complete_job,
     complete_jobs,
     fail_job,
-    find_attempts,
-    find_job,
     release_job,
     report_progress,
     start_job,
 )
-from herdsman.control.commands.finish import LONGEST_ERROR, Finish
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, StaleWrite, TooLarge
-from herdsman.core.model import Failure
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.states import JobState, Reason
 from tests.builders import BROKEN, HOPELESS, a_claim, a_job, claimed, replayed
 from tests.databases import MovingClock
 

@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands import beat, move_worker, take_pulse
-from herdsman.control.commands.gpus import clear_gpu, list_gpus, report_gpus
-from herdsman.control.commands.leases import keep_lease, release_lease
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, NotFound
-from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.leasing import Gpu
-from herdsman.core.model import WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import WorkerState
-from herdsman.core.work import Pulse
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest, NotFound
+from herdsman.fleet.commands import move_worker
+from herdsman.fleet.model import GpuDevice, GpuReport
+from herdsman.ids import WorkerId
+from herdsman.jobs.protocol import Pulse
+from herdsman.jobs.worker_commands import beat, take_pulse
+from herdsman.leases.commands import clear_gpu, keep_lease, list_gpus, release_lease, report_gpus
+from herdsman.leases.rules import Gpu
+from herdsman.states import Reason, WorkerState
 from tests.builders import a_worker, scalar
 from tests.databases import MovingClock
 from tests.gpus import TOTAL, a_device, a_lease, a_node, refused

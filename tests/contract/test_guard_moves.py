@@ -4,12 +4,10 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.machine import Machine
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JOB, MACHINES, JobState
 from herdsman.db.connection import Database
 from herdsman.db.errors import Refused
 from herdsman.db.schema import jobs
+from herdsman.states import JOB, MACHINES, JobState, Machine, Reason
 from tests.builders import scalar, sql
 from tests.rows import add_row, move_row, row_in_state
 

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.services import Services
+from herdsman.context import Services
 from herdsman.db.errors import Refused
 from tests.builders import a_job
 

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy import null
 
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JOB, LEASE, POOL, JobState
 from herdsman.db import guards
 from herdsman.db.connection import Database
 from herdsman.db.errors import Duplicate, Refused
 from herdsman.db.guards import all_guards
 from herdsman.db.schema import jobs
+from herdsman.states import JOB, LEASE, POOL, JobState, Reason
 from tests.builders import scalar, sql
 from tests.rows import HOLDER, add_row, move_row, row_in_state
 

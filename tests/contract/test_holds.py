@@ -5,18 +5,22 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from herdsman.control.commands import claim_job, complete_job, find_job, submit_job
-from herdsman.control.commands.holds import drain, expire_holds, find_holds, pause, resume
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.findings import Code
-from herdsman.core.holds import ALL, HoldKind, scope_of
-from herdsman.core.model import DEFAULT_POOL, NewJob, PoolId, WorkerId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.states import JobState, WorkerState
+from herdsman.context import Services
 from herdsman.db.connection import records
 from herdsman.db.schema import audit
-from herdsman.store import fleet, sight, workers
+from herdsman.errors import InvalidRequest
+from herdsman.fleet import snapshot_sql, workers_sql
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.actions import Code
+from herdsman.fleet.model import FleetPolicy
+from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_job, submit_job
+from herdsman.jobs.model import NewJob
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.limits.commands import drain, expire_holds, find_holds, pause, resume
+from herdsman.limits.rules import ALL, HoldKind, scope_of
+from herdsman.states import JobState, WorkerState
 from tests.builders import a_claim, a_job, a_worker, claimed
 from tests.databases import MovingClock
 from tests.herd import a_herd
@@ -38,7 +42,7 @@ def told(services: Services, scope: str) -> list[tuple[int, str | None, str, str
 
 
 def state_of(services: Services, worker: WorkerId) -> WorkerState:
-    return services.database.read(lambda tx: workers.get(tx, worker).state)
+    return services.database.read(lambda tx: workers_sql.get_worker(tx, worker).state)
 
 
 def test_while_everything_is_paused_no_job_is_given_out_and_none_is_refused(services: Services) -> None:
@@ -153,7 +157,7 @@ def test_what_is_held_waits_for_no_worker(services: Services) -> None:
         a_job(services, type=kind)
 
     def queued() -> int:
-        (pool,) = services.database.read(lambda tx: sight.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+        (pool,) = services.database.read(lambda tx: snapshot_sql.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
         return pool.queued
 
     assert queued() == 3
@@ -184,11 +188,11 @@ def test_while_drained_the_leader_spawns_nothing_and_lets_late_workers_go(
 def test_a_pool_that_the_provider_rejected_is_asked_for_again_once_a_person_says_so(
     services: Services, scope: str
 ) -> None:
-    services.database.transact(lambda tx: fleet.stop(tx, DEFAULT_POOL, "the key is wrong"))
-    (pool,) = services.database.read(lambda tx: sight.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+    services.database.transact(lambda tx: fleet_sql.stop(tx, DEFAULT_POOL, "the key is wrong"))
+    (pool,) = services.database.read(lambda tx: snapshot_sql.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
     assert pool.stopped_by == "the key is wrong"
     assert not resume(services, scope_of(kind="image"))
     assert resume(services, scope)
     assert not resume(services, scope), "there is nothing left to mend"
-    (pool,) = services.database.read(lambda tx: sight.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+    (pool,) = services.database.read(lambda tx: snapshot_sql.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
     assert pool.stopped_by is None

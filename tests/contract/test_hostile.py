@@ -6,17 +6,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from herdsman.control.commands import (
-    complete_job,
-    find_history,
-    find_job,
-    report_progress,
-    submit_job,
-)
-from herdsman.control.services import Services
-from herdsman.core.body import MAX_DEPTH
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import NewJob
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest
+from herdsman.jobs.commands import find_history, find_job, submit_job
+from herdsman.jobs.model import NewJob
+from herdsman.jobs.worker_commands import complete_job, report_progress
+from herdsman.json_text import MAX_DEPTH
 from tests.builders import a_claim, a_job, a_worker, claimed
 
 

@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from herdsman.control.commands import claim_job, find_job, move_worker
-from herdsman.control.commands.tokens import create_token
-from herdsman.control.keyring import Keyring
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.model import JobId, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
+from herdsman.access.authenticator import Keyring
+from herdsman.access.commands import create_token
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.fleet.commands import move_worker
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.wire import ClaimOut
 from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
-from herdsman.wire.jobs import ClaimOut
+from herdsman.states import JobState, Reason, WorkerState
 from tests.api.calling import Client
 from tests.builders import replayed
 from tests.chaos.measuring import waited_for

@@ -6,19 +6,20 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.by_hand import adopt, compare, spawn_worker
-from herdsman.control.commands.keep import take_pulse
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict
-from herdsman.core.installation import LEAP
-from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobPolicy
-from herdsman.core.work import Pulse
+from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.db.schema import metadata
 from herdsman.db.upgrade import upgrade
-from herdsman.store import installation
+from herdsman.errors import Conflict
+from herdsman.fleet import installation_sql
+from herdsman.fleet.installation import LEAP
+from herdsman.fleet.manual import adopt, compare, spawn_worker
+from herdsman.ids import DEFAULT_POOL
+from herdsman.jobs.model import ClaimKey, JobPolicy
+from herdsman.jobs.protocol import Pulse
+from herdsman.jobs.worker_commands import take_pulse
 from herdsman.testing.fakes.runpod import Fault
-from herdsman.wire.ids import new_job_id
+from herdsman.wire import new_job_id
 from tests.builders import a_job, a_worker, claimed, scalar, sql
 from tests.databases import Backend, MovingClock, opened
 from tests.herd import Herd, a_herd
@@ -144,7 +145,7 @@ def test_a_worker_that_knows_a_later_claim_is_noted_and_its_token_is_not_given_o
     worker, job = a_worker(services, "by-hand"), a_job(services)
     orders = take_pulse(services, worker, Pulse(keys=(ClaimKey(job, 4),)))
     assert orders.lost
-    known = services.database.read(installation.find)
+    known = services.database.read(installation_sql.find)
     assert known is not None
     assert "holds claim 4" in known.hint
     codes = [step["code"] for step in herd.cycle(herd.replica()).steps()]

@@ -4,24 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    beat,
-    cancel_job,
-    find_attempts,
-    find_history,
-    find_job,
-    move_worker,
-    register_worker,
-    release_job,
-    report_progress,
-    start_job,
-)
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import Beat, ClaimKey, JobId, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
-from herdsman.store import workers
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest, NotFound, StaleWrite
+from herdsman.fleet import workers_sql
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job
+from herdsman.jobs.model import Beat, ClaimKey
+from herdsman.jobs.worker_commands import beat, release_job, report_progress, start_job
+from herdsman.states import JobState, Reason, WorkerState
 from tests.builders import a_claim, a_worker, claimed
 from tests.databases import MovingClock
 
@@ -151,4 +142,4 @@ def test_a_claim_on_no_job_is_not_found(services: Services) -> None:
 
 
 def last_heartbeat(services: Services, worker_id: WorkerId) -> datetime | None:
-    return services.database.read(lambda tx: workers.get(tx, worker_id)).last_heartbeat
+    return services.database.read(lambda tx: workers_sql.get_worker(tx, worker_id)).last_heartbeat

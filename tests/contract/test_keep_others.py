@@ -2,9 +2,9 @@
 
 import pytest
 
-from herdsman.control.commands import beat
-from herdsman.control.services import Services
-from herdsman.core.errors import StaleWrite
+from herdsman.context import Services
+from herdsman.errors import StaleWrite
+from herdsman.jobs.worker_commands import beat
 from tests.builders import a_claim, a_worker
 
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.leadership import LeaderPolicy, Leadership
-from herdsman.core.errors import StaleWrite
 from herdsman.db.connection import Database, Tx
+from herdsman.errors import StaleWrite
+from herdsman.fleet import leader_sql
+from herdsman.fleet.leader import LeaderPolicy, Leadership
+from herdsman.fleet.leader_sql import Term
 from herdsman.ports import SystemClock
-from herdsman.store import leader
-from herdsman.store.leader import Term
 from tests.databases import MovingClock
 
 POLICY = LeaderPolicy()
@@ -137,7 +137,7 @@ def test_nobody_takes_over_while_a_fenced_write_is_open(
 
     def write_then_expire(tx: Tx) -> None:
         ann.fence(tx, term.epoch)
-        leader.resign(tx, "ann", term.epoch)
+        leader_sql.resign_leadership(tx, "ann", term.epoch)
 
     database.transact(write_then_expire)
     with pytest.raises(StaleWrite):

@@ -8,7 +8,10 @@ from functools import partial
 
 import pytest
 
-from herdsman.control.commands.leases import (
+from herdsman.context import Services
+from herdsman.errors import Conflict, Gone, InvalidRequest, NotFound
+from herdsman.jobs.sweep import Sweeper
+from herdsman.leases.commands import (
     expire_leases,
     grant_lease,
     keep_lease,
@@ -17,14 +20,10 @@ from herdsman.control.commands.leases import (
     release_lease,
     revoke_lease,
 )
-from herdsman.control.services import Services
-from herdsman.control.sweeper import Sweeper
-from herdsman.core.control_policy import AgentLimits, ControlPolicy
-from herdsman.core.errors import Conflict, Gone, InvalidRequest, NotFound
-from herdsman.core.lease import Lease
-from herdsman.core.leasing import LeaseMode, LeasePolicy
-from herdsman.core.states import LeaseState
+from herdsman.leases.rules import Lease, LeaseMode, LeasePolicy
+from herdsman.limits.policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
+from herdsman.states import LeaseState
 from tests.builders import scalar
 from tests.databases import MovingClock, opened
 from tests.gpus import TOTAL, a_lease, a_node, ask, asked, new_token, refused

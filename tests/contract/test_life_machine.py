@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from herdsman.control.services import Services
+from herdsman.context import Services
 from tests.contract.life import Life
 from tests.databases import MovingClock
 from tests.fuse import Fuse

@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import pytest
 
-from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable
-from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
-from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable
+from herdsman.fleet.model import Instance, InstanceRef, SpawnRequest
+from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.ports import Provider, SystemClock
 from herdsman.providers import registry
 from herdsman.providers.local import LocalOptions, LocalProvider, processes

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import NullPool, create_engine, make_url, text
 
-from herdsman.control.commands import list_jobs
-from herdsman.control.services import Services
-from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
-from herdsman.core.model import JobPolicy
+from herdsman.context import Services
+from herdsman.errors import StoreMisconfigured, StoreUnavailable
+from herdsman.jobs.commands import list_jobs
+from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id, open_database
 from herdsman.settings import load_settings
 from herdsman.testing.servers.mariadb import MariadbServer

@@ -4,25 +4,24 @@ from datetime import UTC, datetime
 
 import pytest
 
-from herdsman.control.commands import (
-    claim_job,
-    fail_job,
+from herdsman.context import Services
+from herdsman.db.connection import Tx
+from herdsman.errors import InvalidRequest, NotFound, StaleWrite, TooLarge
+from herdsman.fleet.workers_sql import register_worker
+from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.attempts_sql import MOST_BYTES, MOST_LINES
+from herdsman.jobs.commands import (
     find_job,
     get_checkpoint,
     last_event,
     put_checkpoint,
     read_events,
     read_logs,
-    release_job,
-    take_pulse,
 )
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite, TooLarge
-from herdsman.core.model import DEFAULT_POOL, Claim, JobId, WorkerId
-from herdsman.core.work import LogLines, Pulse
-from herdsman.db.connection import Tx
-from herdsman.store.logs import MOST_BYTES, MOST_LINES
-from herdsman.store.workers import register
+from herdsman.jobs.model import Claim
+from herdsman.jobs.protocol import LogLines, Pulse
+from herdsman.jobs.worker_commands import fail_job, release_job, take_pulse
 from tests.builders import HOPELESS, a_claim, a_job, a_worker
 from tests.databases import MovingClock
 
@@ -143,5 +142,5 @@ def test_events_are_read_in_order_without_passing_over_one_under_way(
 
 
 def _abandoned(tx: Tx) -> None:
-    register(tx, WorkerId("never"), pool=DEFAULT_POOL, instance_type=None, metadata={})
+    register_worker(tx, WorkerId("never"), pool=DEFAULT_POOL, instance_type=None, metadata={})
     raise RuntimeError("given up")

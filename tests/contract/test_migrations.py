@@ -12,8 +12,6 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, make_url, text
 
-from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
-from herdsman.core.states import JOB, JobState
 from herdsman.db import checks as checks_module
 from herdsman.db import connection as connection_module
 from herdsman.db import guards
@@ -24,6 +22,8 @@ from herdsman.db.errors import Refused
 from herdsman.db.guards import all_guards
 from herdsman.db.schema import metadata
 from herdsman.db.upgrade import alembic_config, upgrade
+from herdsman.errors import StoreMisconfigured, StoreUnavailable
+from herdsman.states import JOB, JobState
 from tests.builders import scalar, sql
 from tests.databases import Backend, opened
 from tests.rows import add_row, move_row

@@ -2,22 +2,19 @@
 
 import pytest
 
-from herdsman.control.commands import (
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest, NotFound, StaleWrite
+from herdsman.ids import JobId, PoolId, WorkerId
+from herdsman.jobs.commands import cancel_job, find_attempts, find_job, list_jobs, requeue_job
+from herdsman.jobs.model import ClaimKey, JobFilter
+from herdsman.jobs.worker_commands import (
     beat,
-    cancel_job,
     complete_job,
     fail_job,
-    find_attempts,
-    find_job,
-    list_jobs,
     release_job,
     report_progress,
-    requeue_job,
     start_job,
 )
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import ClaimKey, JobFilter, JobId, PoolId, WorkerId
 from tests.builders import BROKEN, a_claim, a_job, a_worker
 
 SQLISH = "'; DROP TABLE orchestrator_jobs; -- \" ` \\ % %s :x ? {} $1 \\0 %(a)s"

@@ -5,18 +5,15 @@ from uuid import uuid4
 
 import pytest
 
-from herdsman.control.commands import (
-    claim_job,
-    complete_job,
-    find_job,
-    stage_due_jobs,
-    submit_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import JobId, NewJob
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState
-from herdsman.store.upkeep import BATCH
+from herdsman.context import Services
+from herdsman.ids import JobId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_job, submit_jobs
+from herdsman.jobs.model import NewJob
+from herdsman.jobs.sql import BATCH
+from herdsman.jobs.sweep import stage_due_jobs
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.states import JobState, Reason
 from tests.builders import a_job, a_worker, replayed
 from tests.databases import MovingClock
 

@@ -8,14 +8,16 @@ from itertools import count
 
 import pytest
 
-from herdsman.control.commands import beat, expire_claims, find_job, submit_job
-from herdsman.control.leadership import LeaderPolicy, Leadership
-from herdsman.control.services import Services
-from herdsman.core.model import Claim, NewJob
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db.connection import Database
-from herdsman.store import leader
-from herdsman.store.leader import LATELY
+from herdsman.fleet import leader_sql
+from herdsman.fleet.leader import LeaderPolicy, Leadership
+from herdsman.fleet.leader_sql import LATELY
+from herdsman.jobs.commands import find_job, submit_job
+from herdsman.jobs.model import Claim, NewJob
+from herdsman.jobs.sweep import expire_claims
+from herdsman.jobs.worker_commands import beat
+from herdsman.states import JobState
 from tests.builders import a_claim, a_worker, claimed
 from tests.contract.test_leader import HandClock
 from tests.databases import MovingClock
@@ -64,7 +66,7 @@ def replica(database: Database, time: Time) -> Replica:
 
 def since(services: Services) -> timedelta | None:
     """How long heartbeats have counted as silence."""
-    now, term = services.database.read(lambda tx: (tx.now(), leader.find(tx)))
+    now, term = services.database.read(lambda tx: (tx.now(), leader_sql.find_leader(tx)))
     assert term is not None
     return None if term.beats_since is None else now - term.beats_since
 

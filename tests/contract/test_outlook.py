@@ -8,31 +8,25 @@ from decimal import Decimal
 
 import pytest
 
-from herdsman.control.commands import (
-    claim_for,
-    complete_job,
-    fail_job,
-    find_job,
-    holds,
-    report_progress,
-    stage_due_jobs,
-    start_job,
-)
-from herdsman.control.commands.workers import drain_worker
-from herdsman.control.cost import By, bill
-from herdsman.control.eta import eta
-from herdsman.control.failures import cancel_jobs, list_failures, requeue_group, retry_jobs
-from herdsman.control.money import cost
-from herdsman.control.services import Services
-from herdsman.control.snapshot import FleetRules
-from herdsman.control.timeline import timeline
-from herdsman.core.blockers import Block
-from herdsman.core.errors import Conflict, InvalidRequest, NotFound
-from herdsman.core.model import DEFAULT_POOL, Claim, Failure, JobId, PoolId, WorkerId
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState, WorkerState
-from herdsman.core.work import Ask
-from herdsman.store import failed
+from herdsman.context import Services
+from herdsman.errors import Conflict, InvalidRequest, NotFound
+from herdsman.explain.eta import eta
+from herdsman.explain.rules import Block
+from herdsman.explain.timeline import timeline
+from herdsman.fleet.commands import drain_worker
+from herdsman.fleet.cost import By, bill, cost
+from herdsman.fleet.observe import FleetRules
+from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.jobs import attempts_sql
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.failures import cancel_jobs, list_failures, requeue_group, retry_jobs
+from herdsman.jobs.model import Claim, Failure, FailureClass
+from herdsman.jobs.protocol import Ask
+from herdsman.jobs.sweep import stage_due_jobs
+from herdsman.jobs.worker_commands import complete_job, fail_job, report_progress, start_job
+from herdsman.limits import commands as limits_commands
+from herdsman.states import JobState, WorkerState
 from tests.builders import BROKEN, a_job, a_worker, an_ended_job, claimed
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd
@@ -158,7 +152,7 @@ def test_a_running_job_is_told_by_its_progress(services: Services, clock: Moving
 
 def test_what_is_stopped_or_has_ended_is_not_guessed(services: Services) -> None:
     job = a_job(services)
-    holds.pause(services, "all", why="lunch", duration=None)
+    limits_commands.pause(services, "all", why="lunch", duration=None)
     found = eta(services, job)
     assert (found.position, found.start, found.finish) == (1, None, None)
     assert found.basis.startswith("no time can be told: everything is stopped by ")
@@ -267,7 +261,7 @@ def test_an_error_that_is_longer_than_a_page_is_told_by_its_end(services: Servic
 
 
 def test_no_more_is_read_than_allowed(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed, "MOST_SCANNED", 2)
+    monkeypatch.setattr(attempts_sql, "MOST_SCANNED", 2)
     worker = a_worker(services, "w1")
     for _ in range(3):
         dead(services, worker, "no model")

@@ -6,17 +6,17 @@ from datetime import timedelta
 import pytest
 
 from herdsman import __version__
-from herdsman.control.commands import holds, move_worker, register_worker, report_progress
-from herdsman.control.decisions import NOT_RECORDED, find_decision, list_decisions
-from herdsman.control.herd import living_herd
-from herdsman.control.overview import overview
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, NotFound
-from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.model import WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
-from herdsman.store import fleet, queues, workers
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest, NotFound
+from herdsman.explain.decisions import NOT_RECORDED, find_decision, list_decisions
+from herdsman.fleet import history_sql, workers_sql
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.commands import living_herd, move_worker, overview, register_worker
+from herdsman.fleet.model import GpuDevice, GpuReport
+from herdsman.ids import WorkerId
+from herdsman.jobs.worker_commands import report_progress
+from herdsman.limits import commands as limits_commands
+from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.builders import a_claim, a_job, a_worker, an_ended_job
 from tests.databases import MovingClock
@@ -56,13 +56,13 @@ def test_queues_are_told_by_type_and_pool_with_the_longest_wait(
 
 
 def test_what_is_stopped_is_told_in_words(services: Services) -> None:
-    holds.pause(services, "type:image", why="a bad model", duration=None, who="operator:ann")
+    limits_commands.pause(services, "type:image", why="a bad model", duration=None, who="operator:ann")
     (said,) = overview(services).holds
     assert (
         said == "type image is paused by operator:ann (a bad model); go on with: herdsman resume --type image"
     )
-    holds.resume(services, "type:image")
-    holds.drain(services, why="a move")
+    limits_commands.resume(services, "type:image")
+    limits_commands.drain(services, why="a move")
     (said,) = overview(services).holds
     assert said == "everything is drained by admin (a move); go on with: herdsman resume"
 
@@ -121,7 +121,7 @@ def test_the_series_is_bounded_and_a_queue_too_long_to_count_is_told_by_pool(
     replica = herd.replica()
     a_job(herd.services, type="image")
     herd.cycle(replica, later=timedelta(seconds=5))
-    monkeypatch.setattr(queues, "MOST_COUNTED", 0)
+    monkeypatch.setattr(history_sql, "MOST_COUNTED", 0)
     for _ in range(130):
         herd.cycle(replica, later=timedelta(seconds=5))
     series = overview(herd.services).series
@@ -188,7 +188,7 @@ def test_a_decision_tells_what_it_saw_and_what_would_have_changed_it(herd: Herd)
 
 def test_a_cycle_of_an_older_version_says_that_it_recorded_less(services: Services) -> None:
     summary: dict[str, object] = {"actions": {}, "status": {"queued_tasks": 3}}
-    services.database.transact(lambda tx: fleet.record_cycle(tx, 1, tx.now(), summary, []))
+    services.database.transact(lambda tx: fleet_sql.record_cycle(tx, 1, tx.now(), summary, []))
     (row,) = list_decisions(services, after=None, limit=10).cycles
     found = find_decision(services, row.cycle)
     assert (found.queued, found.pools, found.note) == (3, (), NOT_RECORDED)
@@ -207,7 +207,7 @@ def test_the_herd_is_told_with_its_jobs_and_gpus(services: Services) -> None:
     a_worker(services, "w2", pool="other")
     device = GpuDevice(index=0, uuid="GPU-1", name="Tesla", total_mb=1000, used_mb=250, utilisation=50)
     report = GpuReport(seen=True, ready=True, vram_total_mb=1000, vram_used_mb=250, devices=(device,))
-    services.database.transact(lambda tx: workers.beat(tx, claim.worker_id, report))
+    services.database.transact(lambda tx: workers_sql.record_heartbeats(tx, claim.worker_id, report))
     found = living_herd(services)
     one, two = found.workers
     assert ((one.worker_id, one.pool), (two.worker_id, two.pool)) == (("w1", "default"), ("w2", "other"))

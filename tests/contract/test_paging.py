@@ -5,13 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import cancel_job, list_jobs, prune, submit_jobs
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import JobFilter, JobId, NewJob, PoolId
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db.paging import LARGEST_PAGE
-from herdsman.store import jobs
+from herdsman.errors import InvalidRequest
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs import sql as jobs_sql
+from herdsman.jobs.commands import cancel_job, list_jobs, submit_jobs
+from herdsman.jobs.model import JobFilter, NewJob
+from herdsman.jobs.sweep import prune
+from herdsman.states import JobState
 from tests.builders import a_job, an_ended_job
 from tests.databases import MovingClock
 
@@ -109,7 +111,7 @@ def test_jobs_are_counted_by_state(services: Services) -> None:
     an_ended_job(services, JobState.DONE)
     a_job(services)
     a_job(services)
-    counted = services.database.read(jobs.count_by_state)
+    counted = services.database.read(jobs_sql.count_by_state)
     assert counted == dict.fromkeys(JobState, 0) | {JobState.DONE: 1, JobState.PENDING: 2}
 
 

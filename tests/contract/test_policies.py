@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands.policy import find_policy, policy_history, set_policy
-from herdsman.control.policy_book import FRESH_S, PolicyBook
-from herdsman.control.services import Services
-from herdsman.core.control_policy import ControlPolicy, check_policy
-from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
-from herdsman.core.policy_changes import Change, with_value
+from herdsman.context import Services
 from herdsman.db.connection import Database
+from herdsman.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
+from herdsman.jobs import sql as jobs_sql
+from herdsman.limits import sql as limits_sql
+from herdsman.limits.commands import FRESH_S, PolicyBook, find_policy, policy_history, set_policy
+from herdsman.limits.policy import Change, ControlPolicy, check_policy, with_value
+from herdsman.limits.wire import PolicyDocument, stored, written
 from herdsman.ports import SystemClock
-from herdsman.store import jobs, policies
 from herdsman.testing.clocks import ManualClock
-from herdsman.wire.limits import PolicyDocument, stored, written
 from tests.builders import scalar, sql
 from tests.threads import at_once
 
@@ -64,7 +63,7 @@ def test_what_somebody_else_has_set_is_not_overwritten_unseen(services: Services
 def test_a1_the_audit_has_one_row_for_each_version(services: Services) -> None:
     for rate in (1, 2, 3):
         set_policy(services, slow(rate), who="token:7", note=f"to {rate}")
-    found = services.database.read(lambda tx: jobs.history(tx, policies.KIND, policies.KIND))
+    found = services.database.read(lambda tx: jobs_sql.job_history(tx, limits_sql.POLICY, limits_sql.POLICY))
     assert [(each.seq, each.event_type, each.actor) for each in found] == [
         (number, "policy.changed", "token:7") for number in (1, 2, 3)
     ]

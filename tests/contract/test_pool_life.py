@@ -5,20 +5,18 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import claim_job, complete_job, find_job, submit_job
-from herdsman.control.commands.pools import (
-    beat_pool,
-    drain_pool,
-    evict_pool,
-    find_pool,
-)
-from herdsman.control.services import Services
-from herdsman.core.actions import MovePool
-from herdsman.core.decide import decide
-from herdsman.core.errors import StaleWrite
-from herdsman.core.model import NewJob, WorkerId
-from herdsman.core.pools import Serves
-from herdsman.core.states import JobState, PoolState, WorkerState
+from herdsman.context import Services
+from herdsman.errors import StaleWrite
+from herdsman.fleet.actions import MovePool
+from herdsman.fleet.decide import decide
+from herdsman.ids import WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_job, submit_job
+from herdsman.jobs.model import NewJob
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.pools.commands import beat_pool, drain_pool, evict_pool, find_pool
+from herdsman.pools.rules import Serves
+from herdsman.states import JobState, PoolState, WorkerState
 from tests.builders import a_job, claimed, scalar
 from tests.databases import MovingClock
 from tests.herd import Herd

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands.pools import (
+from herdsman.context import Services
+from herdsman.errors import Conflict, InvalidRequest, NotFound
+from herdsman.ids import PoolId
+from herdsman.pools import sql as pools_sql
+from herdsman.pools.commands import (
     beat_pool,
     drain_pool,
     evict_pool,
@@ -16,12 +20,7 @@ from herdsman.control.commands.pools import (
     start_pool,
     swap_pool,
 )
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict, InvalidRequest, NotFound
-from herdsman.core.model import PoolId
-from herdsman.core.pools import NewPool, PoolLimits, PoolRules, ServedBy, Serves
-from herdsman.core.schedule import Schedule, Sizes, Window
-from herdsman.store import pools
+from herdsman.pools.rules import NewPool, PoolLimits, PoolRules, Schedule, ServedBy, Serves, Sizes, Window
 from tests.builders import sql
 from tests.pools import LLM, SERVES, a_pool, history
 from tests.threads import at_once
@@ -60,9 +59,9 @@ def test_jobs_are_refused_by_a_pool_that_is_closed_and_wait_for_one_that_may_com
     """J1, S2-35"""
     a_pool(services)
     drain_pool(services, LLM)
-    services.database.read(lambda tx: pools.require_open(tx, [PoolId("default"), PoolId("unheard-of")]))
+    services.database.read(lambda tx: pools_sql.require_open(tx, [PoolId("default"), PoolId("unheard-of")]))
     with pytest.raises(Conflict, match=r"draining.*herdsman pool create"):
-        services.database.read(lambda tx: pools.require_open(tx, [PoolId("default"), LLM]))
+        services.database.read(lambda tx: pools_sql.require_open(tx, [PoolId("default"), LLM]))
 
 
 @pytest.mark.parametrize(

@@ -6,19 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands.pools import (
-    drain_pool,
-    find_pool,
-)
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict
-from herdsman.core.model import PoolId, WorkerId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.pools import PoolLimits, PoolRules, ServedBy
-from herdsman.core.schedule import Schedule, Sizes, Window
-from herdsman.core.states import PoolState, WorkerState
-from herdsman.store import fleet
-from herdsman.store.fleet import Intent
+from herdsman.context import Services
+from herdsman.errors import Conflict
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.sql import Intent
+from herdsman.ids import PoolId, WorkerId
+from herdsman.pools.commands import drain_pool, find_pool
+from herdsman.pools.rules import PoolLimits, PoolRules, Schedule, ServedBy, Sizes, Window
+from herdsman.states import PoolState, WorkerState
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 from tests.herd import Herd
@@ -131,7 +127,7 @@ def test_the_last_place_of_all_pools_is_given_once(services: Services) -> None:
         intent = Intent(
             worker_id=WorkerId(f"w{number}"), instance_name=f"i{number}", pool=PoolId(pool), provider="fake"
         )
-        return services.database.transact(lambda tx: fleet.intend(tx, intent, policy, 2))
+        return services.database.transact(lambda tx: fleet_sql.intend(tx, intent, policy, 2))
 
     assert [intend("one", 1), intend("default", 2)] == ["", ""]
     assert "all pools together" in intend("two", 3)
@@ -142,4 +138,4 @@ def test_a_worker_that_was_started_by_hand_takes_no_place_of_ours(services: Serv
     a_pool(services, "one")
     a_worker(services, "mine", pool="one")
     intent = Intent(worker_id=WorkerId("w1"), instance_name="i1", pool=PoolId("one"), provider="fake")
-    assert services.database.transact(lambda tx: fleet.intend(tx, intent, FleetPolicy(), 1)) == ""
+    assert services.database.transact(lambda tx: fleet_sql.intend(tx, intent, FleetPolicy(), 1)) == ""

@@ -6,16 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from herdsman.control.commands import take_pulse
-from herdsman.control.commands.pools import evict_pool, find_pool, swap_pool
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.instances import Instance, SpawnRequest
-from herdsman.core.model import WorkerId
-from herdsman.core.pools import PoolRules, Serves
-from herdsman.core.work import Load, Pulse
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.model import Instance, SpawnRequest
+from herdsman.ids import WorkerId
+from herdsman.jobs.protocol import Load, Pulse
+from herdsman.jobs.worker_commands import take_pulse
+from herdsman.pools.commands import evict_pool, find_pool, swap_pool
+from herdsman.pools.rules import PoolRules, Serves
 from herdsman.ports import Provider
-from herdsman.store import models
 from tests.builders import a_worker, scalar
 from tests.databases import MovingClock
 from tests.herd import Herd
@@ -146,7 +146,7 @@ def test_what_a_worker_has_loaded_is_known_and_bounded(services: Services) -> No
     says(services, worker)
     assert scalar(services.database, count) == 2
     says(services, worker, models=("org/b", *(f"m{number}" for number in range(500))))
-    assert scalar(services.database, count) == models.MOST_MODELS
+    assert scalar(services.database, count) == fleet_sql.MOST_MODELS
     says(services, worker, models=())
     assert scalar(services.database, count) == 0
 

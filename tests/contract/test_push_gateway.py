@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from herdsman.control.services import Services
+from herdsman.context import Services
 from herdsman.server.replica import push_cycle
 from herdsman.settings import load_settings
 from herdsman.telemetry.metrics import PushGateway

@@ -5,22 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    cancel_job,
-    complete_job,
-    fail_job,
-    find_history,
-    find_job,
-    prune,
-    release_job,
-    requeue_job,
-    submit_jobs,
-)
-from herdsman.control.commands.finish import Finish
-from herdsman.control.services import Services
-from herdsman.core.errors import HerdsmanError, InvalidRequest, StaleWrite
-from herdsman.core.model import NewJob
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import HerdsmanError, InvalidRequest, StaleWrite
+from herdsman.jobs.commands import cancel_job, find_history, find_job, requeue_job, submit_jobs
+from herdsman.jobs.model import NewJob
+from herdsman.jobs.sweep import prune
+from herdsman.jobs.worker_commands import Finish, complete_job, fail_job, release_job
+from herdsman.states import JobState
 from tests.builders import BROKEN, a_claim, an_ended_job, replayed, scalar, sql
 from tests.databases import MovingClock
 from tests.threads import at_once

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.keyring import Keyring, require_same_pepper
-from herdsman.control.services import Services
-from herdsman.core.errors import StoreUnwritable
-from herdsman.core.model import JobPolicy
+from herdsman.access.authenticator import Keyring, require_same_pepper
+from herdsman.context import Services
 from herdsman.db.connection import Database
+from herdsman.errors import StoreUnwritable
+from herdsman.jobs.model import JobPolicy
 from herdsman.server import readiness as ready
 from herdsman.server.readiness import FINE, Readiness
 from herdsman.server.wiring import new_job_id

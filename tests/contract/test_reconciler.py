@@ -6,11 +6,13 @@ from decimal import Decimal
 
 import pytest
 
-from herdsman.control.commands import claim_job, complete_job, find_job
-from herdsman.control.services import Services
-from herdsman.core.model import WorkerId
-from herdsman.core.states import JobState
-from herdsman.store import ledger
+from herdsman.context import Services
+from herdsman.fleet import stats_sql
+from herdsman.ids import WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
 from tests.builders import a_job, scalar
 from tests.databases import MovingClock
@@ -188,7 +190,9 @@ def test_the_bill_equals_our_ledger(herd: Herd) -> None:
     replica = herd.replica()
     for _ in range(10):
         herd.cycle(replica)
-    stays = herd.services.database.read(lambda tx: (tx.now(), ledger.stays(tx, tx.now() - timedelta(days=1))))
+    stays = herd.services.database.read(
+        lambda tx: (tx.now(), stats_sql.instance_stays(tx, tx.now() - timedelta(days=1)))
+    )
     ours = sum(stay.cost(stay.started_at, stays[0]) for stay in stays[1])
     assert float(ours) == pytest.approx(float(herd.fake.ledger.cost), rel=0.02)
 

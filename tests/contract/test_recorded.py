@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import complete_job, fail_job, requeue_job
-from herdsman.control.services import Services
-from herdsman.core.states import LEASE, POOL, JobState
+from herdsman.context import Services
+from herdsman.jobs.commands import requeue_job
+from herdsman.jobs.worker_commands import complete_job, fail_job
+from herdsman.states import LEASE, POOL, JobState
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import AttemptRow, JobRow, LeaseRow, Move, Row, WorkerRow
 from herdsman.testing.simulation.checks.recorded import only, read_history

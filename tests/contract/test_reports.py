@@ -6,18 +6,18 @@ from typing import Any, cast
 
 import pytest
 
-from herdsman.control.commands import beat, move_worker, register_worker
-from herdsman.control.direct_queue import DirectQueue
-from herdsman.control.services import Services
-from herdsman.core.errors import StaleWrite
-from herdsman.core.fleet import SeenWorker
-from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
-from herdsman.core.work import Ask, Done, Progress, Pulse
+from herdsman.context import Services
+from herdsman.errors import StaleWrite
+from herdsman.fleet import snapshot_sql, workers_sql
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.fleet.model import GpuDevice, GpuReport
+from herdsman.fleet.snapshot import SeenWorker
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs.protocol import Ask, Done, Progress, Pulse
+from herdsman.jobs.worker_commands import beat
 from herdsman.ports import SystemClock
-from herdsman.store import sight, workers
+from herdsman.states import JobState, Reason, WorkerState
+from herdsman.testing.direct_queue import DirectQueue
 from tests.builders import a_job, a_worker
 from tests.databases import MovingClock
 
@@ -31,7 +31,7 @@ def stopped(clock: MovingClock) -> None:
 
 
 def seen(services: Services) -> SeenWorker:
-    (worker,) = services.database.read(sight.see_workers)
+    (worker,) = services.database.read(snapshot_sql.see_workers)
     return worker
 
 
@@ -42,7 +42,7 @@ def test_a_report_is_kept_and_its_measurement_has_its_own_time(services: Service
     now = seen(services)
     assert (now.ready, now.gpu_seen, now.gpu_fault) == (True, True, None)
     assert now.vram_at == NOON - timedelta(seconds=2)
-    assert services.database.read(lambda tx: workers.get(tx, worker_id)).metadata == {
+    assert services.database.read(lambda tx: workers_sql.get_worker(tx, worker_id)).metadata == {
         "host": "here",
         "vram_total_mb": 24_576,
         "vram_used_mb": 512,
@@ -107,7 +107,8 @@ def test_each_gpu_is_kept_with_what_uses_it(services: Services) -> None:
     )
     beat(services, worker_id, None, replace(WELL, devices=(gpu,) * 99))
     kept = cast(
-        "list[dict[str, Any]]", services.database.read(lambda tx: workers.get(tx, worker_id)).metadata["gpus"]
+        "list[dict[str, Any]]",
+        services.database.read(lambda tx: workers_sql.get_worker(tx, worker_id)).metadata["gpus"],
     )
     assert len(kept) == 16
     assert (kept[0]["uuid"], kept[0]["used_mb"], kept[0]["processes"][0]) == ("GPU-1", 512, [7, 500])

@@ -5,12 +5,12 @@ from threading import Event
 
 import pytest
 
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.requests import PATIENCE, RECONCILE, LeaderInbox, ask_leader
-from herdsman.control.services import Services
-from herdsman.core.errors import StaleWrite
+from herdsman.context import Services
+from herdsman.errors import StaleWrite
+from herdsman.fleet import leader_sql
+from herdsman.fleet.inbox import PATIENCE, RECONCILE, LeaderInbox, ask_leader
+from herdsman.fleet.reconcile import Reconciler
 from herdsman.ports import SystemClock
-from herdsman.store import requests
 from tests.builders import a_job
 from tests.databases import MovingClock
 from tests.herd import a_herd
@@ -19,11 +19,11 @@ CLOCK = SystemClock()
 
 
 def ask(services: Services, name: str = "r1") -> None:
-    services.database.transact(lambda tx: requests.ask(tx, name, RECONCILE, "ann"))
+    services.database.transact(lambda tx: leader_sql.ask_leader_row(tx, name, RECONCILE, "ann"))
 
 
-def answer(services: Services, name: str = "r1") -> requests.Asked:
-    found = services.database.read(lambda tx: requests.find(tx, name))
+def answer(services: Services, name: str = "r1") -> leader_sql.Asked:
+    found = services.database.read(lambda tx: leader_sql.find_request(tx, name))
     assert found is not None
     return found
 
@@ -95,9 +95,11 @@ def test_nobody_acts_on_what_nobody_waits_for(services: Services, clock: MovingC
         ask(services)
         clock.advance(PATIENCE + timedelta(seconds=1))
         assert an_inbox(services, herd.replica()).answer_waiting() == 0
-        clock.advance(requests.KEPT)
+        clock.advance(leader_sql.KEPT)
         an_inbox(services, herd.replica()).answer_waiting()
-    assert services.database.read(lambda tx: requests.find(tx, "r1")) is None, "old ones are removed"
+    assert services.database.read(lambda tx: leader_sql.find_request(tx, "r1")) is None, (
+        "old ones are removed"
+    )
 
 
 def test_who_asks_waits_no_longer_than_it_said(services: Services) -> None:

@@ -4,26 +4,28 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest, NotFound, TooLarge
+from herdsman.ids import JobId
+from herdsman.jobs.commands import (
     cancel_job,
-    complete_job,
-    fail_job,
     find_attempts,
     find_history,
     find_job,
-    release_job,
-    report_progress,
     requeue_edited_job,
     requeue_job,
-    start_job,
     submit_job,
 )
-from herdsman.control.commands.finish import Finish
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, NotFound, TooLarge
-from herdsman.core.model import JobId, NewJob, Submitted
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState
+from herdsman.jobs.model import NewJob, Submitted
+from herdsman.jobs.worker_commands import (
+    Finish,
+    complete_job,
+    fail_job,
+    release_job,
+    report_progress,
+    start_job,
+)
+from herdsman.states import JobState, Reason
 from tests.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, claimed, replayed, sql
 from tests.databases import MovingClock
 

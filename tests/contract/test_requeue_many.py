@@ -2,15 +2,12 @@
 
 import pytest
 
-from herdsman.control.commands import (
-    find_job,
-    requeue_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import JobFilter, PoolId
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest
+from herdsman.ids import PoolId
+from herdsman.jobs.commands import find_job, requeue_jobs
+from herdsman.jobs.model import FailureClass, JobFilter
+from herdsman.states import JobState
 from tests.builders import an_ended_job
 
 DEAD = JobFilter(states=(JobState.DEAD_LETTER,))

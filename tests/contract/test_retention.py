@@ -5,24 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    cancel_job,
-    complete_job,
-    find_history,
-    find_job,
-    move_worker,
-    prune,
-    register_worker,
-    requeue_job,
-    submit_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.errors import NotFound
-from herdsman.core.model import NewJob, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
-from herdsman.store import fleet
-from herdsman.store.upkeep import BATCH
+from herdsman.context import Services
+from herdsman.errors import NotFound
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.ids import WorkerId
+from herdsman.jobs.commands import cancel_job, find_history, find_job, requeue_job, submit_jobs
+from herdsman.jobs.model import NewJob
+from herdsman.jobs.sql import BATCH
+from herdsman.jobs.sweep import prune
+from herdsman.jobs.worker_commands import complete_job
+from herdsman.states import JobState, Reason, WorkerState
 from tests.builders import a_claim, a_job, an_ended_job, claimed, replayed, scalar
 from tests.databases import MovingClock
 
@@ -136,7 +129,7 @@ def test_a_clock_that_jumped_back_does_not_stop_the_pruning(services: Services, 
 def test_the_record_of_a_cycle_is_kept_for_a_week(services: Services, clock: MovingClock) -> None:
     def record(count: int) -> None:
         services.database.transact(
-            lambda tx: [fleet.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(count)]
+            lambda tx: [fleet_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(count)]
         )
 
     record(BATCH + 1)

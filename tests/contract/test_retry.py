@@ -4,21 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    claim_job,
-    complete_job,
-    expire_claims,
-    fail_job,
-    find_attempts,
-    find_job,
-    release_job,
-    stage_due_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import Claim, Failure
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import find_attempts, find_job
+from herdsman.jobs.model import Claim, Failure, FailureClass
+from herdsman.jobs.sweep import expire_claims, stage_due_jobs
+from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
+from herdsman.states import JobState, Reason
 from tests.builders import BROKEN, a_claim, a_job, claimed, replayed
 from tests.databases import MovingClock
 

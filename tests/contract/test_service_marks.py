@@ -5,36 +5,35 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
+from herdsman.context import Services
+from herdsman.errors import InvalidRequest, NotFound, StaleWrite
+from herdsman.fleet import stats_sql
+from herdsman.fleet.commands import move_worker
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.commands import (
     cancel_job,
-    claim_for,
-    complete_job,
-    expire_claims,
-    fail_job,
     find_attempts,
     find_history,
     find_job,
-    finish_jobs,
-    mark_service,
-    move_worker,
-    release_job,
     requeue_edited_job,
     requeue_job,
-    stage_due_jobs,
+)
+from herdsman.jobs.model import ClaimKey, Job
+from herdsman.jobs.protocol import MOST_SAVED, Ask, Done, MarkStatus, ServiceMark
+from herdsman.jobs.sweep import expire_claims, stage_due_jobs
+from herdsman.jobs.worker_commands import (
+    Finish,
+    complete_job,
+    fail_job,
+    finish_jobs,
+    mark_service,
+    release_job,
     start_job,
 )
-from herdsman.control.commands.finish import Finish
-from herdsman.control.direct_queue import DirectQueue
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import ClaimKey, Job, JobId, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.saved import MOST_SAVED
-from herdsman.core.service import MarkStatus, ServiceMark
-from herdsman.core.states import JobState, WorkerState
-from herdsman.core.work import Ask, Done
 from herdsman.ports import SystemClock
-from herdsman.store import tally
+from herdsman.states import JobState, Reason, WorkerState
+from herdsman.testing.direct_queue import DirectQueue
 from tests.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
 from tests.databases import MovingClock
 
@@ -261,13 +260,13 @@ def test_impossible_savings_are_refused(services: Services) -> None:
 def test_what_was_saved_is_added_up_until_the_job_runs_again(services: Services) -> None:
     worker = a_worker(services)
     read = services.database.read
-    assert read(tally.recovered) == (0, 0.0)
+    assert read(stats_sql.recovered) == (0, 0.0)
     keys: list[ClaimKey] = []
     for saved in (timedelta(seconds=1.5), None, timedelta(seconds=40)):
         a_job(services)
         keys.append(claimed(services, worker).key)
         complete_job(services, keys[-1], None, saved=saved)
-    assert read(tally.recovered) == (2, 41.5)
+    assert read(stats_sql.recovered) == (2, 41.5)
     requeue_job(services, keys[0].job_id)
     assert find_job(services, keys[0].job_id).saved_gpu is None
-    assert read(tally.recovered) == (1, 40.0)
+    assert read(stats_sql.recovered) == (1, 40.0)

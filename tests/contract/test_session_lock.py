@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from herdsman.control.leadership import LeaderPolicy, Leadership
-from herdsman.core.errors import StaleWrite, StoreUnavailable
 from herdsman.db.advisory_lock import STATEMENTS, SessionLock, open_session_lock
 from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import leader
+from herdsman.errors import StaleWrite, StoreUnavailable
+from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.ports import SystemClock
 from tests.builders import scalar
 from tests.chaos.measuring import waited_for

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.decisions import find_decision, list_decisions
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.services import Services
-from herdsman.control.shadow_report import report
-from herdsman.core.model import DEFAULT_POOL
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import Load, Wanted
-from herdsman.core.scaling.registry import OURS
-from herdsman.store import cycles, sight
+from herdsman.context import Services
+from herdsman.explain.decisions import find_decision, list_decisions, report
+from herdsman.fleet import history_sql, snapshot_sql
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.scaling.observation import Load, Wanted
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.ids import DEFAULT_POOL
 from tests.builders import a_job
 from tests.databases import MovingClock
 from tests.herd import Herd, a_herd
@@ -100,7 +99,7 @@ def test_a_pause_of_the_whole_control_plane_is_not_counted_as_hours(herd: Herd) 
 def test_only_the_hours_that_are_asked_for_are_looked_at_in_pages(
     herd: Herd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cycles, "BATCH", 2)
+    monkeypatch.setattr(history_sql, "BATCH", 2)
     replica = shadowed(herd, "greedy")
     herd.cycle(replica, later=timedelta(hours=3))
     for _ in range(5):
@@ -148,7 +147,7 @@ def test_demand_is_counted_for_a_shadow_that_forecasts(services: Services) -> No
 
     def seen(shadow: str) -> object:
         rules = {DEFAULT_POOL: FleetPolicy(shadow=shadow)}
-        return services.database.read(lambda tx: sight.see_pools(tx, rules))[0].demand
+        return services.database.read(lambda tx: snapshot_sql.see_pools(tx, rules))[0].demand
 
     assert seen("workload") is None
     assert seen("adaptive") is not None

@@ -14,15 +14,15 @@ from threading import Timer
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.commands import find_job, list_jobs
-from herdsman.control.services import Services
-from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
-from herdsman.core.model import JobPolicy
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db import engine
 from herdsman.db.checks import require_current, require_undamaged
 from herdsman.db.connection import Database
+from herdsman.errors import StoreMisconfigured, StoreUnavailable
+from herdsman.jobs.commands import find_job, list_jobs
+from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
+from herdsman.states import JobState
 from tests.builders import a_job
 from tests.databases import Backend, opened
 

@@ -6,28 +6,25 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import (
+from herdsman.context import Services
+from herdsman.errors import NotFound, StaleWrite
+from herdsman.fleet.commands import move_worker
+from herdsman.ids import JobId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, find_attempts, find_job, requeue_job
+from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.sweep import expire_claims
+from herdsman.jobs.worker_commands import (
+    Finish,
     beat,
-    cancel_job,
-    claim_job,
     complete_job,
     complete_jobs,
-    expire_claims,
     fail_job,
-    find_attempts,
-    find_job,
-    move_worker,
     release_job,
     report_progress,
-    requeue_job,
     start_job,
 )
-from herdsman.control.commands.finish import Finish
-from herdsman.control.services import Services
-from herdsman.core.errors import NotFound, StaleWrite
-from herdsman.core.model import Claim, ClaimKey, JobId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
+from herdsman.states import JobState, Reason, WorkerState
 from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed
 from tests.databases import MovingClock
 

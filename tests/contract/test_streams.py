@@ -6,21 +6,15 @@ from threading import Thread
 
 import pytest
 
-from herdsman.control.commands import (
-    cancel_job,
-    claim_job,
-    complete_job,
-    fail_job,
-    find_job,
-    release_job,
-    requeue_job,
-    stage_due_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import JobId, PoolId
-from herdsman.core.states import POOL, JobState
+from herdsman.context import Services
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, find_job, requeue_job
+from herdsman.jobs.sweep import stage_due_jobs
+from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
 from herdsman.redis.names import job_key
 from herdsman.redis.streams import Count
+from herdsman.states import POOL, JobState
 from herdsman.testing.servers.redis import RedisServer
 from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed, scalar, sql
 from tests.chaos.measuring import waited_for

@@ -5,15 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import find_job, submit_job
-from herdsman.control.commands.pools import drain_pool
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict, InvalidRequest
-from herdsman.core.model import JobId, NewJob, PoolId, Submitted
-from herdsman.core.pools import PoolRules, Serves
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState
-from herdsman.store.models import note_models
+from herdsman.context import Services
+from herdsman.errors import Conflict, InvalidRequest
+from herdsman.fleet.sql import note_models
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs.commands import find_job, submit_job
+from herdsman.jobs.model import NewJob, Submitted
+from herdsman.pools.commands import drain_pool
+from herdsman.pools.rules import PoolRules, Serves
+from herdsman.states import JobState, Reason
 from tests.builders import a_job, a_worker, replayed
 from tests.databases import MovingClock
 from tests.pools import a_pool

@@ -4,25 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    beat,
-    claim_jobs,
-    complete_job,
-    expire_claims,
-    fail_job,
-    find_attempts,
-    find_job,
-    report_progress,
-    stage_due_jobs,
-    start_job,
-    submit_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import Failure, JobPolicy, NewJob
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.jobs.assign import claim_jobs
+from herdsman.jobs.commands import find_attempts, find_job, submit_jobs
+from herdsman.jobs.model import Failure, FailureClass, JobPolicy, NewJob
+from herdsman.jobs.sweep import expire_claims, stage_due_jobs
+from herdsman.jobs.worker_commands import beat, complete_job, fail_job, report_progress, start_job
 from herdsman.server.wiring import new_job_id
+from herdsman.states import JobState, Reason
 from tests.builders import a_claim, a_job, a_worker, claimed, replayed, scalar
 from tests.databases import MovingClock, opened
 

@@ -2,18 +2,13 @@
 
 from datetime import timedelta
 
-from herdsman.control.commands import (
-    claim_jobs,
-    complete_jobs,
-    expire_claims,
-    list_jobs,
-    stage_due_jobs,
-    submit_jobs,
-)
-from herdsman.control.commands.finish import Finish
-from herdsman.control.services import Services
-from herdsman.core.model import ClaimKey, NewJob
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.jobs.assign import claim_jobs
+from herdsman.jobs.commands import list_jobs, submit_jobs
+from herdsman.jobs.model import ClaimKey, NewJob
+from herdsman.jobs.sweep import expire_claims, stage_due_jobs
+from herdsman.jobs.worker_commands import Finish, complete_jobs
+from herdsman.states import JobState
 from tests.builders import a_worker, scalar
 from tests.databases import MovingClock
 from tests.threads import at_once

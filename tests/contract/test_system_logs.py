@@ -8,14 +8,14 @@ import pytest
 import structlog
 from sqlalchemy import text
 
-from herdsman.control.commands import prune
-from herdsman.control.services import Services
-from herdsman.core.errors import StoreUnavailable
+from herdsman.context import Services
 from herdsman.db.connection import Database, records
 from herdsman.db.schema import system_logs
+from herdsman.errors import StoreUnavailable
+from herdsman.jobs.attempts_sql import LINES_KEPT
+from herdsman.jobs.sweep import prune
 from herdsman.server.wiring import stored_logs
 from herdsman.settings import Settings, load_settings
-from herdsman.store.logs import LINES_KEPT
 from tests.databases import MovingClock
 from tests.unit.test_settings_defaults import NOWHERE
 

@@ -4,25 +4,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    beat,
-    cancel_job,
-    claim_job,
-    complete_job,
-    find_attempts,
-    find_job,
-    move_worker,
-    register_worker,
-    requeue_job,
-    stage_due_jobs,
-    start_job,
-    submit_jobs,
-)
-from herdsman.control.services import Services
-from herdsman.core.model import ClaimKey, JobId, NewJob, PoolId, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
-from herdsman.store import workers
+from herdsman.context import Services
+from herdsman.fleet import workers_sql
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.ids import JobId, PoolId, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, find_attempts, find_job, requeue_job, submit_jobs
+from herdsman.jobs.model import ClaimKey, NewJob
+from herdsman.jobs.sweep import stage_due_jobs
+from herdsman.jobs.worker_commands import beat, complete_job, start_job
+from herdsman.states import JobState, Reason, WorkerState
 from tests.builders import a_job, a_worker, claimed, replayed, scalar
 from tests.contract.tasks_sql import Face, in_transactions, typed
 from tests.databases import Backend, MovingClock, ServerDatabases
@@ -221,7 +212,7 @@ def test_a_heartbeat_keeps_the_worker_and_its_claim(
     assert face.beat(worker)
     shown = [scalar(services.database, f"SELECT {name} FROM active_workers_health") for name in HEALTH]
     assert [float(value) for value in shown] == [24000, 6000, *[pytest.approx(0, abs=60)] * 2]
-    known = services.database.read(lambda tx: workers.get(tx, worker)).metadata
+    known = services.database.read(lambda tx: workers_sql.get_worker(tx, worker)).metadata
     assert datetime.fromisoformat(str(known["vram_timestamp"])).utcoffset() == timedelta(0)
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url, text
 
-from herdsman.core.errors import StoreMisconfigured
 from herdsman.db.checks import require_current
 from herdsman.db.connection import Database
 from herdsman.db.tasks_sql import PUBLIC, script
 from herdsman.db.upgrade import upgrade
+from herdsman.errors import StoreMisconfigured
 from tests.databases import Backend, ServerDatabases, opened
 
 NAMED = "SELECT COUNT(*) FROM pg_proc WHERE proname = '{}' AND pronamespace = 'public'::regnamespace"

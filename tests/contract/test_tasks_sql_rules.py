@@ -7,22 +7,16 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.commands import (
-    cancel_job,
-    claim_job,
-    fail_job,
-    find_attempts,
-    find_history,
-    find_job,
-    stage_due_jobs,
-)
-from herdsman.control.commands.finish import LONGEST_ERROR
-from herdsman.control.services import Services
-from herdsman.core.model import JobId
-from herdsman.core.order import place
-from herdsman.core.retry import RetryPolicy, backoff
-from herdsman.core.states import JOB, JobState
-from herdsman.core.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.context import Services
+from herdsman.ids import JobId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job
+from herdsman.jobs.model import RetryPolicy, place
+from herdsman.jobs.rules import backoff
+from herdsman.jobs.sweep import stage_due_jobs
+from herdsman.jobs.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.jobs.worker_commands import LONGEST_ERROR, fail_job
+from herdsman.states import JOB, JobState
 from tests.builders import BROKEN, a_job, a_worker, claimed, replayed, sql
 from tests.contract.tasks_sql import Face, in_transactions
 from tests.databases import Backend, MovingClock, ServerDatabases

@@ -11,16 +11,17 @@ import pytest
 from sqlalchemy import Connection, NullPool, create_engine, make_url, text
 from sqlalchemy.exc import ProgrammingError
 
-from herdsman.control.commands import beat, find_job
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db.checks import require_current
 from herdsman.db.schema import metadata
 from herdsman.db.tasks_sql import PUBLIC, WORKER_FUNCTIONS, script, supabase_sql
 from herdsman.db.upgrade import upgrade
 from herdsman.db.views import VIEWS
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.model import JobPolicy
+from herdsman.jobs.worker_commands import beat
 from herdsman.server.wiring import new_job_id
+from herdsman.states import JobState
 from tests.builders import a_job, a_worker, replayed
 from tests.databases import ServerDatabases, opened
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.commands import complete_job, fail_job, find_job, start_job
-from herdsman.control.services import Services
-from herdsman.core.model import JobId
-from herdsman.core.states import HELD, JOB, JobState
-from herdsman.core.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.context import Services
 from herdsman.db.connection import records
 from herdsman.db.tasks_sql import PUBLIC
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
+from herdsman.states import HELD, JOB, JobState
 from tests.builders import BROKEN, a_claim, a_job, scalar
 from tests.databases import MovingClock
 from tests.docs.pages import page, table

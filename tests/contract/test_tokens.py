@@ -7,24 +7,24 @@ from threading import Thread
 import pytest
 from structlog.testing import capture_logs
 
-from herdsman.control.authenticator import Authenticator
-from herdsman.control.commands import move_worker
-from herdsman.control.commands.tokens import (
+from herdsman.access import sql as access_sql
+from herdsman.access.authenticator import Authenticator, Keyring, require_same_pepper
+from herdsman.access.commands import (
     Issued,
     admit_worker,
     create_bootstrap,
     create_token,
     exchange_bootstrap,
+    first_admin_token,
     list_tokens,
     prune_tokens,
     renew_worker_token,
     revoke_token,
 )
-from herdsman.control.first_token import first_admin_token
-from herdsman.control.keyring import Keyring, require_same_pepper
-from herdsman.control.services import Services
-from herdsman.core.access import Caller, Role
-from herdsman.core.errors import (
+from herdsman.access.rules import Caller, Role
+from herdsman.context import Services
+from herdsman.db.connection import Tx
+from herdsman.errors import (
     Conflict,
     Forbidden,
     HerdsmanError,
@@ -34,11 +34,9 @@ from herdsman.core.errors import (
     StaleWrite,
     Unauthenticated,
 )
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import WorkerState
-from herdsman.db.connection import Tx
-from herdsman.store import tokens
+from herdsman.fleet.commands import move_worker
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.states import Reason, WorkerState
 from herdsman.testing.clocks import ManualClock
 from tests.builders import a_worker, scalar
 from tests.databases import MovingClock
@@ -232,7 +230,7 @@ def test_an_incarnation_waits_for_the_one_before_it(services: Services) -> None:
     second = Thread(target=admit_worker, args=(services, RING, admin, worker, SECOND))
 
     def first(tx: Tx) -> bool:
-        tokens.lock_worker(tx, worker)
+        access_sql.lock_worker(tx, worker)
         second.start()
         second.join(1)
         return second.is_alive()
@@ -341,9 +339,9 @@ def test_a_bootstrap_token_that_was_only_shown_is_not_used(services: Services) -
     issued = create_bootstrap(services, RING, W1, DEFAULT_POOL)
     verified(services, issued)
     assert used(services, issued) is None
-    services.database.transact(lambda tx: tokens.note_use(tx, issued.token.id, timedelta(0)))
+    services.database.transact(lambda tx: access_sql.note_use(tx, issued.token.id, timedelta(0)))
     assert used(services, issued) is None
 
 
 def used(services: Services, issued: Issued) -> datetime | None:
-    return services.database.read(lambda tx: tokens.get(tx, issued.token.id)).used_at
+    return services.database.read(lambda tx: access_sql.get_token(tx, issued.token.id)).used_at

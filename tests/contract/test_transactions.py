@@ -12,9 +12,9 @@ import pytest
 from psycopg.errors import SerializationFailure
 from sqlalchemy import text
 
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.states import JOB, WORKER
 from herdsman.db.connection import TRIES, Database, Tx
+from herdsman.errors import StoreUnavailable
+from herdsman.states import JOB, WORKER
 from tests.builders import scalar
 from tests.rows import add_row
 

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import event
 
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db.checks import require_current
 from herdsman.db.connection import Database
 from herdsman.db.upgrade import upgrade
+from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
+from herdsman.states import JobState
 from tests.builders import a_job, replayed
 from tests.databases import Backend, opened
 from tests.fuse import PowerCutError

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from herdsman.control.commands import beat, complete_job, fail_job, start_job
-from herdsman.control.services import Services
-from herdsman.core.errors import StoreMisconfigured
-from herdsman.core.findings import Code, Finding
-from herdsman.core.instances import Instance, InstanceRef, InstanceState
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.policy import FleetPolicy
+from herdsman.context import Services
 from herdsman.db import views
 from herdsman.db.checks import require_current
 from herdsman.db.connection import Database, Tx, records
 from herdsman.db.upgrade import upgrade
-from herdsman.store import fleet, leader
+from herdsman.errors import StoreMisconfigured
+from herdsman.fleet import leader_sql
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.actions import Code, Finding
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs.worker_commands import beat, complete_job, fail_job, start_job
 from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed
 from tests.databases import Backend, MovingClock, opened
 from tests.docs.pages import page, table
@@ -41,15 +41,17 @@ def ago(clock: MovingClock, span: timedelta) -> None:
 
 
 def a_rented_worker(services: Services, name: str) -> WorkerId:
-    intent = fleet.Intent(worker_id=WorkerId(name), instance_name=name, pool=DEFAULT_POOL, provider="fake")
+    intent = fleet_sql.Intent(
+        worker_id=WorkerId(name), instance_name=name, pool=DEFAULT_POOL, provider="fake"
+    )
     instance = Instance(
         ref=InstanceRef(name), name=name, state=InstanceState.RUNNING, cost_per_hour=Decimal(str(PRICE))
     )
 
     def write(tx: Tx) -> None:
-        assert fleet.intend(tx, intent, FleetPolicy()) == ""
-        fleet.attach(tx, intent.worker_id, instance)
-        fleet.promote(tx, intent.worker_id, Finding(Code.READY, "ready"))
+        assert fleet_sql.intend(tx, intent, FleetPolicy()) == ""
+        fleet_sql.attach(tx, intent.worker_id, instance)
+        fleet_sql.promote(tx, intent.worker_id, Finding(Code.READY, "ready"))
 
     services.database.transact(write)
     return intent.worker_id
@@ -96,12 +98,16 @@ def test_the_status_counts_the_queue_the_rate_and_the_failures(
 def test_the_status_knows_failed_workers_the_leader_and_what_an_hour_costs(services: Services) -> None:
     for name in ("one", "two", "three"):
         a_rented_worker(services, name)
-    services.database.transact(lambda tx: fleet.fail(tx, WorkerId("one"), Finding(Code.GPU_BROKEN, "Xid 79")))
-    services.database.transact(lambda tx: fleet.bury(tx, WorkerId("one")))
     services.database.transact(
-        lambda tx: leader.take(tx, leader.Candidate(holder="me", ttl=timedelta(seconds=60)))
+        lambda tx: fleet_sql.fail(tx, WorkerId("one"), Finding(Code.GPU_BROKEN, "Xid 79"))
     )
-    services.database.transact(lambda tx: fleet.record_cycle(tx, 1, tx.now(), {}, []))
+    services.database.transact(lambda tx: fleet_sql.bury(tx, WorkerId("one")))
+    services.database.transact(
+        lambda tx: leader_sql.take_leadership(
+            tx, leader_sql.Candidate(holder="me", ttl=timedelta(seconds=60))
+        )
+    )
+    services.database.transact(lambda tx: fleet_sql.record_cycle(tx, 1, tx.now(), {}, []))
     shown = status(services)
     assert (shown["leader"], shown["last_worker_error"]) == ("me", "Xid 79")
     assert (int(shown["workers_active"]), int(shown["workers_terminated"])) == (2, 1)
@@ -119,9 +125,9 @@ def test_the_health_of_a_worker_has_its_beat_its_memory_and_its_job(
     beat(services, silent)
     clock.advance(timedelta(minutes=10))
     services.database.transact(
-        lambda tx: fleet.note(tx, worker, {"vram_total_mb": 24000, "vram_used_mb": 6000.0})
+        lambda tx: fleet_sql.note(tx, worker, {"vram_total_mb": 24000, "vram_used_mb": 6000.0})
     )
-    services.database.transact(lambda tx: fleet.note(tx, silent, {"vram_total_mb": "much"}))
+    services.database.transact(lambda tx: fleet_sql.note(tx, silent, {"vram_total_mb": "much"}))
     claimed(services, worker)
     shown = {row["worker_id"]: row for row in rows(services, "active_workers_health")}
     assert shown[worker]["job_id"] == job_id
@@ -167,8 +173,8 @@ def test_a_worker_that_is_long_gone_is_not_counted_any_more(services: Services, 
     worker = a_rented_worker(services, "old")
     a_job(services)
     complete_job(services, claimed(services, worker).key)
-    services.database.transact(lambda tx: fleet.drain(tx, worker))
-    services.database.transact(lambda tx: fleet.bury(tx, worker))
+    services.database.transact(lambda tx: fleet_sql.drain(tx, worker))
+    services.database.transact(lambda tx: fleet_sql.bury(tx, worker))
     clock.advance(timedelta(days=3))
     assert rows(services, "worker_performance") == []
 

@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import claim_job, complete_job, fail_job
-from herdsman.control.explain import why_job, why_pool, why_worker
-from herdsman.control.failures import cancel_jobs
-from herdsman.control.services import Services
-from herdsman.core.errors import NotFound
-from herdsman.core.model import DEFAULT_POOL, JobId, PoolId, WorkerId
-from herdsman.store import fleet
+from herdsman.context import Services
+from herdsman.errors import NotFound
+from herdsman.explain.why import why_job, why_pool, why_worker
+from herdsman.fleet import sql as fleet_sql
+from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.jobs.assign import claim_job
+from herdsman.jobs.failures import cancel_jobs
+from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.testing.fakes.runpod import Fault
 from tests.builders import BROKEN, a_job, a_worker, claimed
 from tests.databases import MovingClock
@@ -139,8 +140,10 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
         "said": "",
     }
     worker = a_worker(services)
-    services.database.transact(lambda tx: fleet.record_cycle(tx, 1, tx.now(), {}, [step]))
-    services.database.transact(lambda tx: [fleet.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)])
+    services.database.transact(lambda tx: fleet_sql.record_cycle(tx, 1, tx.now(), {}, [step]))
+    services.database.transact(
+        lambda tx: [fleet_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)]
+    )
     assert [told.code for told in why_worker(services, worker).decided] == ["IDLE"]
 
 

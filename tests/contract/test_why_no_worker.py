@@ -6,19 +6,20 @@ from decimal import Decimal
 
 import pytest
 
-from herdsman.control.commands import beat, complete_job, find_job, register_worker, take_pulse
-from herdsman.control.commands.holds import resume
-from herdsman.control.explain import why_pool, why_worker
-from herdsman.control.services import Services
-from herdsman.core.blockers import Block
-from herdsman.core.findings import Code
-from herdsman.core.gpu import GpuReport
-from herdsman.core.holds import scope_of
-from herdsman.core.model import DEFAULT_POOL, JobId, PoolId, WorkerId
-from herdsman.core.policy import Promotion
-from herdsman.core.pools import ServedBy
-from herdsman.core.states import JobState
-from herdsman.core.work import Pulse
+from herdsman.context import Services
+from herdsman.explain.rules import Block
+from herdsman.explain.why import why_pool, why_worker
+from herdsman.fleet.actions import Code
+from herdsman.fleet.commands import register_worker
+from herdsman.fleet.model import GpuReport, Promotion
+from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.protocol import Pulse
+from herdsman.jobs.worker_commands import beat, complete_job, take_pulse
+from herdsman.limits.commands import resume
+from herdsman.limits.rules import scope_of
+from herdsman.pools.rules import ServedBy
+from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
 from tests.databases import MovingClock
 from tests.pools import LLM, a_pool

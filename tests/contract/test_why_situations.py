@@ -6,25 +6,20 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    beat,
-    complete_job,
-    fail_job,
-    register_worker,
-    stage_due_jobs,
-    take_pulse,
-)
-from herdsman.control.commands.holds import drain, pause, resume
-from herdsman.control.commands.leases import release_lease
-from herdsman.control.commands.pools import drain_pool, start_pool
-from herdsman.control.explain import why_worker
-from herdsman.control.services import Services
-from herdsman.core.blockers import Block
-from herdsman.core.gpu import GpuReport
-from herdsman.core.model import JobId, PoolId, WorkerId
-from herdsman.core.pools import NewPool
-from herdsman.core.work import Pulse
-from herdsman.store import models
+from herdsman.context import Services
+from herdsman.explain.rules import Block
+from herdsman.explain.why import why_worker
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.commands import register_worker
+from herdsman.fleet.model import GpuReport
+from herdsman.ids import JobId, PoolId, WorkerId
+from herdsman.jobs.protocol import Pulse
+from herdsman.jobs.sweep import stage_due_jobs
+from herdsman.jobs.worker_commands import beat, complete_job, fail_job, take_pulse
+from herdsman.leases.commands import release_lease
+from herdsman.limits.commands import drain, pause, resume
+from herdsman.pools.commands import drain_pool, start_pool
+from herdsman.pools.rules import NewPool
 from tests.builders import BROKEN, claimed
 from tests.databases import MovingClock
 from tests.gpus import a_gpu_worker, a_lease, told
@@ -119,7 +114,7 @@ def cluster_drained(site: Site) -> Generator[JobId]:
 
 def model_loaded_elsewhere(site: Site) -> Generator[JobId]:
     warm, _ = site.worker("w1"), site.worker("w2")
-    site.services.database.transact(lambda tx: models.note_models(tx, warm, ("org/a",), None, None))
+    site.services.database.transact(lambda tx: fleet_sql.note_models(tx, warm, ("org/a",), None, None))
     site.job()
     assert site.ask(warm)
     yield site.job(model="org/a")

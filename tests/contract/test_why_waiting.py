@@ -1,11 +1,11 @@
 """What is not in a job's way is not named as if it were."""
 
-from herdsman.control.commands.holds import pause
-from herdsman.control.explain import why_job
-from herdsman.control.services import Services
-from herdsman.core.blockers import Block
-from herdsman.core.model import JobId
-from herdsman.store import models
+from herdsman.context import Services
+from herdsman.explain.rules import Block
+from herdsman.explain.why import why_job
+from herdsman.fleet import sql as fleet_sql
+from herdsman.ids import JobId
+from herdsman.limits.commands import pause
 from tests.builders import a_job, a_worker, claimed
 
 
@@ -32,6 +32,6 @@ def test_a_key_with_room_is_in_nobodys_way(services: Services) -> None:
 
 def test_a_model_on_a_free_worker_is_not_waited_for(services: Services) -> None:
     worker = a_worker(services)
-    services.database.transact(lambda tx: models.note_models(tx, worker, ("org/a",), None, None))
+    services.database.transact(lambda tx: fleet_sql.note_models(tx, worker, ("org/a",), None, None))
     assert named(services, a_job(services, model="org/a")) == Block.NEXT
     assert named(services, a_job(services, model="org/b")) == Block.NEXT

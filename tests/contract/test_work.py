@@ -4,28 +4,19 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.control.commands import (
-    cancel_job,
-    claim_for,
-    claim_job,
-    complete_job,
-    find_attempts,
-    find_job,
-    finish_jobs,
-    held_claims,
-    move_worker,
-    start_jobs,
-    take_pulse,
-)
-from herdsman.control.direct_queue import DirectQueue
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import ClaimKey, JobId, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
-from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Failed, GivenBack, Progress, Pulse
+from herdsman.context import Services
 from herdsman.db.errors import Duplicate
+from herdsman.errors import InvalidRequest, NotFound, StaleWrite
+from herdsman.fleet.commands import move_worker
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.assign import claim_for, claim_job, held_claims
+from herdsman.jobs.commands import cancel_job, find_attempts, find_job
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import MOST_AT_ONCE, Ask, Done, Failed, GivenBack, Progress, Pulse
+from herdsman.jobs.worker_commands import complete_job, finish_jobs, start_jobs, take_pulse
 from herdsman.ports import SystemClock
+from herdsman.states import JobState, Reason, WorkerState
+from herdsman.testing.direct_queue import DirectQueue
 from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
 
 BATCHES = Ask(types=("demo", "embed"), most={"embed": 4})

@@ -5,15 +5,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from herdsman import __version__
-from herdsman.control.commands import move_worker, register_worker
-from herdsman.control.explain import why_worker
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import AuditEntry, PoolId, Worker, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import WORKER, WorkerState
-from herdsman.store import jobs, workers
-from herdsman.wire.fleet import WorkerOut
+from herdsman.context import Services
+from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite
+from herdsman.explain.why import why_worker
+from herdsman.fleet import workers_sql
+from herdsman.fleet.commands import move_worker, register_worker
+from herdsman.fleet.model import Worker
+from herdsman.fleet.wire import WorkerOut
+from herdsman.ids import PoolId, WorkerId
+from herdsman.jobs import sql as jobs_sql
+from herdsman.jobs.model import AuditEntry
+from herdsman.states import WORKER, Reason, WorkerState
 from tests.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -38,14 +40,19 @@ def test_a_list_of_workers_is_narrowed_before_it_is_cut_into_pages(
         register_worker(services, WorkerId(f"new-{number}"))
         move_worker(services, WorkerId(f"new-{number}"), WorkerState.ACTIVE, Reason.READY)
     read = services.database.read
-    assert [each.id for each in read(lambda tx: workers.page(tx, pool=PoolId("big"), limit=2)).workers] == [
-        "old"
-    ]
     assert [
-        each.id for each in read(lambda tx: workers.page(tx, states=[WorkerState.SPAWNING], limit=2)).workers
+        each.id for each in read(lambda tx: workers_sql.page_workers(tx, pool=PoolId("big"), limit=2)).workers
     ] == ["old"]
-    active = read(lambda tx: workers.page(tx, states=[WorkerState.ACTIVE], limit=4))
-    rest = read(lambda tx: workers.page(tx, states=[WorkerState.ACTIVE], limit=4, after=active.next))
+    assert [
+        each.id
+        for each in read(
+            lambda tx: workers_sql.page_workers(tx, states=[WorkerState.SPAWNING], limit=2)
+        ).workers
+    ] == ["old"]
+    active = read(lambda tx: workers_sql.page_workers(tx, states=[WorkerState.ACTIVE], limit=4))
+    rest = read(
+        lambda tx: workers_sql.page_workers(tx, states=[WorkerState.ACTIVE], limit=4, after=active.next)
+    )
     assert [each.id for each in (*active.workers, *rest.workers)] == [f"new-{4 - each}" for each in range(5)]
 
 
@@ -130,20 +137,20 @@ def test_a1_every_step_of_a_worker_is_in_the_audit(services: Services) -> None:
 
 
 def found(services: Services) -> Worker:
-    return services.database.read(lambda tx: workers.get(tx, W1))
+    return services.database.read(lambda tx: workers_sql.get_worker(tx, W1))
 
 
 def history(services: Services) -> list[AuditEntry]:
-    return services.database.read(lambda tx: jobs.history(tx, WORKER.kind, W1))
+    return services.database.read(lambda tx: jobs_sql.job_history(tx, WORKER.kind, W1))
 
 
 def test_a_worker_of_another_release_is_named_by_workers_and_why(services: Services) -> None:
     register_worker(services, W1, metadata={"kept": 1})
-    services.database.transact(lambda tx: workers.note_version(tx, W1, "99.1.0"))
-    services.database.transact(lambda tx: workers.note_version(tx, W1, "no version"))
-    shown = WorkerOut.of(services.database.read(lambda tx: workers.get(tx, W1)))
+    services.database.transact(lambda tx: workers_sql.note_version(tx, W1, "99.1.0"))
+    services.database.transact(lambda tx: workers_sql.note_version(tx, W1, "no version"))
+    shown = WorkerOut.of(services.database.read(lambda tx: workers_sql.get_worker(tx, W1)))
     assert (shown.version, shown.metadata["kept"]) == ("99.1.0", 1)
     assert "it runs Herdsman 99.1.0" in (shown.warning or "")
     assert [each for each in why_worker(services, W1).because if "it runs Herdsman 99.1.0" in each]
-    services.database.transact(lambda tx: workers.note_version(tx, W1, __version__))
-    assert WorkerOut.of(services.database.read(lambda tx: workers.get(tx, W1))).warning is None
+    services.database.transact(lambda tx: workers_sql.note_version(tx, W1, __version__))
+    assert WorkerOut.of(services.database.read(lambda tx: workers_sql.get_worker(tx, W1))).warning is None

@@ -8,7 +8,7 @@ from typing import Any
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.workflow import KEYS
 from herdsman.connectors.registry import Around, find, installed
-from herdsman.core.retry import FailureClass
+from herdsman.jobs.model import FailureClass
 from herdsman.ports import SystemClock
 from herdsman.settings.jobs import ConnectorSettings
 from herdsman.testing.memory_results import MemoryResults

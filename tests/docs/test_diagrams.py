@@ -6,8 +6,7 @@ from enum import StrEnum
 
 import pytest
 
-from herdsman.core.machine import AnyMachine
-from herdsman.core.states import MACHINES
+from herdsman.states import MACHINES, AnyMachine
 from tests.docs.pages import ROOT, page
 
 ARCHITECTURE = page("ARCHITECTURE.md")

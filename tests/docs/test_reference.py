@@ -7,20 +7,22 @@ from typing import Any
 import pytest
 import typer.main
 
+from herdsman import json_text
 from herdsman.cli.errors import EXIT_CODES
 from herdsman.cli.main import app
-from herdsman.control import commands
-from herdsman.control.commands import finish, intervene, keep
-from herdsman.core import body, order, request, work
-from herdsman.core.decide import PHASES
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.findings import Code
-from herdsman.core.model import JobPolicy, NewJob
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db import checks, paging, statements
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.actions import Code
+from herdsman.fleet.decide import PHASES
+from herdsman.jobs import assign, protocol, sweep, worker_commands
+from herdsman.jobs import commands as jobs_commands
+from herdsman.jobs import model as jobs_model
+from herdsman.jobs import rules as jobs_rules
+from herdsman.jobs import sql as jobs_sql
+from herdsman.jobs.model import FailureClass, JobPolicy, NewJob
 from herdsman.settings.model import CATALOGUE
-from herdsman.store import submissions
+from herdsman.states import JobState
 from tests.docs.pages import ROOT, page, pages, table
 
 CLI = page("docs/reference/cli.md")
@@ -82,10 +84,16 @@ def test_the_classes_of_failure_are_all_explained() -> None:
     assert sorted(row[0] for row in table(LIFE.section("Failures"))) == sorted(FailureClass)
 
 
-@pytest.mark.parametrize("name", commands.__all__)
-def test_the_example_uses_every_command(name: str) -> None:
+def test_the_example_uses_every_command() -> None:
     program = "".join(block.text for block in LIFE.blocks() if block.language == "python")
-    assert f"commands.{name}(" in program
+    given = [
+        f"{module.__name__.rpartition('.')[2]}.{name}("
+        for module in (assign, jobs_commands, worker_commands, sweep)
+        for name, each in vars(module).items()
+        if not name.startswith("_") and getattr(each, "__module__", "") == module.__name__
+        if next(iter(getattr(each, "__annotations__", {}).values()), None) is Services and callable(each)
+    ]
+    assert [each for each in given if each not in program] == []
 
 
 def test_the_limits_are_those_of_the_code() -> None:
@@ -94,19 +102,19 @@ def test_the_limits_are_those_of_the_code() -> None:
     held = {
         "payload": policy.max_payload_bytes,
         "result, checkpoint": policy.max_result_bytes,
-        "depth of a payload or result": body.MAX_DEPTH,
-        "tags of a job": request.MAX_TAGS,
-        "priority": f"{order.LOWEST} to {order.HIGHEST}",
-        "max_attempts of a job": f"1 to {request.MAX_ATTEMPTS}",
-        "delay, retry_base, retry_cap": request.LONGEST_WAIT.days,
-        "timeout": request.LONGEST_RUN.days,
-        "jobs in one submission": submissions.LARGEST_BATCH,
+        "depth of a payload or result": json_text.MAX_DEPTH,
+        "tags of a job": jobs_rules.MAX_TAGS,
+        "priority": f"{jobs_model.LOWEST} to {jobs_model.HIGHEST}",
+        "max_attempts of a job": f"1 to {jobs_rules.MAX_ATTEMPTS}",
+        "delay, retry_base, retry_cap": jobs_rules.LONGEST_WAIT.days,
+        "timeout": jobs_rules.LONGEST_RUN.days,
+        "jobs in one submission": jobs_sql.LARGEST_BATCH,
         "workers in one claim": statements.MOST_LISTED,
-        "jobs that one worker holds": work.MOST_AT_ONCE,
+        "jobs that one worker holds": protocol.MOST_AT_ONCE,
         "jobs on one page": paging.LARGEST_PAGE,
-        "jobs in one requeue": intervene.MOST_REQUEUED,
-        "text of an error": finish.LONGEST_ERROR,
-        "note on progress": keep.LONGEST_NOTE,
+        "jobs in one requeue": jobs_commands.MOST_REQUEUED,
+        "text of an error": worker_commands.LONGEST_ERROR,
+        "note on progress": worker_commands.LONGEST_NOTE,
     }
     assert said.keys() == held.keys() | NAMES.keys()
     for what, limit in held.items():
@@ -126,9 +134,9 @@ NAMES = {
 def test_a_name_may_be_as_long_as_the_page_says_and_no_longer(row: str, field: str) -> None:
     said = {cells[0].replace("`", ""): cells[1] for cells in table(LIFE.section("Limits"))}
     longest = int(said[row].split()[0])
-    request.check(named(field, "x" * longest), JobPolicy())
+    jobs_rules.check(named(field, "x" * longest), JobPolicy())
     with pytest.raises(InvalidRequest, match=f"the limit is {longest}"):
-        request.check(named(field, "x" * (longest + 1)), JobPolicy())
+        jobs_rules.check(named(field, "x" * (longest + 1)), JobPolicy())
 
 
 def named(field: str, name: str) -> NewJob:

@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import NullPool, create_engine
 
-from herdsman.control import commands
-from herdsman.control.services import Services
-from herdsman.core.errors import StoreMisconfigured
-from herdsman.core.model import JobPolicy, NewJob, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState, WorkerState
+from herdsman.context import Services
 from herdsman.db.checks import require_current
 from herdsman.db.upgrade import upgrade
+from herdsman.errors import StoreMisconfigured
+from herdsman.fleet import commands as fleet_commands
+from herdsman.ids import WorkerId
+from herdsman.jobs import assign, sweep, worker_commands
+from herdsman.jobs import commands as jobs_commands
+from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.server.wiring import new_job_id
+from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 from tests.databases import opened
@@ -68,21 +70,21 @@ def live_through_a_job(app: str) -> None:
         policy = JobPolicy(job_retention=timedelta(microseconds=1), audit_retention=timedelta(microseconds=1))
         services = Services(database, policy, new_job_id)
         worker = WorkerId("w1")
-        commands.register_worker(services, worker)
-        commands.move_worker(services, worker, WorkerState.ACTIVE, Reason.READY)
-        job_id = commands.submit_job(services, NewJob(type="demo", tags=("tour",))).job_id
-        claim = commands.claim_job(services, worker)
+        fleet_commands.register_worker(services, worker)
+        fleet_commands.move_worker(services, worker, WorkerState.ACTIVE, Reason.READY)
+        job_id = jobs_commands.submit_job(services, NewJob(type="demo", tags=("tour",))).job_id
+        claim = assign.claim_job(services, worker)
         assert claim is not None
-        commands.start_job(services, claim.key)
-        commands.beat(services, worker, claim.key)
-        commands.report_progress(services, claim.key, 0.5)
-        commands.complete_job(services, claim.key, {"ok": True})
-        commands.requeue_job(services, job_id)
-        assert commands.cancel_job(services, job_id) is JobState.CANCELLED
+        worker_commands.start_job(services, claim.key)
+        worker_commands.beat(services, worker, claim.key)
+        worker_commands.report_progress(services, claim.key, 0.5)
+        worker_commands.complete_job(services, claim.key, {"ok": True})
+        jobs_commands.requeue_job(services, job_id)
+        assert jobs_commands.cancel_job(services, job_id) is JobState.CANCELLED
         execute(app, "any database")
         execute(app, "the latest errors of all replicas")
-        assert (commands.stage_due_jobs(services), commands.expire_claims(services)) == (0, 0)
-        assert commands.prune(services) > 0
+        assert (sweep.stage_due_jobs(services), sweep.expire_claims(services)) == (0, 0)
+        assert sweep.prune(services) > 0
     with pytest.raises(Exception, match="denied"):
         execute_statement(app, "CREATE TABLE more (n INTEGER)")
 

@@ -13,17 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.control.commands.gpus import list_gpus, report_gpus
-from herdsman.control.commands.leases import grant_lease, release_lease
-from herdsman.control.services import Services
-from herdsman.core.lease import Lease
-from herdsman.core.lease_request import LeaseRequest
-from herdsman.core.leasing import LeasePolicy, Refusal, Wish
-from herdsman.core.model import JobPolicy
+from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.db.upgrade import upgrade
+from herdsman.jobs.model import JobPolicy
+from herdsman.leases.commands import grant_lease, list_gpus, release_lease, report_gpus
+from herdsman.leases.rules import Lease, LeasePolicy, LeaseRequest, Refusal, Wish
 from herdsman.ports import SystemClock
-from herdsman.wire.ids import new_job_id
+from herdsman.wire import new_job_id
 from herdsman.worker.gpu import Nvml
 
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Finished, Unknown
+from herdsman.jobs.model import FailureClass
+from herdsman.jobs.protocol import Broken, Finished, Unknown
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render
 

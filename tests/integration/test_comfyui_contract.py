@@ -10,7 +10,7 @@ import pytest
 
 from herdsman.connectors.comfyui import open_connector
 from herdsman.connectors.registry import Around
-from herdsman.core.service import ServiceJob
+from herdsman.jobs.protocol import ServiceJob
 from herdsman.ports import Connector, SystemClock
 from herdsman.testing.connector_contract import ConnectorContract
 from herdsman.testing.fakes.comfyui import FakeComfyUI

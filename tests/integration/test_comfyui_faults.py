@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from herdsman.connectors.registry import Around, ConnectorManager
-from herdsman.core.errors import ServiceRejected, ServiceUnavailable
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Ended, Finished, Unknown, Working
+from herdsman.errors import ServiceRejected, ServiceUnavailable
+from herdsman.jobs.model import FailureClass
+from herdsman.jobs.protocol import Broken, Ended, Finished, Unknown, Working
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.worker.health import ServiceHealth

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.errors import ServiceRejected
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Ended, Finished, Unknown, Working
+from herdsman.errors import ServiceRejected
+from herdsman.jobs.model import FailureClass
+from herdsman.jobs.protocol import Broken, Ended, Finished, Unknown, Working
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render, through_socket
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown
-from herdsman.core.service import Finished, Unknown
+from herdsman.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown
+from herdsman.jobs.protocol import Finished, Unknown
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui_bench import Bench, a_job, new_id, one_node, render
 

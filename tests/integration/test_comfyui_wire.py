@@ -12,7 +12,7 @@ from herdsman.connectors.comfyui.api import Api, NotThere, Wire
 from herdsman.connectors.comfyui.connector import Harvest
 from herdsman.connectors.comfyui.options import read_options
 from herdsman.connectors.comfyui.socket import Socket
-from herdsman.core.errors import ServiceUnavailable, SubmissionUnknown
+from herdsman.errors import ServiceUnavailable, SubmissionUnknown
 from herdsman.ports import SystemClock
 from tests.comfyui_bench import MemoryStore
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.control.commands import complete_job
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy
+from herdsman.context import Services
+from herdsman.jobs.model import JobPolicy
+from herdsman.jobs.worker_commands import complete_job
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from tests.builders import a_claim

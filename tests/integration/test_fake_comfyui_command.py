@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from herdsman.cli.fakes import fake_comfyui
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 
 START = "import typer; from herdsman.cli.fakes import fake_comfyui; typer.run(fake_comfyui)"
 

@@ -9,14 +9,14 @@ from functools import partial
 import pytest
 from pydantic import SecretStr
 
-from herdsman.core.errors import (
+from herdsman.errors import (
     CapacityUnavailable,
     HerdsmanError,
     ProviderRejected,
     ProviderUnavailable,
     SpawnUnknown,
 )
-from herdsman.core.instances import Instance, SpawnRequest
+from herdsman.fleet.model import Instance, SpawnRequest
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault

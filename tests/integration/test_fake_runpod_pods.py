@@ -6,7 +6,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from herdsman.core.instances import InstanceRef, InstanceState
+from herdsman.fleet.model import InstanceRef, InstanceState
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from herdsman.core.instances import Instance
+from herdsman.fleet.model import Instance
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace
 from herdsman.testing.servers.process import find_process

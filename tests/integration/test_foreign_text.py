@@ -9,12 +9,13 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from herdsman.control.commands import claim_for, complete_job, fail_job, take_pulse
-from herdsman.core.findings import Code, Finding
-from herdsman.core.model import Failure, JobId
-from herdsman.core.retry import FailureClass
-from herdsman.core.work import Ask, LogLines, Progress, Pulse
-from herdsman.store import fleet
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.actions import Code, Finding
+from herdsman.ids import JobId
+from herdsman.jobs.assign import claim_for
+from herdsman.jobs.model import Failure, FailureClass
+from herdsman.jobs.protocol import Ask, LogLines, Progress, Pulse
+from herdsman.jobs.worker_commands import complete_job, fail_job, take_pulse
 from herdsman.telemetry.logs import configure_logs
 from tests.builders import a_job, a_worker
 from tests.docs.terminal import Terminal
@@ -53,7 +54,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
                 )
         broken = a_worker(services, "w4")
         why = Finding(Code.GPU_BROKEN, HOSTILE)
-        services.database.transact(lambda tx: fleet.fail(tx, broken, why))
+        services.database.transact(lambda tx: fleet_sql.fail(tx, broken, why))
         yield shell
 
 

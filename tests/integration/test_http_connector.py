@@ -11,8 +11,8 @@ import pytest
 
 from herdsman.connectors.http import open_connector
 from herdsman.connectors.registry import find
-from herdsman.core.errors import ServiceRejected
-from herdsman.core.service import Ended, Finished, ServiceJob, Unknown, Working
+from herdsman.errors import ServiceRejected
+from herdsman.jobs.protocol import Ended, Finished, ServiceJob, Unknown, Working
 from herdsman.ports import Connector
 from herdsman.testing.connector_contract import ConnectorContract
 from herdsman.testing.fakes.http_service import PICTURE, FakeHttpService, Fault, wait_for

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from herdsman.connectors.http import HttpConnector
-from herdsman.core.errors import ServiceRejected, ServiceUnavailable, SubmissionUnknown, TooLarge
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Ended, Unknown, Working
+from herdsman.errors import ServiceRejected, ServiceUnavailable, SubmissionUnknown, TooLarge
+from herdsman.jobs.model import FailureClass
+from herdsman.jobs.protocol import Broken, Ended, Unknown, Working
 from herdsman.ports import SystemClock
 from herdsman.testing.fakes.http_service import FakeHttpService, Fault, wait_for
 from tests.http_options import (

@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands import cancel_job, find_attempts, find_history, find_job, submit_job
-from herdsman.control.services import Services
-from herdsman.core.model import Job, JobId, NewJob, Worker, WorkerId
-from herdsman.core.states import HELD, JobState, WorkerState
+from herdsman.context import Services
+from herdsman.fleet import model as fleet_model
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet import workers_sql
+from herdsman.fleet.model import Worker
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job, submit_job
+from herdsman.jobs.model import Job, NewJob
 from herdsman.providers.local import LocalProvider, processes
 from herdsman.providers.local.processes import Identity
 from herdsman.server.wiring import Control, open_control, open_provider, open_sweeper
 from herdsman.settings import Settings, load_settings
-from herdsman.store import fleet, workers
+from herdsman.states import HELD, JobState, WorkerState
 from tests.builders import replayed
 from tests.conftest import Backend
 from tests.served import serving
@@ -69,7 +73,7 @@ class Farm:
         return [find_job(self.services, job_id) for job_id in ids]
 
     def workers(self, *states: WorkerState) -> list[Worker]:
-        found = self.services.database.read(workers.page).workers
+        found = self.services.database.read(workers_sql.page_workers).workers
         return [worker for worker in found if worker.state in states]
 
     def processes(self) -> dict[str, Identity]:
@@ -81,13 +85,15 @@ class Farm:
         return {record.name: record.process for record in records if record.process is not None}
 
     def process_of(self, worker_id: WorkerId) -> Identity:
-        ref = self.services.database.read(lambda tx: fleet.ref_of(tx, worker_id))
+        ref = self.services.database.read(lambda tx: fleet_sql.ref_of(tx, worker_id))
         assert ref is not None
         return self.processes()[ref]
 
     def story(self) -> str:
         provider = open_provider(self.settings)
-        lines = [line for name in self.pids for line in [name, *provider.logs(fleet.InstanceRef(name), 30)]]
+        lines = [
+            line for name in self.pids for line in [name, *provider.logs(fleet_model.InstanceRef(name), 30)]
+        ]
         return "\n".join(["it never came to be:", *lines])
 
     def end(self) -> None:
@@ -95,7 +101,7 @@ class Farm:
         self.pids |= self.processes()
         provider = open_provider(self.settings)
         for name in self.pids:
-            provider.terminate(fleet.InstanceRef(name))
+            provider.terminate(fleet_model.InstanceRef(name))
         deadline = time.monotonic() + 10
         while provider.list_instances() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -161,12 +167,12 @@ def _let_a_busy_worker_drain(farm: Farm) -> None:
     holder = find_job(farm.services, job_id).worker_id
     assert holder is not None
     who = farm.process_of(holder)
-    farm.services.database.transact(lambda tx: fleet.drain(tx, holder))
+    farm.services.database.transact(lambda tx: fleet_sql.drain(tx, holder))
     farm.until(lambda: not processes.is_alive(who))
     job = find_job(farm.services, job_id)
     assert (job.state, job.attempts, job.last_worker_id) == (JobState.DONE, 1, holder)
     ref = next(name for name, each in farm.pids.items() if each == who)
-    said = open_provider(farm.settings).logs(fleet.InstanceRef(ref), 5)
+    said = open_provider(farm.settings).logs(fleet_model.InstanceRef(ref), 5)
     assert said[-1] == f"Worker {holder} shutting down gracefully"
 
 

@@ -8,10 +8,10 @@ from typing import IO, cast
 
 import pytest
 
-from herdsman.control.commands import take_pulse
-from herdsman.control.services import Services
-from herdsman.core.model import JobPolicy
-from herdsman.core.work import Pulse
+from herdsman.context import Services
+from herdsman.jobs.model import JobPolicy
+from herdsman.jobs.protocol import Pulse
+from herdsman.jobs.worker_commands import take_pulse
 from herdsman.server.wiring import new_job_id
 from tests.builders import a_worker
 from tests.databases import opened

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import structlog
 
-from herdsman.control.commands import find_job
-from herdsman.control.dispatcher import Dispatcher
-from herdsman.control.services import Services
-from herdsman.core.control_policy import AgentLimits, ControlPolicy
-from herdsman.core.errors import InvalidSettings, NotFound
-from herdsman.core.model import JobId, JobPolicy
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import InvalidSettings, NotFound
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.dispatch import Dispatcher
+from herdsman.jobs.model import JobPolicy
+from herdsman.limits.policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.redis import settle
 from herdsman.redis.bus import StreamBus
@@ -23,8 +23,9 @@ from herdsman.redis.client import check_version
 from herdsman.redis.streams import BusUnavailable, Count
 from herdsman.server.replica import bus_opener
 from herdsman.settings import load_settings
+from herdsman.states import JobState
 from herdsman.testing.servers.redis import RedisServer
-from herdsman.wire.ids import new_job_id
+from herdsman.wire import new_job_id
 from tests.builders import a_job, scalar
 from tests.chaos.measuring import waited_for
 from tests.databases import SqliteFiles, opened

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from herdsman.core.errors import ProviderRejected
-from herdsman.core.instances import InstanceRef
+from herdsman.errors import ProviderRejected
+from herdsman.fleet.model import InstanceRef
 from herdsman.ports import GrowsVolumes
 from herdsman.providers.runpod.provider import RunpodProvider
 from herdsman.testing.fakes.runpod import FakeRunpod, NetworkVolume

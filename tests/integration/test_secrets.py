@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.settings.environment import harmless_environment
 from herdsman.worker.handler_process import Answer, HandlerChild
 from herdsman.worker.registry import Sources

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from herdsman.control.keyring import Keyring
-from herdsman.control.services import Services
-from herdsman.core.access import Role
-from herdsman.core.model import JobPolicy
+from herdsman.access.authenticator import Keyring
+from herdsman.access.rules import Role
+from herdsman.context import Services
+from herdsman.jobs.model import JobPolicy
 from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.server.wiring import new_job_id

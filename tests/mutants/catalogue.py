@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant(
         name="any_token_completes",
         breaks="J3: only the current claim may complete a job",
-        file="herdsman/store/claims.py",
+        file="herdsman/jobs/running_sql.py",
         was='jobs.c.claim_token == bindparam("b_token"))',
         becomes='bindparam("b_token") == bindparam("b_token"))',
         noticed_by=(f"{CONTRACT}/test_stale.py",),
@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant(
         name="cancel_forgotten",
         breaks="J7: after an acknowledged cancel a job is never done",
-        file="herdsman/store/claims.py",
+        file="herdsman/jobs/running_sql.py",
         was=", jobs.c.cancel_requested_at.is_(None))",
         becomes=")",
         noticed_by=(f"{CONTRACT}/test_cancel.py",),
@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant(
         name="body_not_compared",
         breaks="J2: the same id with another body is a conflict",
-        file="herdsman/store/submissions.py",
+        file="herdsman/jobs/sql.py",
         was="if row.body_hash != draft.body_hash:",
         becomes="if False:",
         noticed_by=(f"{CONTRACT}/test_submit.py",),
@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant(
         name="draining_worker_served",
         breaks="W2: a worker that drains is given nothing",
-        file="herdsman/store/claiming.py",
+        file="herdsman/jobs/claim_sql.py",
         was="            workers.c.status == WorkerState.ACTIVE.value,\n",
         becomes="",
         noticed_by=(f"{CONTRACT}/test_claim.py", f"{CONTRACT}/test_workers.py"),
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         name="attempts_not_counted",
         breaks="J5: attempts are counted when claiming",
-        file="herdsman/store/claiming.py",
+        file="herdsman/jobs/claim_sql.py",
         was="attempts=jobs.c.attempts + 1",
         becomes="attempts=jobs.c.attempts",
         noticed_by=(f"{CONTRACT}/test_retry.py", f"{CONTRACT}/test_claim.py"),
@@ -95,7 +95,7 @@ MUTANTS = (
     Mutant(
         name="worker_killer_goes_on",
         breaks="J5: a job that kills workers stops after two",
-        file="herdsman/core/retry.py",
+        file="herdsman/jobs/rules.py",
         was="tally.worker_losses >= policy.max_worker_losses",
         becomes="False",
         noticed_by=(f"{CONTRACT}/test_retry.py", f"{CONTRACT}/test_sweep.py"),
@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         name="retry_at_the_head",
         breaks="J8: a retry never goes to the head of the queue",
-        file="herdsman/core/ending.py",
+        file="herdsman/jobs/rules.py",
         was="return replace(ending, run_at=due, place=place(due, priority, policy.priority_step))",
         becomes="return replace(ending, run_at=due)",
         noticed_by=(f"{CONTRACT}/test_retry.py", f"{CONTRACT}/test_order.py", f"{CONTRACT}/test_sweep.py"),
@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         name="silent_worker_keeps_job",
         breaks="J4: a job whose worker died is queued again",
-        file="herdsman/store/claims.py",
+        file="herdsman/jobs/running_sql.py",
         was='            jobs.c.claim_expires_at < bindparam("b_now"),\n',
         becomes="",
         noticed_by=(f"{CONTRACT}/test_sweep.py",),
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         name="locked_jobs_not_skipped",
         breaks="two claimers never take the same job",
-        file="herdsman/store/claiming.py",
+        file="herdsman/jobs/claim_sql.py",
         was='.limit(bindparam("b_limit")).with_for_update(skip_locked=True)',
         becomes='.limit(bindparam("b_limit"))',
         noticed_by=(f"{CONTRACT}/test_concurrency.py",),
@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         name="any_worker_ends_a_claim",
         breaks="X7: a claim may be ended only by the worker that holds it",
-        file="herdsman/store/claims.py",
+        file="herdsman/jobs/running_sql.py",
         was="_ITS_OWN = jobs.c.last_worker_id == func.coalesce(",
         becomes="_ITS_OWN = jobs.c.job_id != func.coalesce(",
         noticed_by=(f"{CONTRACT}/test_work.py", f"{CONTRACT}/test_logs.py"),
@@ -153,7 +153,7 @@ MUTANTS = (
     Mutant(
         name="a_revoked_token_works",
         breaks="X3: a token that was revoked opens nothing",
-        file="herdsman/core/access.py",
+        file="herdsman/access/rules.py",
         was="return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)",
         becomes="return self.expires_at is None or now < self.expires_at",
         noticed_by=(f"{CONTRACT}/test_tokens.py",),
@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         name="a_bootstrap_token_works_twice",
         breaks="the bootstrap secret is good for one exchange",
-        file="herdsman/store/tokens.py",
+        file="herdsman/access/sql.py",
         was="fresh = (tokens.c.id == token_id, tokens.c.used_at.is_(None), tokens.c.revoked_at.is_(None))",
         becomes="fresh = (tokens.c.id == token_id, tokens.c.revoked_at.is_(None))",
         noticed_by=(f"{CONTRACT}/test_tokens.py",),
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant(
         name="the_claim_of_the_gone_is_kept",
         breaks="a claim for a caller that hung up is given back",
-        file="herdsman/control/wait_queue.py",
+        file="herdsman/concurrency.py",
         was="if leaving.done() and not leaving.cancelled():",
         becomes="if False:",
         noticed_by=("tests/unit/test_dispatcher.py", f"{CONTRACT}/test_http_life.py"),
@@ -187,7 +187,7 @@ MUTANTS = (
     Mutant(
         name="one_gpu_for_two",
         breaks="L1: two workers on one GPU that ask in one transaction",
-        file="herdsman/control/choice.py",
+        file="herdsman/jobs/assign.py",
         was="if room is None or taken.isdisjoint(room.gpus):",
         becomes="if room is None or room:",
         noticed_by=(f"{CONTRACT}/test_choice_leases.py",),
@@ -195,7 +195,7 @@ MUTANTS = (
     Mutant(
         name="agents_in_vain",
         breaks="J13: a job that nobody can take stops no other agent's jobs",
-        file="herdsman/control/choice.py",
+        file="herdsman/jobs/assign.py",
         was="circle = self._agents(pool, lambda: JobSelector(types=types))",
         becomes="circle = islice(self._agents(pool, JobSelector), count)",
         noticed_by=(f"{CONTRACT}/test_choice.py",),
@@ -203,7 +203,7 @@ MUTANTS = (
     Mutant(
         name="keys_uncounted",
         breaks="only so many jobs of a key run at a time",
-        file="herdsman/control/choice.py",
+        file="herdsman/jobs/assign.py",
         was="if choosing.running_of_key(self.tx, key) >= self.rules.most_of(key):",
         becomes="if choosing.running_of_key(self.tx, key) < 0:",
         noticed_by=(f"{CONTRACT}/test_choice.py",),
@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         name="keys_unlocked",
         breaks="two replicas cannot both give out the last place of a key",
-        file="herdsman/control/choice.py",
+        file="herdsman/jobs/assign.py",
         was="            choosing.lock_key(self.tx, key)\n",
         becomes="",
         noticed_by=(f"{CONTRACT}/test_choice.py",),
@@ -220,7 +220,7 @@ MUTANTS = (
     Mutant(
         name="pauses_ignored",
         breaks="what is paused is not given out",
-        file="herdsman/store/claiming.py",
+        file="herdsman/jobs/claim_sql.py",
         was="            ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),\n            ~_POOL_HELD,\n",
         becomes="            ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),\n",
         noticed_by=(f"{CONTRACT}/test_choice.py",),
@@ -264,7 +264,7 @@ MUTANTS = (
     Mutant(
         name="claim_without_lease",
         breaks="L5: a claim on a GPU comes with its lease",
-        file="herdsman/control/choice.py",
+        file="herdsman/jobs/assign.py",
         was="if room is not None and each.slot == 0:",
         becomes="if room is not None and each.slot < 0:",
         noticed_by=(f"{CONTRACT}/test_choice_leases.py",),

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from herdsman.cli import sim_run
 from herdsman.cli.main import app
 from herdsman.cli.sim import LAST_SEED, chosen_seeds
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 from herdsman.testing.simulation.faults import FAULT_DOCS, Fault
 from herdsman.testing.simulation.run import Order, Ran, Runner
 from herdsman.testing.simulation.scenarios import SCENARIOS

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.hints import Hint
-from herdsman.core.model import JobId, PoolId
+from herdsman.ids import JobId, PoolId
+from herdsman.redis.hints import Hint
 from herdsman.redis.names import DeadLetter, Entry, Mirror
 from herdsman.redis.streams import PAGE, GroupMissing, Read, Size, Streams, StreamSpent
 from herdsman.testing.servers.redis import RedisServer

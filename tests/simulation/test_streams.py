@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.core.hints import Known, Verdict, judge
 from herdsman.redis import settle
+from herdsman.redis.hints import Known, Verdict, judge
 from herdsman.redis.ingest import Ingest
 from herdsman.redis.names import DeadLetter, Entry
 from herdsman.redis.settle import Resync

@@ -9,22 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.admission import (
+from herdsman.errors import InvalidRequest, Overloaded, TooMany
+from herdsman.ids import PoolId
+from herdsman.jobs.model import NewJob
+from herdsman.limits.policy import AgentLimits, ControlPolicy, Gates
+from herdsman.limits.rules import (
+    SET_BACK,
     Accept,
+    Bucket,
+    Closed,
     Defer,
+    Limit,
+    Load,
     Reject,
     Reroute,
     Seen,
+    Shut,
     Standing,
     judge,
     judge_all,
     over_queued,
+    refilled,
+    stays_shut,
+    turned,
+    wait_for,
 )
-from herdsman.core.bucket import SET_BACK, Bucket, refilled, wait_for
-from herdsman.core.control_policy import AgentLimits, ControlPolicy, Gates
-from herdsman.core.errors import InvalidRequest, Overloaded, TooMany
-from herdsman.core.gating import Closed, Limit, Load, Shut, stays_shut, turned
-from herdsman.core.model import NewJob, PoolId
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CPU, BIG, SMALL = PoolId("cpu"), PoolId("big"), PoolId("small")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.wait_queue import Batcher
-from herdsman.core.errors import InvalidRequest, TooMany
+from herdsman.concurrency import Batcher
+from herdsman.errors import InvalidRequest, TooMany
 
 
 class Work:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core import body
-from herdsman.core.body import (
+from herdsman import json_text
+from herdsman.errors import InvalidRequest, TooLarge
+from herdsman.json_text import (
     LARGEST_INTEGER,
     MAX_DEPTH,
     MOST_PARTS,
@@ -23,7 +24,6 @@ from herdsman.core.body import (
     encode,
     fingerprint,
 )
-from herdsman.core.errors import InvalidRequest, TooLarge
 
 Wrap = Callable[[object], object]
 PLENTY = 10**7
@@ -193,7 +193,7 @@ def test_parts_are_counted_alike_wherever_the_text_is_cut(value: Json, spaces: i
     text = " " * spaces + json.dumps(value)
     whole = count_parts(text.encode(), what="it")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(body, "_SLICE", 7)
+        patch.setattr(json_text, "_SLICE", 7)
         assert count_parts(text.encode(), what="it") == whole
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from herdsman.core.causes import LONGEST, cause_of, key_of, normalised
+from herdsman.jobs.failures import LONGEST, cause_of, key_of, normalised
 
 TRACE = """Traceback (most recent call last):
   File "/srv/jobs.py", line 12, in image

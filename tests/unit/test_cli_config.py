@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from herdsman.cli.config import config
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.settings import RELATIONS
 from herdsman.settings.model import CATALOGUE, groups
 

@@ -9,12 +9,11 @@ import typer
 
 from herdsman.cli import control
 from herdsman.cli.output import Output
-from herdsman.control.cycle import Cycle, Outcome
-from herdsman.core.actions import SpawnWorker
-from herdsman.core.decide import Planned
-from herdsman.core.findings import Code, Finding
-from herdsman.core.fleet import Snapshot, Unseen
-from herdsman.core.model import DEFAULT_POOL
+from herdsman.fleet.actions import Code, Finding, SpawnWorker
+from herdsman.fleet.decide import Planned
+from herdsman.fleet.reconcile import Cycle, Outcome
+from herdsman.fleet.snapshot import Snapshot, Unseen
+from herdsman.ids import DEFAULT_POOL
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPAWN = Planned("scale_up", SpawnWorker(DEFAULT_POOL, Finding(Code.UNKNOWN_INSTANCE, "why")))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdsman.core.spoken import spoken
+from herdsman.text import spoken
 
 
 @pytest.mark.parametrize(

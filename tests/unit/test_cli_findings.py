@@ -12,8 +12,8 @@ from herdsman.cli import findings
 from herdsman.cli.doctor import examine
 from herdsman.cli.findings import Finding, State, ok
 from herdsman.cli.machine import LEAST, LITTLE, Place, write_fault
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.gpu import GpuDevice
+from herdsman.errors import StoreUnavailable
+from herdsman.fleet.model import GpuDevice
 from herdsman.providers.runpod.answers import GpuType
 from herdsman.settings import Settings
 

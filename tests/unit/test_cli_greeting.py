@@ -6,12 +6,12 @@ import pytest
 
 from herdsman.cli.jobs import numbered
 from herdsman.cli.replica import gpus_in_words, pools_in_words, tell_database
-from herdsman.control.services import Services
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.gpu import GpuDevice
-from herdsman.core.model import JobPolicy
+from herdsman.context import Services
 from herdsman.db import checks
 from herdsman.db.upgrade import upgrade
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import GpuDevice
+from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.settings import load_settings
 from tests.databases import opened

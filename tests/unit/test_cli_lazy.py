@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from herdsman.cli import lazy
 from herdsman.cli.lazy import Entry, group
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 
 HEAVY = ("alembic", "fastapi", "psycopg", "pymysql", "sqlalchemy", "uvicorn")
 

@@ -13,7 +13,7 @@ import pytest
 
 from herdsman.cli.listing import Listing, show
 from herdsman.cli.output import Layout
-from herdsman.core.errors import Unreachable
+from herdsman.errors import Unreachable
 
 
 def a_listing(**changed: object) -> Listing:

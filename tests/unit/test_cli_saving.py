@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from herdsman.cli.run_comfyui import Fetch, Output, check_directory, harmless, outputs_of, save
-from herdsman.core.errors import InvalidRequest, Unreachable
+from herdsman.errors import InvalidRequest, Unreachable
 
 
 def an_output(name: str, content: bytes = b"a picture") -> Output:

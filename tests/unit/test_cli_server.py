@@ -4,15 +4,8 @@ import pytest
 
 from herdsman import __version__
 from herdsman.cli.errors import Server, VersionMismatch, WorkersServer, difference, exit_code, explain
-from herdsman.core.errors import (
-    Forbidden,
-    HerdsmanError,
-    InvalidRequest,
-    NotFound,
-    Unauthenticated,
-    Unreachable,
-)
-from herdsman.core.releases import VERSION, misfit
+from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound, Unauthenticated, Unreachable
+from herdsman.text import VERSION, misfit
 
 URL = "http://herd:8765"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.control.cost import IDLE, By, Line, lines
-from herdsman.store.ledger import Effort, Stay
+from herdsman.fleet.cost import IDLE, By, Line, lines
+from herdsman.fleet.stats_sql import Effort, Stay
 
 START = datetime(2026, 3, 1, 22, tzinfo=UTC)
 SINCE, UNTIL = START - timedelta(days=1), START + timedelta(hours=6)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from herdsman.control import dispatcher as module
-from herdsman.control.dispatcher import FIRST, Dispatcher
-from herdsman.core.errors import InvalidRequest, StoreUnavailable
-from herdsman.core.model import Claim, ClaimKey, JobId, WorkerId
-from herdsman.core.work import Ask
+from herdsman.errors import InvalidRequest, StoreUnavailable
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs import dispatch
+from herdsman.jobs.dispatch import FIRST, Dispatcher
+from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.protocol import Ask
 from herdsman.ports import SystemClock
 
 LONG = timedelta(seconds=60)
@@ -64,7 +65,7 @@ class Queue:
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     made = Queue()
-    monkeypatch.setattr(module, "release_job", made.release)
+    monkeypatch.setattr(dispatch, "release_job", made.release)
     return made
 
 
@@ -148,7 +149,7 @@ def test_five_thousand_on_an_empty_queue_cost_a_few_transactions(
     queue: Queue, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And one job wakes exactly one of them."""
-    monkeypatch.setattr(module, "POLL", timedelta(minutes=10))
+    monkeypatch.setattr(dispatch, "POLL", timedelta(minutes=10))
 
     async def scene() -> None:
         waiting = [ask(dispatcher, f"w{number}") for number in range(5_000)]
@@ -188,7 +189,7 @@ def test_many_jobs_are_given_in_few_transactions(queue: Queue, dispatcher: Dispa
 def test_workers_that_may_not_have_jobs_do_not_hide_them_from_others(
     queue: Queue, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "POLL", timedelta(minutes=10))
+    monkeypatch.setattr(dispatch, "POLL", timedelta(minutes=10))
 
     async def scene() -> None:
         queue.idle = {f"idle{number}" for number in range(2 * FIRST)}
@@ -208,7 +209,7 @@ def test_workers_that_may_not_have_jobs_do_not_hide_them_from_others(
 def test_a_worker_that_may_not_have_jobs_delays_no_other(
     queue: Queue, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "POLL", timedelta(minutes=10))
+    monkeypatch.setattr(dispatch, "POLL", timedelta(minutes=10))
 
     async def scene() -> None:
         queue.idle, queue.jobs = {"idle"}, ["a"]
@@ -300,7 +301,7 @@ def test_a_claim_that_arrives_together_with_the_hanging_up_is_given_back(
 def test_a_ring_during_a_round_is_not_missed(
     queue: Queue, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "POLL", timedelta(minutes=10))
+    monkeypatch.setattr(dispatch, "POLL", timedelta(minutes=10))
 
     async def scene() -> None:
         queue.gate.clear()
@@ -334,7 +335,7 @@ def test_who_resumes_is_looked_for_even_when_the_queue_is_empty(
     queue: Queue, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """L1-17."""
-    monkeypatch.setattr(module, "POLL", timedelta(minutes=10))
+    monkeypatch.setattr(dispatch, "POLL", timedelta(minutes=10))
 
     async def scene() -> None:
         other = ask(dispatcher, "w1")

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.ending import Ending, Holding, end_of, overdue_failure, own_policy
-from herdsman.core.model import ClaimKey, Failure, JobId, JobPolicy
-from herdsman.core.order import place
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass, RetryPolicy, Tally, backoff
-from herdsman.core.states import HELD, JOB, JobState
+from herdsman.ids import JobId
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobPolicy, RetryPolicy, place
+from herdsman.jobs.rules import Ending, Holding, Tally, backoff, end_of, overdue_failure, own_policy
+from herdsman.states import HELD, JOB, JobState, Reason
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EARLIER = NOON - timedelta(hours=1)

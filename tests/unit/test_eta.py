@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.eta import Guess, Line, finish_of, quantile, rest_of, shared, spread, start_of
+from herdsman.explain.rules import Guess, Line, finish_of, quantile, rest_of, shared, spread, start_of
 
 TEN = (10.0,) * 20
 MIXED = (5.0, 10.0, 15.0, 20.0, 100.0)

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.control.keyring import Keyring, load_pepper
-from herdsman.control.secret_file import read_secret, write_secret, write_secret_once
-from herdsman.core.access import Caller, Role
-from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import WorkerId
-from herdsman.core.token_text import token_id, token_text
+from herdsman.access.authenticator import Keyring, load_pepper
+from herdsman.access.rules import Caller, Role, token_id, token_text
+from herdsman.access.secret_file import read_secret, write_secret, write_secret_once
+from herdsman.errors import InvalidSettings
+from herdsman.ids import WorkerId
 from tests.threads import at_once
 
 

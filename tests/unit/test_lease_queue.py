@@ -6,11 +6,9 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from herdsman.control.lease_queue import LeaseQueue, Outcome
-from herdsman.core.lease import Lease
-from herdsman.core.lease_request import LeaseRequest
-from herdsman.core.leasing import Obstacle, Refusal, Wish
-from herdsman.core.states import LeaseState
+from herdsman.leases.queue import LeaseQueue, Outcome
+from herdsman.leases.rules import Lease, LeaseRequest, Obstacle, Refusal, Wish
+from herdsman.states import LeaseState
 from herdsman.testing.clocks import ManualClock
 
 LONG = timedelta(seconds=30)

@@ -7,29 +7,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.lease_memory import LastEnd, Measurement, account
-from herdsman.core.lease_request import (
+from herdsman.errors import InvalidRequest
+from herdsman.ids import WorkerId
+from herdsman.leases.rules import (
     OVERTAKEN,
+    Gpu,
+    Held,
+    LastEnd,
+    LeasePolicy,
+    Measurement,
+    Obstacle,
+    Standing,
     Waiting,
+    Wish,
+    account,
     as_hopeless,
     barred_by,
     check_ttl,
     check_wait,
-)
-from herdsman.core.leasing import (
-    Gpu,
-    Held,
-    LeasePolicy,
-    Obstacle,
-    Standing,
-    Wish,
     choose,
     free_mb,
     obstacle,
     usable_mb,
 )
-from herdsman.core.model import WorkerId
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

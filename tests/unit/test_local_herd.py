@@ -9,9 +9,8 @@ import pytest
 
 from herdsman import JobContext, UserError
 from herdsman.client import JobCancelled, JobFailed
-from herdsman.core.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from herdsman.core.model import Failure
-from herdsman.core.retry import FailureClass
+from herdsman.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from herdsman.jobs.model import Failure, FailureClass
 from herdsman.testing.local_herd import LocalHerd
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.errors import TooMany
+from herdsman.errors import TooMany
 from herdsman.server.limits import LoginThrottle
 from herdsman.testing.clocks import ManualClock
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from herdsman.core.errors import InvalidSettings, StoreUnavailable
+from herdsman.errors import InvalidSettings, StoreUnavailable
 from herdsman.telemetry.logs import LogRow, LogRows, configure_logs
 
 

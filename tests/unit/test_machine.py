@@ -5,7 +5,7 @@ from enum import StrEnum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.machine import Machine
+from herdsman.states import Machine
 
 
 class Letter(StrEnum):

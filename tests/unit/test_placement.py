@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.placement import Head, JobSelector, Loaded, best, shares
+from herdsman.jobs.rules import Head, JobSelector, Loaded, best, shares
 
 MODELS = ("a", "b", "c")
 heads = st.lists(

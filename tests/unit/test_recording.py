@@ -10,14 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from herdsman.core.decide import decide
-from herdsman.core.deltas import applied, difference
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.fleet import SeenPool, SeenWorker, Snapshot, Unseen
-from herdsman.core.instances import Instance
-from herdsman.core.plain import plain
-from herdsman.core.recording import ROWS, Recording, read, write
-from herdsman.core.scaling.registry import OURS
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import Instance
+from herdsman.fleet.recording import ROWS, Recording, applied, difference, plain, read, write
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
 from tests.fleet import a_snapshot, a_worker, snapshots
 
 LEAVES: dict[Any, st.SearchStrategy[Any]] = {

@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from herdsman.control import replica as module
-from herdsman.control.cycle import Cycle
-from herdsman.control.replica import ReplicaLoops
-from herdsman.core.fleet import PoolLife, SeenPool, Snapshot
-from herdsman.core.model import PoolId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.states import PoolState
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.reconcile import Cycle
+from herdsman.fleet.snapshot import PoolLife, SeenPool, Snapshot
+from herdsman.ids import PoolId
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Threads
+from herdsman.server import loops
+from herdsman.server.loops import ReplicaLoops
 from herdsman.server.readiness import Readiness
+from herdsman.states import PoolState
 from tests.fleet import NOW
 from tests.unit.loops.doubles import eventually
 
@@ -107,7 +107,7 @@ def test_a_loop_that_dies_takes_the_others_with_it() -> None:
 
 
 def test_a_loop_that_hangs_is_seen_by_the_probe_and_kills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HANGS_AFTER", timedelta(seconds=0.3))
+    monkeypatch.setattr(loops, "HANGS_AFTER", timedelta(seconds=0.3))
     stopping, release = Event(), Event()
     replica = a_replica(sweeper=Part("sweeper", lambda: float(release.wait(60)) * 600))
     thread = Thread(target=replica.run, args=(stopping,))

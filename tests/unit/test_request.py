@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidRequest, TooLarge
-from herdsman.core.model import JobId, JobPolicy, NewJob, PoolId
-from herdsman.core.request import body_hash, check, check_name
+from herdsman.errors import InvalidRequest, TooLarge
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs.model import JobPolicy, NewJob
+from herdsman.jobs.rules import body_hash, check, check_name
 
 POLICY = JobPolicy()
 GOOD = NewJob(type="demo")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidRequest, TooLarge
+from herdsman.errors import InvalidRequest, TooLarge
 from herdsman.results.files import (
     ANY_BYTES,
     CONTENT_TYPES,

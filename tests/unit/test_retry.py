@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import (
-    FailureClass,
-    GiveUp,
-    Outcome,
-    RetryAfter,
-    RetryPolicy,
-    RunAgain,
-    Tally,
-    after_failure,
-    backoff,
-    spread,
-)
+from herdsman.jobs.model import FailureClass, RetryPolicy
+from herdsman.jobs.rules import GiveUp, Outcome, RetryAfter, RunAgain, Tally, after_failure, backoff, spread
+from herdsman.states import Reason
 
 JOB_IDS = st.text(max_size=40)
 ATTEMPTS = st.integers(1, 10_000)

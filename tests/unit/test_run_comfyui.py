@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from herdsman.cli.run_comfyui import Asked, payload_of
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 
 WORKFLOW: dict[str, Any] = {
     "3": {"class_type": "KSampler", "inputs": {"seed": 5, "steps": 20}},

@@ -8,14 +8,14 @@ from functools import partial
 import httpx
 import pytest
 
-from herdsman.core.errors import (
+from herdsman.errors import (
     CapacityUnavailable,
     HerdsmanError,
     ProviderRejected,
     ProviderUnavailable,
     SpawnUnknown,
 )
-from herdsman.core.instances import InstanceRef
+from herdsman.fleet.model import InstanceRef
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.answers import NO_CAPACITY
 from herdsman.testing.clocks import ManualClock

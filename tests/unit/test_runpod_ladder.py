@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from herdsman.core.errors import (
+from herdsman.errors import (
     CapacityUnavailable,
     HerdsmanError,
     ProviderRejected,
     ProviderUnavailable,
     SpawnUnknown,
 )
-from herdsman.core.model import PoolId
+from herdsman.ids import PoolId
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.provider import MOST_TRIES
 from herdsman.testing.clocks import ManualClock

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from herdsman.core.errors import ProviderUnavailable
-from herdsman.core.instances import InstanceRef, InstanceState
+from herdsman.errors import ProviderUnavailable
+from herdsman.fleet.model import InstanceRef, InstanceState
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.api import MOST_PAGES, PAGE
 from herdsman.testing.clocks import ManualClock

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidRequest, InvalidSettings
+from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.providers.registry import Naming
 
 LABELS = st.from_regex(r"[a-z0-9]{1,4}(-[a-z0-9]{1,4}){0,3}", fullmatch=True)

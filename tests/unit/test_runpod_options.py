@@ -8,7 +8,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from herdsman.core.errors import InvalidSettings, ProviderRejected
+from herdsman.errors import InvalidSettings, ProviderRejected
 from herdsman.providers import registry
 from herdsman.providers.runpod import RunpodProvider, render_startup
 from herdsman.settings import load_settings

@@ -10,8 +10,8 @@ import pytest
 import structlog
 from pydantic import SecretStr
 
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.instances import InstanceRef
+from herdsman.errors import HerdsmanError
+from herdsman.fleet.model import InstanceRef
 from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.clocks import ManualClock

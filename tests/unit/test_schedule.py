@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.control.zones import check_zone, local_times
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.schedule import (
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.observe import check_zone, local_times
+from herdsman.pools.rules import (
     WHOLE_DAY,
     Schedule,
     Sizes,

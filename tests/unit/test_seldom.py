@@ -3,7 +3,7 @@
 from datetime import timedelta
 from threading import Thread
 
-from herdsman.control.seldom import FRESH_S, SHARE, Seldom
+from herdsman.concurrency import FRESH_S, SHARE, Seldom
 from herdsman.testing.clocks import ManualClock
 
 

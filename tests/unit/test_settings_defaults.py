@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import JobPolicy
+from herdsman.errors import InvalidSettings
+from herdsman.jobs.model import JobPolicy
 from herdsman.settings import Settings, advice, load_settings, rows
 from herdsman.settings.model import CATALOGUE
 

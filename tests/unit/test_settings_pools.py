@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import DEFAULT_POOL, PoolId
+from herdsman.errors import InvalidSettings
+from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.server.wiring import pools_kept
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policies, runpod_options, within_this_machine

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.settings import RELATIONS, Origin, Relation, Settings, advice, load_settings
 from herdsman.settings.model import CATALOGUE
 

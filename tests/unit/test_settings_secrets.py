@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.settings import load_settings, rows
 from herdsman.settings.kinds import database_url, hide_password
 from herdsman.settings.model import CATALOGUE

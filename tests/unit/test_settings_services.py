@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.settings import load_settings
 from herdsman.settings.options import services_of
 

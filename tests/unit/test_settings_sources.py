@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.settings import Origin, load_settings
 from herdsman.settings.model import ACCEPTED, CATALOGUE
 

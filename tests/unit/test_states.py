@@ -2,8 +2,7 @@
 
 import pytest
 
-from herdsman.core.machine import Machine
-from herdsman.core.states import HELD, JOB, MACHINES, SERVING, JobState, WorkerState
+from herdsman.states import HELD, JOB, MACHINES, SERVING, JobState, Machine, WorkerState
 
 J6 = """
 scheduled   -> pending cancelled

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.hints import Hint, Known, Verdict, judge, possible
-from herdsman.core.model import JobId, PoolId
-from herdsman.core.states import JobState
+from herdsman.errors import InvalidRequest
+from herdsman.ids import JobId, PoolId
 from herdsman.redis import announce as module
 from herdsman.redis.announce import Announcer, StreamMessage
+from herdsman.redis.hints import Hint, Known, Verdict, judge, possible
 from herdsman.redis.ingest import Ingest, read
 from herdsman.redis.keeper import Intervals
 from herdsman.redis.listen import MOST_HELD, Listener
 from herdsman.redis.names import DeadLetter, Entry, Names, hint_fields
 from herdsman.redis.streams import BusState, Count
+from herdsman.states import JobState
 
 VERDICTS = {
     JobState.SCHEDULED: Verdict.SETTLE,

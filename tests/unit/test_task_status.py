@@ -2,9 +2,9 @@
 
 import pytest
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.states import JobState
-from herdsman.core.task_status import ALIASES, STATUS_NAMES, TASK_STATUS, TaskStatus, states_of
+from herdsman.errors import InvalidRequest
+from herdsman.jobs.task_status import ALIASES, STATUS_NAMES, TASK_STATUS, TaskStatus, states_of
+from herdsman.states import JobState
 
 
 @pytest.mark.parametrize("state", JobState)

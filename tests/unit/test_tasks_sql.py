@@ -7,14 +7,15 @@ import pytest
 from sqlalchemy import BindParameter, ColumnElement, UpdateBase, create_engine, literal_column
 from sqlalchemy.sql import visitors
 
-from herdsman.control.commands.finish import LONGEST_ERROR
-from herdsman.core.model import JobPolicy
-from herdsman.core.states import HELD, SERVING, JobState
-from herdsman.core.task_status import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.db.schema import in_states, jobs
 from herdsman.db.statements import Hot
 from herdsman.db.tasks_sql import PUBLIC, script
-from herdsman.store import claiming, claims, workers
+from herdsman.fleet import workers_sql
+from herdsman.jobs import claim_sql, running_sql
+from herdsman.jobs.model import JobPolicy
+from herdsman.jobs.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.jobs.worker_commands import LONGEST_ERROR
+from herdsman.states import HELD, SERVING, JobState
 
 URLS = {"postgresql": "postgresql+psycopg://h/d", "mysql": "mysql+pymysql://h/d"}
 SERVERS = pytest.mark.parametrize("dialect", URLS)
@@ -46,10 +47,10 @@ def written(hot: Hot, dialect: str, **given: str) -> str:
 @pytest.mark.parametrize(
     ("name", "statement", "given"),
     [
-        ("task_face_claim", claiming.CLAIM, {}),
-        ("task_face_complete", claims.COMPLETE, {"result": "p_result"}),
-        ("task_face_end", claims.END, {}),
-        ("task_face_beat", workers.BEAT, {"id": "v_worker"}),
+        ("task_face_claim", claim_sql.CLAIM, {}),
+        ("task_face_complete", running_sql.COMPLETE, {"result": "p_result"}),
+        ("task_face_end", running_sql.END, {}),
+        ("task_face_beat", workers_sql.BEAT, {"id": "v_worker"}),
     ],
 )
 def test_what_a_function_writes_is_the_statement_of_the_command(

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from herdsman.core.errors import Forbidden, InvalidSettings
+from herdsman.errors import Forbidden, InvalidSettings
 from herdsman.web import Gate, guarded_client, refusal
 
 PUBLIC = "93.184.216.34"

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.model import AuditEntry, Claim, ClaimKey, JobId, NewJob, WorkerId
-from herdsman.core.request import LONGEST, check_model, check_name
-from herdsman.wire.fleet import ReportIn
-from herdsman.wire.ids import lease_id
-from herdsman.wire.jobs import AttemptOut, ClaimOut, EventOut, FinishResultOut, JobIn
-from herdsman.wire.leases import LeaseIn
-from herdsman.wire.pools import PoolIn
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import GpuDevice, GpuReport
+from herdsman.fleet.wire import ReportIn
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import AuditEntry, Claim, ClaimKey, NewJob
+from herdsman.jobs.rules import LONGEST, check_model, check_name
+from herdsman.jobs.wire import AttemptOut, ClaimOut, EventOut, FinishResultOut, JobIn
+from herdsman.leases.wire import LeaseIn
+from herdsman.pools.wire import PoolIn
+from herdsman.wire import lease_id
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

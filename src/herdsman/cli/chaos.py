@@ -16,15 +16,15 @@ from herdsman.cli.machine import for_this_machine
 from herdsman.cli.output import DryRun, Yes, ask_first, echo
 from herdsman.cli.short_ids import pick
 from herdsman.client import Client, calls
-from herdsman.core.errors import InvalidRequest, NotFound
-from herdsman.core.installation import worker_of
-from herdsman.core.states import WorkerState
+from herdsman.errors import InvalidRequest, NotFound
+from herdsman.fleet.installation import worker_of
+from herdsman.fleet.wire import HerdWorkerOut
 from herdsman.ports import SystemClock
 from herdsman.providers.local import LocalProvider
 from herdsman.providers.local.processes import Identity, family, is_alive, kill_family
 from herdsman.server.wiring import open_provider
 from herdsman.settings import Settings, load_settings
-from herdsman.wire.fleet import HerdWorkerOut
+from herdsman.states import WorkerState
 
 chaos = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Break a worker of this machine, and watch it heal."

@@ -7,8 +7,8 @@ from herdsman.cli.context import settings_here
 from herdsman.cli.errors import Server
 from herdsman.client import Client
 from herdsman.client.call import Call
-from herdsman.control.whereabouts import shown_database, whereabouts
-from herdsman.core.errors import Unreachable
+from herdsman.errors import Unreachable
+from herdsman.server.runtime_files import shown_database, whereabouts
 from herdsman.settings import Settings
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line
 from herdsman.connectors.comfyui.socket import Socket
 from herdsman.connectors.registry import GROUP, Around, find, installed
-from herdsman.core.errors import Forbidden, InvalidRequest, InvalidSettings, ServiceUnavailable
-from herdsman.core.service import Fitness, StoredFile
+from herdsman.errors import Forbidden, InvalidRequest, InvalidSettings, ServiceUnavailable
+from herdsman.jobs.protocol import Fitness, StoredFile
 from herdsman.ports import SystemClock
 from herdsman.settings.kinds import hide_password
 from herdsman.settings.options import COMFYUI, services_of

@@ -12,7 +12,7 @@ from herdsman.settings.environment import instance_name
 from herdsman.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
-    from herdsman.control.services import Services
+    from herdsman.context import Services
 
 
 def settings_here(given: Mapping[str, str] | None = None) -> Settings:

@@ -9,17 +9,16 @@ from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.output import Output, OutputOption, Yes, ask_first, echo, print_json
 from herdsman.cli.policy import lines
 from herdsman.cli.short_ids import pick
-from herdsman.control.by_hand import Audited, compare, mend, spawn_worker, terminate_worker
-from herdsman.control.cycle import Cycle
-from herdsman.control.services import Services
-from herdsman.control.shadows import documents
-from herdsman.core.differences import UNOWNED, Difference, Kind
-from herdsman.core.instances import InstanceRef
-from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.context import Services
+from herdsman.fleet.audit import UNOWNED, Difference, Kind
+from herdsman.fleet.manual import Audited, compare, mend, spawn_worker, terminate_worker
+from herdsman.fleet.model import InstanceRef
+from herdsman.fleet.reconcile import Cycle, documents
+from herdsman.fleet.snapshot_sql import see_workers
+from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.server.replica import push_cycle
 from herdsman.server.wiring import open_control, stored_logs
 from herdsman.settings import Settings
-from herdsman.store.sight import see_workers
 
 
 def cycle(

@@ -4,12 +4,12 @@ import typer
 
 from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.output import Yes, ask_first, echo
-from herdsman.control.by_hand import adopt
-from herdsman.core.installation import moved
 from herdsman.db.checks import inspect_server, latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
+from herdsman.fleet import installation_sql
+from herdsman.fleet.installation import moved
+from herdsman.fleet.manual import adopt
 from herdsman.server.wiring import open_control, open_database
-from herdsman.store import installation
 
 database = typer.Typer(
     add_completion=False, help="Make, upgrade or check the database.", no_args_is_help=True
@@ -47,8 +47,8 @@ def adopt_command(yes: Yes = False) -> None:
     settings = settings_here()
     services = services_here(settings)
     reconciler = open_control(settings, services, spawns=False).reconciler
-    known = services.database.read(installation.find)
-    here = services.database.read(installation.place_of)
+    known = services.database.read(installation_sql.find)
+    here = services.database.read(installation_sql.place_of)
     doubt = reconciler.observer.glance().doubt or ("" if known is None else known.hint)
     if known is None or not doubt:
         echo("nothing to adopt: the database is where it was used last, and nobody knows more than it does")

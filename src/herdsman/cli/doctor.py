@@ -26,15 +26,15 @@ from herdsman.cli.findings import Finding, State, fail
 from herdsman.cli.machine import free_bytes, places, port_fault, sqlite_file, write_fault
 from herdsman.cli.output import Output, OutputOption, print_json, step
 from herdsman.client import calls
-from herdsman.control.whereabouts import shown_database, whereabouts
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.installation import moved
-from herdsman.core.instances import InstanceRef, SpawnRequest
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.printable import printable_lines
+from herdsman.errors import HerdsmanError
+from herdsman.fleet.installation import moved
+from herdsman.fleet.model import InstanceRef, SpawnRequest
+from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.ports import SystemClock
+from herdsman.server.runtime_files import shown_database, whereabouts
 from herdsman.settings import Settings, advice, load_settings
 from herdsman.settings.options import address_fault, on_this_machine
+from herdsman.text import printable_lines
 from herdsman.worker.gpu import Nvml
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _see_server(settings: Settings) -> Iterator[Finding]:
 
 
 def _doubt(tx: "Tx") -> tuple[str, str, str]:
-    from herdsman.store import installation  # noqa: PLC0415
+    from herdsman.fleet import installation_sql as installation  # noqa: PLC0415
 
     known = installation.find(tx)
     if known is None:

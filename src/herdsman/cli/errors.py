@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from herdsman import __version__
 from herdsman.cli.output import echo
-from herdsman.core.errors import (
+from herdsman.errors import (
     Conflict,
     Forbidden,
     HerdsmanError,
@@ -21,7 +21,7 @@ from herdsman.core.errors import (
     Unauthenticated,
     Unreachable,
 )
-from herdsman.core.releases import release
+from herdsman.text import release
 
 NO_SUCH_PATH = "there is nothing at this path"
 

@@ -15,11 +15,11 @@ from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, age, echo, indented, print_json
 from herdsman.cli.short_ids import resolve_job, resolve_worker
 from herdsman.client import Client, calls
-from herdsman.core.errors import Forbidden, InvalidRequest, NotFound
-from herdsman.core.spoken import spoken
-from herdsman.wire.explain import EtaOut, RepeatedDecisionOut, SpanOut, WhyOut
-from herdsman.wire.fleet import CostOut, MoneyOut
-from herdsman.wire.jobs import EventOut
+from herdsman.errors import Forbidden, InvalidRequest, NotFound
+from herdsman.explain.wire import EtaOut, RepeatedDecisionOut, SpanOut, WhyOut
+from herdsman.fleet.wire import CostOut, MoneyOut
+from herdsman.jobs.wire import EventOut
+from herdsman.text import spoken
 
 
 def why(

@@ -8,7 +8,7 @@ import typer
 
 from herdsman.cli.context import Stopping
 from herdsman.cli.output import echo
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 from herdsman.testing.fakes import comfyui, runpod
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from herdsman.cli.machine import LEAST, LITTLE, MB, Place, space_fault
 from herdsman.cli.output import did_you_mean
-from herdsman.core.errors import ProviderRejected
-from herdsman.core.gpu import GpuDevice
+from herdsman.errors import ProviderRejected
+from herdsman.fleet.model import GpuDevice
 
 if TYPE_CHECKING:
     from herdsman.providers.runpod.answers import GpuType, Volume

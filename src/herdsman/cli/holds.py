@@ -11,10 +11,10 @@ from herdsman.cli.output import DryRun, Layout, Output, OutputOption, Yes, age, 
 from herdsman.cli.pools import evicting
 from herdsman.client import Client, calls
 from herdsman.client.call import built
-from herdsman.core.holds import ALL
+from herdsman.fleet.wire import CycleOut
+from herdsman.limits.rules import ALL
+from herdsman.limits.wire import DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
 from herdsman.ports import SystemClock
-from herdsman.wire.fleet import CycleOut
-from herdsman.wire.limits import DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
 
 LOOK = timedelta(milliseconds=500)
 

@@ -29,11 +29,10 @@ from herdsman.cli.output import (
 from herdsman.cli.short_ids import PAGE, resolve_job, resolve_jobs
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
-from herdsman.core.body import decode
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import DEFAULT_POOL, JobFilter, PoolId
-from herdsman.core.states import JOB, JobState
-from herdsman.wire.jobs import (
+from herdsman.errors import InvalidRequest
+from herdsman.ids import DEFAULT_POOL, PoolId
+from herdsman.jobs.model import JobFilter
+from herdsman.jobs.wire import (
     MOST_IN_BULK,
     AttemptOut,
     BulkOut,
@@ -44,6 +43,8 @@ from herdsman.wire.jobs import (
     RetryIn,
     SubmittedOut,
 )
+from herdsman.json_text import decode
+from herdsman.states import JOB, JobState
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or the end of it.")]
 Type = Annotated[str, typer.Argument(help="What kind of job it is.")]

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from typer.main import get_command as build
 
 from herdsman.cli.output import did_you_mean, with_what_was_meant
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 
 SERVER = (
     "herdsman {} needs the package {{}}, which is not installed here: a control plane needs herdsman[server] and the"

@@ -10,9 +10,9 @@ from herdsman.cli.connection import connect
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, age, ago, echo
 from herdsman.client import calls
-from herdsman.core.errors import InvalidRequest, StoreUnavailable, Unreachable
+from herdsman.errors import InvalidRequest, StoreUnavailable, Unreachable
+from herdsman.leases.wire import GpuOut, GpusIn, GpusOut, LeaseOut, LeasesOut
 from herdsman.ports import SystemClock
-from herdsman.wire.leases import GpuOut, GpusIn, GpusOut, LeaseOut, LeasesOut
 from herdsman.worker.gpu import Look, Nvml, fake_gpus
 
 leases = typer.Typer(

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from herdsman.cli.output import Layout, echo, print_json
-from herdsman.core.errors import StoreUnavailable, Unreachable
-from herdsman.core.printable import printable, printable_lines
+from herdsman.errors import StoreUnavailable, Unreachable
 from herdsman.ports import SystemClock
+from herdsman.text import printable, printable_lines
 
 EVERY = timedelta(seconds=2)
 _NOBODYS_WIDTH = 400

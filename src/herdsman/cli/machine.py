@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
 
-from herdsman.control.whereabouts import whereabouts
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.providers.local.provider import count_gpus
+from herdsman.server.runtime_files import whereabouts
 from herdsman.settings import Origin, Settings
 
 PRETENDED_GPUS = 2

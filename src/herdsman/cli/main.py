@@ -12,8 +12,8 @@ from herdsman import __version__
 from herdsman.cli.errors import exit_code
 from herdsman.cli.lazy import Entry, group
 from herdsman.cli.output import echo
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.printable import printable_lines
+from herdsman.errors import HerdsmanError
+from herdsman.text import printable_lines
 
 _NEW_OBJECTS = 10_000
 """Nearly all that a command makes while it loads stays, and searching it for garbage took a tenth of its time."""

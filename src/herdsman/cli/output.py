@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from herdsman.core.printable import printable_lines
+from herdsman.text import printable_lines
 
 
 class Output(StrEnum):

@@ -11,21 +11,20 @@ import typer
 from herdsman.cli.context import settings_here
 from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.cli.policy import lines
-from herdsman.control.cycle import step_document
-from herdsman.control.shadows import documents
-from herdsman.core.actions import SpawnWorker
-from herdsman.core.decide import Plan, decide
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.fleet import HeldJob, SeenPool, SeenWorker, Snapshot
-from herdsman.core.instances import Instance, InstanceRef, InstanceState
-from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobId, WorkerId
-from herdsman.core.phases.sizing import wanted_workers
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import ScalingPolicy, Wanted
-from herdsman.core.scaling.registry import OURS, require_installed
-from herdsman.core.shadow import compare
-from herdsman.core.states import WorkerState
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.actions import SpawnWorker
+from herdsman.fleet.decide import Plan, decide
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
+from herdsman.fleet.phases.scale import wanted_workers
+from herdsman.fleet.reconcile import documents, step_document
+from herdsman.fleet.scaling.observation import ScalingPolicy, Wanted
+from herdsman.fleet.scaling.registry import OURS, require_installed
+from herdsman.fleet.shadow import compare
+from herdsman.fleet.snapshot import HeldJob, SeenPool, SeenWorker, Snapshot
+from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
+from herdsman.jobs.model import ClaimKey
 from herdsman.settings.options import fleet_policy
+from herdsman.states import WorkerState
 
 
 def policies_here() -> Mapping[str, ScalingPolicy]:

@@ -12,12 +12,11 @@ from herdsman.cli.listing import LayoutOption, Listing, Watch
 from herdsman.cli.listing import show as show_list
 from herdsman.cli.output import Layout, Output, OutputOption, age, echo, print_json
 from herdsman.client import calls
-from herdsman.core.control_policy import check_policy
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.policy_changes import changes, with_value
-from herdsman.wire.fleet import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
-from herdsman.wire.jobs import MOST_HOURS
-from herdsman.wire.limits import (
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.wire import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
+from herdsman.jobs.wire import MOST_HOURS
+from herdsman.limits.policy import changes, check_policy, with_value
+from herdsman.limits.wire import (
     ChangeOut,
     EditionOut,
     HistoryOut,

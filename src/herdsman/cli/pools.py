@@ -25,12 +25,12 @@ from herdsman.cli.output import (
 )
 from herdsman.client import Client, calls
 from herdsman.client.call import built
-from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound
-from herdsman.core.model import DEFAULT_POOL
-from herdsman.core.pools import ServedBy
-from herdsman.core.states import PoolState, WorkerState
+from herdsman.errors import HerdsmanError, InvalidRequest, NotFound
+from herdsman.ids import DEFAULT_POOL
+from herdsman.pools.rules import ServedBy
+from herdsman.pools.wire import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 from herdsman.ports import SystemClock
-from herdsman.wire.pools import PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
+from herdsman.states import PoolState, WorkerState
 
 COLUMNS = (
     *("POOL", "STATE", "WHY", "MODEL", "WORKERS", "WANTED", "WAITING", "AGE"),

@@ -6,27 +6,26 @@ import time
 from pathlib import Path
 from threading import Event, Thread
 
+from herdsman.access.commands import first_admin_token
 from herdsman.cli.context import Stopping
 from herdsman.cli.output import echo, line, step
-from herdsman.control.commands import count_jobs
-from herdsman.control.first_token import first_admin_token
-from herdsman.control.services import Services
-from herdsman.control.whereabouts import Announced, shown_database, whereabouts
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.gpu import GpuDevice
-from herdsman.core.model import DEFAULT_POOL
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.states import WorkerState
+from herdsman.context import Services
 from herdsman.db.checks import inspect_server
 from herdsman.db.connection import Tx
+from herdsman.errors import HerdsmanError
+from herdsman.fleet import installation_sql, snapshot_sql
+from herdsman.fleet.model import FleetPolicy, GpuDevice
+from herdsman.fleet.snapshot_sql import living_workers
+from herdsman.ids import DEFAULT_POOL
+from herdsman.jobs.commands import count_jobs
 from herdsman.ports import Provider
 from herdsman.providers.local.provider import count_gpus
 from herdsman.server.replica import open_replica
+from herdsman.server.runtime_files import Announced, shown_database, whereabouts
 from herdsman.server.wiring import pools_kept, stored_logs
 from herdsman.settings.model import Origin, Settings
 from herdsman.settings.options import LOCAL
-from herdsman.store import installation, sight
-from herdsman.store.herd import living
+from herdsman.states import WorkerState
 from herdsman.worker.gpu import Nvml
 
 _OBSERVE_S = 0.2
@@ -97,7 +96,8 @@ def _machines_left(provider: Provider, services: Services) -> str:
         return ""
     try:
         left = sum(
-            each.alive and bool(each.instance_name) for each in services.database.read(sight.see_workers)
+            each.alive and bool(each.instance_name)
+            for each in services.database.read(snapshot_sql.see_workers)
         )
     except HerdsmanError:
         return ""
@@ -125,8 +125,8 @@ def tell_database(services: Services, schema: str) -> None:
 
 
 def _doubt(tx: Tx) -> str:
-    known = installation.find(tx)
-    return "" if known is None else known.doubt(installation.place_of(tx), ())
+    known = installation_sql.find(tx)
+    return "" if known is None else known.doubt(installation_sql.place_of(tx), ())
 
 
 def tell_api(url: str, token: str | None, token_file: Path) -> None:
@@ -204,7 +204,7 @@ def _wait(services: Services, wanted: int, stopping: Event) -> None:
 
 def _ready(services: Services) -> int:
     try:
-        found = services.database.read(living).workers
+        found = services.database.read(living_workers).workers
     except HerdsmanError:
         return 0
     return sum(each["status"] == WorkerState.ACTIVE.value for each in found)

@@ -35,11 +35,11 @@ from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.cli.run_comfyui import Asked, payload_of, print_saved, save_result, shown
 from herdsman.cli.short_ids import resolve_job
 from herdsman.client import Client, calls
-from herdsman.core.model import DEFAULT_POOL
-from herdsman.core.printable import printable
-from herdsman.core.states import JOB, JobState
+from herdsman.ids import DEFAULT_POOL
+from herdsman.jobs.wire import JobDetail, LogsOut, ResultOut
 from herdsman.ports import SystemClock
-from herdsman.wire.jobs import JobDetail, LogsOut, ResultOut
+from herdsman.states import JOB, JobState
+from herdsman.text import printable
 
 LOOK = timedelta(milliseconds=200)
 HINT = timedelta(seconds=10)

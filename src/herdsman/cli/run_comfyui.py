@@ -14,12 +14,12 @@ from typing import Any, TypeGuard, cast
 from herdsman.cli.lazy import needed
 from herdsman.cli.output import echo
 from herdsman.client import Client
-from herdsman.core.errors import HerdsmanError, InvalidRequest, Unreachable
-from herdsman.core.states import JobState
+from herdsman.errors import HerdsmanError, InvalidRequest, Unreachable
+from herdsman.jobs.wire import ResultOut
 from herdsman.ports import ResultStore
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.options import result_options
-from herdsman.wire.jobs import ResultOut
+from herdsman.states import JobState
 
 REFERENCES = ("file://", "http://", "https://", "s3://")
 PIECE = 1 << 20

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from herdsman.cli.output import did_you_mean
 from herdsman.client import Client, calls
-from herdsman.core.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound
+from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound
 
 SHORTEST_BEGIN, SHORTEST_END = 4, 6
 PAGE, PAGES = 200, 5

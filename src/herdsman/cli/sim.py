@@ -10,7 +10,7 @@ import typer
 from herdsman.cli.lazy import needed
 from herdsman.cli.listing import LayoutOption, Listing, show
 from herdsman.cli.output import Layout, Output, OutputOption
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 
 sim = typer.Typer(
     add_completion=False,

@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from herdsman.cli.context import settings_here
 from herdsman.cli.output import echo
-from herdsman.core.errors import InvalidRequest, InvalidSettings
-from herdsman.core.model import DEFAULT_POOL
+from herdsman.errors import InvalidRequest, InvalidSettings
+from herdsman.ids import DEFAULT_POOL
 from herdsman.providers.runpod import RunpodOptions, render_startup
 from herdsman.settings import Settings
 from herdsman.settings.options import runpod_options

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
+from herdsman.access import commands as access_commands
+from herdsman.access.rules import Role, Token
 from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, age, ago, echo, print_json
-from herdsman.control.commands import tokens as commands
-from herdsman.core.access import Role, Token
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 from herdsman.server.wiring import open_keyring
 
 token = typer.Typer(
@@ -35,7 +35,7 @@ def create(
         life = None if days is None else timedelta(days=days)
     except (OverflowError, ValueError) as error:
         raise InvalidRequest(f"--days is {days}: no token lives so long") from error
-    issued = commands.create_token(
+    issued = access_commands.create_token(
         services, open_keyring(settings, services), role=role, name=name, agent=agent, expires_in=life
     )
     if output is Output.JSON:
@@ -54,7 +54,7 @@ def list_tokens(
     """List tokens; their secrets are kept nowhere."""
     services = services_here()
     show(
-        lambda: _list(commands.list_tokens(services, after=after, limit=limit)),
+        lambda: _list(access_commands.list_tokens(services, after=after, limit=limit)),
         output,
         watch=watch,
     )
@@ -63,7 +63,7 @@ def list_tokens(
 @token.command()
 def revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="The token's id.")]) -> None:
     """End a token; every replica refuses it within 5 seconds."""
-    revoked = commands.revoke_token(services_here(), token_id)
+    revoked = access_commands.revoke_token(services_here(), token_id)
     echo(f"{revoked.id} ({revoked.role} {revoked.name}) is revoked")
 
 

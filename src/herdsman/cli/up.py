@@ -17,18 +17,18 @@ from herdsman.cli.machine import for_this_machine, on_a_free_port, require_room
 from herdsman.cli.output import DryRun, Yes, ask_first, counted, echo, step
 from herdsman.cli.worker import Choices, Commands, Modules, Names, sources_of
 from herdsman.client import calls
-from herdsman.control.commands import find_job
-from herdsman.control.services import Services
-from herdsman.control.whereabouts import Announced, shown_database, whereabouts
-from herdsman.core.errors import Conflict, Forbidden, HerdsmanError, InvalidSettings
-from herdsman.core.model import JobId
-from herdsman.core.states import JobState
+from herdsman.context import Services
 from herdsman.db.checks import latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
+from herdsman.errors import Conflict, Forbidden, HerdsmanError, InvalidSettings
+from herdsman.ids import JobId
+from herdsman.jobs.commands import find_job
 from herdsman.ports import SystemClock
+from herdsman.server.runtime_files import Announced, shown_database, whereabouts
 from herdsman.server.wiring import open_services, require_address
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import harmless_environment, keep_secrets
+from herdsman.states import JobState
 from herdsman.worker.reload import SourceCheck
 
 _LOOK_S = 0.05

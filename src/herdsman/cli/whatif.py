@@ -18,11 +18,11 @@ from herdsman.cli.context import settings_here
 from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.output import Output, OutputOption, echo, print_json, step
 from herdsman.cli.whatif_cycles import check_cycles
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import DEFAULT_POOL, PoolId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import ScalingPolicy
-from herdsman.core.scaling.registry import OURS, chosen
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.scaling.observation import ScalingPolicy
+from herdsman.fleet.scaling.registry import OURS, chosen
+from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
 from herdsman.whatif.machines import Boots

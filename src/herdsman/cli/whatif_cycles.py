@@ -11,10 +11,10 @@ import typer
 from herdsman.cli.context import settings_here
 from herdsman.cli.lazy import SERVER, needed
 from herdsman.cli.output import Output, echo, print_json, step
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import PoolId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import ScalingPolicy
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.scaling.observation import ScalingPolicy
+from herdsman.ids import PoolId
 
 PAIRS = 4
 """So many differences of one cycle are printed."""
@@ -32,13 +32,13 @@ def check_cycles(
     settings = settings_here()
     with needed(SERVER.format("whatif --history")):
         from herdsman.cli.context import services_here  # noqa: PLC0415
-        from herdsman.store import sights  # noqa: PLC0415
+        from herdsman.fleet import history_sql as sights  # noqa: PLC0415
         from herdsman.whatif.replay_cycles import ask_again, ask_under  # noqa: PLC0415
     with (
         closing(services_here(settings).database) as database,
         step("asking again about every recorded cycle"),
     ):
-        found = sights.since(database, database.read(lambda tx: tx.now()) - span)
+        found = sights.snapshots_since(database, database.read(lambda tx: tx.now()) - span)
         told = ask_again(found, installed) if policy is None else ask_under(found, installed, pool, policy)
     if not told.cycles and not told.left_out:
         raise InvalidRequest(_nothing(span))

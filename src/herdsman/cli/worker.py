@@ -20,14 +20,13 @@ from herdsman.cli.errors import Server, WorkersServer
 from herdsman.cli.output import echo
 from herdsman.client.queue import register
 from herdsman.connectors.registry import Around, ConnectorManager
-from herdsman.control.whereabouts import whereabouts
-from herdsman.core.errors import InvalidRequest, InvalidSettings
-from herdsman.core.loading import from_variables, to_variables
-from herdsman.core.model import DEFAULT_POOL, WorkerId
-from herdsman.core.request import check_name
-from herdsman.core.work import Load
+from herdsman.errors import InvalidRequest, InvalidSettings
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs.protocol import Load, from_variables, to_variables
+from herdsman.jobs.rules import check_name
 from herdsman.ports import SystemClock, WorkQueue
 from herdsman.results import open_store
+from herdsman.server.runtime_files import whereabouts
 from herdsman.settings import Settings
 from herdsman.settings.environment import (
     harmless_environment,

@@ -10,8 +10,8 @@ from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, age, ago, did_you_mean, echo
 from herdsman.cli.short_ids import PAGE, resolve_worker
 from herdsman.client import Client, calls
-from herdsman.core.states import WORKER, WorkerState
-from herdsman.wire.fleet import HerdWorkerOut, WorkerOut
+from herdsman.fleet.wire import HerdWorkerOut, WorkerOut
+from herdsman.states import WORKER, WorkerState
 
 _COLUMNS = (
     *("WORKER", "POOL", "STATE", "WHY", "JOB", "HEARTBEAT", "AGE"),

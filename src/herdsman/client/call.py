@@ -11,10 +11,10 @@ from urllib.parse import quote
 from pydantic import BaseModel, ValidationError
 
 from herdsman import __version__
-from herdsman.core.body import count_parts
-from herdsman.core.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
-from herdsman.core.request import check_name
-from herdsman.wire.problems import Problem, error_of
+from herdsman.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
+from herdsman.jobs.rules import check_name
+from herdsman.json_text import count_parts
+from herdsman.wire import Problem, error_of
 
 LONGEST_WAIT = timedelta(days=1)
 _LONGEST_SHOWN = 120

@@ -9,8 +9,8 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from herdsman.client.call import Answer, Call, built, encoded, get, named, nothing, post, refusal
-from herdsman.wire.explain import EtaOut, TimelineOut, WhyOut
-from herdsman.wire.fleet import (
+from herdsman.explain.wire import EtaOut, TimelineOut, WhyOut
+from herdsman.fleet.wire import (
     CostOut,
     CycleOut,
     DecisionOut,
@@ -24,7 +24,7 @@ from herdsman.wire.fleet import (
     WorkerOut,
     WorkersOut,
 )
-from herdsman.wire.jobs import (
+from herdsman.jobs.wire import (
     AttemptsOut,
     BulkOut,
     CancelOut,
@@ -42,7 +42,7 @@ from herdsman.wire.jobs import (
     SubmittedManyOut,
     SubmittedOut,
 )
-from herdsman.wire.leases import (
+from herdsman.leases.wire import (
     BeatIn,
     GpuOut,
     GpusIn,
@@ -54,7 +54,7 @@ from herdsman.wire.leases import (
     LeasesOut,
     TakenOut,
 )
-from herdsman.wire.limits import (
+from herdsman.limits.wire import (
     DrainIn,
     EditionOut,
     HistoryOut,
@@ -66,7 +66,7 @@ from herdsman.wire.limits import (
     ResumedOut,
     ScopeIn,
 )
-from herdsman.wire.pools import EvictIn, PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
+from herdsman.pools.wire import EvictIn, PoolIn, PoolOut, PoolsOut, ScaleIn, SwapIn
 
 NOT_FINISHED = "urn:herdsman:not-finished"
 LONGEST_CYCLE = timedelta(seconds=60)

@@ -23,13 +23,13 @@ from herdsman.client.lease import AsyncLease, Lease
 from herdsman.client.operation import Awaited, Blocking, iteration, operation, run
 from herdsman.client.options import Seconds, SharedOptions, SubmitOptions, job_in, span
 from herdsman.client.transport import AsyncConnection, BlockingConnection, Connection, Patience, Transport
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
+from herdsman.explain.wire import EtaOut, WhyOut
+from herdsman.fleet.wire import CostOut, DecisionsOut, OverviewOut, WorkerOut
+from herdsman.jobs.wire import EventOut, FailuresOut, JobIn, JobOut, SubmittedOut
+from herdsman.leases.wire import LeaseIn
 from herdsman.ports import Clock
-from herdsman.wire.explain import EtaOut, WhyOut
-from herdsman.wire.fleet import CostOut, DecisionsOut, OverviewOut, WorkerOut
-from herdsman.wire.ids import new_job_id, new_lease_token
-from herdsman.wire.jobs import EventOut, FailuresOut, JobIn, JobOut, SubmittedOut
-from herdsman.wire.leases import LeaseIn
+from herdsman.wire import new_job_id, new_lease_token
 
 TIMEOUT = timedelta(seconds=30)
 PATIENCE = Patience().most

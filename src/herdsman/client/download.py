@@ -8,15 +8,9 @@ from pathlib import Path
 
 from herdsman.client import calls
 from herdsman.client.transport import Transport
-from herdsman.core.errors import (
-    InvalidRequest,
-    ServiceUnavailable,
-    StoreUnavailable,
-    TooMany,
-    Unreachable,
-)
-from herdsman.wire.jobs import sha256_of
-from herdsman.wire.model import VERSION_HEADER
+from herdsman.errors import InvalidRequest, ServiceUnavailable, StoreUnavailable, TooMany, Unreachable
+from herdsman.jobs.wire import sha256_of
+from herdsman.wire import VERSION_HEADER
 
 SILENCE = timedelta(seconds=60)
 """No byte for this long, and the connection counts as broken."""

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from herdsman.core.errors import HerdsmanError
+from herdsman.errors import HerdsmanError
 
 
 class JobFailed(HerdsmanError):

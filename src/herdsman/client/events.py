@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from herdsman.client import calls
 from herdsman.client.transport import StreamOver, Transport
-from herdsman.core.errors import HerdsmanError, StoreUnavailable, TooMany, Unreachable
-from herdsman.wire.jobs import EventOut
+from herdsman.errors import HerdsmanError, StoreUnavailable, TooMany, Unreachable
+from herdsman.jobs.wire import EventOut
 
 LARGEST_EVENT = 1024 * 1024
 SILENCE = timedelta(seconds=45)

@@ -11,8 +11,8 @@ from herdsman.client.errors import JobCancelled, JobFailed
 from herdsman.client.operation import Awaited, Blocking, iteration, operation
 from herdsman.client.options import Seconds, span
 from herdsman.client.transport import Transport
-from herdsman.core.states import JOB, JobState
-from herdsman.wire.jobs import AttemptOut, EventOut, JobDetail, RetryIn
+from herdsman.jobs.wire import AttemptOut, EventOut, JobDetail, RetryIn
+from herdsman.states import JOB, JobState
 
 SHORTEST_PAUSE = timedelta(milliseconds=50)
 LONGEST_PAUSE = timedelta(seconds=1)

@@ -10,8 +10,8 @@ from herdsman.client import calls
 from herdsman.client.errors import LeaseDenied, LeaseLost
 from herdsman.client.operation import run
 from herdsman.client.transport import Transport
-from herdsman.core.errors import Gone, HerdsmanError, NotFound
-from herdsman.wire.leases import LeaseAnswer, LeaseIn
+from herdsman.errors import Gone, HerdsmanError, NotFound
+from herdsman.leases.wire import LeaseAnswer, LeaseIn
 
 LONGEST_ASK = timedelta(seconds=60)
 BEATS = 3

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict, cast
 
 from herdsman.client.call import built
-from herdsman.core.body import encode
-from herdsman.core.errors import InvalidRequest
-from herdsman.wire.jobs import JobIn
+from herdsman.errors import InvalidRequest
+from herdsman.jobs.wire import JobIn
+from herdsman.json_text import encode
 
 LARGEST_PAYLOAD = 16 * 1024 * 1024
 """The server has a limit of its own, which may be lower."""

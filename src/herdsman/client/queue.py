@@ -9,15 +9,24 @@ import httpx
 from herdsman.client.call import Call, batches, built, encoded, get, named, nothing, post, weight
 from herdsman.client.operation import run
 from herdsman.client.transport import BlockingConnection, Patience, Transport
-from herdsman.core.body import encode
-from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable, Unauthenticated
-from herdsman.core.model import DEFAULT_POOL, Claim, ClaimKey, WorkerId
-from herdsman.core.saved import check_saved
-from herdsman.core.service import ServiceMark
-from herdsman.core.work import MOST_AT_ONCE, Ask, Done, Ending, Exchange, Failed, Orders, Pulse, Told
-from herdsman.ports import Clock
-from herdsman.wire.fleet import OrdersOut, PulseIn
-from herdsman.wire.jobs import (
+from herdsman.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable, Unauthenticated
+from herdsman.fleet.wire import OrdersOut, PulseIn
+from herdsman.ids import DEFAULT_POOL, WorkerId
+from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.protocol import (
+    MOST_AT_ONCE,
+    Ask,
+    Done,
+    Ending,
+    Exchange,
+    Failed,
+    Orders,
+    Pulse,
+    ServiceMark,
+    Told,
+    check_saved,
+)
+from herdsman.jobs.wire import (
     AskIn,
     CheckpointIn,
     CheckpointOut,
@@ -33,7 +42,9 @@ from herdsman.wire.jobs import (
     StartedOut,
     StartManyIn,
 )
-from herdsman.wire.model import Request
+from herdsman.json_text import encode
+from herdsman.ports import Clock
+from herdsman.wire import Request
 
 TIMEOUT = timedelta(seconds=10)
 """Well below the time after which a silent worker stops its own job."""

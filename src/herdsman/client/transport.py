@@ -17,9 +17,9 @@ import httpx
 
 from herdsman import __version__
 from herdsman.client.call import Answer, Call, foreign, refusal, understood
-from herdsman.core.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
+from herdsman.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
 from herdsman.ports import Clock, SystemClock
-from herdsman.wire.model import VERSION_HEADER
+from herdsman.wire import VERSION_HEADER
 
 LARGEST_ANSWER = 64 * 1024 * 1024
 SHORTEST = timedelta(seconds=1)

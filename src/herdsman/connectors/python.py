@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from herdsman.connectors.registry import Around
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.ports import Connector
 
 _METHODS = ("submit", "attach", "listen", "check", "fetch", "cancel", "fitness", "close")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.ports import Clock, Connector, ResultStore
 
 GROUP = "herdsman.connectors"

@@ -15,10 +15,10 @@ from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 
-from herdsman.core.errors import StoreMisconfigured
 from herdsman.db import guards, tasks_sql, views
 from herdsman.db.connection import Database
 from herdsman.db.errors import DAMAGED
+from herdsman.errors import StoreMisconfigured
 
 _SCRIPT = re.compile(r"v(\d{4})_\w+\.py")
 """Migrations stand in a row, and are named by their number."""

@@ -12,7 +12,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, CursorResult, Engine, Executable
 from sqlalchemy.exc import SQLAlchemyError
 
-from herdsman.core.errors import (
+from herdsman.db.engine import deadline, open_engines, parse_url, size_of
+from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
+from herdsman.db.statements import Compiled, Hot, Row, room_for
+from herdsman.errors import (
     HerdsmanError,
     InvalidSettings,
     OutcomeUnknown,
@@ -20,9 +23,6 @@ from herdsman.core.errors import (
     StoreUnavailable,
     StoreUnwritable,
 )
-from herdsman.db.engine import deadline, open_engines, parse_url, size_of
-from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
-from herdsman.db.statements import Compiled, Hot, Row, room_for
 from herdsman.ports import Clock
 
 T = TypeVar("T")

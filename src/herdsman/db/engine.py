@@ -17,7 +17,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
-from herdsman.core.errors import StoreMisconfigured
+from herdsman.errors import StoreMisconfigured
 
 JOURNAL_TRIES = 100
 _PRIVATE, _OTHERS = 0o600, 0o077

@@ -7,8 +7,8 @@ from enum import Enum, auto
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, StoreUnwritable
 from herdsman.db.guards import MARK
+from herdsman.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, StoreUnwritable
 
 
 class Fault(Enum):

@@ -13,10 +13,8 @@ from typing import Literal
 
 from sqlalchemy import Connection, text
 
-from herdsman.core.machine import AnyMachine
-from herdsman.core.reasons import Reason
-from herdsman.core.states import HELD, JOB, LEASE, MACHINES, JobState, LeaseState
 from herdsman.db.schema import in_states
+from herdsman.states import HELD, JOB, LEASE, MACHINES, AnyMachine, JobState, LeaseState, Reason
 
 Event = Literal["INSERT", "UPDATE", "DELETE"]
 

@@ -16,9 +16,9 @@ import structlog
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from herdsman.core.errors import HerdsmanError
 from herdsman.db.connection import Database
 from herdsman.db.engine import set_deadline
+from herdsman.errors import HerdsmanError
 
 log = structlog.get_logger()
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Column, ColumnElement, and_, or_
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.request import check_name
+from herdsman.errors import InvalidRequest
+from herdsman.jobs.rules import check_name
 
 LARGEST_PAGE = 200
 

@@ -16,10 +16,9 @@ from sqlalchemy import (
     text,
 )
 
-from herdsman.core.machine import AnyMachine
-from herdsman.core.order import HIGHEST, LOWEST
-from herdsman.core.states import HELD, JOB, LEASE, POOL, WORKER
 from herdsman.db.dialects import Instant, JsonObject, JsonText, long_text, name, packed, real
+from herdsman.jobs.model import HIGHEST, LOWEST
+from herdsman.states import HELD, JOB, LEASE, POOL, WORKER, AnyMachine
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",

@@ -8,10 +8,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
 
-from herdsman.core.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.db import guards, tasks_sql, views
 from herdsman.db.checks import current, inspect_behind, known, latest, unknown
 from herdsman.db.connection import LONGEST_REBUILDING, Database
+from herdsman.errors import StoreMisconfigured, StoreUnavailable
 
 LOCK = "herdsman_upgrade"
 # Any number will do, as long as every version of Herdsman uses the same.

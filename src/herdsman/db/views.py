@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from sqlalchemy import Connection, text
 
-from herdsman.core.states import HELD, WORKER, JobState, WorkerState
 from herdsman.db.dialects import PHRASES, Phrases
 from herdsman.db.schema import in_states
+from herdsman.states import HELD, WORKER, JobState, WorkerState
 
 HOUR_S, DAY_S = 3600, 86400
 

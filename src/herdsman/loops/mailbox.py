@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
-from herdsman.core.errors import StaleWrite
+from herdsman.errors import StaleWrite
 from herdsman.loops.heartbeat import Ticks
 
 BodyT = TypeVar("BodyT")

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from herdsman.core.errors import HerdsmanError, StaleWrite
+from herdsman.errors import HerdsmanError, StaleWrite
 from herdsman.loops.heartbeat import AdaptiveThreshold, Heartbeat, Ticks
 from herdsman.loops.mailbox import (
     DeadLetter,

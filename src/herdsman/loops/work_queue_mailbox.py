@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import Claim, ClaimKey, Failure, JobId
-from herdsman.core.retry import FailureClass
-from herdsman.core.work import Ask, Done, Ending, Failed, GivenBack, Orders, Pulse, Told
+from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.ids import JobId
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Orders, Pulse, Told
 from herdsman.loops.heartbeat import Ticks
 from herdsman.loops.mailbox import MainLoopRequest, Message
 from herdsman.ports import WorkQueue

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
-from herdsman.core.errors import InvalidRequest, InvalidSettings
+from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.ports import Clock, Provider
 
 GROUP = "herdsman.providers"

@@ -7,13 +7,13 @@ from datetime import timedelta
 from itertools import groupby
 from threading import Lock
 
-from herdsman.core.hints import Hint
-from herdsman.core.model import PoolId
 from herdsman.db.connection import Database
+from herdsman.ids import PoolId
 from herdsman.ports import SystemThreads, Threads
+from herdsman.redis import sql
+from herdsman.redis.hints import Hint
 from herdsman.redis.names import Mirror, Names, Stream
 from herdsman.redis.streams import PAGE, BusState, BusUnavailable, Count, Streams, StreamSpent
-from herdsman.store import hints
 
 
 class JobStreams:
@@ -26,7 +26,7 @@ class JobStreams:
 
     def refresh(self) -> Sequence[Stream]:
         """Streams that nobody needs any more: their pools share the common one now."""
-        found = frozenset(self._database.read(hints.isolated_pools))
+        found = frozenset(self._database.read(sql.isolated_pools))
         left, self._isolated = self._isolated - found, found
         return [self._names.jobs_of(pool) for pool in left]
 

@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import structlog
 
-from herdsman.control.cycle import Cycle
-from herdsman.control.services import Services
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.hints import Hint
-from herdsman.core.model import NewJob, Submitted
+from herdsman.context import Services
+from herdsman.errors import StoreUnavailable
+from herdsman.fleet.reconcile import Cycle
+from herdsman.jobs.model import NewJob, Submitted
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier
 from herdsman.ports import Clock, SystemThreads, Threads
 from herdsman.redis.announce import Announcer, JobStreams, StreamMessage
+from herdsman.redis.hints import Hint
 from herdsman.redis.ingest import Ingest, PoolProvisioner
 from herdsman.redis.keeper import Intervals, Keeper
 from herdsman.redis.listen import Listener

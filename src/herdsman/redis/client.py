@@ -14,10 +14,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError, WatchError
 from redis.retry import Retry
 
-from herdsman.control.services import Services
-from herdsman.core.hints import Hint
+from herdsman.context import Services
 from herdsman.ports import SystemClock
 from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.hints import Hint
 from herdsman.redis.keeper import Intervals
 from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror, job_key
 from herdsman.redis.streams import PAGE, BusUnavailable, GroupMissing, NotAllowed, Read, Size, StreamSpent

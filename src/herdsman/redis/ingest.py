@@ -7,17 +7,18 @@ from threading import Event
 
 from pydantic import ValidationError
 
-from herdsman.control.commands import submit_job
-from herdsman.control.cycle import Cycle
-from herdsman.control.services import Services
-from herdsman.core.body import decode
-from herdsman.core.errors import Conflict, InvalidRequest, NotFound, TooMany
-from herdsman.core.model import JobId, NewJob, Submitted
+from herdsman.context import Services
+from herdsman.errors import Conflict, InvalidRequest, NotFound, TooMany
+from herdsman.fleet.reconcile import Cycle
+from herdsman.ids import JobId
+from herdsman.jobs.commands import submit_job
+from herdsman.jobs.model import NewJob, Submitted
+from herdsman.jobs.wire import JobIn
+from herdsman.json_text import decode
 from herdsman.ports import Clock
 from herdsman.redis.names import Entry
 from herdsman.redis.settle import Quarantine
 from herdsman.redis.streams import BusState, Count, GroupMissing, Streams
-from herdsman.wire.jobs import JobIn
 
 _LOOK = timedelta(seconds=1)
 _START = "0-0"

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
-from herdsman.core.states import HELD, JobState
 from herdsman.ports import Clock
 from herdsman.redis.announce import JobStreams
 from herdsman.redis.listen import Listener
 from herdsman.redis.names import Stream
 from herdsman.redis.settle import Resync, Settler
 from herdsman.redis.streams import BusState, Count, GroupMissing, Streams
+from herdsman.states import HELD, JobState
 
 _OFTEN = timedelta(seconds=1)
 _SHORTEST = timedelta(milliseconds=20)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from herdsman.core.hints import Hint
-from herdsman.core.model import PoolId
+from herdsman.ids import PoolId
+from herdsman.redis.hints import Hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import structlog
 
-from herdsman.core.body import clean
-from herdsman.core.hints import Known, Verdict, judge, possible
-from herdsman.core.states import HELD, JOB, JobState
 from herdsman.db.connection import Database
 from herdsman.db.errors import Duplicate
+from herdsman.json_text import clean
 from herdsman.ports import Clock
+from herdsman.redis import sql
 from herdsman.redis.announce import JobStreams, announce
+from herdsman.redis.hints import Known, Verdict, judge, possible
 from herdsman.redis.names import DeadLetter, Entry, Mirror, Stream
 from herdsman.redis.streams import PAGE, BusState, Count, Streams
-from herdsman.store import hints
+from herdsman.states import HELD, JOB, JobState
 
 log = structlog.get_logger()
 
@@ -62,7 +62,7 @@ class Quarantine:
         log.warning("streams.quarantined", stream=entry.stream.name, entry=entry.id, why=why)
         try:
             self.database.transact(
-                lambda tx: hints.record_quarantined(tx, entry.stream.name, entry.id, job_id, why)
+                lambda tx: sql.record_quarantined(tx, entry.stream.name, entry.id, job_id, why)
             )
         except Duplicate:  # on record already
             return
@@ -94,7 +94,7 @@ class Settler:
     def settle(self, stream: Stream, entries: Sequence[Entry]) -> Mapping[JobState | None, int]:
         """How many jobs of these entries are in which state; None counts what is no job."""
         ids = sorted({each for entry in entries if possible(each := entry.fields.get("job_id", ""))})
-        known = self.database.read(lambda tx: hints.look_up(tx, ids))
+        known = self.database.read(lambda tx: sql.look_up(tx, ids))
         found = [(entry, known.get(entry.fields.get("job_id", ""))) for entry in entries]
         gone = [entry.id for entry, _ in found if not entry.fields]
         real = [(entry, row, judge(row)) for entry, row in found if entry.fields]
@@ -147,8 +147,8 @@ class Resync:
     state: BusState
 
     def run(self) -> None:
-        for pool in self.database.read(hints.waiting_pools):
-            first = self.database.read(lambda tx, pool=pool: hints.waiting(tx, pool, FIRST))
+        for pool in self.database.read(sql.waiting_pools):
+            first = self.database.read(lambda tx, pool=pool: sql.waiting(tx, pool, FIRST))
             for begin in range(0, len(first), PAGE):
                 page = first[begin : begin + PAGE]
                 known = self.redis.announced([hint.job_id for hint in page])
@@ -159,6 +159,6 @@ class Resync:
 
     def _dead(self) -> None:
         """Dead letters of a time when Redis was away, or that it has forgotten."""
-        rows = self.database.read(lambda tx: hints.recent_dead(tx, DEAD_WITHIN, MOST_DEAD))
+        rows = self.database.read(lambda tx: sql.recent_dead(tx, DEAD_WITHIN, MOST_DEAD))
         if rows:
             self.state.count(Count.DEAD_LETTERS, self.redis.add_dead_letters([letter(row) for row in rows]))

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import structlog
 
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.hints import Hint
+from herdsman.errors import HerdsmanError
+from herdsman.redis.hints import Hint
 from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream
 
 log = structlog.get_logger()

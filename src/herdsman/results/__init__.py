@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from herdsman.core.errors import InvalidSettings
-from herdsman.core.result_options import ResultOptions
+from herdsman.errors import InvalidSettings
 from herdsman.ports import ResultFiles
 from herdsman.results.files import SCHEME, Limits, Web
 from herdsman.results.local import LocalStore
+from herdsman.results.options import ResultOptions
 
 __all__ = ["ResultOptions", "open_store"]
 

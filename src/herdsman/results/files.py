@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 
 import httpx
 
-from herdsman.core.errors import Forbidden, InvalidRequest, NotFound, ServiceUnavailable, TooLarge
-from herdsman.core.request import check_name
+from herdsman.errors import Forbidden, InvalidRequest, NotFound, ServiceUnavailable, TooLarge
+from herdsman.jobs.rules import check_name
 from herdsman.web import guarded_client
 
 LONGEST = 150

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from herdsman.core.errors import ServiceUnavailable
-from herdsman.core.service import StoredFile
+from herdsman.errors import ServiceUnavailable
+from herdsman.jobs.protocol import StoredFile
 from herdsman.results.files import (
     PIECE,
     Limits,

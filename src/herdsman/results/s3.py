@@ -10,9 +10,8 @@ from urllib.parse import quote, unquote
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as Bucket
 
-from herdsman.core.errors import HerdsmanError, InvalidSettings, ServiceUnavailable
-from herdsman.core.result_options import ResultOptions
-from herdsman.core.service import StoredFile
+from herdsman.errors import HerdsmanError, InvalidSettings, ServiceUnavailable
+from herdsman.jobs.protocol import StoredFile
 from herdsman.results.files import (
     PIECE,
     Limits,
@@ -28,6 +27,7 @@ from herdsman.results.files import (
     missing,
     not_ours,
 )
+from herdsman.results.options import ResultOptions
 
 # A listing has no errors of its own: there only the text tells what the server said.
 _NO_BUCKET = "NoSuchBucket"

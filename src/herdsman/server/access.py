@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from herdsman.core.access import Caller, Role
-from herdsman.core.errors import Forbidden, Overloaded
+from herdsman.access.rules import Caller, Role
+from herdsman.errors import Forbidden, Overloaded
 
 Line = tuple[str, str]
 """A method and the path template of a route."""

@@ -8,14 +8,14 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from herdsman import __version__
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 from herdsman.server import errors
 from herdsman.server.access import MATRIX, OPEN, Line
 from herdsman.server.middleware import AuthMiddleware, ErrorMiddleware, HeaderLimitMiddleware, HeadMiddleware
 from herdsman.server.request import ApiRoute, guard
 from herdsman.server.routes import ROUTERS
 from herdsman.server.state import ServerState
-from herdsman.wire.problems import MEDIA_TYPE, Problem
+from herdsman.wire import MEDIA_TYPE, Problem
 
 DESCRIPTION = "Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."
 

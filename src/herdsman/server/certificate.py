@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 
 _ANY_TIME = 0x200000
 """OpenSSL's X509_V_FLAG_NO_CHECK_TIME: we look at the dates ourselves, so that we can name them."""

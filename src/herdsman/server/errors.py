@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from herdsman.core.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, Unauthenticated
-from herdsman.wire.problems import MEDIA_TYPE, Problem, problem, problem_of
+from herdsman.errors import HerdsmanError, StoreMisconfigured, StoreUnavailable, Unauthenticated
+from herdsman.wire import MEDIA_TYPE, Problem, problem, problem_of
 
 log = structlog.get_logger()
 

@@ -11,12 +11,12 @@ from threading import Condition, Event, Thread
 import structlog
 from starlette.concurrency import run_in_threadpool
 
-from herdsman.control.commands import last_event, read_events
-from herdsman.control.services import Services
-from herdsman.core.errors import Overloaded, StoreUnavailable, TooMany
-from herdsman.core.model import AuditEntry
+from herdsman.context import Services
+from herdsman.errors import Overloaded, StoreUnavailable, TooMany
+from herdsman.jobs.commands import last_event, read_events
+from herdsman.jobs.model import AuditEntry
+from herdsman.jobs.wire import EventOut
 from herdsman.server.limits import Limits
-from herdsman.wire.jobs import EventOut
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv6Address, ip_address
 
-from herdsman.core.errors import TooMany
+from herdsman.errors import TooMany
 from herdsman.ports import Clock
 
 

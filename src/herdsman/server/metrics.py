@@ -12,19 +12,19 @@ import structlog
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from herdsman.control.commands import count_jobs
-from herdsman.control.services import Services
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.holds import HoldKind
-from herdsman.core.model import DEFAULT_POOL
-from herdsman.core.states import JobState, WorkerState
+from herdsman.context import Services
 from herdsman.db.connection import Tx
+from herdsman.errors import HerdsmanError
+from herdsman.fleet import stats_sql
+from herdsman.fleet.stats_sql import BOUNDS, Took, latency_totals
+from herdsman.ids import DEFAULT_POOL
+from herdsman.jobs.commands import count_jobs
+from herdsman.limits.rules import HoldKind
+from herdsman.limits.sql import standing_holds
 from herdsman.redis.bus import StreamBus
 from herdsman.server.readiness import REFUSED_LATELY
 from herdsman.server.wiring import Control
-from herdsman.store import tally
-from herdsman.store.holds import standing
-from herdsman.store.latency import BOUNDS, Took, took
+from herdsman.states import JobState, WorkerState
 from herdsman.telemetry import metrics
 
 log = structlog.get_logger()
@@ -54,7 +54,7 @@ class Seen:
     overdue: int
     recovered: tuple[int, float]
     """Jobs, and GPU seconds."""
-    gpus: tally.Gpus
+    gpus: stats_sql.Gpus
     holds: Mapping[HoldKind, int]
 
 
@@ -113,17 +113,17 @@ class DatabaseCollector(Collector):
         self._next = began + max(OFTEN_S, SHARE * (time.monotonic() - began))
 
     def _see(self, tx: Tx, jobs: Mapping[JobState, int]) -> Seen:
-        workers, holding = tally.workers_by_pool(tx), standing(tx)
-        pools = frozenset({DEFAULT_POOL, *self._kept(), *tally.open_pools(tx), *workers})
+        workers, holding = stats_sql.workers_by_pool(tx), standing_holds(tx)
+        pools = frozenset({DEFAULT_POOL, *self._kept(), *stats_sql.open_pools(tx), *workers})
         return Seen(
             jobs=jobs,
             status=_status(tx),
             pools=pools,
-            depths={**dict.fromkeys(pools, 0), **tally.depths(tx)},
+            depths={**dict.fromkeys(pools, 0), **stats_sql.depths(tx)},
             workers={**dict.fromkeys(pools, 0), **workers},
-            overdue=tally.claims_overdue(tx),
-            recovered=tally.recovered(tx),
-            gpus=tally.see_gpus(tx, self._services.leasing),
+            overdue=stats_sql.claims_overdue(tx),
+            recovered=stats_sql.recovered(tx),
+            gpus=stats_sql.see_gpus(tx, self._services.leasing),
             holds={kind: sum(each.kind is kind for each in holding.holds) for kind in HoldKind},
         )
 
@@ -208,7 +208,7 @@ class JobLatency:
         since = max(self._until or until - FIRST, until - LONGEST)
         if since >= until:
             return
-        self.add(took(tx, since, until))
+        self.add(latency_totals(tx, since, until))
         self._until = until
 
     def add(self, found: Iterable[Took]) -> None:

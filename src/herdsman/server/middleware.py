@@ -11,8 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from herdsman import __version__
-from herdsman.core.access import Caller
-from herdsman.core.errors import (
+from herdsman.access.rules import Caller
+from herdsman.errors import (
     HerdsmanError,
     StoreMisconfigured,
     StoreUnavailable,
@@ -25,8 +25,7 @@ from herdsman.server.errors import Refused, problem_response, refuse
 from herdsman.server.limits import Limits
 from herdsman.server.request import CALLER, address_of
 from herdsman.server.state import ServerState
-from herdsman.wire.model import VERSION_HEADER
-from herdsman.wire.problems import problem
+from herdsman.wire import VERSION_HEADER, problem
 
 log = structlog.get_logger()
 

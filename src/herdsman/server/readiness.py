@@ -8,11 +8,11 @@ from threading import Event, Lock
 
 import structlog
 
-from herdsman.core.errors import HerdsmanError
+from herdsman.access import sql as access_sql
 from herdsman.db.checks import schema_fault
 from herdsman.db.connection import Database
-from herdsman.store import tokens
-from herdsman.wire.problems import told_of
+from herdsman.errors import HerdsmanError
+from herdsman.wire import told_of
 
 log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ class Readiness:
         self._stopping = stopping
         self._loop_faults = loop_faults
         self._read = _Question(self._look, "database", FRESH_S)
-        self._write = _Question(lambda: database.transact(tokens.touch_pepper), "writes", WRITE_FRESH_S)
+        self._write = _Question(lambda: database.transact(access_sql.touch_pepper), "writes", WRITE_FRESH_S)
         self._schema_good_until = 0.0
 
     def checks(self) -> Mapping[str, str]:

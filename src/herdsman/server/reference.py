@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from herdsman.core.access import Role
+from herdsman.access.rules import Role
 from herdsman.server.access import MATRIX, OPEN, Line
 from herdsman.server.app import described
 

@@ -8,16 +8,16 @@ from importlib import import_module
 from pathlib import Path
 from threading import Event
 
-from herdsman.control.dispatcher import Dispatcher
-from herdsman.control.replica import ReplicaLoops
-from herdsman.control.services import Services
-from herdsman.control.worker_access import WorkerAccess
-from herdsman.core.errors import InvalidSettings
+from herdsman.context import Services
 from herdsman.db.notify import Wakeup, open_wakeup
+from herdsman.errors import InvalidSettings
+from herdsman.fleet.worker_access import WorkerAccess
+from herdsman.jobs.dispatch import Dispatcher
 from herdsman.redis.bus import ReplicaHooks, StreamBus
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.server.limits import Limits
+from herdsman.server.loops import ReplicaLoops
 from herdsman.server.metrics import DatabaseCollector
 from herdsman.server.state import ServerState, build_state
 from herdsman.server.wiring import Control, open_control, open_keyring, open_loops, open_results

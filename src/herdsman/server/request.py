@@ -17,23 +17,17 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from herdsman.control.commands import find_job
-from herdsman.core.access import Caller
-from herdsman.core.body import MOST_PARTS, decode
-from herdsman.core.errors import (
-    Forbidden,
-    HerdsmanError,
-    InvalidRequest,
-    NotFound,
-    TooLarge,
-    Unauthenticated,
-)
-from herdsman.core.model import Job, JobId, WorkerId
+from herdsman.access.rules import Caller
+from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound, TooLarge, Unauthenticated
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.model import Job
+from herdsman.json_text import MOST_PARTS, decode
 from herdsman.server.access import OPEN, authorise, require_harmless
 from herdsman.server.errors import Refused, refusal
 from herdsman.server.limits import Limits
 from herdsman.server.state import ServerState
-from herdsman.wire.problems import MEDIA_TYPE, problem, problem_of
+from herdsman.wire import MEDIA_TYPE, problem, problem_of
 
 CALLER = "caller"
 

@@ -11,18 +11,19 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from herdsman.control.authenticator import Authenticator
-from herdsman.control.commands.submit import submit_independently
-from herdsman.control.dispatcher import POLL, Dispatcher
-from herdsman.control.keyring import Keyring
-from herdsman.control.lease_queue import LeaseQueue, open_lease_queue
-from herdsman.control.money import Costs
-from herdsman.control.overview import Overviews
-from herdsman.control.services import Services
-from herdsman.control.wait_queue import Batcher
-from herdsman.core.errors import ClaimsHeld, HerdsmanError
-from herdsman.core.model import NewJob, PoolId, Submitted, WorkerId
-from herdsman.core.pools import PoolStanding
+from herdsman.access.authenticator import Authenticator, Keyring
+from herdsman.concurrency import Batcher
+from herdsman.context import Services
+from herdsman.errors import ClaimsHeld, HerdsmanError
+from herdsman.fleet import workers_sql
+from herdsman.fleet.commands import Overviews
+from herdsman.fleet.cost import Costs
+from herdsman.ids import PoolId, WorkerId
+from herdsman.jobs.commands import submit_independently
+from herdsman.jobs.dispatch import POLL, Dispatcher
+from herdsman.jobs.model import NewJob, Submitted
+from herdsman.leases.queue import LeaseQueue, open_lease_queue
+from herdsman.pools.rules import PoolStanding
 from herdsman.ports import Clock, ResultFiles, SystemClock
 from herdsman.redis.bus import StreamBus
 from herdsman.server.event_stream import Streams
@@ -31,7 +32,6 @@ from herdsman.server.metrics import DatabaseCollector, StreamsCollector
 from herdsman.server.readiness import Readiness
 from herdsman.server.wiring import Control
 from herdsman.settings import Settings
-from herdsman.store import workers
 from herdsman.telemetry.metrics import Metrics
 
 MOST_POOLS = 20_000
@@ -86,7 +86,7 @@ class ServerState:
         """Cached: it never changes. `NotFound` tells a worker that it is not wanted (W2)."""
         if worker_id not in self.worker_pools:
             found = await run_in_threadpool(
-                self.services.database.read, lambda tx: workers.get(tx, worker_id).pool
+                self.services.database.read, lambda tx: workers_sql.get_worker(tx, worker_id).pool
             )
             self.worker_pools[worker_id] = found
             while len(self.worker_pools) > MOST_POOLS:

@@ -13,28 +13,26 @@ from secrets import token_hex
 
 import structlog
 
-from herdsman.control.act import Hands
-from herdsman.control.gatekeeper import Gatekeeper
-from herdsman.control.keyring import Keyring, load_pepper, require_same_pepper
-from herdsman.control.leadership import LeaderPolicy, Leadership
-from herdsman.control.observe import Observer
-from herdsman.control.policy_book import PolicyBook
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.replica import ReplicaLoops
-from herdsman.control.requests import LeaderInbox
-from herdsman.control.services import Services
-from herdsman.control.snapshot import FleetRules
-from herdsman.control.spawn import Spawner
-from herdsman.control.sweeper import Sweeper
-from herdsman.control.whereabouts import shown_database, whereabouts
-from herdsman.control.worker_access import WorkerAccess, by_name_only
-from herdsman.core.errors import HerdsmanError, InvalidSettings, StoreUnavailable
-from herdsman.core.model import JobPolicy, PoolId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import ScalingPolicy
-from herdsman.core.scaling.registry import OURS, require_installed
+from herdsman.access.authenticator import Keyring, load_pepper, require_same_pepper
+from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
+from herdsman.errors import HerdsmanError, InvalidSettings, StoreUnavailable
+from herdsman.fleet.execute import Hands, Spawner
+from herdsman.fleet.inbox import LeaderInbox
+from herdsman.fleet.leader import LeaderPolicy, Leadership
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.observe import FleetRules, Observer
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.scaling.observation import ScalingPolicy
+from herdsman.fleet.scaling.registry import OURS, require_installed
+from herdsman.fleet.worker_access import WorkerAccess, by_name_only
+from herdsman.ids import PoolId
+from herdsman.jobs.attempts_sql import store_lines
+from herdsman.jobs.model import JobPolicy
+from herdsman.jobs.sweep import Sweeper
+from herdsman.limits.admit import Gatekeeper
+from herdsman.limits.commands import PolicyBook
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
 from herdsman.providers import registry
@@ -42,6 +40,8 @@ from herdsman.providers.local.provider import count_gpus
 from herdsman.providers.registry import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
+from herdsman.server.loops import ReplicaLoops
+from herdsman.server.runtime_files import shown_database, whereabouts
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import instance_name
 from herdsman.settings.options import (
@@ -55,9 +55,8 @@ from herdsman.settings.options import (
     runpod_options,
     within_this_machine,
 )
-from herdsman.store.logs import store_lines
 from herdsman.telemetry.logs import LogRows, configure_logs
-from herdsman.wire.ids import new_job_id, new_worker_id
+from herdsman.wire import new_job_id, new_worker_id
 
 
 @dataclass(frozen=True, slots=True)

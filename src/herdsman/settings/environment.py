@@ -7,8 +7,8 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from herdsman.core.instances import LOCAL_NAME, process_name
-from herdsman.core.loading import VARIABLES
+from herdsman.fleet.model import LOCAL_NAME, process_name
+from herdsman.jobs.protocol import VARIABLES
 from herdsman.settings.model import ACCEPTED, PREFIX, Settings
 
 _ODD = re.compile(r"[^A-Za-z0-9._:@+-]", re.ASCII)

@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from herdsman.core.leasing import LeaseMode, LeasePolicy
-from herdsman.core.model import JobPolicy
-from herdsman.core.retry import RetryPolicy
+from herdsman.jobs.model import JobPolicy, RetryPolicy
+from herdsman.leases.rules import LeaseMode, LeasePolicy
 from herdsman.settings.kinds import (
     Count,
     Days,

@@ -11,9 +11,9 @@ from typing import cast
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, DotEnvSettingsSource
 
-from herdsman.core.errors import InvalidRequest, InvalidSettings
-from herdsman.core.model import DEFAULT_POOL
-from herdsman.core.request import check_name
+from herdsman.errors import InvalidRequest, InvalidSettings
+from herdsman.ids import DEFAULT_POOL
+from herdsman.jobs.rules import check_name
 from herdsman.settings.kinds import Group
 from herdsman.settings.model import (
     ACCEPTED,

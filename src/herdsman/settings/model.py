@@ -10,7 +10,7 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from herdsman.core.loading import VARIABLES
+from herdsman.jobs.protocol import VARIABLES
 from herdsman.settings.fleet import BreakerSettings, HealthSettings, PoolSettings, ScalingSettings
 from herdsman.settings.jobs import (
     ConnectorSettings,

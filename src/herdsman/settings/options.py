@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from pydantic import SecretStr
 
-from herdsman.core.errors import InvalidSettings
-from herdsman.core.model import DEFAULT_POOL, PoolId
-from herdsman.core.policy import FleetPolicy, Promotion
-from herdsman.core.pools import PoolLimits
-from herdsman.core.result_options import ResultOptions
+from herdsman.errors import InvalidSettings
+from herdsman.fleet.model import FleetPolicy, Promotion
+from herdsman.ids import DEFAULT_POOL, PoolId
+from herdsman.pools.rules import PoolLimits
+from herdsman.results.options import ResultOptions
 from herdsman.settings.environment import harmless_environment
 from herdsman.settings.kinds import only_from_here
 from herdsman.settings.model import CATALOGUE, PREFIX, Origin, Settings

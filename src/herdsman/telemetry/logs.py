@@ -12,8 +12,8 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import EventDict
 
-from herdsman.core.errors import HerdsmanError, InvalidSettings
-from herdsman.core.printable import printable, printable_lines
+from herdsman.errors import HerdsmanError, InvalidSettings
+from herdsman.text import printable, printable_lines
 
 LogFormat = Literal["auto", "json", "text"]
 Event = MutableMapping[str, Any]

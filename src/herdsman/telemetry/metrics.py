@@ -19,8 +19,8 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from herdsman.core.errors import HerdsmanError, TooMany
-from herdsman.core.model import Submitted
+from herdsman.errors import HerdsmanError, TooMany
+from herdsman.jobs.model import Submitted
 
 log = structlog.get_logger()
 

@@ -17,9 +17,9 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
-from herdsman.core.errors import ServiceUnavailable
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Ended, Finished, Heard, ServiceJob, Unknown, Verdict, Working
+from herdsman.errors import ServiceUnavailable
+from herdsman.jobs.model import FailureClass
+from herdsman.jobs.protocol import Broken, Ended, Finished, Heard, ServiceJob, Unknown, Verdict, Working
 from herdsman.ports import Connector
 
 LOOK_AGAIN_S = 0.05

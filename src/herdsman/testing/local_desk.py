@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
-from herdsman.core.body import encode
-from herdsman.core.errors import Conflict, InvalidRequest
-from herdsman.core.model import JobId, NewJob, Submitted
-from herdsman.core.reasons import Reason
-from herdsman.core.request import body_hash, check
-from herdsman.core.states import JOB, JobState
+from herdsman.errors import Conflict, InvalidRequest
+from herdsman.ids import JobId
+from herdsman.jobs.model import NewJob, Submitted
+from herdsman.jobs.rules import body_hash, check
+from herdsman.jobs.wire import JobDetail
+from herdsman.json_text import encode
+from herdsman.states import JOB, JobState, Reason
 from herdsman.testing.local_ledger import Ledger
 from herdsman.testing.memory_jobs import HELD, MemoryJob, MemoryJobs
-from herdsman.wire.jobs import JobDetail
 
 EDIT_NOTHING = object()
 

@@ -8,11 +8,8 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound
-from herdsman.core.states import JOB
-from herdsman.testing.local_desk import EDIT_NOTHING, Desk
-from herdsman.testing.memory_jobs import MemoryJob
-from herdsman.wire.jobs import (
+from herdsman.errors import HerdsmanError, InvalidRequest, NotFound
+from herdsman.jobs.wire import (
     AttemptsOut,
     CancelOut,
     EventOut,
@@ -28,7 +25,10 @@ from herdsman.wire.jobs import (
     SubmittedManyOut,
     SubmittedOut,
 )
-from herdsman.wire.problems import MEDIA_TYPE, problem, problem_of
+from herdsman.states import JOB
+from herdsman.testing.local_desk import EDIT_NOTHING, Desk
+from herdsman.testing.memory_jobs import MemoryJob
+from herdsman.wire import MEDIA_TYPE, problem, problem_of
 
 
 class Door:

@@ -7,8 +7,9 @@ from typing import Self
 import httpx
 
 from herdsman.client import AsyncClient, Client
-from herdsman.core.model import Claim, JobPolicy, WorkerId
-from herdsman.core.work import Ask
+from herdsman.ids import WorkerId
+from herdsman.jobs.model import Claim, JobPolicy
+from herdsman.jobs.protocol import Ask
 from herdsman.testing.local_desk import Desk
 from herdsman.testing.local_door import Door
 from herdsman.testing.local_ledger import Ledger

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from herdsman.core.states import JOB, JobState
+from herdsman.jobs.wire import AttemptOut, EventOut, JobDetail, ResultOut
+from herdsman.states import JOB, JobState
 from herdsman.testing.memory_jobs import WAITING, MemoryJob
-from herdsman.wire.jobs import AttemptOut, EventOut, JobDetail, ResultOut
 
 _BEGUN = (JobState.CLAIMED, JobState.RUNNING)
 

@@ -9,10 +9,19 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
 
-from herdsman.core.model import Claim, ClaimKey, Failure
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import MarkStatus, ServiceMark
-from herdsman.core.work import Done, Ending, Exchange, Failed, GivenBack, LogLines, Progress, Pulse
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import (
+    Done,
+    Ending,
+    Exchange,
+    Failed,
+    GivenBack,
+    LogLines,
+    MarkStatus,
+    Progress,
+    Pulse,
+    ServiceMark,
+)
 from herdsman.testing.queue import MemoryQueue
 from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_class, failure_text
 

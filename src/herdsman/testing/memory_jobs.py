@@ -8,16 +8,13 @@ from itertools import count
 from threading import Condition
 from typing import Any
 
-from herdsman.core.ending import Holding, end_of, overdue_failure
-from herdsman.core.errors import NotFound
-from herdsman.core.model import Claim, ClaimKey, Failure, JobId, JobPolicy, NewJob, WorkerId
-from herdsman.core.order import place
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass, Tally
-from herdsman.core.service import ServiceMark
-from herdsman.core.states import JobState
-from herdsman.core.work import Ask, Progress
+from herdsman.errors import NotFound
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, JobPolicy, NewJob, place
+from herdsman.jobs.protocol import Ask, Progress, ServiceMark
+from herdsman.jobs.rules import Holding, Tally, end_of, overdue_failure
 from herdsman.ports import Clock
+from herdsman.states import JobState, Reason
 
 HELD = (JobState.CLAIMED, JobState.RUNNING)
 WAITING = (JobState.SCHEDULED, JobState.FAILED)

@@ -7,8 +7,8 @@ from itertools import count
 from mimetypes import guess_type
 from pathlib import PurePosixPath
 
-from herdsman.core.errors import NotFound, TooLarge
-from herdsman.core.service import StoredFile
+from herdsman.errors import NotFound, TooLarge
+from herdsman.jobs.protocol import StoredFile
 
 
 @dataclass(kw_only=True)

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from uuid import uuid4
 
-from herdsman.core.errors import ProviderUnavailable, SpawnUnknown
-from herdsman.core.instances import Instance, InstanceRef, SpawnRequest
-from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.errors import ProviderUnavailable, SpawnUnknown
+from herdsman.fleet.model import Instance, InstanceRef, SpawnRequest
+from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.ports import Provider
 
 LOOK_AGAIN_S = 0.02

@@ -4,15 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar, assert_never
 
-from herdsman.core.body import encode
-from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite
-from herdsman.core.gpu import GpuReport
-from herdsman.core.model import Claim, ClaimKey, Failure, WorkerId
-from herdsman.core.retry import FailureClass
-from herdsman.core.saved import check_saved
-from herdsman.core.service import ServiceMark
-from herdsman.core.states import JobState
-from herdsman.core.work import (
+from herdsman.errors import InvalidRequest, NotFound, StaleWrite
+from herdsman.fleet.model import GpuReport
+from herdsman.ids import WorkerId
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
     Ask,
     Done,
@@ -24,8 +20,12 @@ from herdsman.core.work import (
     LogLines,
     Orders,
     Pulse,
+    ServiceMark,
     Told,
+    check_saved,
 )
+from herdsman.json_text import encode
+from herdsman.states import JobState
 from herdsman.testing.memory_jobs import HELD, MemoryJob, MemoryJobs, claim_of
 
 WORKER = WorkerId("w1")

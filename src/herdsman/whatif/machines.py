@@ -14,10 +14,11 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
-from herdsman.core.fleet import HeldJob, SeenWorker
-from herdsman.core.instances import Instance, InstanceRef, InstanceState
-from herdsman.core.model import DEFAULT_POOL, ClaimKey, JobId, WorkerId
-from herdsman.core.states import WorkerState
+from herdsman.fleet.model import Instance, InstanceRef, InstanceState
+from herdsman.fleet.snapshot import HeldJob, SeenWorker
+from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
+from herdsman.jobs.model import ClaimKey
+from herdsman.states import WorkerState
 from herdsman.whatif.trace import Trace
 
 

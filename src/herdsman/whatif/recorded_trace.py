@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import PoolId
 from herdsman.db.connection import Database, Tx
-from herdsman.store import demand, pace
+from herdsman.errors import InvalidRequest
+from herdsman.fleet import stats_sql
+from herdsman.ids import PoolId
 from herdsman.whatif.machines import Boots
 from herdsman.whatif.trace import Classes, Trace, made
 
@@ -23,8 +23,8 @@ class History:
 
 def read_history(database: Database, pool: PoolId, span: timedelta) -> History:
     def read(tx: Tx) -> History:
-        timed = pace.boots(tx, pool).seconds
-        boots = Boots(sample_s=timed, failing=demand.failing_starts(tx, pool)) if timed else None
+        timed = stats_sql.boot_times(tx, pool).seconds
+        boots = Boots(sample_s=timed, failing=stats_sql.failing_starts(tx, pool)) if timed else None
         return History(_trace(tx, pool, span), boots)
 
     return database.read(read)
@@ -36,7 +36,7 @@ def _trace(tx: Tx, pool: PoolId, span: timedelta) -> Trace:
     types = Classes()
 
     def rows() -> Iterator[tuple[float, float]]:
-        for came, took, kind in demand.ended_attempts(tx, pool, since, MOST_JOBS):
+        for came, took, kind in stats_sql.ended_attempts(tx, pool, since, MOST_JOBS):
             types.add(kind)
             yield came.timestamp(), took
 

@@ -9,9 +9,11 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Protocol
 
-from herdsman.core.actions import (
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.actions import (
     Action,
     BuryWorker,
+    Code,
     DrainWorker,
     EndInstance,
     FailWorker,
@@ -19,16 +21,13 @@ from herdsman.core.actions import (
     PromoteWorker,
     SpawnWorker,
 )
-from herdsman.core.decide import Plan, decide
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.findings import Code
-from herdsman.core.fleet import SeenPool, Snapshot
-from herdsman.core.model import DEFAULT_POOL
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.demand import AHEAD, RECENT, SLOT, Demand
-from herdsman.core.scaling.observation import ScalingPolicy
-from herdsman.core.scaling.registry import FORECASTING, OURS
-from herdsman.core.states import WorkerState
+from herdsman.fleet.decide import Plan, decide
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand, ScalingPolicy
+from herdsman.fleet.scaling.registry import FORECASTING, OURS
+from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.ids import DEFAULT_POOL
+from herdsman.states import WorkerState
 from herdsman.whatif.machines import Boots, FleetView, World
 from herdsman.whatif.outcome import Outcome, outcome_of
 from herdsman.whatif.trace import Trace

@@ -8,16 +8,16 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from herdsman.control.cycle import Cycle, Outcome
-from herdsman.core.decide import Planned, decide
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.fleet import SeenPool, Snapshot
-from herdsman.core.model import DEFAULT_POOL, PoolId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.recording import Recording, read
-from herdsman.core.scaling.observation import ScalingPolicy
-from herdsman.core.scaling.registry import forecasts
-from herdsman.store.sights import Sighted
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.decide import Planned, decide
+from herdsman.fleet.history_sql import Sighted
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.reconcile import Cycle, Outcome
+from herdsman.fleet.recording import Recording, read
+from herdsman.fleet.scaling.observation import ScalingPolicy
+from herdsman.fleet.scaling.registry import forecasts
+from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.ids import DEFAULT_POOL, PoolId
 
 SHOWN = 10
 DAMAGED = "what this cycle saw cannot be read: it is damaged"

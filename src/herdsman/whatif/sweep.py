@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 from herdsman.whatif.outcome import Outcome
 
 MOST_REPLAYS = 200

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import IO, Protocol
 
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 
 SORTED_AT_ONCE = 500_000
 

@@ -11,9 +11,9 @@ from tempfile import mkdtemp
 from typing import Any, Protocol
 from weakref import finalize
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.request import check_model
-from herdsman.core.service import MarkStatus
+from herdsman.errors import InvalidRequest
+from herdsman.jobs.protocol import MarkStatus
+from herdsman.jobs.rules import check_model
 
 LONGEST_ERROR = 8000
 CANCELLED = "cancelled"

@@ -7,7 +7,7 @@ from datetime import timedelta
 from threading import Event, Lock, Thread
 from typing import Any, TypeVar
 
-from herdsman.core.gpu import GpuDevice, GpuReport
+from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.ports import Clock
 
 FAKE_MEMORY_MB = 24_576

@@ -22,8 +22,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, cast
 
-from herdsman.core.loading import from_variables
-from herdsman.core.model import Failure
+from herdsman.jobs.model import Failure
+from herdsman.jobs.protocol import from_variables
 from herdsman.worker.context import (
     LONGEST_ERROR,
     AnsweringLink,

@@ -6,12 +6,11 @@ from datetime import timedelta
 from threading import Lock
 from typing import Any, cast
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.loading import NOTHING
-from herdsman.core.request import check_model
-from herdsman.core.work import Load
+from herdsman.errors import InvalidRequest
+from herdsman.jobs.protocol import NOTHING, Load
+from herdsman.jobs.rules import check_model
+from herdsman.jobs.wire import MOST_MODELS
 from herdsman.ports import Clock
-from herdsman.wire.jobs import MOST_MODELS
 from herdsman.worker.handler_process import Answer, Child, Exit
 from herdsman.worker.registry import HandlerSpec, check_spec
 

@@ -9,8 +9,8 @@ from tempfile import gettempdir
 from threading import Event, Lock, Thread
 
 from herdsman.connectors.registry import ConnectorManager
-from herdsman.core.gpu import GpuReport
-from herdsman.core.service import Fitness
+from herdsman.fleet.model import GpuReport
+from herdsman.jobs.protocol import Fitness
 from herdsman.worker.handler_pool import HandlerPool
 
 _MB = 1024 * 1024

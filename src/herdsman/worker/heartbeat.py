@@ -8,18 +8,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
 
-from herdsman.core.errors import (
-    ClaimsHeld,
-    HerdsmanError,
-    NotFound,
-    StaleWrite,
-    StoreUnavailable,
-    Unreachable,
-)
-from herdsman.core.gpu import GpuReport
-from herdsman.core.model import ClaimKey
-from herdsman.core.phases.promote import LOADS_HANDLERS
-from herdsman.core.work import LogLines, Orders, Progress, Pulse
+from herdsman.errors import ClaimsHeld, HerdsmanError, NotFound, StaleWrite, StoreUnavailable, Unreachable
+from herdsman.fleet.model import GpuReport
+from herdsman.fleet.phases.health import LOADS_HANDLERS
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import LogLines, Orders, Progress, Pulse
 from herdsman.loops.crash_report import read_crashes
 from herdsman.loops.health import HealthServer, age_metric, stalls_metric
 from herdsman.loops.heartbeat import Heartbeat

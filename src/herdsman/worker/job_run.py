@@ -7,11 +7,9 @@ from datetime import timedelta
 from threading import BoundedSemaphore, Event
 from typing import Any
 
-from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import Claim, ClaimKey, Failure
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import MarkStatus, ServiceMark
-from herdsman.core.work import Done, Ending, Failed, GivenBack, Load, Progress
+from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import Done, Ending, Failed, GivenBack, Load, MarkStatus, Progress, ServiceMark
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.context import CANCELLED
 from herdsman.worker.handler_pool import HandlerPool, Models

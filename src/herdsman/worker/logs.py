@@ -5,7 +5,7 @@ import select
 from collections.abc import Callable, Sequence
 from threading import Lock, Thread
 
-from herdsman.core.work import LogLines
+from herdsman.jobs.protocol import LogLines
 
 LONGEST_LINE = 8_192
 MOST_LINES = 10_000

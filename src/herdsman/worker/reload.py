@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from herdsman.core.work import Load
+from herdsman.jobs.protocol import Load
 from herdsman.worker.handler_main import die_with, leave_others_alone
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.registry import Sources, load, read_sources

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import IO
 
-from herdsman.core.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
-from herdsman.core.model import Claim, Failure
-from herdsman.core.retry import FailureClass
-from herdsman.core.work import Ask, Done, Ending, Failed, GivenBack, Told
+from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.jobs.model import Claim, Failure, FailureClass
+from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Told
 from herdsman.ports import Clock, WorkQueue
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.stop_rules import Leaving

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 
 _EMPTY = ".empty"
 """Stands in the place of files that a sandbox hides; in the directory of a handler, until that is tidied up."""

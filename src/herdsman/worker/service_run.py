@@ -7,15 +7,16 @@ from datetime import timedelta
 from typing import Any, TypeVar, assert_never
 
 from herdsman.connectors.registry import Around, ConnectorManager
-from herdsman.core.errors import (
+from herdsman.errors import (
     HerdsmanError,
     InvalidRequest,
     ServiceRejected,
     ServiceUnavailable,
     SubmissionUnknown,
 )
-from herdsman.core.model import ClaimKey, JobId
-from herdsman.core.service import (
+from herdsman.ids import JobId
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import (
     Broken,
     Ended,
     Finished,
@@ -28,7 +29,7 @@ from herdsman.core.service import (
 )
 from herdsman.ports import Clock, Connector, SystemClock
 from herdsman.results import ResultOptions, open_store
-from herdsman.wire.ids import service_id
+from herdsman.wire import service_id
 from herdsman.worker.context import Cancelled, JobContext, Recovered, TryAgain, UserError
 from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler
 from herdsman.worker.stop_rules import Stop

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 
-from herdsman.core.model import ClaimKey
-from herdsman.core.work import Load
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

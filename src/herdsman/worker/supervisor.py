@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 
-from herdsman.core.errors import HerdsmanError, NotFound, StaleWrite
-from herdsman.core.model import Claim, ClaimKey
-from herdsman.core.work import Ask, Ending, GivenBack
+from herdsman.errors import HerdsmanError, NotFound, StaleWrite
+from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.protocol import Ask, Ending, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper

@@ -9,9 +9,9 @@ import pytest
 
 from herdsman.client import AsyncClient, Client
 from herdsman.client.queue import HttpQueue
-from herdsman.core.errors import Unreachable
-from herdsman.core.model import WorkerId
-from herdsman.core.work import Ask, Pulse
+from herdsman.errors import Unreachable
+from herdsman.ids import WorkerId
+from herdsman.jobs.protocol import Ask, Pulse
 from tests.integration.client.odd_server import Asked, Cut, Send, body, head, reply, serving
 from tests.unit.client.served import SOON_ORDERS, an_event_text
 

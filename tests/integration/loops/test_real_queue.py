@@ -4,12 +4,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from herdsman.control.commands import find_job
-from herdsman.control.direct_queue import DirectQueue
-from herdsman.control.services import Services
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.jobs.commands import find_job
 from herdsman.loops import LoopGroup, MainLoop, WorkQueueMailbox
 from herdsman.ports import SystemClock
+from herdsman.states import JobState
+from herdsman.testing.direct_queue import DirectQueue
 from tests.builders import a_job, a_worker
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.core.errors import Forbidden, NotFound, ServiceUnavailable
+from herdsman.errors import Forbidden, NotFound, ServiceUnavailable
 from herdsman.ports import ResultFiles
 from herdsman.results import ResultOptions, open_store
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from herdsman.core.errors import Forbidden, InvalidRequest, NotFound, TooLarge
+from herdsman.errors import Forbidden, InvalidRequest, NotFound, TooLarge
 from herdsman.ports import ResultFiles
 
 MB = 1024 * 1024

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.control.commands import find_job, prune
-from herdsman.control.services import Services
-from herdsman.core.errors import NotFound, ServiceUnavailable
-from herdsman.core.states import JobState
+from herdsman.context import Services
+from herdsman.errors import NotFound, ServiceUnavailable
+from herdsman.jobs.commands import find_job
+from herdsman.jobs.sweep import prune
 from herdsman.ports import ResultFiles
 from herdsman.server.wiring import open_results, open_services
 from herdsman.settings import load_settings
+from herdsman.states import JobState
 from tests.builders import a_job, an_ended_job
 from tests.databases import Backend, MovingClock
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from herdsman.core.errors import InvalidSettings, ServiceUnavailable
+from herdsman.errors import InvalidSettings, ServiceUnavailable
 from herdsman.ports import ResultFiles
 from herdsman.results import ResultOptions, open_store
 from tests.integration.results.conftest import s3_options

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.core.errors import Forbidden, HerdsmanError, NotFound, ServiceUnavailable, TooLarge
+from herdsman.errors import Forbidden, HerdsmanError, NotFound, ServiceUnavailable, TooLarge
 from herdsman.ports import ResultFiles
 from herdsman.results import ResultOptions, open_store
 

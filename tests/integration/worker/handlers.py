@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from herdsman import JobContext, TryAgain, UserError, handler
-from herdsman.core.model import Failure
-from herdsman.core.retry import FailureClass
+from herdsman.jobs.model import Failure, FailureClass
 
 STARTED: list[str] = []
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from herdsman.fleet.wire import OrdersOut, PulseIn
+from herdsman.jobs.wire import AskIn, ClaimOut, ClaimsOut, FinishedOut, FinishIn, RegisteredOut
 from herdsman.testing.queue import MemoryQueue
-from herdsman.wire.fleet import OrdersOut, PulseIn
-from herdsman.wire.jobs import AskIn, ClaimOut, ClaimsOut, FinishedOut, FinishIn, RegisteredOut
 
 Answer = BaseModel | Mapping[str, object]
 

@@ -9,13 +9,12 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from herdsman.control.commands import cancel_job, read_logs
-from herdsman.core.model import Job, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
-from herdsman.store import workers
-from herdsman.store.worker_types import unfit_of
+from herdsman.fleet import workers_sql
+from herdsman.fleet.workers_sql import unfit_of
+from herdsman.ids import WorkerId
+from herdsman.jobs.commands import cancel_job, read_logs
+from herdsman.jobs.model import FailureClass, Job
+from herdsman.states import JobState, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from tests.comfyui import workflow
 from tests.conftest import Backend
@@ -168,7 +167,7 @@ def test_no_job_is_claimed_while_the_service_is_away(worker: RealWorker, fake: F
     fake.crash()
     eventually(lambda: "no job is taken" in worker.said() or not_asked(worker))
     eventually(lambda: "jobs of type comfyui are not taken: " in worker.said())
-    (row,) = worker.services.database.read(workers.page).workers
+    (row,) = worker.services.database.read(workers_sql.page_workers).workers
     eventually(lambda: "comfyui" in _unfit(worker, row.id))
     job_id = worker.submit("comfyui", {"workflow": workflow(15)})
     assert worker.run("echo", "meanwhile").state is JobState.DONE
@@ -180,7 +179,7 @@ def test_no_job_is_claimed_while_the_service_is_away(worker: RealWorker, fake: F
 
 
 def _unfit(worker: RealWorker, worker_id: WorkerId) -> Mapping[str, str]:
-    return unfit_of(worker.services.database.read(lambda tx: workers.get(tx, worker_id)).metadata)
+    return unfit_of(worker.services.database.read(lambda tx: workers_sql.get_worker(tx, worker_id)).metadata)
 
 
 def not_asked(worker: RealWorker) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.core.model import JobId
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.ids import JobId
+from herdsman.jobs.model import FailureClass
+from herdsman.states import JobState
 from herdsman.testing.memory_jobs import MemoryJob
 from herdsman.worker.pids import adopt_orphans
 from tests.integration.worker.yard import Yard, eventually, runs

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands import cancel_job, find_job, move_worker, read_logs, submit_job
-from herdsman.control.services import Services
-from herdsman.core.model import DEFAULT_POOL, Job, JobId, NewJob, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState, WorkerState
+from herdsman.context import Services
+from herdsman.fleet.commands import move_worker
+from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
+from herdsman.jobs.commands import cancel_job, find_job, read_logs, submit_job
+from herdsman.jobs.model import FailureClass, Job, NewJob
 from herdsman.settings import load_settings
+from herdsman.states import JobState, Reason, WorkerState
 from tests.conftest import Backend
 from tests.integration.worker.yard import ENDS, ROOT, eventually
 from tests.served import serving

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.core.model import WorkerId
-from herdsman.core.states import JobState
+from herdsman.ids import WorkerId
 from herdsman.settings import load_settings
+from herdsman.states import JobState
 from tests.conftest import Backend
 from tests.integration.worker.test_real_worker import COMMAND, QUICK, RealWorker
 from tests.integration.worker.yard import eventually

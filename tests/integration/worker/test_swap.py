@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from herdsman.control.commands.pools import find_pool, start_pool, swap_pool
-from herdsman.control.services import Services
-from herdsman.core.loading import to_variables
-from herdsman.core.model import JobId, NewJob, PoolId, WorkerId
-from herdsman.core.pools import NewPool, ServedBy, Serves
-from herdsman.core.states import JobState
-from herdsman.core.work import Load
+from herdsman.context import Services
+from herdsman.fleet import sql as fleet_sql
+from herdsman.ids import JobId, PoolId, WorkerId
+from herdsman.jobs.model import NewJob
+from herdsman.jobs.protocol import Load, to_variables
+from herdsman.pools.commands import find_pool, start_pool, swap_pool
+from herdsman.pools.rules import NewPool, ServedBy, Serves
 from herdsman.ports import SystemClock
-from herdsman.store import models
+from herdsman.states import JobState
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from tests.conftest import Backend
@@ -173,7 +173,7 @@ def test_a_worker_of_a_pool_in_the_database_follows_its_swap(sqlite: Backend, tm
 
 def offer_revision(services: Services, worker_id: WorkerId, revision: int) -> None:
     """As the control loop would."""
-    services.database.transact(lambda tx: models.offer(tx, worker_id, revision))
+    services.database.transact(lambda tx: fleet_sql.offer_model(tx, worker_id, revision))
 
 
 def test_a_worker_whose_pool_names_nonsense_says_which_variable(tmp_path: Path) -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.core.model import JobPolicy
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
+from herdsman.jobs.model import FailureClass, JobPolicy
 from herdsman.settings.environment import harmless_environment
+from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, HandlerChild
 from herdsman.worker.registry import Sources
 from herdsman.worker.supervisor import ExitReason

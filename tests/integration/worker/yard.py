@@ -8,13 +8,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from herdsman.core.loading import to_variables
-from herdsman.core.model import JobId, JobPolicy, NewJob
-from herdsman.core.retry import RetryPolicy
-from herdsman.core.states import JobState
-from herdsman.core.work import Load
+from herdsman.ids import JobId
+from herdsman.jobs.model import JobPolicy, NewJob, RetryPolicy
+from herdsman.jobs.protocol import Load, to_variables
 from herdsman.ports import SystemClock
 from herdsman.settings.environment import harmless_environment
+from herdsman.states import JobState
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from herdsman.worker.handler_pool import HandlerPool

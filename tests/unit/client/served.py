@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from herdsman.client import AsyncClient, Client
-from herdsman.wire.problems import MEDIA_TYPE, problem
+from herdsman.wire import MEDIA_TYPE, problem
 from tests.job_fields import job_fields
 
 URL = "http://127.0.0.1:1"

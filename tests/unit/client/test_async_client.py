@@ -19,7 +19,7 @@ from herdsman.client import (
     Lease,
     calls,
 )
-from herdsman.wire.jobs import JobIn, JobOut, SubmittedOut
+from herdsman.jobs.wire import JobIn, JobOut, SubmittedOut
 from tests.unit.client.served import Served, a_job, refused, said, stream, submitted
 
 PAIRS = [(Client, AsyncClient), (JobHandle, AsyncJobHandle)]

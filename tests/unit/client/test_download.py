@@ -5,10 +5,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from herdsman.core.errors import InvalidRequest, NotFound, Unreachable
-from herdsman.wire.jobs import sha256_of
-from herdsman.wire.model import VERSION_HEADER
-from herdsman.wire.problems import MEDIA_TYPE, problem
+from herdsman.errors import InvalidRequest, NotFound, Unreachable
+from herdsman.jobs.wire import sha256_of
+from herdsman.wire import MEDIA_TYPE, VERSION_HEADER, problem
 from tests.unit.client.served import Served
 
 OURS = {VERSION_HEADER: "1"}

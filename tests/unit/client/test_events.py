@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.client.events import LARGEST_EVENT, Event, Parser, TooLong
-from herdsman.core.errors import Forbidden, Unreachable
+from herdsman.errors import Forbidden, Unreachable
 from tests.unit.client.served import Served, page, refused, stream
 
 TEXT = b': hello\n\nid: 1\nevent: job\ndata: {"a":\ndata: 1}\n\nid: 2\n\ndata:x\r\n\r\nretry: 5\n\n'

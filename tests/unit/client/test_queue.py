@@ -9,7 +9,7 @@ import pytest
 
 from herdsman.client import queue as queue_module
 from herdsman.client.queue import HttpQueue, register
-from herdsman.core.errors import (
+from herdsman.errors import (
     Forbidden,
     HerdsmanError,
     InvalidRequest,
@@ -18,12 +18,22 @@ from herdsman.core.errors import (
     StoreUnavailable,
     Unreachable,
 )
-from herdsman.core.model import ClaimKey, Failure, JobId, WorkerId
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import MarkStatus, ServiceMark
-from herdsman.core.states import JobState
-from herdsman.core.work import Ask, Done, Ending, Failed, GivenBack, LogLines, Progress, Pulse
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import (
+    Ask,
+    Done,
+    Ending,
+    Failed,
+    GivenBack,
+    LogLines,
+    MarkStatus,
+    Progress,
+    Pulse,
+    ServiceMark,
+)
 from herdsman.ports import WorkQueue
+from herdsman.states import JobState
 from tests.unit.client.served import URL, Served, page, refused, said
 
 KEY = ClaimKey(JobId("job-1"), 7)

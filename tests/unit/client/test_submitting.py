@@ -11,7 +11,7 @@ import pytest
 
 from herdsman.client import JobCancelled, JobFailed
 from herdsman.client import client as client_module
-from herdsman.core.errors import InvalidRequest, TooLarge
+from herdsman.errors import InvalidRequest, TooLarge
 from tests.unit.client.served import Served, a_job, said, submitted
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from herdsman.client import Client
 from herdsman.client import transport as sending
-from herdsman.core.errors import (
+from herdsman.errors import (
     Conflict,
     Forbidden,
     HerdsmanError,

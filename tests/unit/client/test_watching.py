@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from herdsman.client import JobCancelled, JobFailed
-from herdsman.core.errors import Conflict, NotFound, Unreachable
+from herdsman.errors import Conflict, NotFound, Unreachable
 from tests.unit.client.served import NOW, Served, a_job, an_event, refused, said
 
 NOT_YET = refused(409, "not-finished")

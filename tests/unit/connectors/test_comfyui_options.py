@@ -3,7 +3,7 @@
 import pytest
 
 from herdsman.connectors.comfyui.options import ComfyUIOptions, read_options
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 
 
 def test_only_the_address_is_needed() -> None:

@@ -2,7 +2,7 @@
 
 from herdsman.connectors.comfyui.socket import Message
 from herdsman.connectors.comfyui.watch import Progress, heard
-from herdsman.core.service import Ended, Working
+from herdsman.jobs.protocol import Ended, Working
 from tests.comfyui_bench import render
 
 WORKFLOW = {node: render()[node] for node in ("3", "4", "5", "6", "9")}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from herdsman.connectors.comfyui.verdict import find_in_history, find_in_queue, is_running, judge
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Finished, Working
+from herdsman.jobs.model import FailureClass
+from herdsman.jobs.protocol import Broken, Finished, Working
 from tests.comfyui_bench import one_node, render
 
 IMAGES = {"9": {"images": [{"filename": "cat_00001_.png", "subfolder": "", "type": "output"}]}}

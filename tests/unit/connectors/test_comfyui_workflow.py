@@ -3,7 +3,7 @@
 import pytest
 
 from herdsman.connectors.comfyui.workflow import InputFile, read_order, substituted
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 from tests.comfyui_bench import render
 
 

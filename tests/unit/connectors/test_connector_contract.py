@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from herdsman.connectors.registry import Around
-from herdsman.core.errors import ServiceUnavailable
-from herdsman.core.service import (
+from herdsman.errors import ServiceUnavailable
+from herdsman.jobs.protocol import (
     Broken,
     Ended,
     Finished,

@@ -9,9 +9,9 @@ from herdsman.connectors.http.options import StatusOptions, read
 from herdsman.connectors.http.protocol import accepted, question_of, values_of, verdict_of
 from herdsman.connectors.http.template import JsonPath, fill, fill_text, fill_url
 from herdsman.connectors.http.wire import Answer
-from herdsman.core.errors import InvalidSettings, ServiceRejected, ServiceUnavailable, SubmissionUnknown
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Finished, ServiceJob, Working
+from herdsman.errors import InvalidSettings, ServiceRejected, ServiceUnavailable, SubmissionUnknown
+from herdsman.jobs.model import FailureClass
+from herdsman.jobs.protocol import Broken, Finished, ServiceJob, Working
 
 VALUES: dict[str, object] = {
     "external_id": "x/1",

@@ -6,8 +6,8 @@ import pytest
 
 from herdsman.connectors.python import open_connector
 from herdsman.connectors.registry import Around, find
-from herdsman.core.errors import InvalidSettings
-from herdsman.core.service import ServiceJob
+from herdsman.errors import InvalidSettings
+from herdsman.jobs.protocol import ServiceJob
 from herdsman.ports import Connector, SystemClock
 from herdsman.testing.connector_contract import ConnectorContract
 from herdsman.testing.memory_results import MemoryResults

@@ -6,17 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from herdsman.core.actions import DrainWorker, Note, SpawnWorker
-from herdsman.core.decide import decide
-from herdsman.core.fleet import Snapshot
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.adaptive import adaptive
-from herdsman.core.scaling.demand import RECENT, Demand
-from herdsman.core.scaling.forecast import coming, crowding, most_coming, rise
-from herdsman.core.scaling.observation import Load
-from herdsman.core.scaling.spans import spans
-from herdsman.core.scaling.threshold import threshold
-from herdsman.core.states import WorkerState
+from herdsman.fleet.actions import DrainWorker, Note, SpawnWorker
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.scaling.adaptive import adaptive, coming, crowding, most_coming, rise
+from herdsman.fleet.scaling.observation import RECENT, Demand, Load, spans
+from herdsman.fleet.scaling.simple import threshold
+from herdsman.fleet.snapshot import Snapshot
+from herdsman.states import WorkerState
 from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, minutes, seconds, snapshots
 
 NOBODY = (0,) * RECENT

@@ -5,12 +5,11 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 
-from herdsman.core.actions import SpawnWorker
-from herdsman.core.counterfactual import next_worker
-from herdsman.core.decide import decide
-from herdsman.core.findings import Code
-from herdsman.core.fleet import Snapshot, Unseen
-from herdsman.core.policy import FleetPolicy
+from herdsman.explain.rules import next_worker
+from herdsman.fleet.actions import Code, SpawnWorker
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.snapshot import Snapshot, Unseen
 from tests.fleet import NOW, POOL, a_snapshot, a_worker, minutes, seconds, snapshots
 
 

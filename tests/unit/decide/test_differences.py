@@ -5,13 +5,12 @@ from decimal import Decimal
 
 import pytest
 
-from herdsman.core.actions import EndStray, FailWorker, SpawnWorker
-from herdsman.core.differences import Kind, differences, doubts, mends
-from herdsman.core.findings import Code, Finding
-from herdsman.core.fleet import Unseen
-from herdsman.core.instances import Instance, InstanceRef, InstanceState
-from herdsman.core.model import PoolId, WorkerId
-from herdsman.core.states import WorkerState
+from herdsman.fleet.actions import Code, EndStray, FailWorker, Finding, SpawnWorker
+from herdsman.fleet.audit import Kind, differences, doubts, mends
+from herdsman.fleet.model import Instance, InstanceRef, InstanceState
+from herdsman.fleet.snapshot import Unseen
+from herdsman.ids import PoolId, WorkerId
+from herdsman.states import WorkerState
 from tests.fleet import a_name, a_snapshot, a_worker, an_instance
 
 WHY = Finding(Code.UNKNOWN_INSTANCE, "why")

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.phases.scale_down import is_gone
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.states import WorkerState
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.phases.scale import is_gone
+from herdsman.states import WorkerState
 from tests.fleet import NOW, a_worker, minutes, seconds
 
 POLICY = FleetPolicy(absence_window=minutes(10), confirm_window=seconds(10))

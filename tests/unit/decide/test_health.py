@@ -5,12 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.actions import BuryWorker, DrainWorker, FailWorker, Note, ReturnJob
-from herdsman.core.decide import decide
-from herdsman.core.fleet import SeenWorker
-from herdsman.core.instances import InstanceState
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.states import WorkerState
+from herdsman.fleet.actions import BuryWorker, DrainWorker, FailWorker, Note, ReturnJob
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy, InstanceState
+from herdsman.fleet.snapshot import SeenWorker
+from herdsman.states import WorkerState
 from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 SPAWNING = WorkerState.SPAWNING

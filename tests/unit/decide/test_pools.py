@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.actions import (
+from herdsman.fleet.actions import (
     CallOffWorker,
     MovePool,
     Note,
@@ -17,13 +17,13 @@ from herdsman.core.actions import (
     ReturnJob,
     SpawnWorker,
 )
-from herdsman.core.decide import decide
-from herdsman.core.fleet import PoolLife, SeenPool, Snapshot, Unseen
-from herdsman.core.model import PoolId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import POOL as POOLS
-from herdsman.core.states import PoolState, WorkerState
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.snapshot import PoolLife, SeenPool, Snapshot, Unseen
+from herdsman.ids import PoolId
+from herdsman.jobs.model import FailureClass
+from herdsman.states import POOL as POOLS
+from herdsman.states import PoolState, WorkerState
 from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, an_instance, minutes, seconds, snapshots
 
 CLOSED = (PoolState.DRAINING, PoolState.STOPPED, PoolState.EVICTED)

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.core.actions import Note, PromoteWorker
-from herdsman.core.decide import decide
-from herdsman.core.fleet import SeenWorker
-from herdsman.core.instances import InstanceState
-from herdsman.core.phases.promote import lack_of
-from herdsman.core.policy import FleetPolicy, Promotion
-from herdsman.core.states import WorkerState
+from herdsman.fleet.actions import Note, PromoteWorker
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy, InstanceState, Promotion
+from herdsman.fleet.phases.health import lack_of
+from herdsman.fleet.snapshot import SeenWorker
+from herdsman.states import WorkerState
 from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 STARTING = a_worker(state=WorkerState.SPAWNING, age=minutes(1), beat_age=None, ready=False, gpu_seen=None)

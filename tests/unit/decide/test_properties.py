@@ -2,7 +2,7 @@
 
 from hypothesis import given
 
-from herdsman.core.actions import (
+from herdsman.fleet.actions import (
     BuryWorker,
     DrainWorker,
     EndInstance,
@@ -11,9 +11,9 @@ from herdsman.core.actions import (
     Note,
     SpawnWorker,
 )
-from herdsman.core.decide import decide
-from herdsman.core.fleet import Snapshot, Unseen
-from herdsman.core.states import WorkerState
+from herdsman.fleet.decide import decide
+from herdsman.fleet.snapshot import Snapshot, Unseen
+from herdsman.states import WorkerState
 from tests.fleet import POOL, snapshots
 
 

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.actions import DrainWorker, EndInstance, Note, SpawnWorker
-from herdsman.core.decide import decide
-from herdsman.core.fleet import Snapshot, Unseen
-from herdsman.core.instances import InstanceState
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.observation import Load, Wanted, bounded
-from herdsman.core.scaling.threshold import calculate_workers_needed, should_scale_up
-from herdsman.core.scaling.workload import workload
-from herdsman.core.states import WorkerState
+from herdsman.fleet.actions import DrainWorker, EndInstance, Note, SpawnWorker
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy, InstanceState
+from herdsman.fleet.scaling.observation import Load, Wanted, bounded
+from herdsman.fleet.scaling.simple import calculate_workers_needed, should_scale_up, workload
+from herdsman.fleet.snapshot import Snapshot, Unseen
+from herdsman.states import WorkerState
 from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 USUAL = FleetPolicy()

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.control.shadows import documents, outcome
-from herdsman.core.decide import decide
-from herdsman.core.fleet import SeenPool, Snapshot
-from herdsman.core.model import PoolId
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.scaling.demand import RECENT, Demand
-from herdsman.core.scaling.observation import Load, ScalingPolicy, Wanted
-from herdsman.core.scaling.registry import OURS
-from herdsman.core.shadow import LONGEST, Compared, compare
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.reconcile import documents, outcome
+from herdsman.fleet.scaling.observation import RECENT, Demand, Load, ScalingPolicy, Wanted
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.shadow import LONGEST, Compared, compare
+from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.ids import PoolId
 from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, minutes, snapshots
 
 KNOWN = Demand(arrivals=(0,) * RECENT, service_s=(60.0,) * 20, boots_s=(90.0,) * 5)

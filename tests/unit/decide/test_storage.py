@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.actions import GrowVolume
-from herdsman.core.decide import decide
-from herdsman.core.fleet import SeenWorker, Unseen
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.states import WorkerState
+from herdsman.fleet.actions import GrowVolume
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.snapshot import SeenWorker, Unseen
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
+from herdsman.states import WorkerState
 from tests.fleet import a_snapshot, a_worker, minutes
 
 POLICY = FleetPolicy(min_workers=0, volume_min_free_gb=50, volume_max_used=85, volume_grow_gb=20)

@@ -4,22 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.core.actions import (
+from herdsman.fleet.actions import (
     AttachInstance,
     BuryWorker,
+    Code,
     EndInstance,
     EndStray,
+    Finding,
     Note,
     ReturnJob,
     SpawnWorker,
 )
-from herdsman.core.decide import decide
-from herdsman.core.findings import Code, Finding
-from herdsman.core.fleet import SeenWorker
-from herdsman.core.instances import Instance, InstanceRef, InstanceState
-from herdsman.core.phases.sweep import orphans
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.states import WorkerState
+from herdsman.fleet.decide import decide
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
+from herdsman.fleet.phases.instances import orphans
+from herdsman.fleet.snapshot import SeenWorker
+from herdsman.states import WorkerState
 from tests.fleet import NOW, a_job, a_name, a_snapshot, a_worker, an_instance, minutes, seconds
 
 

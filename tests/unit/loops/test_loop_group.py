@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.loops import CrashRecord, LoopGroup, MainLoopRequest, Notifier, Runnable, run_loops
 from herdsman.loops.crash_report import write_crash
 from herdsman.settings import load_settings

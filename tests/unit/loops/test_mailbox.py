@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from herdsman.core.errors import StaleWrite
+from herdsman.errors import StaleWrite
 from herdsman.loops import InMemoryMailbox, LeaseExtender, Message
 from tests.threads import at_once
 from tests.unit.loops.doubles import HandClock, eventually

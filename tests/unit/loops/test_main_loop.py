@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.errors import StaleWrite
+from herdsman.errors import StaleWrite
 from herdsman.loops import (
     AdaptiveThreshold,
     DeadLetter,

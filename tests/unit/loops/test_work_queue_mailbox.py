@@ -6,13 +6,23 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable
-from herdsman.core.model import Claim, ClaimKey, Failure, JobId, WorkerId
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import ServiceMark
-from herdsman.core.states import JobState
-from herdsman.core.work import Ask, Done, Ending, Exchange, Failed, GivenBack, Orders, Pulse, Told
+from herdsman.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import (
+    Ask,
+    Done,
+    Ending,
+    Exchange,
+    Failed,
+    GivenBack,
+    Orders,
+    Pulse,
+    ServiceMark,
+    Told,
+)
 from herdsman.loops import MainLoop, MainLoopRequest, WorkQueueMailbox
+from herdsman.states import JobState
 from tests.unit.loops.doubles import HandClock, eventually
 
 KEY = ClaimKey(JobId("j1"), 7)

@@ -8,7 +8,7 @@ LACKING = """
 import sys
 sys.modules["textual"] = None
 from herdsman.cli.top.command import _watch
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 try:
     _watch(None, "", None)
 except InvalidSettings as error:

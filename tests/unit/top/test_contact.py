@@ -7,7 +7,7 @@ import pytest
 from textual.message import Message
 
 from herdsman.cli.top.screens import Answered, Broken, Contact, Refused, ask
-from herdsman.core.errors import Forbidden, StoreUnavailable, Unreachable
+from herdsman.errors import Forbidden, StoreUnavailable, Unreachable
 
 
 def test_nothing_is_wrong_while_answers_come() -> None:

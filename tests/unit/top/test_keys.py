@@ -8,8 +8,8 @@ from rich.terminal_theme import SVG_EXPORT_THEME
 
 from herdsman.cli.top.app import Top
 from herdsman.cli.top.rows import look
-from herdsman.core.errors import Conflict, Forbidden
-from herdsman.wire.explain import WhyOut
+from herdsman.errors import Conflict, Forbidden
+from herdsman.explain.wire import WhyOut
 from tests.top_herd import WORKERS, a_job
 from tests.top_server import FakeServer
 from tests.top_site import PLACE, StillClock, Terminal, at_terminal

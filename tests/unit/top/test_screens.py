@@ -8,8 +8,8 @@ import pytest
 
 from herdsman.cli.top.command import frame
 from herdsman.cli.top.rows import look
-from herdsman.core.errors import Unreachable
-from herdsman.wire.fleet import HerdOut
+from herdsman.errors import Unreachable
+from herdsman.fleet.wire import HerdOut
 from tests.docs.pages import page
 from tests.top_herd import an_overview
 from tests.top_server import FakeServer

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from herdsman.cli import whatif as command
 from herdsman.cli.main import app
-from herdsman.core.errors import HerdsmanError, InvalidRequest
+from herdsman.errors import HerdsmanError, InvalidRequest
 
 JOBS = "arrival_s,service_s,class\n" + "".join(f"{at * 20},45,a\n" for at in range(200))
 

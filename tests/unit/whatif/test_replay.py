@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.policy import FleetPolicy
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.machines import Boots, World
 from herdsman.whatif.replay import PolicyController, Setup, replay
 from herdsman.whatif.trace import Trace, daily, in_batches, made, on_and_off, steady

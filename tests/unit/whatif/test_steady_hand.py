@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.policy import FleetPolicy
+from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.machines import Boots
 from herdsman.whatif.replay import Setup, replay
 from herdsman.whatif.trace import Trace, made, steady

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.policy import FleetPolicy
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.outcome import Outcome
 from herdsman.whatif.picture import page, write_html, write_png
 from herdsman.whatif.replay import Setup, replay

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 from herdsman.whatif import trace as trace_module
 from herdsman.whatif.trace import Classes, by_size, read_trace
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from herdsman.core.model import JobId, JobPolicy, NewJob
-from herdsman.core.work import Load
+from herdsman.ids import JobId
+from herdsman.jobs.model import JobPolicy, NewJob
+from herdsman.jobs.protocol import Load
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
 from herdsman.testing.queue import MemoryQueue

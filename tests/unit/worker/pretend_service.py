@@ -4,16 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from herdsman.core.errors import ServiceUnavailable
-from herdsman.core.service import (
-    Capabilities,
-    Finished,
-    Fitness,
-    Heard,
-    ServiceJob,
-    Unknown,
-    Verdict,
-)
+from herdsman.errors import ServiceUnavailable
+from herdsman.jobs.protocol import Capabilities, Finished, Fitness, Heard, ServiceJob, Unknown, Verdict
 from herdsman.worker.context import Alone, JobContext
 from herdsman.worker.service_run import ServiceRun, Watching
 

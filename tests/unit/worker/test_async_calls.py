@@ -5,9 +5,10 @@ from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
 
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.model import ClaimKey, JobId, NewJob
-from herdsman.core.work import Ask
+from herdsman.errors import StoreUnavailable
+from herdsman.ids import JobId
+from herdsman.jobs.model import ClaimKey, NewJob
+from herdsman.jobs.protocol import Ask
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue

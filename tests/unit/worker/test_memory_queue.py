@@ -4,13 +4,22 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.errors import StaleWrite
-from herdsman.core.model import Claim, Failure, JobId, NewJob, WorkerId
-from herdsman.core.reasons import Reason
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import MarkStatus, ServiceMark
-from herdsman.core.states import JobState
-from herdsman.core.work import Ask, Done, Failed, GivenBack, Load, LogLines, Progress, Pulse
+from herdsman.errors import StaleWrite
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import Claim, Failure, FailureClass, NewJob
+from herdsman.jobs.protocol import (
+    Ask,
+    Done,
+    Failed,
+    GivenBack,
+    Load,
+    LogLines,
+    MarkStatus,
+    Progress,
+    Pulse,
+    ServiceMark,
+)
+from herdsman.states import JobState, Reason
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue

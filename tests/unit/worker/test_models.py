@@ -2,10 +2,9 @@
 
 import pytest
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.loading import NOTHING, VARIABLES, from_variables, to_variables
-from herdsman.core.work import Load
-from herdsman.wire.jobs import MOST_MODELS
+from herdsman.errors import InvalidRequest
+from herdsman.jobs.protocol import NOTHING, VARIABLES, Load, from_variables, to_variables
+from herdsman.jobs.wire import MOST_MODELS
 from herdsman.worker.context import Alone, JobContext, Setup
 from herdsman.worker.handler_pool import Models
 from herdsman.worker.registry import Handler, HandlerSpec, UnusableHandler, prepare

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pytest
 
-from herdsman.core.gpu import GpuReport
-from herdsman.core.model import ClaimKey, JobId
-from herdsman.core.request import NAME
+from herdsman.fleet.model import GpuReport
+from herdsman.ids import JobId
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.rules import NAME
 from herdsman.settings.environment import this_machine
 from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_class
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node

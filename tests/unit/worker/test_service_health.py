@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import Any, cast
 
 from herdsman.connectors.registry import Around, ConnectorManager
-from herdsman.core.gpu import GpuReport
-from herdsman.core.result_options import ResultOptions
-from herdsman.core.service import Fitness
+from herdsman.fleet.model import GpuReport
+from herdsman.jobs.protocol import Fitness
 from herdsman.ports import Clock, Connector, SystemClock
+from herdsman.results.options import ResultOptions
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.worker.health import UNASKED, ServiceHealth
 from herdsman.worker.service_run import Outside, Watching, read_outside

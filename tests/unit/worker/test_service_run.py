@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.core.errors import ServiceRejected, SubmissionUnknown, TooLarge
-from herdsman.core.model import ClaimKey, Failure, JobId
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Capabilities, Ended, Unknown, Working
-from herdsman.wire.ids import service_id
+from herdsman.errors import ServiceRejected, SubmissionUnknown, TooLarge
+from herdsman.ids import JobId
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import Broken, Capabilities, Ended, Unknown, Working
+from herdsman.wire import service_id
 from herdsman.worker.context import Cancelled, Recovered, TryAgain, UserError
 from herdsman.worker.service_run import HealthMonitor, Stall, Watching
 from tests.unit.worker.pretend_service import AWAY, DONE, attempt

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from herdsman.core.errors import (
+from herdsman.errors import (
     ClaimsHeld,
     HerdsmanError,
     OutcomeUnknown,
@@ -18,11 +18,11 @@ from herdsman.core.errors import (
     TooMany,
     Unreachable,
 )
-from herdsman.core.model import Claim, ClaimKey, JobId, JobPolicy, WorkerId
-from herdsman.core.phases.promote import LOADS_HANDLERS
-from herdsman.core.retry import FailureClass
-from herdsman.core.states import JobState
-from herdsman.core.work import Ask
+from herdsman.fleet.phases.health import LOADS_HANDLERS
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import Claim, ClaimKey, FailureClass, JobPolicy
+from herdsman.jobs.protocol import Ask
+from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.logs import LogBook
 from herdsman.worker.registry import HandlerSpec

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from herdsman.core.errors import StoreUnavailable
-from herdsman.core.model import JobId
-from herdsman.core.states import JobState
-from herdsman.core.work import Load, Pulse
+from herdsman.errors import StoreUnavailable
+from herdsman.ids import JobId
+from herdsman.jobs.protocol import Load, Pulse
+from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.supervisor import ExitReason
 from tests.unit.worker.bench import READY, Bench, FakeChild, Play, done, silent

@@ -12,10 +12,10 @@ from herdsman.cli.output import echo
 from herdsman.cli.top.rows import Seen, look, tables
 from herdsman.cli.top.text import ASCII, Table, clean, count, ink, money, span
 from herdsman.client import Client
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
+from herdsman.fleet.wire import OverviewOut
 from herdsman.ports import SystemClock
 from herdsman.telemetry.logs import configure_logs
-from herdsman.wire.fleet import OverviewOut
 
 SHARES = (4, 6, 5, 6)
 """How the tables divide the screen; at 80 by 24 these are lines."""

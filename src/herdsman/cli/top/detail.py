@@ -25,10 +25,10 @@ from herdsman.cli.top.text import (
     state,
 )
 from herdsman.client import Client, calls
-from herdsman.core.states import JOB
-from herdsman.wire.explain import EtaOut, WhyOut
-from herdsman.wire.fleet import GpuBarOut, HerdWorkerOut, StepOut
-from herdsman.wire.jobs import AttemptOut, JobDetail
+from herdsman.explain.wire import EtaOut, WhyOut
+from herdsman.fleet.wire import GpuBarOut, HerdWorkerOut, StepOut
+from herdsman.jobs.wire import AttemptOut, JobDetail
+from herdsman.states import JOB
 
 SHOWN_LINES = 40
 _NAMES = 7

@@ -26,8 +26,7 @@ from herdsman.cli.top.text import (
     trend,
 )
 from herdsman.client import Client, calls
-from herdsman.core.states import HELD, JobState
-from herdsman.wire.fleet import (
+from herdsman.fleet.wire import (
     GpuBarOut,
     HeldOut,
     HerdOut,
@@ -37,7 +36,8 @@ from herdsman.wire.fleet import (
     SeriesOut,
     StepOut,
 )
-from herdsman.wire.jobs import JobOut
+from herdsman.jobs.wire import JobOut
+from herdsman.states import HELD, JobState
 
 MOST_JOBS = 50
 

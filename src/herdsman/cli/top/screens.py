@@ -18,10 +18,10 @@ from textual.widgets import Input, Static
 from herdsman.cli.top.text import Aim, JobAim, WorkerAim, clean
 from herdsman.cli.top.widgets import Confirm, Help, Listing
 from herdsman.client import Client, calls
-from herdsman.core.errors import HerdsmanError, StoreUnavailable, Unreachable
-from herdsman.core.states import JOB, JobState
+from herdsman.errors import HerdsmanError, StoreUnavailable, Unreachable
+from herdsman.jobs.wire import RetryIn
 from herdsman.ports import Clock
-from herdsman.wire.jobs import RetryIn
+from herdsman.states import JOB, JobState
 
 PATIENCE_S = 3.0
 """A server that is silent for longer is said to be away, before it is certain."""

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from rich.text import Text
 
-from herdsman.core.printable import printable_lines
-from herdsman.wire.fleet import StepOut
+from herdsman.fleet.wire import StepOut
+from herdsman.text import printable_lines
 
 ELLIPSIS = "…"
 _FULL, _FREE = "█", "░"

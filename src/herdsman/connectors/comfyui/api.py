@@ -22,7 +22,7 @@ import httpx
 from herdsman import __version__
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_object, as_text, one_line
-from herdsman.core.errors import ServiceRejected, ServiceUnavailable, SubmissionUnknown
+from herdsman.errors import ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.ports import Clock
 from herdsman.web import NEVER_SENT, sent, whole
 

@@ -24,7 +24,7 @@ from herdsman.connectors.comfyui.workflow import (
     with_inputs,
 )
 from herdsman.connectors.registry import Around
-from herdsman.core.errors import (
+from herdsman.errors import (
     Forbidden,
     HerdsmanError,
     InvalidRequest,
@@ -32,7 +32,7 @@ from herdsman.core.errors import (
     ServiceRejected,
     SubmissionUnknown,
 )
-from herdsman.core.service import (
+from herdsman.jobs.protocol import (
     Capabilities,
     Finished,
     Fitness,

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 
 
 def _no_headers() -> Mapping[str, SecretStr]:

@@ -15,7 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 from herdsman.connectors.comfyui.api import NotAllowed
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_object, as_text
-from herdsman.core.errors import ServiceUnavailable
+from herdsman.errors import ServiceUnavailable
 from herdsman.ports import Clock
 
 _WORD = struct.Struct(">I")

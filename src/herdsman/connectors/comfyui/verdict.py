@@ -26,10 +26,9 @@ from herdsman.connectors.comfyui.shapes import (
 )
 from herdsman.connectors.comfyui.watch import Watch
 from herdsman.connectors.comfyui.workflow import SAVERS, SOCKET_SAVER
-from herdsman.core.errors import HerdsmanError, ServiceUnavailable
-from herdsman.core.model import Failure
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Finished, Fitness, Unknown, Verdict, Working
+from herdsman.errors import HerdsmanError, ServiceUnavailable
+from herdsman.jobs.model import Failure, FailureClass
+from herdsman.jobs.protocol import Broken, Finished, Fitness, Unknown, Verdict, Working
 from herdsman.ports import Clock
 
 LONGEST_ERROR = 2000

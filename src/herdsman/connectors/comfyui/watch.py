@@ -10,8 +10,8 @@ from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as
 from herdsman.connectors.comfyui.socket import Message, Picture, Socket, read_frame
 from herdsman.connectors.comfyui.workflow import SOCKET_SAVER, Workflow, class_of, of_class
 from herdsman.connectors.registry import Around
-from herdsman.core.errors import HerdsmanError
-from herdsman.core.service import Ended, Heard, ServiceJob, StoredFile, Working
+from herdsman.errors import HerdsmanError
+from herdsman.jobs.protocol import Ended, Heard, ServiceJob, StoredFile, Working
 
 _ENDINGS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
 ENDS = frozenset({"execution_success", "execution_error", "execution_interrupted"})

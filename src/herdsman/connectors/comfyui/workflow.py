@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text, one_line
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 
 Workflow = Mapping[str, Mapping[str, Any]]
 

@@ -29,14 +29,8 @@ from herdsman.connectors.http.protocol import (
 )
 from herdsman.connectors.http.wire import Question, SyncCall, Wire
 from herdsman.connectors.registry import Around
-from herdsman.core.errors import (
-    HerdsmanError,
-    ServiceRejected,
-    ServiceUnavailable,
-    SubmissionUnknown,
-    TooLarge,
-)
-from herdsman.core.service import (
+from herdsman.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown, TooLarge
+from herdsman.jobs.protocol import (
     Broken,
     Capabilities,
     Ended,

@@ -17,7 +17,7 @@ from pydantic import (
 
 from herdsman.connectors.http import template
 from herdsman.connectors.http.template import JsonPath
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 
 Json = dict[str, object] | list[object] | str | int | float | bool | None
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]

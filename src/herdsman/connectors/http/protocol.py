@@ -10,16 +10,9 @@ from herdsman.connectors.http import template
 from herdsman.connectors.http.options import HttpOptions, Json, StatusOptions
 from herdsman.connectors.http.template import JsonPath
 from herdsman.connectors.http.wire import Answer, Question, Wire
-from herdsman.core.errors import (
-    HerdsmanError,
-    ServiceRejected,
-    ServiceUnavailable,
-    SubmissionUnknown,
-    TooLarge,
-)
-from herdsman.core.model import Failure
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import Broken, Finished, ServiceJob, Unknown, Verdict, Working
+from herdsman.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown, TooLarge
+from herdsman.jobs.model import Failure, FailureClass
+from herdsman.jobs.protocol import Broken, Finished, ServiceJob, Unknown, Verdict, Working
 from herdsman.ports import ResultStore
 
 MOST_TEXT = 2000

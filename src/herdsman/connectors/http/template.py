@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import jsonpath
 
-from herdsman.core.errors import ServiceRejected
+from herdsman.errors import ServiceRejected
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][^{}]*)\}")
 

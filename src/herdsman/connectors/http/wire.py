@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from herdsman.connectors.http.options import HttpOptions
-from herdsman.core.errors import Forbidden, HerdsmanError, ServiceRejected, ServiceUnavailable, TooLarge
+from herdsman.errors import Forbidden, HerdsmanError, ServiceRejected, ServiceUnavailable, TooLarge
 from herdsman.ports import Clock
 from herdsman.web import NEVER_SENT, Endless, Gate, Oversized, guarded_client, sent, whole
 

@@ -13,10 +13,10 @@ from importlib.resources import files
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from herdsman.core.errors import StoreMisconfigured
 from herdsman.db.dialects import PHRASES
 from herdsman.db.schema import metadata
 from herdsman.db.views import VIEWS, creation
+from herdsman.errors import StoreMisconfigured
 
 VIEW = "tasks"
 ROW_TYPE = "task_row"

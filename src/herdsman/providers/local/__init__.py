@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from herdsman.core.errors import InvalidSettings
+from herdsman.errors import InvalidSettings
 from herdsman.ports import Clock, Provider
 from herdsman.providers.local.provider import LocalOptions, LocalProvider
 

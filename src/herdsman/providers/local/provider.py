@@ -24,15 +24,8 @@ from typing import Any
 import structlog
 from pydantic import SecretStr
 
-from herdsman.core.errors import CapacityUnavailable, InvalidSettings, ProviderRejected, ProviderUnavailable
-from herdsman.core.instances import (
-    LOCAL_NAME,
-    Instance,
-    InstanceRef,
-    InstanceState,
-    SpawnRequest,
-    process_name,
-)
+from herdsman.errors import CapacityUnavailable, InvalidSettings, ProviderRejected, ProviderUnavailable
+from herdsman.fleet.model import LOCAL_NAME, Instance, InstanceRef, InstanceState, SpawnRequest, process_name
 from herdsman.ports import Clock
 from herdsman.providers.local import processes
 from herdsman.providers.local.processes import Identity

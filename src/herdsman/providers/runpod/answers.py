@@ -23,7 +23,7 @@ from typing import cast
 
 import httpx
 
-from herdsman.core.errors import CapacityUnavailable, HerdsmanError, ProviderRejected, ProviderUnavailable
+from herdsman.errors import CapacityUnavailable, HerdsmanError, ProviderRejected, ProviderUnavailable
 
 LONGEST_SAID = 400
 LONGEST_WAIT = timedelta(days=1)

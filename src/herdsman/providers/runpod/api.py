@@ -14,7 +14,7 @@ import httpx
 from pydantic import SecretStr
 
 from herdsman import __version__
-from herdsman.core.errors import ProviderRejected, ProviderUnavailable, SpawnUnknown
+from herdsman.errors import ProviderRejected, ProviderUnavailable, SpawnUnknown
 from herdsman.ports import Clock
 from herdsman.providers.runpod.answers import (
     Answer,

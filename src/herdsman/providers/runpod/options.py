@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from herdsman.core.errors import InvalidSettings, ProviderRejected
+from herdsman.errors import InvalidSettings, ProviderRejected
 from herdsman.providers.registry import Naming
 
 MOST_VARIABLES = 50

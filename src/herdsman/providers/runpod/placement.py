@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from herdsman.core.errors import ProviderRejected
+from herdsman.errors import ProviderRejected
 from herdsman.ports import Clock
 from herdsman.providers.runpod.answers import Volume
 from herdsman.providers.runpod.options import RunpodOptions, startup_fields

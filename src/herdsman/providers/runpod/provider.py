@@ -7,8 +7,8 @@ from types import MappingProxyType
 import httpx
 import structlog
 
-from herdsman.core.errors import CapacityUnavailable, ProviderRejected, SpawnUnknown
-from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.errors import CapacityUnavailable, ProviderRejected, SpawnUnknown
+from herdsman.fleet.model import Instance, InstanceRef, InstanceState, SpawnRequest
 from herdsman.ports import Clock
 from herdsman.providers.runpod.answers import NotAllowed, Pod, Volume
 from herdsman.providers.runpod.api import LOG_SILENCE, RunpodApi, Wire

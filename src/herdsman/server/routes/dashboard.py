@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import Response
 
-from herdsman.core.errors import NotFound
+from herdsman.errors import NotFound
 from herdsman.server.errors import Refused
 
 PAGE = "index.html"

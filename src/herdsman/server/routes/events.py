@@ -8,13 +8,13 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from herdsman.core.errors import InvalidRequest
-from herdsman.core.model import AuditEntry
-from herdsman.core.states import JOB
+from herdsman.errors import InvalidRequest
+from herdsman.jobs.model import AuditEntry
 from herdsman.server.event_stream import told
 from herdsman.server.limits import network
 from herdsman.server.request import ApiRoute, Who, address_of
 from herdsman.server.state import Server
+from herdsman.states import JOB
 
 router = APIRouter(route_class=ApiRoute, tags=["events"])
 

@@ -12,14 +12,14 @@ import structlog
 from fastapi import APIRouter, Header
 from fastapi.responses import Response, StreamingResponse
 
-from herdsman.core.errors import NotFound, ServiceUnavailable
-from herdsman.core.model import JobId
+from herdsman.errors import NotFound, ServiceUnavailable
+from herdsman.ids import JobId
+from herdsman.jobs.wire import sha256_of
 from herdsman.ports import ResultFiles
 from herdsman.results.files import content_type
 from herdsman.server.errors import Refused
 from herdsman.server.request import ApiRoute, Who, visible_job
 from herdsman.server.state import Server, ServerState
-from herdsman.wire.jobs import sha256_of
 
 log = structlog.get_logger()
 router = APIRouter(route_class=ApiRoute, tags=["jobs"])

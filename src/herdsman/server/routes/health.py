@@ -8,12 +8,12 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 import herdsman
-from herdsman.control.commands import count_jobs
-from herdsman.core.errors import HerdsmanError
+from herdsman.errors import HerdsmanError
+from herdsman.fleet.wire import HealthOut, LiveOut, ReadyOut
+from herdsman.jobs.commands import count_jobs
 from herdsman.server.readiness import FINE
 from herdsman.server.request import ApiRoute, Who
 from herdsman.server.state import Server, ServerState
-from herdsman.wire.fleet import HealthOut, LiveOut, ReadyOut
 
 router = APIRouter(route_class=ApiRoute, tags=["health"])
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 
-from herdsman.core.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
-from herdsman.core.installation import Stamp
-from herdsman.core.instances import Instance, InstanceRef, InstanceState, SpawnRequest
-from herdsman.core.model import DEFAULT_POOL, WorkerId
+from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
+from herdsman.fleet.installation import Stamp
+from herdsman.fleet.model import Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.testing.simulation.checks.history import End, Pod
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.scheduler import Process

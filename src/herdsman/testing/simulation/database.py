@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, update
 
-from herdsman.core.errors import OutcomeUnknown, StoreUnavailable
 from herdsman.db.connection import Database, Tx
 from herdsman.db.errors import Contended
 from herdsman.db.schema import installation as installation_table
 from herdsman.db.upgrade import upgrade
-from herdsman.store import installation
+from herdsman.errors import OutcomeUnknown, StoreUnavailable
+from herdsman.fleet import installation_sql
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.world import ZERO, World
 
@@ -72,8 +72,8 @@ class WorldDatabase(Database):
         second.enter(world, self._driver_connection().serialize() if copied else None)
 
         def move(tx: Tx) -> None:
-            if installation.find(tx) is None:
-                installation.make(tx, installation_id, installation.place_of(tx))
+            if installation_sql.find(tx) is None:
+                installation_sql.make(tx, installation_id, installation_sql.place_of(tx))
             else:
                 tx.execute(update(installation_table).values(place={"memory": "another process"}))
 
@@ -83,7 +83,7 @@ class WorldDatabase(Database):
 
     def installation_id(self) -> str:
         with self.aside():
-            known = self.read(installation.find)
+            known = self.read(installation_sql.find)
         return "" if known is None else known.id
 
     @contextmanager

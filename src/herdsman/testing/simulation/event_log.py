@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from math import inf
 
-from herdsman.store.hints import recent_dead
+from herdsman.redis.sql import recent_dead
 from herdsman.testing.simulation.checks.audit import end_of
 from herdsman.testing.simulation.checks.history import Health, Hints, History, Limits, Run
 from herdsman.testing.simulation.checks.recorded import read_history

@@ -5,10 +5,9 @@ from datetime import timedelta
 from math import inf
 from typing import Any, cast
 
-from herdsman.core.errors import ServiceUnavailable, SubmissionUnknown
-from herdsman.core.model import Failure
-from herdsman.core.retry import FailureClass
-from herdsman.core.service import (
+from herdsman.errors import ServiceUnavailable, SubmissionUnknown
+from herdsman.jobs.model import Failure, FailureClass
+from herdsman.jobs.protocol import (
     Broken,
     Capabilities,
     Ended,

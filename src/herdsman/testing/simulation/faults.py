@@ -6,7 +6,7 @@ from enum import StrEnum
 from random import Random
 from types import MappingProxyType
 
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 
 
 class Fault(StrEnum):

@@ -13,7 +13,7 @@ from math import inf
 from signal import SIGKILL, SIGSEGV
 from typing import Any
 
-from herdsman.core.work import Load
+from herdsman.jobs.protocol import Load
 from herdsman.testing.simulation.checks.history import Run, Saved
 from herdsman.testing.simulation.external_service import WorldConnector, WorldService
 from herdsman.testing.simulation.faults import Fault

@@ -5,14 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 
-from herdsman.control.commands.gpus import report_gpus
-from herdsman.control.commands.leases import grant_lease, keep_lease, release_lease
-from herdsman.control.services import Services
-from herdsman.core.errors import Gone, HerdsmanError, OutcomeUnknown, StoreUnavailable
-from herdsman.core.gpu import GpuDevice
-from herdsman.core.lease import Lease
-from herdsman.core.lease_request import LeaseRequest
-from herdsman.core.leasing import LeasePolicy, Wish
+from herdsman.context import Services
+from herdsman.errors import Gone, HerdsmanError, OutcomeUnknown, StoreUnavailable
+from herdsman.fleet.model import GpuDevice
+from herdsman.leases.commands import grant_lease, keep_lease, release_lease, report_gpus
+from herdsman.leases.rules import Lease, LeasePolicy, LeaseRequest, Wish
 from herdsman.testing.simulation.checks.leases import use_of
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.world import World

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Mapping
 
-from herdsman.control.act import Hands
-from herdsman.control.leadership import Leadership
-from herdsman.control.observe import Observer
-from herdsman.control.reconciler import Reconciler
-from herdsman.control.replica import ReplicaLoops
-from herdsman.control.requests import LeaderInbox
-from herdsman.control.services import Services
-from herdsman.control.spawn import Spawner
-from herdsman.control.sweeper import Sweeper
-from herdsman.core.model import DEFAULT_POOL, PoolId, WorkerId
-from herdsman.core.scaling.registry import OURS
+from herdsman.context import Services
 from herdsman.db.connection import Tx
+from herdsman.fleet.execute import Hands, Spawner
+from herdsman.fleet.inbox import LeaderInbox
+from herdsman.fleet.leader import Leadership
+from herdsman.fleet.observe import Observer
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.scaling.registry import OURS
+from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.jobs.sweep import Sweeper
+from herdsman.server.loops import ReplicaLoops
 from herdsman.testing.simulation.checks.history import LeaderWrite
 from herdsman.testing.simulation.cloud import INSTALLATION, WorldProvider, name_of
 from herdsman.testing.simulation.scheduler import Process

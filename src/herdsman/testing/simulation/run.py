@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 
-from herdsman.core.states import JOB
+from herdsman.states import JOB
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.event_log import at_rest, history_of

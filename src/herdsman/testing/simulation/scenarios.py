@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from types import MappingProxyType
 
-from herdsman.core.errors import InvalidRequest
+from herdsman.errors import InvalidRequest
 from herdsman.testing.simulation.setup import Setting
 from herdsman.testing.simulation.users import Demand
 

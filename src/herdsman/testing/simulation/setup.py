@@ -6,12 +6,11 @@ from datetime import timedelta
 from functools import partial
 from itertools import count
 
-from herdsman.control.authenticator import Authenticator
-from herdsman.control.keyring import Keyring
-from herdsman.control.leadership import Leadership
-from herdsman.control.services import Services
-from herdsman.control.worker_access import WorkerAccess, by_name_only
-from herdsman.core.model import JobId, PoolId, WorkerId
+from herdsman.access.authenticator import Authenticator, Keyring
+from herdsman.context import Services
+from herdsman.fleet.leader import Leadership
+from herdsman.fleet.worker_access import WorkerAccess, by_name_only
+from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.testing.simulation.checks.history import DatabaseCopy
 from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider
 from herdsman.testing.simulation.database import WorldDatabase

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from herdsman.control.replica import ReplicaLoops
-from herdsman.control.services import Services
-from herdsman.core.hints import Hint
+from herdsman.context import Services
 from herdsman.redis.bus import ReplicaHooks, StreamBus
+from herdsman.redis.hints import Hint
 from herdsman.redis.keeper import Intervals
 from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror
 from herdsman.redis.streams import PAGE, BusState, Read, Size
+from herdsman.server.loops import ReplicaLoops
 from herdsman.testing.simulation.redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads

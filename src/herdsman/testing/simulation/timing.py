@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from herdsman.control.leadership import LeaderPolicy
-from herdsman.core.model import JobPolicy
-from herdsman.core.policy import FleetPolicy
-from herdsman.core.retry import RetryPolicy
+from herdsman.fleet.leader import LeaderPolicy
+from herdsman.fleet.model import FleetPolicy
+from herdsman.jobs.model import JobPolicy, RetryPolicy
 
 MOST_WORKERS = 4
 

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from herdsman.control.commands import cancel_job, requeue_job, submit_job
-from herdsman.control.commands.holds import pause, resume
-from herdsman.control.commands.pools import drain_pool, start_pool
-from herdsman.control.commands.workers import drain_worker
-from herdsman.control.services import Services
-from herdsman.core.errors import Conflict, InvalidRequest, NotFound, StaleWrite, StoreUnavailable
-from herdsman.core.model import DEFAULT_POOL, JobId, NewJob, PoolId, Submitted, WorkerId
-from herdsman.core.pools import NewPool
-from herdsman.core.states import JOB, JobState
+from herdsman.context import Services
+from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite, StoreUnavailable
+from herdsman.fleet.commands import drain_worker
+from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.jobs.commands import cancel_job, requeue_job, submit_job
+from herdsman.jobs.model import NewJob, Submitted
+from herdsman.limits.commands import pause, resume
+from herdsman.pools.commands import drain_pool, start_pool
+from herdsman.pools.rules import NewPool
 from herdsman.redis.bus import StreamBus
 from herdsman.redis.streams import BusUnavailable
+from herdsman.states import JOB, JobState
 from herdsman.testing.simulation.checks.history import Cancel, Submission
 from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.faults import Fault

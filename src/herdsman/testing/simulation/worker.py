@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
-from herdsman.control.authenticator import Authenticator
-from herdsman.control.commands.tokens import admit_worker, renew_worker_token
-from herdsman.control.direct_queue import DirectQueue
-from herdsman.control.keyring import Keyring
-from herdsman.control.leadership import Leadership
-from herdsman.control.services import Services
-from herdsman.core.access import Caller, Role
-from herdsman.core.errors import (
+from herdsman.access.authenticator import Authenticator, Keyring
+from herdsman.access.commands import admit_worker, renew_worker_token
+from herdsman.access.rules import Caller, Role
+from herdsman.context import Services
+from herdsman.errors import (
     ClaimsHeld,
     Forbidden,
     NotFound,
@@ -21,11 +18,12 @@ from herdsman.core.errors import (
     Unauthenticated,
     Unreachable,
 )
-from herdsman.core.gpu import GpuDevice, GpuReport
-from herdsman.core.instances import SpawnRequest
-from herdsman.core.model import Claim, ClaimKey
-from herdsman.core.work import Ask, Ending, Exchange, Load, Orders, Pulse
+from herdsman.fleet.leader import Leadership
+from herdsman.fleet.model import GpuDevice, GpuReport, SpawnRequest
+from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.protocol import Ask, Ending, Exchange, Load, Orders, Pulse
 from herdsman.ports import Clock
+from herdsman.testing.direct_queue import DirectQueue
 from herdsman.testing.simulation.checks.history import Receipt
 from herdsman.testing.simulation.external_service import WorldService
 from herdsman.testing.simulation.faults import Fault

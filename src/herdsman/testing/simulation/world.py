@@ -8,7 +8,7 @@ from hashlib import sha256
 from itertools import count
 from random import Random
 
-from herdsman.core.errors import StoreUnavailable
+from herdsman.errors import StoreUnavailable
 from herdsman.testing.simulation.checks.history import (
     Cancel,
     Cut,

@@ -4,9 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 
-from herdsman.core.machine import AnyMachine
-from herdsman.core.reasons import Reason
-from herdsman.core.states import HELD, JOB, MACHINES, JobState
+from herdsman.states import HELD, JOB, MACHINES, AnyMachine, JobState, Reason
 from herdsman.testing.simulation.checks.history import History, JobRow, Move, Run
 
 Story = Sequence[Move]

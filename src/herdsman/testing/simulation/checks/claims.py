@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JOB, WORKER, JobState, WorkerState
+from herdsman.states import JOB, WORKER, JobState, Reason, WorkerState
 from herdsman.testing.simulation.checks.audit import (
     DONE,
     ENDED,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from herdsman.core.states import WORKER, WorkerState
+from herdsman.states import WORKER, WorkerState
 from herdsman.testing.simulation.checks.history import History, Pod, WorkerRow
 
 _ALIVE = frozenset(map(str, WORKER.live))

@@ -4,8 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JobState
+from herdsman.states import JobState, Reason
 from herdsman.testing.simulation.checks.audit import (
     DONE,
     ENDED,

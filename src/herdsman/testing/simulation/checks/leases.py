@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from herdsman.core.lease import Lease
+from herdsman.leases.rules import Lease
 from herdsman.testing.simulation.checks.audit import listed
 from herdsman.testing.simulation.checks.history import History, LeaseRow, Use
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from herdsman.core.reasons import Reason
-from herdsman.core.states import JOB, LEASE, WORKER, JobState, LeaseState, WorkerState
+from herdsman.states import JOB, LEASE, WORKER, JobState, LeaseState, Reason, WorkerState
 from herdsman.testing.simulation.checks.audit import IN_HAND, PENDING, end_of, is_claim, job_rows
 from herdsman.testing.simulation.checks.history import AttemptRow, Hints, History, Move
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from herdsman.db.connection import Database
 from herdsman.db.statements import Row as Columns
-from herdsman.store import whole
+from herdsman.testing.simulation import stored_history
 from herdsman.testing.simulation.checks.history import (
     AttemptRow,
     History,
@@ -25,7 +25,7 @@ def read_history(database: Database, *, zero: datetime) -> History:
 
     What happened outside of the database is the caller's to add, with `dataclasses.replace`.
     """
-    found = database.read(whole.everything)
+    found = database.read(stored_history.everything)
     return History(
         moves=tuple(_move(row, zero) for row in found.moves),
         rows=(

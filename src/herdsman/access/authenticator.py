@@ -1,0 +1,259 @@
+"""What tokens are made and checked with. All replicas need the same pepper."""
+
+import hmac
+import math
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from herdsman.access import sql
+from herdsman.access.rules import (
+    ID_BYTES,
+    SECRET_BYTES,
+    Caller,
+    Role,
+    Token,
+    keyed_hash,
+    token_id,
+    token_text,
+)
+from herdsman.access.secret_file import read_secret, write_secret_once
+from herdsman.context import Services
+from herdsman.db.connection import Database, Tx
+from herdsman.db.errors import Duplicate
+from herdsman.errors import HerdsmanError, InvalidSettings, NotFound, Unauthenticated
+from herdsman.fleet import workers_sql
+from herdsman.ports import Clock
+from herdsman.states import SERVING, WorkerState
+
+PEPPER_BYTES = 32
+_FINGERPRINT = "of the pepper itself"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keyring:
+    pepper: bytes = field(repr=False)
+    worker_life: timedelta = timedelta(hours=24)
+    bootstrap_life: timedelta = timedelta(minutes=30)
+    repeat_within: timedelta = timedelta(seconds=60)
+    """How long a worker whose answer was lost may ask again with its bootstrap token."""
+    new_bytes: Callable[[int], bytes] = secrets.token_bytes
+
+    def new(self, role: Role) -> tuple[str, str]:
+        """An id and the text of a new token."""
+        token_id = self.new_bytes(ID_BYTES).hex()
+        return token_id, token_text(role, token_id, self.new_bytes(SECRET_BYTES))
+
+    def hash(self, text: str) -> str:
+        return keyed_hash(self.pepper, text)
+
+
+def load_pepper(given: str | None, file: Path) -> bytes:
+    """The setting, or else the file, which is made when it is not there."""
+    text = given or read_secret(file)
+    if text is None:
+        write_secret_once(file, secrets.token_hex(PEPPER_BYTES))
+        text = read_secret(file)
+    if text is None or len(text.encode()) < PEPPER_BYTES:
+        raise InvalidSettings(
+            f"TOKEN_PEPPER has fewer than {PEPPER_BYTES} characters: make one with openssl rand -hex 32"
+        )
+    return text.encode()
+
+
+def require_same_pepper(database: Database, keyring: Keyring) -> None:
+    """The first replica leaves a hash of its pepper; one with another would call every good token a bad one."""
+    mine = keyring.hash(_FINGERPRINT)
+    known = database.read(sql.pepper_mark)
+    if known is None:
+        try:
+            database.transact(lambda tx: sql.mark_pepper(tx, mine))
+        except Duplicate:
+            known = database.read(sql.pepper_mark)
+    if known not in (None, mine):
+        raise InvalidSettings(
+            "TOKEN_PEPPER is not the one that the tokens in this database were made with:"
+            " give every replica the same, or the same file"
+        )
+
+
+REMEMBERED = timedelta(seconds=3)
+MOST_REMEMBERED = 20_000
+KEPT_IN_OUTAGE = timedelta(hours=24)
+"""So long a token that only opens metrics and health is good without the database: who watches must see the outage."""
+ADMIN_KEY = "admin-api-key"
+ISSUED_EVERY = timedelta(seconds=1)
+NOTED_EVERY = timedelta(minutes=1)
+"""How often it is written down that a token is in use."""
+_PEOPLES = frozenset(Role) - {Role.WORKER, Role.BOOTSTRAP}
+"""Of a worker the beats say that it lives, and the use of a bootstrap token ends it."""
+_NOBODYS = "0" * 64
+_REFUSED = "the token is not known, or was revoked: check it for a slip, or ask an admin for a new one"
+# Said only to who sends the whole secret: nobody can learn anything from it by guessing.
+_EXPIRED = "the token has expired at {at:%Y-%m-%d %H:%M} UTC: ask an admin for a new one"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    caller: Caller
+    good_until: float
+    ends: float
+    """Not even an outage makes it good for longer."""
+
+
+class Authenticator:
+    """Safe to be used by many threads."""
+
+    def __init__(
+        self,
+        services: Services,
+        clock: Clock,
+        keyring: Keyring,
+        *,
+        admin_key: str | None = None,
+        remembered: timedelta = REMEMBERED,
+        most: int = MOST_REMEMBERED,
+    ) -> None:
+        self._services = services
+        self._clock = clock
+        self._keyring = keyring
+        self._admin = None if admin_key is None else keyring.hash(admin_key)
+        self._remembered = remembered
+        self._most = most
+        # By their hashes: not even the memory of this process holds a token longer than its request.
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+        self._issued: frozenset[str] = frozenset()
+        self._look_at = -math.inf
+        self._looking = threading.Lock()
+
+    def known(self, secret: str) -> Caller | None:
+        """Who it was a moment ago; asks nobody."""
+        found = self._recall(self._keyring.hash(secret))
+        return found.caller if found and self._clock.monotonic() < found.good_until else None
+
+    def kept(self, secret: str) -> Caller | None:
+        """Whose it was when the database was last asked, for while that is away: only of who may do nothing but watch."""
+        found = self._recall(self._keyring.hash(secret))
+        if found is None or found.caller.role is not Role.METRICS:
+            return None
+        return found.caller if self._clock.monotonic() < found.ends else None
+
+    def met(self, secret: str) -> bool:
+        """Whether it was good once, however long ago: its bearer is not guessing."""
+        return self._recall(self._keyring.hash(secret)) is not None
+
+    def issued(self, secret: str) -> str | None:
+        """The id in it, if there is such a token. However many guess, the database is asked once a second."""
+        hashed, named = self._keyring.hash(secret), token_id(secret)
+        if self._admin is not None and hmac.compare_digest(hashed, self._admin):
+            return ADMIN_KEY
+        with self._looking:
+            now = self._clock.monotonic()
+            if named not in self._issued and now >= self._look_at:
+                self._issued = self._services.database.read(sql.live_ids)
+                self._look_at = now + ISSUED_EVERY.total_seconds()
+            return named if named in self._issued else None
+
+    def verify(self, secret: str) -> Caller:
+        """Raises `Unauthenticated`, with the same words whatever is wrong with it, except that its time is over."""
+        hashed = self._keyring.hash(secret)
+        if self._admin is not None and hmac.compare_digest(hashed, self._admin):
+            return Caller(token_id=ADMIN_KEY, role=Role.ADMIN, name=ADMIN_KEY)
+        named = token_id(secret)
+        if named is None:
+            raise Unauthenticated(_REFUSED)
+        asked_at = self._clock.monotonic()
+        found = self._services.database.read(lambda tx: _look(tx, named, hashed))
+        if isinstance(found, str):
+            self._forget(hashed)
+            raise Unauthenticated(found)
+        caller, left, unnoted = found
+        if unnoted:
+            self._note_use(named)
+        good, kept = (
+            asked_at + (life if left is None else min(life, left)).total_seconds()
+            for life in (self._remembered, KEPT_IN_OUTAGE)
+        )
+        self._remember(hashed, _Known(caller, good, kept))
+        return caller
+
+    def _note_use(self, token_id: str) -> None:
+        """For who looks through the tokens for those that nobody uses. Whoever calls is let in all the same when it
+        cannot be written down."""
+        with suppress(HerdsmanError):
+            self._services.database.transact(lambda tx: sql.note_use(tx, token_id, NOTED_EVERY))
+
+    def forget(self, token_id: str) -> None:
+        """It was revoked here: this process need not wait for its memory to fade."""
+        with self._lock:
+            for hashed in [each for each, known in self._known.items() if known.caller.token_id == token_id]:
+                del self._known[hashed]
+
+    def _recall(self, hashed: str) -> _Known | None:
+        with self._lock:
+            return self._known.get(hashed)
+
+    def _remember(self, hashed: str, known: _Known) -> None:
+        with self._lock:
+            self._known[hashed] = known
+            self._known.move_to_end(hashed)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+
+    def _forget(self, hashed: str) -> None:
+        with self._lock:
+            self._known.pop(hashed, None)
+
+
+def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bool] | str:
+    """One query and one comparison whatever is wrong, so that the time it takes tells nothing."""
+    found = sql.find_token(tx, named)
+    same = hmac.compare_digest(hashed, found[1] if found else _NOBODYS)
+    if found is not None and same and not _serves(found[0], found[2]):
+        return _ended(tx, found[0])
+    if found is None or not same or found[0].revoked_at is not None:
+        return _REFUSED
+    token = found[0]
+    if not token.live(tx.now()):
+        return _EXPIRED.format(at=token.expires_at)
+    left = None if token.expires_at is None else token.expires_at - tx.now()
+    return _caller(token, tx), left, token.role in _PEOPLES and _long_ago(token.used_at, tx.now())
+
+
+def _long_ago(used_at: datetime | None, now: datetime) -> bool:
+    return used_at is None or now - used_at > NOTED_EVERY
+
+
+def _serves(token: Token, state: WorkerState | None) -> bool:
+    """The token of a worker dies with it."""
+    return token.worker_id is None or state in SERVING
+
+
+def _ended(tx: Tx, token: Token) -> str:
+    """Whose end it was, and why: said only to who sends the whole secret."""
+    assert token.worker_id is not None
+    try:
+        worker = workers_sql.get_worker(tx, token.worker_id)
+    except NotFound:
+        return f"worker {token.worker_id!r} is gone, and its token with it: start a new worker"
+    why = worker.error or worker.reason
+    return f"worker {worker.id!r} is {worker.state} ({why}), and its token with it: start a new worker"
+
+
+def _caller(token: Token, tx: Tx) -> Caller:
+    return Caller(
+        token_id=token.id,
+        role=token.role,
+        name=token.name,
+        agent=token.agent,
+        worker_id=token.worker_id,
+        incarnation=token.incarnation,
+        pool=token.pool,
+        ageing=token.ageing(tx.now()),
+    )

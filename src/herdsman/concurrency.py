@@ -1,0 +1,273 @@
+"""Callers on the event loop that wait for what one thread brings them."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Condition, Lock, Thread
+from typing import Any, Generic, TypeVar
+
+from herdsman.errors import TooMany
+from herdsman.ports import Clock
+
+T = TypeVar("T")
+R = TypeVar("R")
+W = TypeVar("W", bound="Waiter[Any]")
+Gone = Callable[[], Awaitable[object]]
+"""Returns when the caller has hung up."""
+_SOON = timedelta(seconds=1)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Waiter(Generic[R]):
+    answer: Future[R] = field(default_factory=Future[R])
+    serving: bool = False
+    """A round is under way for it."""
+    last: bool = False
+    """It is answered after the next round, whatever that brings."""
+
+
+class WaitQueue(ABC, Generic[W, R]):
+    """Safe to share between tasks and threads. The thread starts with the first caller, and ends with `stop`.
+
+    A subclass says who is served next and how; the methods that it has to write are called while `_news` is held,
+    but for `_serve` and `_take_back`, which run in the thread alone.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._news = Condition()
+        self._rung = 0
+        self._returned: deque[R] = deque()
+        self._thread: Thread | None = None
+        self._stopped = False
+
+    @property
+    @abstractmethod
+    def waiting(self) -> int: ...
+
+    def wake(self) -> None:
+        """There may be something for those who wait."""
+        with self._news:
+            self._rung += 1
+            self._news.notify()
+
+    def stop(self) -> None:
+        """Everybody who waits is answered, and what nobody received is given back."""
+        with self._news:
+            self._stopped = True
+            self._news.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    @abstractmethod
+    def _waiters(self) -> Iterable[W]: ...
+
+    @abstractmethod
+    def _add(self, waiter: W) -> None: ...
+
+    @abstractmethod
+    def _remove(self, waiter: W) -> None:
+        """May be called for one that is not in the queue."""
+
+    @abstractmethod
+    def _nothing(self, waiter: W) -> R:
+        """The answer to a caller for whom nothing was found."""
+
+    @abstractmethod
+    def _next(self, *, timed_out: bool) -> Sequence[W]:
+        """Who is served now; `timed_out` says that the pause is over, and that nobody woke this queue."""
+
+    @abstractmethod
+    def _pause(self) -> float | None:
+        """How many seconds to wait for news when nobody is served."""
+
+    @abstractmethod
+    def _serve(self, batch: Sequence[W]) -> None:
+        """Answers them with `_finish` or `_fail`, or leaves them waiting."""
+
+    @abstractmethod
+    def _take_back(self, result: R) -> None:
+        """The caller was gone before it heard of it."""
+
+    async def _wait(self, waiter: W, wait: timedelta | None, gone: Gone) -> R:
+        """The answer, or nothing after `wait`. What a caller gets who is `gone` is given back."""
+        waiter.answer.set_running_or_notify_cancel()
+        with self._news:
+            if self._stopped:
+                return self._nothing(waiter)
+            self._add(waiter)
+            self._start()
+        answer, leaving = asyncio.wrap_future(waiter.answer), asyncio.ensure_future(gone())
+        limit = None if wait is None else wait.total_seconds()
+        try:
+            await asyncio.wait({answer, leaving}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                self._leave(waiter, hung_up=leaving.done())
+            result = await answer
+        except asyncio.CancelledError:
+            self._leave(waiter, hung_up=True)
+            if waiter.answer.exception() is None:
+                self._give_back(waiter.answer.result())
+            raise
+        finally:
+            leaving.cancel()
+        if leaving.done() and not leaving.cancelled():
+            self._give_back(result)
+            return self._nothing(waiter)
+        return result
+
+    def _leave(self, waiter: W, *, hung_up: bool) -> None:
+        """Its time is over. A round that is under way for it is waited for: it may have brought something."""
+        with self._news:
+            if waiter.serving and not hung_up:
+                waiter.last = True
+            elif not waiter.answer.done():
+                self._finish(waiter, self._nothing(waiter))
+
+    def _give_back(self, result: R) -> None:
+        with self._news:
+            self._returned.append(result)
+            self._start()
+            self._news.notify()
+
+    def _finish(self, waiter: W, result: R) -> None:
+        self._remove(waiter)
+        waiter.answer.set_result(result)
+
+    def _fail(self, waiter: W, error: Exception) -> None:
+        self._remove(waiter)
+        waiter.answer.set_exception(error)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        timed_out = False
+        while True:
+            with self._news:
+                returned, batch = [*self._returned], self._next(timed_out=timed_out)
+                self._returned.clear()
+                if not (returned or batch):
+                    if self._stopped:
+                        for waiter in [*self._waiters()]:
+                            self._finish(waiter, self._nothing(waiter))
+                        self._thread = None
+                        return
+                    timed_out = not self._news.wait(self._pause())
+                    continue
+            timed_out = False
+            for each in returned:
+                self._take_back(each)
+            if batch:
+                self._serve(batch)
+
+
+@dataclass(eq=False, slots=True)
+class _Call(Waiter[R], Generic[T, R]):
+    item: T
+
+
+class Batcher(WaitQueue[_Call[T, R], R]):
+    """Does calls that come at the same time together.
+
+    No timer: a round takes what arrived while the last one ran, so that a lone call waits for nobody.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[T]], Sequence[R | Exception]],
+        *,
+        most: int = 200,
+        room: int = 10_000,
+        name: str = "batcher",
+    ) -> None:
+        """`work` answers each item by itself, in order; what it raises is the answer to all of them."""
+        super().__init__(name)
+        self._work = work
+        self._most = most
+        self._room = room
+        self._queue: deque[_Call[T, R]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    async def call(self, item: T) -> R:
+        """`TooMany` when so many wait that the answer would come too late; nothing was done then (J10)."""
+        call = _Call[T, R](item)
+        with self._news:
+            self._add(call)
+            self._start()
+            self._news.notify()
+        return await asyncio.wrap_future(call.answer)
+
+    def _waiters(self) -> Iterable[_Call[T, R]]:
+        return self._queue
+
+    def _add(self, waiter: _Call[T, R]) -> None:
+        if len(self._queue) >= self._room:
+            raise TooMany(f"{self._room} requests are waiting already: send it again", retry_after=_SOON)
+        self._queue.append(waiter)
+
+    def _remove(self, waiter: _Call[T, R]) -> None:
+        """A round takes calls out of the queue before it answers them."""
+
+    def _nothing(self, waiter: _Call[T, R]) -> R:
+        raise AssertionError(f"{waiter} is done even when the server stops: it was asked for")
+
+    def _next(self, *, timed_out: bool) -> Sequence[_Call[T, R]]:
+        _ = timed_out
+        return [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
+
+    def _pause(self) -> None:
+        return None
+
+    def _take_back(self, result: R) -> None:
+        """A call that has begun is done to its end, whether or not its caller still waits."""
+
+    def _serve(self, batch: Sequence[_Call[T, R]]) -> None:
+        # A call that was given up before its turn is left out.
+        calls = [call for call in batch if call.answer.set_running_or_notify_cancel()]
+        if not calls:
+            return
+        try:
+            results = self._work([call.item for call in calls])
+            assert len(results) == len(calls), f"{len(results)} answers to {len(calls)} calls"
+        except Exception as error:  # noqa: BLE001  (whatever it is, it belongs to those who called)
+            results = [error] * len(calls)
+        for call, result in zip(calls, results, strict=True):
+            if isinstance(result, Exception):
+                self._fail(call, result)
+            else:
+                self._finish(call, result)
+
+
+FRESH_S = 0.5
+SHARE = 20
+"""A look that takes long is repeated less often: at most this fraction of the time is spent on looking."""
+
+
+@dataclass
+class Seldom(Generic[T]):
+    look: Callable[[], T]
+    clock: Clock
+    _turn: Lock = field(default_factory=Lock)
+    _found: T | None = None
+    _until: float = 0.0
+
+    def get(self) -> T:
+        """One looks, and the others wait for it: they want to know the same."""
+        with self._turn:
+            began = self.clock.monotonic()
+            if self._found is None or began >= self._until:
+                self._found = self.look()
+                took = self.clock.monotonic() - began
+                self._until = began + max(FRESH_S, SHARE * took)
+            return self._found

@@ -1,1 +1,0 @@
-"""The phases of a decision, in order. Each sees the world as the earlier ones leave it."""

@@ -1,0 +1,104 @@
+"""Why a job, a worker or a pool is as it is, and how long things take."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from herdsman.wire import Reply
+
+
+class RepeatedDecisionOut(Reply):
+    """A decision, and how often it was the same."""
+
+    last: datetime
+    since: datetime
+    times: int
+    action: str
+    code: str
+    why: str
+    numbers: dict[str, Any]
+    done: bool
+    said: str
+
+
+class MoveOut(Reply):
+    """One step in the life of what was asked about."""
+
+    ts: datetime
+    from_status: str | None
+    to_status: str
+    reason: str
+    actor: str
+
+
+class NextWorkerOut(Reply):
+    queued: int
+    at_queued: int | None = Field(description="The shortest queue that would add a worker; null: none would.")
+    blocked_by: str | None = Field(description="What stands in the way even then.")
+
+
+class BlockerOut(Reply):
+    """What a waiting job waits for."""
+
+    code: str = Field(description="Stable, to be told apart by a program: PAUSED, UNKNOWN_TYPE, CEILING ...")
+    text: str
+    since: datetime | None = Field(description="Null where nobody has written it down.")
+    ends: str = Field(description="What would start the job; empty where nothing more can be said.")
+
+
+class WhyOut(Reply):
+    kind: Literal["job", "worker", "pool"]
+    id: str
+    state: str
+    since: datetime | None
+    because: tuple[str, ...] = Field(description="Sentences, the most important first.")
+    decided: tuple[RepeatedDecisionOut, ...] = Field(default=(), description="Newest first.")
+    history: tuple[MoveOut, ...] = Field(default=(), description="Oldest first.")
+    next_worker: NextWorkerOut | None = None
+    numbers: dict[str, Any] = Field(default_factory=dict[str, Any])
+    blocker: BlockerOut | None = Field(
+        default=None, description="Of a job that has not begun: what the first sentence says."
+    )
+
+
+class SpanOut(Reply):
+    """Seconds from now: half of the times it takes no longer than p50, four times out of five no longer than p80."""
+
+    p50: float
+    p80: float
+
+
+class EtaOut(Reply):
+    job_id: str
+    status: str
+    position: int | None = Field(description="1 is the next one of its pool; null when it does not wait.")
+    start: SpanOut | None = Field(description="Null when it has started, has ended, or nothing is known.")
+    finish: SpanOut | None = Field(description="Null when it has ended, or nothing is known.")
+    basis: str = Field(description="What the numbers rest on, in words.")
+    sample: int = Field(description="How many jobs that are done were looked at.")
+    blocker: BlockerOut | None = Field(
+        default=None,
+        description="Why no time can be told, where something other than the line is in its way.",
+    )
+
+
+class SegmentOut(Reply):
+    what: Literal["queue", "boot", "run", "result", "backoff"]
+    begin: datetime = Field(alias="from")
+    end: datetime | None = Field(alias="to", description="Null: it still goes on.")
+    seconds: float
+    worker: str | None = None
+    attempt: int | None = None
+    outcome: str | None = None
+    cost: float | None = Field(default=None, description="USD; null where no price is known.")
+
+
+class TimelineOut(Reply):
+    job_id: str
+    status: str
+    segments: tuple[SegmentOut, ...] = Field(
+        description="Oldest first. `boot` lies within `queue`: a worker that started while the job waited."
+    )
+    seconds: float
+    cost: float | None

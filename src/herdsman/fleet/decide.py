@@ -1,0 +1,188 @@
+"""The world as actions leave it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+from herdsman.fleet.actions import (
+    Action,
+    AttachInstance,
+    BuryWorker,
+    CallOffWorker,
+    Code,
+    DrainWorker,
+    EndInstance,
+    EndStray,
+    FailWorker,
+    Finding,
+    GrowVolume,
+    MovePool,
+    Note,
+    OfferRevision,
+    PromoteWorker,
+    RetireWorker,
+    ReturnJob,
+    SpawnWorker,
+)
+from herdsman.fleet.model import InstanceRef
+from herdsman.fleet.phases.health import check_health, promote, reassign, warn
+from herdsman.fleet.phases.instances import grow_volumes, recognise, sweep
+from herdsman.fleet.phases.pools import close_pools, keep_pools, offer_revisions, retire
+from herdsman.fleet.phases.scale import end_workers, scale_down, scale_up
+from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.ids import PoolId, WorkerId
+from herdsman.states import POOL, WORKER, PoolState, WorkerState
+
+
+def after(seen: Snapshot, actions: Iterable[Action]) -> Snapshot:
+    """The world in which every one of `actions` has succeeded."""
+    changes = [action for action in actions if not isinstance(action, Note)]
+    if not changes:
+        return seen
+    world = _World(seen)
+    for action in changes:
+        world.apply(action)
+    return world.snapshot()
+
+
+class _World:
+    """A scratch copy by id: a plan may touch thousands of workers, and each must cost the same."""
+
+    def __init__(self, seen: Snapshot) -> None:
+        self._seen = seen
+        self._workers = {worker.id: worker for worker in seen.workers}
+        self._queued: Counter[PoolId] = Counter()
+        self._ended: set[InstanceRef] = set()
+        self._pools: dict[PoolId, PoolState] = {}
+
+    def apply(self, action: Action) -> None:
+        match action:
+            case PromoteWorker(worker_id):
+                self._move(worker_id, WorkerState.ACTIVE)
+            case FailWorker(worker_id, why) | CallOffWorker(worker_id, why):
+                self._move(worker_id, WorkerState.ERROR)
+                self._change(worker_id, error_code=why.code.value)
+            case DrainWorker(worker_id) | RetireWorker(worker_id):
+                self._move(worker_id, WorkerState.TERMINATING)
+            case BuryWorker(worker_id):
+                self._move(worker_id, WorkerState.TERMINATED)
+            case ReturnJob():
+                self._queued[self._workers[action.worker_id].pool] += 1
+                self._change(action.worker_id, job=None, batch=())
+            case EndInstance(worker_id):
+                self._change(worker_id, end_asked_at=self._seen.now)
+            case AttachInstance(worker_id, ref):
+                self._change(worker_id, instance_ref=ref, absent_since=None)
+            case SpawnWorker(pool):
+                self._spawn(pool)
+            case MovePool() | OfferRevision() | GrowVolume():
+                self._steer(action)
+            case EndStray(ref):
+                self._ended.add(ref)
+            case Note():
+                pass
+            case _:
+                assert_never(action)
+
+    def snapshot(self) -> Snapshot:
+        pools = tuple(self._pool(pool) for pool in self._seen.pools)
+        seen = self._seen.instances
+        left = (
+            seen if isinstance(seen, Unseen) else tuple(each for each in seen if each.ref not in self._ended)
+        )
+        return replace(self._seen, workers=tuple(self._workers.values()), pools=pools, instances=left)
+
+    def _steer(self, action: MovePool | OfferRevision | GrowVolume) -> None:
+        match action:
+            case MovePool():
+                self._pools[action.pool] = action.to
+            case OfferRevision():
+                self._change(action.worker_id, wanted_revision=action.revision)
+            case GrowVolume():
+                self._unmeasure(self._workers[action.worker_id].pool)
+
+    def _pool(self, pool: SeenPool) -> SeenPool:
+        queued = pool.queued + self._queued[pool.id]
+        to = self._pools.get(pool.id)
+        if to is None or pool.life is None:
+            return replace(pool, queued=queued)
+        assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
+        return replace(pool, queued=queued, life=replace(pool.life, state=to))
+
+    def _unmeasure(self, pool: PoolId) -> None:
+        """How much room there is then, the workers will say."""
+        for worker in [each for each in self._workers.values() if each.pool == pool]:
+            self._change(worker.id, disk_free_gb=None)
+
+    def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
+        here = self._workers[worker_id].state
+        assert WORKER.allows(here, to), f"{here} -> {to} was planned"
+        self._change(worker_id, state=to, entered_state_at=self._seen.now)
+
+    def _change(self, worker_id: WorkerId, **values: Any) -> None:
+        self._workers[worker_id] = replace(self._workers[worker_id], **values)
+
+    def _spawn(self, pool: PoolId) -> None:
+        name = WorkerId(f"planned-{len(self._workers)}")
+        self._workers[name] = SeenWorker(
+            id=name,
+            pool=pool,
+            state=WorkerState.SPAWNING,
+            created_at=self._seen.now,
+            entered_state_at=self._seen.now,
+            instance_name=name,
+        )
+
+
+Phase = Callable[[Snapshot], Iterable[Action]]
+PHASES: tuple[tuple[str, Phase], ...] = (
+    ("recognise", recognise),
+    ("promote", promote),
+    ("health", check_health),
+    ("reassign", reassign),
+    # Jobs that came back are waiting now, and silence counts while jobs wait.
+    ("health", check_health),
+    ("health", warn),
+    ("pools", keep_pools),
+    ("scale_down", scale_down),
+    ("terminating", end_workers),
+    ("pools", retire),
+    # What was let go just now is ended in the same cycle.
+    ("terminating", end_workers),
+    ("pools", close_pools),
+    ("pools", offer_revisions),
+    ("scale_up", scale_up),
+    ("sweep", sweep),
+    ("storage", grow_volumes),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    phase: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    steps: tuple[Planned, ...]
+    expected: Snapshot
+    """The world as it will be when everything planned succeeds."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(step.action for step in self.steps)
+
+
+def decide(seen: Snapshot) -> Plan:
+    """Of a database that may be a copy, or out of date, nothing follows: what it knows may be another's by now."""
+    if seen.doubt:
+        why = Finding(Code.DATABASE_NOT_ADOPTED, seen.doubt)
+        return Plan(tuple(Planned("recognise", Note(pool.id, why)) for pool in seen.pools), seen)
+    plan = Plan((), seen)
+    for name, phase in PHASES:
+        actions = tuple(phase(plan.expected))
+        steps = tuple(Planned(name, action) for action in actions)
+        plan = Plan((*plan.steps, *steps), after(plan.expected, actions))
+    return plan

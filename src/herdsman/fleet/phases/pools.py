@@ -1,0 +1,127 @@
+"""The life of pools that were asked for by name: served, held, let go, and changed to another model."""
+
+from collections.abc import Iterable, Iterator
+
+from herdsman.fleet.actions import (
+    Action,
+    CallOffWorker,
+    Code,
+    Finding,
+    MovePool,
+    OfferRevision,
+    RetireWorker,
+    ReturnJob,
+)
+from herdsman.fleet.snapshot import PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.jobs.model import FailureClass
+from herdsman.states import PoolState, WorkerState
+
+SHARE = 4
+"""At most one in so many workers of a pool loads another model at a time; the others serve."""
+
+
+def keep_pools(seen: Snapshot) -> Iterable[Action]:
+    """A pool runs when it has a worker, and drains when nobody has used it for as long as it is held."""
+    for pool, life in _named(seen):
+        if life.open and _hold_over(pool, life, seen):
+            assert life.hold_ends_at is not None
+            idle = (seen.now - life.hold_ends_at).total_seconds()
+            why = Finding(Code.HOLD_OVER, "nobody used it for as long as it is held", {"over_s": idle})
+            yield MovePool(pool.id, PoolState.DRAINING, why)
+        elif life.state is PoolState.STARTING and any(seen.of(pool.id, WorkerState.ACTIVE)):
+            yield MovePool(pool.id, PoolState.RUNNING, Finding(Code.POOL_SERVED, "a worker of it is there"))
+        elif life.state is PoolState.DRAINING and life.ended_by_hold and _wanted(pool, life):
+            why = Finding(Code.POOL_WANTED, "jobs came while it was let go", {"queued": pool.queued})
+            yield MovePool(pool.id, PoolState.RUNNING, why)
+
+
+def retire(seen: Snapshot) -> Iterable[Action]:
+    """Workers of a pool that is closed are let go; so is one at a time of those that have lived long enough."""
+    if isinstance(seen.instances, Unseen):
+        return
+    for pool, life in _named(seen):
+        if not life.open:
+            yield from _let_go(pool, life, seen)
+        elif life.max_lifetime is not None:
+            yield from _renew(pool, life, seen)
+
+
+def close_pools(seen: Snapshot) -> Iterable[Action]:
+    """A pool that drains has stopped when its last worker is gone."""
+    for pool, life in _named(seen):
+        if life.state is PoolState.DRAINING and seen.alive(pool.id) == 0:
+            yield MovePool(pool.id, PoolState.STOPPED, Finding(Code.POOL_EMPTY, "its last worker is gone"))
+
+
+def offer_revisions(seen: Snapshot) -> Iterable[Action]:
+    """Workers follow their pool to another model a few at a time, so that the others go on serving."""
+    for pool, life in _named(seen):
+        if not life.open:
+            continue
+        active = list(seen.of(pool.id, WorkerState.ACTIVE))
+        loading = sum(1 for each in active if each.revision < each.wanted_revision)
+        behind = [each for each in active if max(each.revision, each.wanted_revision) < life.revision]
+        numbers = {"revision": life.revision, "behind": len(behind), "loading": loading}
+        why = Finding(Code.SWAP, "its pool serves another model now", numbers)
+        for worker in sorted(behind, key=_busy)[: max(1, len(active) // SHARE) - loading]:
+            yield OfferRevision(worker.id, life.revision, why)
+
+
+def _named(seen: Snapshot) -> Iterator[tuple[SeenPool, PoolLife]]:
+    return ((pool, pool.life) for pool in seen.pools if pool.life is not None)
+
+
+def _hold_over(pool: SeenPool, life: PoolLife, seen: Snapshot) -> bool:
+    """Not being able to look is no evidence that nobody uses it."""
+    if life.hold_ends_at is None or seen.now < life.hold_ends_at or isinstance(seen.instances, Unseen):
+        return False
+    return not _wanted(pool, life) and not any(each.job for each in seen.of(pool.id, *WorkerState))
+
+
+def _wanted(pool: SeenPool, life: PoolLife) -> bool:
+    return pool.queued > 0 or life.waiting
+
+
+def _let_go(pool: SeenPool, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
+    why = Finding(Code.POOL_CLOSED, f"its pool is {life.state}")
+    evicted = life.state is PoolState.EVICTED
+    for worker in seen.of(pool.id, WorkerState.SPAWNING):
+        if worker.job is None or evicted:
+            yield CallOffWorker(worker.id, why)
+    for worker in seen.of(pool.id, WorkerState.ACTIVE):
+        yield RetireWorker(worker.id, why)
+    if evicted:
+        for worker in seen.of(pool.id, WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING):
+            yield from _return_jobs(worker, why)
+
+
+def _return_jobs(worker: SeenWorker, why: Finding) -> Iterator[Action]:
+    """An evicted pool is not waited for; its jobs are not to blame."""
+    for job in (worker.job, *worker.batch):
+        if job is not None:
+            yield ReturnJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
+
+
+def _renew(pool: SeenPool, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
+    """Only while the fleet is whole: nobody comes or goes, and the one that goes is surely there."""
+    assert life.max_lifetime is not None
+    restless = (WorkerState.SPAWNING, WorkerState.TERMINATING, WorkerState.ERROR)
+    if any(seen.of(pool.id, *restless)):
+        return
+    born = seen.now - life.max_lifetime
+    old = [each for each in seen.of(pool.id, WorkerState.ACTIVE) if each.created_at < born and _ours(each)]
+    for worker in sorted(old, key=lambda each: (each.created_at, each.id))[:1]:
+        numbers = {
+            "age_s": (seen.now - worker.created_at).total_seconds(),
+            "limit_s": life.max_lifetime.total_seconds(),
+        }
+        yield RetireWorker(worker.id, Finding(Code.LIFETIME, "it has lived as long as it may", numbers))
+
+
+def _ours(worker: SeenWorker) -> bool:
+    return worker.instance_name is not None and worker.absent_since is None
+
+
+def _busy(worker: SeenWorker) -> tuple[bool, str]:
+    """Idle ones first: they need not finish anything."""
+    return worker.job is not None, worker.id

@@ -1,0 +1,295 @@
+"""The fleet: who leads, cycles on demand, and what the dashboard and `herdsman top` read of it."""
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+from uuid import uuid4
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi import Path as InPath
+
+from herdsman.access.commands import admit_worker, renew_worker_token
+from herdsman.access.rules import Caller, Role
+from herdsman.context import Services
+from herdsman.db.paging import LARGEST_PAGE
+from herdsman.errors import Conflict, Overloaded, TooMany
+from herdsman.explain import decisions
+from herdsman.explain.decisions import report
+from herdsman.fleet import commands, leader_sql, workers_sql
+from herdsman.fleet.commands import drain_worker as drain
+from herdsman.fleet.commands import living_herd
+from herdsman.fleet.cost import MOST_DAYS
+from herdsman.fleet.inbox import PATIENCE, ask_leader, cycle_document
+from herdsman.fleet.reconcile import Cycle
+from herdsman.fleet.wire import (
+    CostOut,
+    CycleOut,
+    DecisionOut,
+    DecisionsOut,
+    DrainedOut,
+    HerdOut,
+    LeaderOut,
+    OrdersOut,
+    OverviewOut,
+    PulseIn,
+    ShadowReportOut,
+    WorkerOut,
+    WorkersOut,
+)
+from herdsman.ids import PoolId, WorkerId
+from herdsman.jobs import assign, worker_commands
+from herdsman.jobs.failures import list_failures, requeue_group
+from herdsman.jobs.wire import (
+    MOST_HOURS,
+    BulkOut,
+    FailuresOut,
+    HeldClaimOut,
+    HeldClaimsOut,
+    RegisteredOut,
+    RegisterIn,
+    RequeueIn,
+)
+from herdsman.ports import SystemClock
+from herdsman.server.request import ApiRoute, Who, own_worker, refused
+from herdsman.server.state import Server, ServerState
+from herdsman.states import WorkerState
+from herdsman.wire import new_worker_id
+
+router = APIRouter(route_class=ApiRoute)
+AGAIN = timedelta(seconds=5)
+_ELSEWHERE: dict[int | str, dict[str, Any]] = {
+    409: {"description": "Nobody leads now."},
+    503: {"description": "The leader did not answer in time."},
+}
+
+
+@router.post("/control/reconcile", response_model=CycleOut, responses=_ELSEWHERE, tags=["control"])
+def reconcile(who: Who, server: Server) -> CycleOut | Response:
+    """One cycle, now. Only the leader acts; another replica asks it, and brings back what it did."""
+    return _cycle(who, server)
+
+
+@router.post("/control/cycle", response_model=CycleOut, responses=_ELSEWHERE, tags=["control"])
+def cycle(who: Who, server: Server) -> CycleOut | Response:
+    """The same, under the name that a timer calls."""
+    return _cycle(who, server)
+
+
+@router.get("/leader", tags=["control"])
+def who_leads(_who: Who, server: Server) -> LeaderOut:
+    return _leader(server)
+
+
+def _cycle(who: Caller, server: ServerState) -> CycleOut | Response:
+    if server.control is not None and server.control.leadership.term is not None:
+        with server.cycling:
+            ran: Cycle = server.control.reconciler.tick()
+        if ran.epoch is not None:
+            return CycleOut.model_validate(cycle_document(ran))
+    return _forward(who, server)
+
+
+def _forward(who: Caller, server: ServerState) -> CycleOut | Response:
+    """While nobody leads, nobody is asked. A leader that ends meanwhile leaves the answer to the next one."""
+    found = _leader(server)
+    if not found.leads:
+        return refused(409, "not-leader", "nobody leads now: ask again in a few seconds")
+    if not server.forwarding.acquire(blocking=False):
+        raise TooMany("others here wait for the leader already: ask again soon", retry_after=AGAIN)
+    server.announce_control("reconcile", who.who)
+    try:
+        done = ask_leader(server.services, uuid4().hex, who.who, SystemClock(), server.stopping, PATIENCE)
+    finally:
+        server.forwarding.release()
+    if done is None:
+        raise Overloaded(
+            f"{found.holder} leads, but did not answer: ask again", retry_after=AGAIN, code="no-leader"
+        )
+    return CycleOut.model_validate({**done, "forwarded": True})
+
+
+def _leader(server: ServerState) -> LeaderOut:
+    now, term = server.services.database.read(lambda tx: (tx.now(), leader_sql.find_leader(tx)))
+    if term is None:
+        return LeaderOut(leads=False, mine=False)
+    return LeaderOut(
+        leads=term.expires_at > now,
+        mine=server.control is not None and server.control.leadership.term is not None,
+        holder=term.holder,
+        epoch=term.epoch,
+        since=term.acquired_at,
+        expires_at=term.expires_at,
+    )
+
+
+@router.get("/overview", tags=["dashboard"])
+def find_overview(_who: Who, server: Server) -> OverviewOut:
+    """Everything at a glance; at most half a second old, and older only where a look takes long."""
+    return server.overviews.get()
+
+
+@router.get("/herd", tags=["dashboard"])
+def find_herd(_who: Who, server: Server) -> HerdOut:
+    """Every worker that lives, with the jobs that it holds and its GPUs."""
+    return living_herd(server.services)
+
+
+@router.get("/decisions", tags=["dashboard"])
+def list_decisions(
+    _who: Who,
+    server: Server,
+    after: Annotated[str | None, Query(max_length=32)] = None,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
+    pool: Annotated[str | None, Query(max_length=128)] = None,
+    only: Annotated[
+        Literal["acted", "shadow"] | None,
+        Query(
+            description="`acted`: without the cycles that did nothing; `shadow`: where a shadow policy differed."
+        ),
+    ] = None,
+) -> DecisionsOut:
+    """Cycles of the control loop, newest first. A page may be short where few of them match: go on with `next`."""
+    return decisions.list_decisions(
+        server.services,
+        after=after,
+        limit=limit,
+        pool=pool,
+        acted=only == "acted",
+        shadow=only == "shadow",
+    )
+
+
+@router.get("/decisions/shadow", tags=["dashboard"])
+def find_shadow(
+    _who: Who, server: Server, hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
+) -> ShadowReportOut:
+    """How often a second scaling policy would have done something else, by how many workers, and where last."""
+    return report(server.services, hours)
+
+
+@router.get("/decisions/{cycle}", tags=["dashboard"])
+def find_decision(cycle: Annotated[int, InPath(ge=0, lt=2**63)], _who: Who, server: Server) -> DecisionOut:
+    """One cycle with what it saw, and what would have added a worker then."""
+    return decisions.find_decision(server.services, cycle)
+
+
+@router.get("/failures", tags=["dashboard"])
+def find_failures(
+    _who: Who, server: Server, since_hours: Annotated[int, Query(ge=1, le=MOST_HOURS)] = 24
+) -> FailuresOut:
+    """Jobs that failed, in groups of the same cause, the largest first."""
+    return list_failures(server.services, since_hours)
+
+
+@router.post("/failures/requeue", tags=["dashboard"])
+def requeue_failures(wanted: RequeueIn, who: Who, server: Server) -> BulkOut:
+    """The jobs of one group that have given up run once more; those that wait for their retry do so anyway."""
+    done = requeue_group(
+        server.services, wanted.key, hours=wanted.since_hours, limit=wanted.limit, who=who.who
+    )
+    if done.changed:
+        server.announce_queued()
+    return done
+
+
+@router.get("/cost", tags=["dashboard"])
+def find_cost(_who: Who, server: Server, days: Annotated[int, Query(ge=1, le=MOST_DAYS)] = 7) -> CostOut:
+    """What instances cost, in USD: by day, hour, pool and type of job. Days are those of UTC, today's included."""
+    return server.costs.of(days)
+
+
+workers_router = APIRouter(route_class=ApiRoute, tags=["workers"])
+BEATS_PER_CLAIM = 6
+"""So many beats may be lost before a claim is."""
+
+
+@workers_router.get("/workers")
+def list_workers(
+    _who: Who,
+    server: Server,
+    status: Annotated[list[WorkerState] | None, Query(max_length=20)] = None,
+    pool: Annotated[str | None, Query(max_length=128)] = None,
+    after: Annotated[str | None, Query(max_length=512)] = None,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
+) -> WorkersOut:
+    """Newest first. `status` may be repeated."""
+    states, named = tuple(status or ()), None if pool is None else PoolId(pool)
+    page = server.services.database.read(
+        lambda tx: workers_sql.page_workers(tx, states=states, pool=named, after=after, limit=limit)
+    )
+    return WorkersOut(workers=tuple(WorkerOut.of(each) for each in page.workers), next=page.next)
+
+
+@workers_router.get("/workers/{worker_id}")
+def find_worker(worker_id: str, _who: Who, server: Server) -> WorkerOut:
+    return WorkerOut.of(
+        server.services.database.read(lambda tx: workers_sql.get_worker(tx, WorkerId(worker_id)))
+    )
+
+
+@workers_router.post("/workers/register", status_code=201)
+def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> RegisteredOut:
+    """The token of a worker: for the machine that was started as one, or for one that a person adds by hand."""
+    named = wanted.worker_id or who.worker_id or new_worker_id()
+    worker_id = WorkerId(named)
+    by_hand = who.role in (Role.ADMIN, Role.OPERATOR, Role.ENROLLER)
+    new = by_hand and _enlist(server.services, worker_id, wanted)
+    issued = admit_worker(server.services, server.keyring, who, worker_id, wanted.incarnation, new=new)
+    program, _, version = request.headers.get("user-agent", "").partition("/")
+    if program == "herdsman":
+        server.services.database.transact(lambda tx: workers_sql.note_version(tx, worker_id, version))
+    assert issued.token.expires_at is not None
+    ttl = server.services.policy.claim_ttl.total_seconds()
+    return RegisteredOut(
+        worker_id=worker_id,
+        token=issued.secret,
+        expires_at=issued.token.expires_at,
+        heartbeat_seconds=ttl / BEATS_PER_CLAIM,
+        claim_ttl_seconds=ttl,
+    )
+
+
+@workers_router.post("/workers/{worker_id}/heartbeat")
+def heartbeat(worker_id: str, beat: PulseIn, who: Who, server: Server) -> OrdersOut:
+    """Keeps the worker and its claims alive together, and brings back what it must do."""
+    me = own_worker(who, worker_id)
+    orders = OrdersOut.of(worker_commands.take_pulse(server.services, me, beat.pulse()))
+    if beat.report is not None:
+        server.leases.ring()
+    return _renewed(orders, who, server)
+
+
+@workers_router.get("/workers/{worker_id}/claims")
+def held(worker_id: str, who: Who, server: Server) -> HeldClaimsOut:
+    """What the worker holds. It asks after an answer was lost, and gives back what it does not work on."""
+    keys = assign.held_claims(server.services, own_worker(who, worker_id), who.incarnation)
+    return HeldClaimsOut(claims=tuple(HeldClaimOut(job_id=key.job_id, token=key.token) for key in keys))
+
+
+@workers_router.post("/workers/{worker_id}/leave", status_code=204)
+def leave(worker_id: str, who: Who, server: Server) -> None:
+    commands.leave(server.services, own_worker(who, worker_id))
+
+
+@workers_router.post("/workers/{worker_id}/drain")
+def drain_worker(worker_id: str, who: Who, server: Server) -> DrainedOut:
+    """It takes no new job, finishes what it holds and leaves. One that is leaving already is left alone."""
+    state, news = drain(server.services, WorkerId(worker_id), who=who.who)
+    return DrainedOut(worker_id=worker_id, status=state, already=not news)
+
+
+def _enlist(services: Services, worker_id: WorkerId, wanted: RegisterIn) -> bool:
+    """Whether there was no such worker before."""
+    try:
+        commands.register_worker(
+            services, worker_id, pool=PoolId(wanted.pool), instance_type=wanted.instance_type
+        )
+    except Conflict:  # sent again, or a worker that the control loop has made
+        return False
+    return True
+
+
+def _renewed(orders: OrdersOut, who: Caller, server: ServerState) -> OrdersOut:
+    issued = renew_worker_token(server.services, server.keyring, who)
+    if issued is None:
+        return orders
+    return orders.model_copy(update={"token": issued.secret, "token_expires_at": issued.token.expires_at})

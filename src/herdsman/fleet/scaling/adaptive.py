@@ -1,0 +1,351 @@
+"""How many jobs will come: from the last hour, what followed this hour a day ago, and how much they come in crowds."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from math import ceil, exp, sqrt
+from typing import Self
+
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.scaling.observation import (
+    AHEAD,
+    RECENT,
+    SLOT,
+    Demand,
+    Load,
+    Spans,
+    Wanted,
+    bounded,
+    spans,
+)
+from herdsman.fleet.scaling.simple import threshold
+
+SLOT_S = SLOT.total_seconds()
+MOST_GROWTH = 3.0
+"""However steep yesterday was, no more than so many times as many jobs are expected as come now."""
+MOST_CROWD = 50.0
+FEW = 0.05
+"""So many may be late: the share of jobs that the target does not promise anything to."""
+MANY = 60.0
+"""Of so many, fewer than the few that may be late lie beyond their mean."""
+
+
+def coming(known: Demand) -> float:
+    """Jobs a second: the faster of the last minutes and the last quarter of an hour, and yesterday's rise."""
+    counts = known.arrivals[-RECENT:]
+    if not counts:
+        return 0.0
+    lately = counts[-AHEAD:]
+    return max(counts[-1], sum(lately) / len(lately)) / SLOT_S * rise(known)
+
+
+def most_coming(known: Demand, within: float) -> float:
+    """No more than so many come within so many seconds, as a rule."""
+    return _most(coming(known) * within, crowding(known, within))
+
+
+def busiest(known: Demand, within: float) -> float:
+    """The same by the whole last hour: who was needed within it may soon be again."""
+    counts = known.arrivals[-RECENT:]
+    rate = max(sum(counts) / len(counts) / SLOT_S, coming(known)) if counts else 0.0
+    return _most(rate * within, crowding(known, within))
+
+
+def rise(known: Demand) -> float:
+    """How much more came a day ago within the next minutes than just before, where that was no accident."""
+    if known.day_before is None:
+        return 1.0
+    was, then = known.day_before
+    if then - was <= 2 * sqrt(crowding(known, SLOT_S) * (was + then)):
+        return 1.0
+    return min(MOST_GROWTH, then / max(was, 1))
+
+
+def crowding(known: Demand, within: float) -> float:
+    """How many come at once, as it looks over such a time: 1 where each comes by itself.
+
+    Told from the differences of neighbouring counts, so that a slow rise does not look like a crowd.
+    """
+    counts = known.arrivals[-RECENT:]
+    total = sum(counts)
+    if len(counts) < 2 or total == 0:
+        return 1.0
+    jumps = sum((one - other) ** 2 for one, other in zip(counts[1:], counts, strict=False))
+    whole = jumps / (2 * (len(counts) - 1)) / (total / len(counts))
+    return 1 + (min(MOST_CROWD, max(1.0, whole)) - 1) * min(1.0, within / SLOT_S)
+
+
+def _most(mean: float, crowd: float) -> float:
+    """Crowds come by themselves, each at its own time."""
+    return 0.0 if mean <= 0 else crowd * _enough(mean / crowd)
+
+
+def _enough(mean: float) -> int:
+    """The smallest count that is seldom passed, or past which few of all that come do: whichever is less.
+
+    The first keeps nobody warm for what comes once a day, the second not for the peaks of what comes all the time.
+    """
+    if mean > MANY:
+        return ceil(mean)
+    count, here = 0, exp(-mean)
+    reached, beyond = here, mean
+    while reached < 1 - FEW and beyond > FEW * mean:
+        beyond -= 1 - reached
+        count += 1
+        here *= mean / count
+        reached += here
+    return count
+
+
+AIMED = 0.03
+"""One in twenty may be late, and two in a hundred are kept in hand."""
+UNKNOWN = 2.0
+"""Jobs that are taken to have been late just as often as they may, before any was seen."""
+MOST_CARE = 2.0
+"""Beyond this, more care buys nothing: what is late then is late for another reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    jobs: int
+    late: int
+
+    @classmethod
+    def of(cls, waits_s: Sequence[float], target: float) -> Self:
+        return cls(len(waits_s), sum(1 for each in waits_s if each > target))
+
+    @property
+    def spare(self) -> float:
+        """So many of the next jobs may be late."""
+        return max(0.0, AIMED * self.jobs - self.late)
+
+    @property
+    def care(self) -> float:
+        """How many margins of safety to take: 1 where jobs are late as often as they may be, less where they are not."""
+        return min(MOST_CARE, (self.late + UNKNOWN) / (AIMED * self.jobs + UNKNOWN))
+
+    def must(self, jobs: float) -> float:
+        """Of so many, those that have to be in time. Half is held back for those that wait or run and are not counted yet."""
+        return jobs - max(AIMED * jobs, min(jobs, self.spare / 2))
+
+
+USUAL_BOOT_S = 120.0
+"""Until a start has been timed."""
+MOST_FAILING = 0.5
+"""However many starts fail, at most twice as many workers are asked for: the breaker is there for the rest."""
+LIKELY, POSSIBLE = 0.5, 0.2
+"""A start that is in time as often as the first is worth a try, as often as the second only where it is cheaper."""
+LINGERS_S = 60.0
+"""About so long one that was not needed after all is there before it is let go."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """All in seconds from now."""
+
+    target: float
+    look: float
+    """Until the next cycle."""
+    took: Spans
+    starts: Spans
+    fails: float
+    """The share of workers that never come."""
+    lateness: Lateness
+    known: Demand
+
+    @cached_property
+    def deadline(self) -> float:
+        """On average a job has waited for half a cycle when it is first reckoned with."""
+        return max(0.0, self.target - self.look / 2)
+
+    @cached_property
+    def slow(self) -> float:
+        """When most of the workers that are asked for in the next cycle are there."""
+        return self.starts.mean + self.starts.deviation + self.look
+
+    @cached_property
+    def starts_help(self) -> bool:
+        """A worker asked for when a job waits is there in time: often enough, or so that some too many are cheaper.
+
+        The other way is to have workers wait for jobs.
+        """
+        share, _ = self.starts.ends_within(0.0, self.deadline)
+        if share >= LIKELY or share < POSSIBLE:
+            return share >= LIKELY
+        counts = self.known.arrivals
+        rate = sum(counts) / len(counts) / SLOT.total_seconds() if counts else 0.0
+        too_many = rate * (1 / share - 1) * (self.starts.mean + LINGERS_S)
+        return too_many <= most_coming(self.known, max(0.0, self.slow - self.target))
+
+    @cached_property
+    def by(self) -> float:
+        """The moment that is looked at."""
+        return self.deadline if self.starts_help else max(self.deadline, self.slow)
+
+    @cached_property
+    def exposed(self) -> float:
+        """For so long, jobs may come that have to begin before anything decided later could help them."""
+        return 0.0 if self.starts_help else max(0.0, self.slow - self.target)
+
+    @cached_property
+    def each(self) -> float:
+        """How long a job takes."""
+        return max(self.took.mean, 0.001)
+
+    def begun(self, free_at: float, until: float) -> float:
+        """Jobs that a worker has begun by then, if it is free from a moment on."""
+        return 0.0 if free_at > until else 1 + (until - free_at) / self.each
+
+    def by_busy(self, load: Load, until: float) -> float:
+        """Each by how likely it ends its job in time: less what is doubtful, as far as jobs have been late."""
+        doubt, begun = min(1.0, self.lateness.care), 0.0
+        for held in load.held_for:
+            chance, rest = self.took.ends_within(held.total_seconds(), until)
+            sure = max(0.0, chance - doubt * sqrt(chance * (1 - chance)))
+            begun += sure * self.begun(rest, until)
+        return begun
+
+    def by_starting(self, age: float) -> tuple[float, float]:
+        """Jobs that one asked for so long ago has begun in time, and with those that it begins too late."""
+        chance, rest = self.starts.ends_within(age, self.by)
+        lives = self._lives(age)
+        in_time = lives * chance * self.begun(rest, self.by)
+        late = lives * (1 - chance) * (1.0 if age <= self.starts.ordered[-1] else chance)
+        return in_time, in_time + late
+
+    def racing(self, must: float, there: float) -> float:
+        """With what it takes on top because each start is in time or not: much for one job, little for hundreds."""
+        share, _ = self.starts.ends_within(0.0, self.by)
+        return must + self.lateness.care * sqrt(max(0.0, must - there) * (1 - share))
+
+    def crowd(self, most: float, within: float) -> float:
+        """Between the mean and the most that may come, and beyond it where jobs have been late."""
+        mean = coming(self.known) * within
+        return mean + max(0.0, most - mean) * self.lateness.care
+
+    def _lives(self, age: float) -> float:
+        """The longer a start takes, the more it looks like one of those that fail."""
+        if not self.fails:
+            return 1.0
+        ordered = self.starts.ordered
+        longer = len(ordered) - bisect_right(ordered, age)
+        still = (1 - self.fails) * max(longer / len(ordered), 1 / (len(ordered) + 1))
+        return still / (self.fails + still)
+
+
+def outlook(load: Load, policy: FleetPolicy, known: Demand) -> Outlook:
+    target = policy.target_wait.total_seconds()
+    failing = load.failures / load.starts if load.starts else 0.0
+    return Outlook(
+        target=target,
+        look=policy.look_every.total_seconds(),
+        took=spans(known.service_s),
+        starts=spans(known.boots_s or (USUAL_BOOT_S,)),
+        fails=min(MOST_FAILING, max(failing, known.failing)),
+        lateness=Lateness.of(known.waits_s, target),
+        known=known,
+    )
+
+
+HALFWAY = 0.5
+"""What comes early on the way has to begin earlier: the moment is not the only one to be looked at."""
+KEPT = 2.0
+"""Where starts are slow, who is there is kept for so many times the jobs that may come; nobody is started for them."""
+BRIEFLY = 0.25
+"""A worker too many may be idle for this share of a start where another comes in time; else for a whole one."""
+
+
+def adaptive(load: Load, policy: FleetPolicy) -> Wanted:
+    """As many workers as keep the wait near TARGET_WAIT_SEC, and no more; without any history, as `threshold`."""
+    known = load.demand
+    if known is None or not known.service_s:
+        usual = threshold(load, policy)
+        return Wanted(usual.grow_to, usual.keep, {**usual.terms, "history": "none"}, _unknown(load))
+    view = outlook(load, policy, known)
+    more = view.crowd(most_coming(known, view.exposed), view.exposed)
+    can, missing = _missing(load, view, known, more)
+    grow_to, keep = load.capacity + missing, load.busy + _spare(load, view, known)
+    if load.since_scaled is not None and load.since_scaled < policy.min_scaling_interval:
+        # Who starts is counted, so that growing needs no pause; what was asked for a moment ago is not sent away.
+        keep = max(load.capacity, keep)
+    return Wanted(
+        max(min(grow_to, policy.max_workers), bounded(0, policy)),
+        bounded(keep, policy),
+        _terms(load, view, known, more=more, can=can),
+        _said(load, view, more=more, can=can, missing=missing),
+        timedelta(seconds=view.starts.mean * (BRIEFLY if view.starts_help else 1)),
+    )
+
+
+def _missing(load: Load, view: Outlook, known: Demand, more: float) -> tuple[float, int]:
+    """How many jobs can begin in time, and how many workers it takes that the others do as well."""
+    must = load.queued + more
+    there = view.by_busy(load, view.by) + (load.active - load.busy) * view.begun(0.0, view.by)
+    starting = [view.by_starting(age.total_seconds()) for age in load.starting_for]
+    can, ever = there + sum(each for each, _ in starting), there + sum(each for _, each in starting)
+    one, one_ever = view.by_starting(0.0)
+    needed = view.racing(view.lateness.must(must), there) if view.starts_help else must
+    missing = max(_workers(needed - can, one), _workers(must - ever, one_ever))
+    if view.exposed:
+        early, each = _early(load, view, known)
+        alive = 1 - view.fails
+        here = (load.active - load.busy + alive * load.spawning) * each
+        missing = max(missing, _workers(early - here, alive * each))
+    return can, missing
+
+
+def _spare(load: Load, view: Outlook, known: Demand) -> int:
+    """Workers beyond the busy ones that are kept: who was needed within the last hour may soon be again.
+
+    Twice what may come at most, though nobody was late: what is let go too early takes a whole start to come back.
+    """
+    wide = KEPT * max(busiest(known, view.exposed), most_coming(known, view.exposed))
+    spare = _workers(load.queued + wide - view.by_busy(load, view.by), view.begun(0.0, view.by))
+    return max(spare, _workers(*_early(load, view, known))) if view.exposed else spare
+
+
+def _early(load: Load, view: Outlook, known: Demand) -> tuple[float, float]:
+    """Jobs that must have begun half the way and that the busy do not begin, and how many a free worker begins."""
+    span = HALFWAY * view.exposed
+    until = view.target + span
+    crowd = view.crowd(most_coming(known, span), span)
+    return load.queued + crowd - view.by_busy(load, until), view.begun(0.0, until)
+
+
+def _workers(jobs: float, each: float) -> int:
+    """Rounded up, but not for what is lost in the arithmetic."""
+    return max(0, ceil(jobs / each - 1e-6))
+
+
+def _terms(
+    load: Load, view: Outlook, known: Demand, *, more: float, can: float
+) -> dict[str, int | float | str]:
+    return {
+        "queued": load.queued,
+        "capacity": load.capacity,
+        "busy": load.busy,
+        "target_s": view.target,
+        "service_s": round(view.each, 1),
+        "boot_s": round(view.starts.mean, 1),
+        "per_minute": round(60 * coming(known), 2),
+        "must_begin": round(load.queued + more, 1),
+        "can_begin": round(can, 1),
+        "within_s": round(view.by, 1),
+        "late": view.lateness.late,
+        "of_jobs": view.lateness.jobs,
+        "usd_per_hour": round(load.cost_per_hour, 4),
+    }
+
+
+def _said(load: Load, view: Outlook, *, more: float, can: float, missing: int) -> str:
+    jobs = f"{load.queued} jobs wait and up to {more:.0f} more come in time to matter"
+    wait = f"the wait near {view.target:.0f}s ({view.lateness.late} of the latest {view.lateness.jobs} jobs were late)"
+    if missing == 0:
+        return f"{jobs}; {can:.0f} can begin within {view.by:.0f}s, which keeps {wait}"
+    return f"{jobs}; only {can:.0f} can begin within {view.by:.0f}s, so {missing} more workers keep {wait}"
+
+
+def _unknown(load: Load) -> str:
+    return f"{load.queued} jobs wait, and none has been done yet that could tell how long they take"

@@ -1,0 +1,451 @@
+"""How many there are of what metrics and people ask for; each is a count over a piece of an index."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Float, and_, bindparam, case, exists, func, literal_column, or_, select
+
+from herdsman.db.connection import Record, Tx, records
+from herdsman.db.dialects import PHRASES
+from herdsman.db.schema import gpus, instances, job_attempts, jobs, leases, pools, workers
+from herdsman.db.statements import Hot, Row, one_of
+from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand
+from herdsman.ids import PoolId
+from herdsman.leases.rules import LeasePolicy
+from herdsman.states import HELD, WORKER, JobState, LeaseState, PoolState, WorkerState
+
+HOUR = timedelta(hours=1)
+OVERDUE = timedelta(seconds=60)
+"""So long after its end a claim should have been taken back, whatever went wrong."""
+MOST_GPUS = 1000
+JOBS_HELD = Hot(select(func.count()).select_from(jobs).where(one_of(jobs.c.status, HELD)))
+CLAIMS_OVERDUE = Hot(
+    select(func.count())
+    .select_from(jobs)
+    .where(one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < bindparam("b_before"))
+)
+# Reads only the index of the jobs that were recovered.
+RECOVERED = Hot(
+    select(func.count(), func.coalesce(func.sum(jobs.c.saved_gpu_s), 0.0)).where(
+        jobs.c.saved_gpu_s.is_not(None)
+    )
+)
+LIVING = Hot(
+    select(workers.c.status, func.count())
+    .where(one_of(workers.c.status, WORKER.live))
+    .group_by(workers.c.status)
+)
+LIVING_BY_POOL = Hot(
+    select(workers.c.pool, func.count()).where(one_of(workers.c.status, WORKER.live)).group_by(workers.c.pool)
+)
+DEPTHS = Hot(
+    select(jobs.c.pool, func.count()).where(jobs.c.status == JobState.PENDING.value).group_by(jobs.c.pool)
+)
+_OPEN = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
+POOLS = Hot(select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id))
+_LIVE = (leases.c.status == LeaseState.ACTIVE.value, leases.c.expires_at > bindparam("b_now"))
+LEASES = Hot(select(func.count()).select_from(leases).where(*_LIVE))
+EXPIRED = Hot(
+    select(func.count())
+    .select_from(leases)
+    .where(leases.c.status == LeaseState.EXPIRED.value, leases.c.expires_at > bindparam("b_since"))
+)
+_LEASED = exists(select(leases.c.token).where(leases.c.gpu_uuid == gpus.c.uuid, *_LIVE))
+FREE = Hot(
+    select(func.count())
+    .select_from(gpus)
+    .where(
+        gpus.c.quarantined_at.is_(None),
+        gpus.c.measured_at > bindparam("b_since"),
+        gpus.c.outside_mb <= bindparam("b_tolerance"),
+        ~_LEASED,
+    )
+)
+QUARANTINED = Hot(select(func.count()).select_from(gpus).where(gpus.c.quarantined_at.is_not(None)))
+GPU_MEMORY = Hot(
+    select(gpus.c.node_id, gpus.c.gpu_index, gpus.c.used_mb, gpus.c.total_mb, gpus.c.utilisation)
+    .where(gpus.c.measured_at > bindparam("b_since"))
+    .order_by(gpus.c.node_id, gpus.c.gpu_index)
+    .limit(MOST_GPUS)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    leases: int
+    expired: int
+    """Leases that ran out within the last hour."""
+    free: int
+    """GPUs that could be leased as a whole now."""
+    quarantined: int
+    used_pct: Mapping[tuple[str, int], float]
+    """By node and index, of those that were measured lately."""
+    busy_pct: Mapping[tuple[str, int], float]
+
+
+def jobs_held(tx: Tx) -> int:
+    return _one(tx, JOBS_HELD)
+
+
+def claims_overdue(tx: Tx) -> int:
+    """Jobs that should have been taken back from their workers long ago."""
+    return _one(tx, CLAIMS_OVERDUE, b_before=tx.now() - OVERDUE)
+
+
+def recovered(tx: Tx) -> tuple[int, float]:
+    """Jobs whose results were found at their service, and the GPU seconds that this spared, of those that are kept."""
+    ((count, seconds),) = tx.rows(RECOVERED, {})
+    return int(count), float(seconds)
+
+
+def living_workers(tx: Tx) -> Mapping[WorkerState, int]:
+    return {WorkerState(state): int(count) for state, count in tx.rows(LIVING, {})}
+
+
+def workers_by_pool(tx: Tx) -> Mapping[str, int]:
+    return {pool: int(count) for pool, count in tx.rows(LIVING_BY_POOL, {})}
+
+
+def open_pools(tx: Tx) -> list[str]:
+    """Those that somebody made, and that have not ended."""
+    return [row[0] for row in tx.rows(POOLS, {})]
+
+
+def depths(tx: Tx) -> Mapping[str, int]:
+    """Jobs that wait to be claimed, by their pool."""
+    return {pool: int(count) for pool, count in tx.rows(DEPTHS, {})}
+
+
+def see_gpus(tx: Tx, policy: LeasePolicy) -> Gpus:
+    now, fresh = tx.now(), tx.now() - policy.silent_after
+    memory = tx.rows(GPU_MEMORY, {"b_since": fresh})
+    return Gpus(
+        leases=_one(tx, LEASES, b_now=now),
+        expired=_one(tx, EXPIRED, b_since=now - HOUR),
+        free=_one(tx, FREE, b_now=now, b_since=fresh, b_tolerance=policy.tolerance_mb),
+        quarantined=_one(tx, QUARANTINED),
+        used_pct={(node, index): 100.0 * used / total for node, index, used, total, _ in memory if total > 0},
+        busy_pct={(node, index): busy for node, index, _, _, busy in memory if busy is not None},
+    )
+
+
+def _one(tx: Tx, counted: Hot, **given: Any) -> int:
+    return int(tx.rows(counted, given)[0][0])
+
+
+BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+MOST_TYPES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """All jobs of one type that were done within a time."""
+
+    type: str
+    count: int
+    seconds: float
+    within: tuple[int, ...]
+    """How many took no longer than each of the `BOUNDS`."""
+
+
+def latency_totals(tx: Tx, since: datetime, until: datetime) -> Sequence[Took]:
+    """Of jobs that were done after `since` and not after `until`, the busiest types first."""
+    span = literal_column(PHRASES[tx.dialect].seconds("created_at", "finished_at"), Float()).label("span")
+    ended = (
+        select(jobs.c.type, span)
+        .where(jobs.c.finished_at > since, jobs.c.finished_at <= until)
+        .where(jobs.c.status == JobState.DONE.value)
+        .subquery()
+    )
+    columns = [func.sum(case((ended.c.span <= bound, 1), else_=0)) for bound in BOUNDS]
+    counted = func.count()
+    query = select(ended.c.type, counted, func.sum(ended.c.span), *columns)
+    rows = tx.execute(query.group_by(ended.c.type).order_by(counted.desc()).limit(MOST_TYPES))
+    return [_to_took(tuple(row)) for row in rows]
+
+
+def _to_took(row: tuple[Any, ...]) -> Took:
+    kind, count, seconds, *within = row
+    return Took(kind, int(count), max(0.0, float(seconds)), tuple(int(each) for each in within))
+
+
+MOST_READ = 5000
+"""Ends of jobs that are looked through for those of one type: no index has the types."""
+PACE_SAMPLE = 500
+BOOTS = 200
+_PACE_ENDED = (
+    select(jobs.c.type, jobs.c.status, jobs.c.started_at, jobs.c.finished_at)
+    .where(jobs.c.finished_at.is_not(None))
+    .order_by(jobs.c.finished_at.desc())
+    .limit(MOST_READ)
+    .subquery()
+)
+_DONE = (
+    select(_PACE_ENDED.c.started_at, _PACE_ENDED.c.finished_at)
+    .where(_PACE_ENDED.c.status == JobState.DONE.value, _PACE_ENDED.c.started_at.is_not(None))
+    .order_by(_PACE_ENDED.c.finished_at.desc())
+    .limit(PACE_SAMPLE)
+)
+OF_ALL = Hot(_DONE)
+OF_TYPE = Hot(_DONE.where(_PACE_ENDED.c.type == bindparam("b_type")))
+STARTED = Hot(
+    select(workers.c.pool, workers.c.created_at, workers.c.promoted_at)
+    .order_by(workers.c.created_at.desc())
+    .limit(BOOTS)
+)
+DONE_SINCE = Hot(
+    select(func.count())
+    .select_from(jobs)
+    .where(jobs.c.finished_at > bindparam("b_since"), jobs.c.status == JobState.DONE.value)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    seconds: tuple[float, ...]
+    own: bool
+    """Of the very type or pool that was asked for; else of all of them."""
+
+
+def job_durations(tx: Tx, kind: str) -> Pace:
+    """How long the latest jobs of this type ran that were done, or where there are none, those of all types."""
+    own = _seconds(tx.rows(OF_TYPE, {"b_type": kind}))
+    return Pace(own, own=True) if own else Pace(_seconds(tx.rows(OF_ALL, {})), own=False)
+
+
+def boot_times(tx: Tx, pool: str) -> Pace:
+    """How long the latest workers took from their row to their work."""
+    found = [row for row in tx.rows(STARTED, {}) if row[2] is not None]
+    mine = _seconds([row[1:] for row in found if row[0] == pool])
+    return Pace(mine, own=True) if mine else Pace(_seconds([row[1:] for row in found]), own=False)
+
+
+def done_since(tx: Tx, since: datetime) -> int:
+    return int(tx.rows(DONE_SINCE, {"b_since": since})[0][0])
+
+
+def _seconds(rows: Sequence[Row]) -> tuple[float, ...]:
+    return tuple(max(0.0, (end - begin).total_seconds()) for begin, end in rows)
+
+
+SAMPLE = 200
+PAGE = 5000
+DAY = timedelta(days=1)
+# A piece of the index by creation; what came for other pools is read in vain.
+CAME = Hot(
+    select(func.count())
+    .select_from(jobs)
+    .where(
+        jobs.c.created_at > bindparam("b_after"),
+        jobs.c.created_at <= bindparam("b_until"),
+        jobs.c.pool == bindparam("b_pool"),
+    )
+)
+_ENDED = (
+    select(
+        job_attempts.c.job_id,
+        job_attempts.c.attempt,
+        job_attempts.c.pool,
+        job_attempts.c.outcome,
+        job_attempts.c.claimed_at,
+        job_attempts.c.ended_at,
+    )
+    .where(job_attempts.c.ended_at.is_not(None))
+    .order_by(job_attempts.c.ended_at.desc())
+    .limit(PAGE)
+    .subquery()
+)
+# Looked through in the order of their ends, for no index has the pools.
+TOOK = Hot(
+    select(_ENDED.c.claimed_at, _ENDED.c.ended_at)
+    .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.outcome == JobState.DONE.value)
+    .order_by(_ENDED.c.ended_at.desc())
+    .limit(SAMPLE)
+)
+# A job that was tried again waited before its first attempt only; its due time may have been moved since.
+WAITED = Hot(
+    select(_ENDED.c.claimed_at, jobs.c.created_at, jobs.c.run_at)
+    .select_from(_ENDED.join(jobs, jobs.c.job_id == _ENDED.c.job_id))
+    .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.attempt == 1)
+    .order_by(_ENDED.c.ended_at.desc())
+    .limit(SAMPLE)
+)
+STARTS = Hot(
+    select(workers.c.promoted_at, workers.c.failed_at)
+    .where(workers.c.pool == bindparam("b_pool"))
+    .order_by(workers.c.created_at.desc())
+    .limit(SAMPLE)
+)
+
+
+def observed_demand(tx: Tx, pool: PoolId) -> Demand:
+    now = tx.now()
+    then, span = now - DAY, AHEAD * SLOT
+    edges = [now - SLOT * each for each in range(RECENT, 0, -1)]
+    before = _came(tx, pool, then - span, then)
+    after = _came(tx, pool, then, then + span)
+    return Demand(
+        arrivals=tuple(_came(tx, pool, each, each + SLOT) for each in edges),
+        day_before=(before, after) if before or after else None,
+        service_s=_seconds(tx.rows(TOOK, {"b_pool": pool})),
+        boots_s=boot_times(tx, pool).seconds,
+        waits_s=_seconds([(_due(row), row[0]) for row in tx.rows(WAITED, {"b_pool": pool})]),
+        failing=failing_starts(tx, pool),
+    )
+
+
+def failing_starts(tx: Tx, pool: PoolId) -> float:
+    """The share of the latest starts that ended badly; those that have not ended say nothing."""
+    found = tx.rows(STARTS, {"b_pool": pool})
+    failed = sum(1 for promoted, wrong in found if promoted is None and wrong is not None)
+    ended = failed + sum(1 for promoted, _ in found if promoted is not None)
+    return failed / ended if ended else 0.0
+
+
+def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator[tuple[datetime, float, str]]:
+    """When each came, how many seconds it held a worker and of what type it is, by its end.
+
+    A job that was tried again comes again.
+    """
+    last: tuple[datetime, str] | None = None
+    left = most
+    while left > 0:
+        page = _attempts(tx, pool, since, last, min(PAGE, left))
+        for ended, _, attempt, claimed, created, kind in page:
+            yield created if attempt == 1 else claimed, max(0.0, (ended - claimed).total_seconds()), kind
+        if len(page) < min(PAGE, left):
+            return
+        left -= len(page)
+        last = (page[-1][0], page[-1][1])
+
+
+def _attempts(
+    tx: Tx, pool: PoolId, since: datetime, last: tuple[datetime, str] | None, limit: int
+) -> Sequence[Row]:
+    ended, job_id = job_attempts.c.ended_at, job_attempts.c.job_id
+    query = (
+        select(
+            ended, job_id, job_attempts.c.attempt, job_attempts.c.claimed_at, jobs.c.created_at, jobs.c.type
+        )
+        .join(jobs, jobs.c.job_id == job_id)
+        .where(job_attempts.c.pool == pool, ended > since)
+        .order_by(ended, job_id)
+        .limit(limit)
+    )
+    if last is not None:
+        query = query.where(or_(ended > last[0], and_(ended == last[0], job_id > last[1])))
+    return [tuple(row) for row in tx.execute(query)]
+
+
+def _came(tx: Tx, pool: PoolId, after: datetime, until: datetime) -> int:
+    return int(tx.rows(CAME, {"b_after": after, "b_until": until, "b_pool": pool})[0][0])
+
+
+def _due(row: Row) -> datetime:
+    claimed, created, run_at = row
+    return run_at if run_at <= claimed else created
+
+
+MOST_LISTED = 500
+PRICES = Hot(
+    select(instances.c.cost_per_hour, instances.c.started_at, instances.c.ended_at).where(
+        instances.c.started_at.is_not(None),
+        or_(instances.c.ended_at.is_(None), instances.c.ended_at > bindparam("b_since")),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """One instance's time with us."""
+
+    name: str
+    worker_id: str
+    pool: str
+    cost_per_hour: Decimal
+    started_at: datetime
+    ended_at: datetime | None
+
+    def cost(self, since: datetime, until: datetime) -> Decimal:
+        """Of the part that lies between."""
+        begin, end = max(self.started_at, since), min(self.ended_at or until, until)
+        return self.cost_per_hour * Decimal(max(0.0, (end - begin) / HOUR)).quantize(Decimal("1e-9"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """One attempt at a job: the time that its worker was busy with it."""
+
+    worker_id: str
+    type: str
+    started_at: datetime
+    ended_at: datetime | None
+
+
+def instance_stays(tx: Tx, since: datetime) -> list[Stay]:
+    query = select(instances).where(
+        instances.c.started_at.is_not(None), or_(instances.c.ended_at.is_(None), instances.c.ended_at > since)
+    )
+    return [_to_stay(row) for row in records(tx, query)]
+
+
+def instance_efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Effort]:
+    """What these workers were busy with since then."""
+    columns = (
+        job_attempts.c.worker_id,
+        jobs.c.type,
+        job_attempts.c.claimed_at.label("started_at"),
+        job_attempts.c.ended_at,
+    )
+    query = select(*columns).join(jobs, jobs.c.job_id == job_attempts.c.job_id)
+    recent = or_(job_attempts.c.ended_at.is_(None), job_attempts.c.ended_at > since)
+    found: list[Effort] = []
+    for start in range(0, len(workers), MOST_LISTED):
+        listed = job_attempts.c.worker_id.in_(workers[start : start + MOST_LISTED])
+        rows = (tuple(row) for row in tx.execute(query.where(listed, recent)))
+        found += [_to_effort(row) for row in rows]
+    return found
+
+
+def spent_since(tx: Tx) -> Mapping[str, Decimal]:
+    """Money of the current hour and day, by the database's clock."""
+    now = tx.now()
+    starts = {
+        "hour": now.replace(minute=0, second=0, microsecond=0),
+        "day": now.replace(hour=0, minute=0, second=0, microsecond=0),
+    }
+    found = tx.rows(PRICES, {"b_since": starts["day"]})
+    return {span: _cost(found, start, now) for span, start in starts.items()}
+
+
+def _cost(prices: Sequence[Row], since: datetime, until: datetime) -> Decimal:
+    """In floating point, unlike a bill: every cycle asks, of every instance of the day."""
+    hours = ((cost, (min(ended or until, until) - max(began, since)) / HOUR) for cost, began, ended in prices)
+    return Decimal(sum(cost * span for cost, span in hours if span > 0)).quantize(Decimal("1e-6"))
+
+
+def hourly_rate(tx: Tx) -> Decimal:
+    """What an hour of the fleet of this moment costs."""
+    return sum(
+        (stay.cost_per_hour for stay in instance_stays(tx, tx.now()) if stay.ended_at is None), Decimal(0)
+    )
+
+
+def _to_effort(row: Row) -> Effort:
+    """From a plain row: a month of a busy fleet has many of them, and a dictionary for each takes its time."""
+    worker_id, kind, started_at, ended_at = row
+    return Effort(worker_id=worker_id, type=kind, started_at=started_at, ended_at=ended_at)
+
+
+def _to_stay(row: Record) -> Stay:
+    return Stay(
+        name=row["name"],
+        worker_id=row["worker_id"],
+        pool=row["pool"],
+        cost_per_hour=Decimal(str(row["cost_per_hour"])),
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+    )

@@ -1,0 +1,506 @@
+"""Workers with their heartbeats, the control loop with its decisions, and the whole fleet at a glance."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AliasChoices, Field
+
+from herdsman import __version__
+from herdsman.fleet.model import GpuDevice, GpuReport, Worker
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import MOST_AT_ONCE, Load, LogLines, Orders, Progress, Pulse
+from herdsman.jobs.wire import MOST_MODELS, KeyIn, RefusedOut
+from herdsman.states import WORKER
+from herdsman.text import VERSION, misfit
+from herdsman.wire import Reply, Request, core_fields, model_name, name
+
+MOST_LINES = 2_000
+_NEXT = "Send it as `after` for the page that follows; null on the last."
+
+
+class WorkerOut(Reply):
+    worker_id: str = Field(validation_alias=AliasChoices("worker_id", "id"))
+    pool: str
+    status: str
+    reason: str
+    instance_type: str | None = None
+    created_at: datetime
+    entered_status_at: datetime
+    last_heartbeat: datetime | None = None
+    error: str | None = None
+    version: str | None = Field(default=None, description="Of the program that it runs, where that is known.")
+    warning: str | None = Field(default=None, description="What does not fit, although it works.")
+    cost_per_hour: float | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+    @classmethod
+    def of(cls, value: Worker) -> Self:
+        version = value.metadata.get(VERSION)
+        return (
+            super()
+            .of(value)
+            .model_copy(
+                update={
+                    "version": None if version is None else str(version),
+                    "warning": misfit(value.metadata, __version__) if value.state in WORKER.live else None,
+                }
+            )
+        )
+
+
+class WorkersOut(Reply):
+    workers: tuple[WorkerOut, ...]
+    next: str | None = Field(
+        default=None, description="Send it as `after` for the page that follows; null on the last."
+    )
+
+
+class DeviceIn(Request):
+    index: int
+    uuid: str = Field(max_length=128)
+    name: str = Field(max_length=128)
+    total_mb: int
+    used_mb: int
+    utilisation: int | None = None
+    processes: tuple[tuple[int, int | None], ...] = Field(default=(), max_length=1000, fail_fast=True)
+    own_mb: int | None = None
+
+
+class ReportIn(Request):
+    ready: bool
+    seen: bool | None
+    fault: str | None = Field(default=None, max_length=1000)
+    vram_total_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    vram_used_mb: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    vram_age_seconds: float = Field(default=0, ge=0, le=31_536_000)
+    disk_total_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    disk_free_mb: Annotated[int, Field(ge=0, lt=2**53)] | None = None
+    devices: tuple[DeviceIn, ...] = Field(default=(), max_length=64, fail_fast=True)
+    node: Annotated[str, name("node")] | None = Field(default=None, description="The machine they are in.")
+
+    @classmethod
+    def of(cls, report: GpuReport) -> Self:
+        found = cls.model_validate(report, from_attributes=True)
+        return found.model_copy(update={"vram_age_seconds": report.vram_age.total_seconds()})
+
+    def report(self) -> GpuReport:
+        devices = tuple(GpuDevice(**dict(each)) for each in self.devices)
+        return GpuReport(devices=devices, **core_fields(self, "devices"))
+
+
+class HeldIn(KeyIn):
+    """One claim that the beat keeps alive, with what there is to say of its job."""
+
+    done: float | None = Field(default=None, ge=0, le=1)
+    note: str | None = Field(default=None, max_length=1000)
+    log_first: int = Field(default=0, ge=0, lt=2**31)
+    log_lines: tuple[Annotated[str, Field(max_length=16_384)], ...] = Field(
+        default=(), max_length=MOST_LINES, fail_fast=True
+    )
+
+
+class PulseIn(Request):
+    holding: tuple[HeldIn, ...] = Field(default=(), max_length=MOST_AT_ONCE, fail_fast=True)
+    report: ReportIn | None = None
+    models: (
+        Annotated[tuple[Annotated[str, model_name()], ...], Field(max_length=MOST_MODELS, fail_fast=True)]
+        | None
+    ) = None
+    revision: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    trouble: str | None = Field(default=None, max_length=1000)
+    unfit: (
+        Annotated[
+            dict[Annotated[str, name("type")], Annotated[str, Field(max_length=1000)]], Field(max_length=200)
+        ]
+        | None
+    ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
+
+    @classmethod
+    def of(cls, pulse: Pulse) -> Self:
+        return cls(
+            holding=tuple(_held(key, pulse) for key in pulse.keys),
+            report=None if pulse.report is None else ReportIn.of(pulse.report),
+            models=pulse.models,
+            revision=pulse.revision,
+            trouble=pulse.trouble,
+            unfit=None if pulse.unfit is None else dict(pulse.unfit),
+        )
+
+    def pulse(self) -> Pulse:
+        return Pulse(
+            keys=tuple(each.key() for each in self.holding),
+            report=None if self.report is None else self.report.report(),
+            models=self.models,
+            revision=self.revision,
+            trouble=self.trouble,
+            unfit=self.unfit,
+            progress={
+                each.key(): Progress(done=each.done, note=each.note)
+                for each in self.holding
+                if each.done is not None
+            },
+            logs={
+                each.key(): LogLines(first=each.log_first, lines=each.log_lines)
+                for each in self.holding
+                if each.log_lines
+            },
+        )
+
+
+class LoadOut(Reply):
+    """What the worker has to serve from now on."""
+
+    revision: int
+    model: str | None = None
+    adapter: str | None = None
+    variant: str | None = None
+    preload: tuple[str, ...] = ()
+
+    def load(self) -> Load:
+        return Load(**dict(self))
+
+
+class OrdersOut(Reply):
+    expires_at: datetime
+    drain: bool
+    load: LoadOut | None = None
+    cancel: tuple[RefusedOut, ...] = ()
+    lost: tuple[RefusedOut, ...] = ()
+    not_active: str | None = Field(
+        default=None, description="Why the worker is given no jobs yet; null once it is active."
+    )
+    token: str | None = Field(default=None, description="A new token for every later request.")
+    token_expires_at: datetime | None = None
+
+    @classmethod
+    def of(cls, value: Orders) -> Self:
+        return cls(
+            expires_at=value.expires_at,
+            drain=value.drain,
+            cancel=tuple(RefusedOut.of(key, "it was cancelled") for key in sorted(value.cancel, key=str)),
+            lost=tuple(RefusedOut.of(key, why) for key, why in value.lost.items()),
+            load=None if value.load is None else LoadOut.of(value.load),
+            not_active=value.not_active,
+        )
+
+    def orders(self) -> Orders:
+        return Orders(
+            expires_at=self.expires_at,
+            drain=self.drain,
+            cancel=frozenset(each.key() for each in self.cancel),
+            lost={each.key(): each.why for each in self.lost},
+            load=None if self.load is None else self.load.load(),
+            not_active=self.not_active,
+        )
+
+
+def _held(key: ClaimKey, pulse: Pulse) -> HeldIn:
+    progress, logs = pulse.progress.get(key), pulse.logs.get(key)
+    return HeldIn(
+        job_id=key.job_id,
+        token=key.token,
+        done=None if progress is None else progress.done,
+        note=None if progress is None else progress.note,
+        log_first=0 if logs is None else logs.first,
+        log_lines=() if logs is None else logs.lines,
+    )
+
+
+class SideOut(Reply):
+    """What one policy makes of a pool in one cycle."""
+
+    policy: str
+    workers: int = Field(description="Starting or active, if all of its plan succeeded.")
+    spawns: int
+    drains: int
+    why: str
+
+
+class ShadowOut(Reply):
+    pool: str
+    policy: str = Field(description="The name of the shadow.")
+    differs: bool = Field(description="It would have done something else.")
+    live: SideOut | None = Field(default=None, description="What was decided; null where both agree.")
+    shadow: SideOut | None = Field(
+        default=None, description="What it would have done; null where both agree, or it raised."
+    )
+    error: str = Field(default="", description="What the shadow raised; the cycle went on without it.")
+
+
+class ShadowThenOut(ShadowOut):
+    cycle: int
+    at: datetime
+
+
+class ShadowPoolOut(Reply):
+    """One pool under one shadow."""
+
+    pool: str
+    policy: str
+    cycles: int
+    differed: int
+    failed: int
+    worker_hours_more: float = Field(
+        description="Time of workers that only the shadow would have had, each cycle until the next."
+    )
+    worker_hours_less: float = Field(description="Time of workers that it would have gone without.")
+
+
+class ShadowReportOut(Reply):
+    hours: int
+    since: datetime | None = Field(description="The first cycle that asked a shadow; null: none did.")
+    cycles: int = Field(description="Cycles that asked a shadow.")
+    differed: int = Field(description="Those of them in which it would have done something else.")
+    failed: int = Field(description="Those of them in which it raised.")
+    pools: tuple[ShadowPoolOut, ...]
+    last: tuple[ShadowThenOut, ...] = Field(
+        description="Where it differed or raised, newest first, at most 20."
+    )
+    truncated: bool = Field(description="There were more cycles; only the newest were looked at.")
+
+
+class CycleOut(Reply):
+    """What one cycle saw and did."""
+
+    timestamp: datetime | None
+    actions: dict[str, int]
+    status: dict[str, int]
+    skipped: str
+    complete: bool
+    steps: tuple[dict[str, Any], ...]
+    shadow: tuple[ShadowOut, ...] = Field(
+        default=(), description="What a second policy would have done; none of it was done."
+    )
+    forwarded: bool = Field(default=False, description="Another replica leads, and did it.")
+
+
+class LeaderOut(Reply):
+    leads: bool
+    """Whether somebody leads now; otherwise the rest tells of who led last."""
+    mine: bool
+    holder: str | None = None
+    epoch: int | None = None
+    since: datetime | None = None
+    expires_at: datetime | None = None
+
+
+class LiveOut(Reply):
+    status: str
+
+
+class ReadyOut(LiveOut):
+    checks: dict[str, str]
+
+
+class HealthOut(ReadyOut):
+    version: str
+    database: str
+    leads: bool
+    streams: str = "off"
+    """`off`, `ok`, or what is wrong with Redis; without it jobs start a little later, so it makes nothing unhealthy."""
+    jobs: dict[str, int]
+
+
+class LeadOut(Reply):
+    who: str
+    epoch: int
+    since: datetime
+
+
+class QueueOut(Reply):
+    """Jobs of one type that wait in one pool."""
+
+    type: str
+    pool: str
+    queued: int
+    oldest_s: float = Field(description="How long the one has waited that waits longest.")
+
+
+class StepOut(Reply):
+    """One thing that the control loop decided."""
+
+    cycle: int
+    at: datetime
+    action: str = Field(examples=["SpawnWorker", "FailWorker", "Note"])
+    about: str | None = Field(
+        default=None, description="The worker, the pool or the instance that it is about."
+    )
+    pool: str | None = None
+    code: str
+    why: str
+    numbers: dict[str, Any] = Field(default_factory=dict[str, Any])
+    done: bool
+    said: str = Field(default="", description="What came of it, or why it was not done.")
+    words: str = Field(description="All of it as one sentence.")
+    times: int = Field(
+        default=1, description="How many cycles in a row decided the same; of a list of cycles, 1."
+    )
+
+
+class SeriesOut(Reply):
+    """Columns of equal length: one value for each instant of `at`, oldest first."""
+
+    by: Literal["type", "pool"] = Field(description="What the columns of `queued` are.")
+    at: tuple[datetime, ...] = ()
+    queued: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
+    total: tuple[int, ...] = Field(default=(), description="Queued jobs of all kinds.")
+    running: tuple[int | None, ...] = Field(
+        default=(), description="Jobs that workers held; null: not recorded."
+    )
+    active: tuple[int, ...] = Field(default=(), description="Active workers.")
+
+
+class RecoveredOut(Reply):
+    """Results that were found at their service instead of being made again."""
+
+    jobs: int
+    saved_gpu_seconds: float
+
+
+class OverviewOut(Reply):
+    now: datetime
+    version: str
+    leader: LeadOut | None = Field(description="Null while nobody leads.")
+    jobs: dict[str, int] = Field(description="All jobs, by status; every status is there.")
+    oldest_wait_s: float | None
+    oldest_job: str | None
+    queue: tuple[QueueOut, ...] = Field(description="Longest queue first, at most 50.")
+    running: int = Field(description="Jobs that workers hold.")
+    workers: dict[str, int] = Field(description="Workers by state; those that are gone are not counted.")
+    cost_per_hour: float = Field(description="USD, of the instances of this moment.")
+    cost_today: float = Field(description="USD, since midnight UTC.")
+    recovered: RecoveredOut
+    holds: tuple[str, ...] = Field(description="What people have stopped, one sentence for each.")
+    last_decisions: tuple[StepOut, ...] = Field(
+        description="Newest first, at most 10, equal ones in a row as one."
+    )
+    series: SeriesOut = Field(description="Of the last hour, at most 120 points.")
+
+
+class CycleRowOut(Reply):
+    cycle: int
+    at: datetime
+    epoch: int
+    took_ms: int
+    queued: int
+    active: int
+    actions: tuple[StepOut, ...]
+    summary: str = Field(description="What it did, in a few words.")
+    shadow: tuple[ShadowOut, ...] = Field(
+        default=(), description="Where a second policy would have done something else; none of it was done."
+    )
+
+
+class DecisionsOut(Reply):
+    cycles: tuple[CycleRowOut, ...] = Field(description="Newest first.")
+    next: str | None = Field(description=_NEXT)
+
+
+class PoolThenOut(Reply):
+    """A pool, as the cycle saw it."""
+
+    pool: str
+    queued: int
+    workers: dict[str, int]
+    would: tuple[str, ...] = Field(
+        description="What a longer queue would have changed, and what stood in the way."
+    )
+
+
+class DecisionOut(CycleRowOut):
+    pools: tuple[PoolThenOut, ...] = ()
+    inputs: dict[str, Any] = Field(default_factory=dict[str, Any], description="All that was recorded of it.")
+    note: str = Field(default="", description="What could not be told, and why; empty when all could.")
+
+
+class MoneyOut(Reply):
+    key: str
+    busy_usd: float
+    idle_usd: float
+    total_usd: float
+
+
+class CostOut(Reply):
+    since: datetime
+    until: datetime
+    days: int
+    per_hour_usd: float = Field(description="What the instances of this moment cost.")
+    today_usd: float
+    total_usd: float
+    by_day: tuple[MoneyOut, ...]
+    by_hour: tuple[MoneyOut, ...] = Field(
+        description="Of the last 24 hours; keys are instants, each hour once."
+    )
+    by_pool: tuple[MoneyOut, ...]
+    by_type: tuple[MoneyOut, ...]
+    done_jobs: int = Field(description="Jobs that were done in this time.")
+    per_done_job_usd: float | None
+
+
+class MeOut(Reply):
+    name: str
+    role: str
+    agent: str | None = Field(default=None, description="Of a submitter: whose jobs it sees.")
+    can: tuple[str, ...] = Field(examples=[["look", "submit", "cancel", "retry"]])
+
+
+class SettingOut(Reply):
+    name: str
+    group: str
+    value: Any
+    default: Any
+    origin: str
+    description: str
+
+
+class SettingsOut(Reply):
+    settings: tuple[SettingOut, ...]
+
+
+class HeldOut(Reply):
+    """A job that a worker holds."""
+
+    job_id: str
+    type: str
+    status: str
+    progress: float | None
+    progress_note: str | None
+    since: datetime
+
+
+class GpuBarOut(Reply):
+    uuid: str
+    index: int | None
+    name: str | None = None
+    used_mb: int
+    total_mb: int
+    busy_pct: float | None = None
+
+
+class HerdWorkerOut(Reply):
+    worker_id: str
+    pool: str
+    status: str
+    reason: str
+    since: datetime
+    created_at: datetime
+    last_heartbeat: datetime | None
+    instance_type: str | None
+    node_id: str | None
+    cost_per_hour: float | None
+    error: str | None
+    jobs: tuple[HeldOut, ...]
+    gpus: tuple[GpuBarOut, ...] = Field(description="Of its machine.")
+
+
+class HerdOut(Reply):
+    """Every worker that lives, with what it holds: one call for a page or a terminal."""
+
+    workers: tuple[HerdWorkerOut, ...] = Field(description="By pool and age, at most 200.")
+    more: int = Field(description="Workers that live and were left off.")
+
+
+class DrainedOut(Reply):
+    worker_id: str
+    status: str
+    already: bool = Field(description="It was leaving already.")

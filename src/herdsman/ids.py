@@ -1,0 +1,9 @@
+""""""
+
+from typing import NewType
+
+JobId = NewType("JobId", str)
+WorkerId = NewType("WorkerId", str)
+PoolId = NewType("PoolId", str)
+DEFAULT_POOL = PoolId("default")
+DEFAULT_AGENT = "default"

@@ -1,0 +1,471 @@
+"""Giving jobs to workers: the next in line, one for each worker that is free."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    null,
+    or_,
+    select,
+    update,
+)
+
+from herdsman.db.connection import Tx, record, records, values
+from herdsman.db.schema import concurrency, holds, jobs, worker_models, workers
+from herdsman.db.statements import Hot
+from herdsman.ids import JobId, PoolId, WorkerId
+from herdsman.jobs.model import Claim, ClaimKey
+from herdsman.jobs.rules import JobSelector
+from herdsman.jobs.sql import seconds
+from herdsman.states import HELD, JobState, Reason, WorkerState
+
+TYPE_HOLD = "type:"
+_IN_FORCE = or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now", type_=holds.c.until.type))
+_POOL_HELD = exists(
+    select(holds.c.scope).where(
+        or_(holds.c.scope == "all", holds.c.scope == literal("pool:").concat(workers.c.pool)), _IN_FORCE
+    )
+)
+_TYPES_HELD = exists(select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), _IN_FORCE))
+_FREE = (
+    workers.c.id,
+    workers.c.pool,
+    _TYPES_HELD.label("types_held"),
+    workers.c.loaded_at,
+    workers.c.gpu_seen,
+)
+FREE_WORKERS = Hot(
+    lambda listed: (
+        select(*_FREE)
+        .where(
+            workers.c.id.in_(listed),
+            workers.c.status == WorkerState.ACTIVE.value,
+            ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == workers.c.id)),
+            ~_POOL_HELD,
+        )
+        # In one order, so that two batches cannot wait for each other; and by age, which ids begin with: those beyond
+        # what is needed stay idle, and can be let go.
+        .order_by(workers.c.id)
+        .with_for_update(key_share=True)
+    )
+)
+ACTIVE_WORKER = Hot(
+    select(*_FREE)
+    .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerState.ACTIVE.value, ~_POOL_HELD)
+    .with_for_update(key_share=True)
+)
+
+
+class Free(NamedTuple):
+    """A worker that may have jobs."""
+
+    worker_id: WorkerId
+    pool: PoolId
+    types_held: bool
+    """Somebody has stopped the jobs of some type."""
+    loaded_at: datetime | None
+    """When it last changed its model."""
+    gpu_seen: int | None
+    """0 where it has said that it has no GPU; None where it has said nothing."""
+
+
+class Waiting(NamedTuple):
+    """A job that is about to be claimed; its row is locked."""
+
+    job_id: JobId
+    claim_token: int
+    type: str
+    payload: str
+    attempts: int
+    timeout_s: float | None
+    service_job_id: str | None
+    model: str | None
+    agent: str
+    gpu_memory_mb: int | None
+    allow_cpu: int
+    concurrency_key: str | None
+    place: int
+    run_at: datetime
+    several: bool = False
+    """Jobs of other agents wait in its pool too."""
+
+    @property
+    def plain(self) -> bool:
+        """Who comes first may have it: it wants no model, and no key stands in its way."""
+        return self.model is None and self.concurrency_key is None
+
+    @property
+    def needs_gpu(self) -> bool:
+        """A worker that has none must not have it."""
+        return self.gpu_memory_mb is not None and not self.allow_cpu
+
+
+WAITING = tuple(jobs.c[field] for field in Waiting._fields if field != "several")
+
+
+class Taking(NamedTuple):
+    """A job, and the slot of a worker that it goes to."""
+
+    job: Waiting
+    worker_id: WorkerId
+    slot: int
+
+
+_IN_POOL = (jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+
+
+def _agent_at(end: Any) -> Any:
+    return select(jobs.c.agent).where(*_IN_POOL).order_by(end).limit(1).scalar_subquery()
+
+
+_Query = Select[Any, *tuple[Any, ...]]
+_SEVERAL = (_agent_at(jobs.c.agent) != _agent_at(jobs.c.agent.desc())).label("several")
+_WAITING: _Query = select(*WAITING, _SEVERAL).where(*_IN_POOL)
+
+
+def _next(waiting: _Query) -> _Query:
+    return waiting.order_by(jobs.c.place).limit(bindparam("b_limit")).with_for_update(skip_locked=True)
+
+
+# Only then the index gives them in order: an agent's jobs with models are looked for one model at a time.
+_HIS = and_(jobs.c.agent == bindparam("b_agent"), jobs.c.model.is_(None))
+NEXT_JOBS = Hot(_next(_WAITING))
+NEXT_OF_TYPES = Hot(lambda listed: _next(_WAITING.where(jobs.c.type.in_(listed))))
+NEXT_OF_AGENT = Hot(_next(_WAITING.where(_HIS)))
+NEXT_OF_AGENT_TYPES = Hot(lambda listed: _next(_WAITING.where(_HIS, jobs.c.type.in_(listed))))
+HELD_JOBS = Hot(
+    lambda listed: (
+        select(*WAITING, jobs.c.worker_id, jobs.c.claim_expires_at)
+        .where(
+            jobs.c.worker_id.in_(listed),
+            # One token, one execution (J11): whoever holds a job that has begun may be at work on it.
+            jobs.c.status == JobState.CLAIMED.value,
+            jobs.c.cancel_requested_at.is_(None),
+        )
+        .order_by(jobs.c.worker_id, jobs.c.slot)
+        .with_for_update()
+    )
+)
+HELD_KEYS = Hot(
+    select(jobs.c.job_id, jobs.c.claim_token)
+    .where(
+        jobs.c.worker_id == bindparam("b_worker"),
+        or_(
+            jobs.c.status == JobState.CLAIMED.value,
+            func.coalesce(jobs.c.begun_by, "") == bindparam("b_incarnation"),
+        ),
+    )
+    .order_by(jobs.c.slot)
+)
+CLAIM = Hot(
+    update(jobs)
+    .where(
+        jobs.c.job_id == bindparam("b_job"),
+        jobs.c.claim_token == bindparam("b_token"),
+        jobs.c.status == JobState.PENDING.value,
+    )
+    .values(
+        version=jobs.c.version + 1,
+        updated_at=bindparam("b_now"),
+        actor=bindparam("b_actor"),
+        status=JobState.CLAIMED.value,
+        reason=Reason.CLAIMED.value,
+        worker_id=bindparam("b_worker"),
+        slot=bindparam("b_slot"),
+        last_worker_id=bindparam("b_worker"),
+        owner_pool=bindparam("b_pool"),
+        claim_token=jobs.c.claim_token + 1,
+        # Counted at claim, not at failure, so that a worker that dies in silence still uses one up.
+        attempts=jobs.c.attempts + 1,
+        claim_expires_at=bindparam("b_expires"),
+        claimed_at=bindparam("b_now"),
+        deadline_at=bindparam("b_deadline"),
+        started_at=null(),
+        begun_by=null(),
+        progress=null(),
+        progress_note=null(),
+        progress_at=null(),
+        failure_class=null(),
+        last_error=null(),
+    )
+)
+
+
+def free_workers(tx: Tx, asking: Sequence[WorkerId]) -> list[Free]:
+    """Those of `asking` that are active, hold no job and are not paused; their rows stay locked until the end."""
+    return [Free(*row) for row in tx.rows(FREE_WORKERS, {"b_now": tx.now()}, asking)]
+
+
+def active_worker(tx: Tx, worker: WorkerId) -> Free | None:
+    """None when it may not have jobs; its row stays locked until the end."""
+    found = tx.rows(ACTIVE_WORKER, {"b_worker": worker, "b_now": tx.now()})
+    return Free(*found[0]) if found else None
+
+
+def next_jobs(
+    tx: Tx, pool: PoolId, limit: int, types: Sequence[str], agent: str | None = None
+) -> list[Waiting]:
+    """The first in line, locked; one locked by another claimer is skipped.
+
+    Without `types` any job will do; with them, jobs of other types go on waiting. Of an agent, only those without models.
+    """
+    wanted = {"b_pool": pool, "b_limit": limit, "b_agent": agent}
+    every, some = (NEXT_JOBS, NEXT_OF_TYPES) if agent is None else (NEXT_OF_AGENT, NEXT_OF_AGENT_TYPES)
+    return [Waiting(*row) for row in (tx.rows(some, wanted, types) if types else tx.rows(every, wanted))]
+
+
+def claim(tx: Tx, pool: PoolId, taking: Sequence[Taking], ttl: timedelta) -> list[Claim]:
+    if not taking:
+        return []
+    now = tx.now()
+    claims = [_claim(each.job, each.worker_id, now + ttl) for each in taking]
+    rows = [_claim_values(claim, pool, each.slot, now) for claim, each in zip(claims, taking, strict=True)]
+    changed = tx.run(CLAIM, rows[0]) if len(rows) == 1 else tx.run_many(CLAIM, rows)
+    assert changed == len(claims), "a locked pending job could not be claimed"
+    return claims
+
+
+def held(tx: Tx, asking: Sequence[WorkerId]) -> list[Claim]:
+    """What these workers hold and have not begun, as it was given to them."""
+    return [_held(row) for row in tx.rows(HELD_JOBS, {}, asking)]
+
+
+def held_keys(tx: Tx, worker: WorkerId, incarnation: str | None) -> list[ClaimKey]:
+    """What this worker holds, but for what another incarnation of it has begun."""
+    asked = {"b_worker": worker, "b_incarnation": incarnation or ""}
+    return [ClaimKey(JobId(job_id), token) for job_id, token in tx.rows(HELD_KEYS, asked)]
+
+
+def _held(row: Sequence[Any]) -> Claim:
+    *waiting, worker, expires = row
+    job = Waiting(*waiting)
+    before = job._replace(claim_token=job.claim_token - 1, attempts=job.attempts - 1)
+    return _claim(before, WorkerId(worker), expires)
+
+
+def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
+    return Claim(
+        key=ClaimKey(JobId(job.job_id), job.claim_token + 1),
+        worker_id=worker,
+        type=job.type,
+        payload=json.loads(job.payload),
+        attempt=job.attempts + 1,
+        timeout=seconds(job.timeout_s),
+        expires_at=expires_at,
+        service_job_id=job.service_job_id,
+        model=job.model,
+        agent=job.agent,
+    )
+
+
+def _claim_values(claim: Claim, pool: PoolId, slot: int, now: datetime) -> dict[str, Any]:
+    return {
+        "b_slot": slot,
+        "b_job": claim.key.job_id,
+        "b_token": claim.key.token - 1,
+        "b_now": now,
+        "b_actor": f"worker:{claim.worker_id}",
+        "b_worker": claim.worker_id,
+        "b_pool": pool,
+        "b_expires": claim.expires_at,
+        "b_deadline": now + claim.timeout if claim.timeout else None,
+    }
+
+
+MOST_MODELS = 64
+"""So many models that an agent's jobs want are compared; any of these jobs may be given out."""
+MOST_AGENTS = 1000
+"""So many agents are tried, each of which has a job that may be given out: others may be about to take it."""
+LONGEST_KEY = 128
+
+
+def _behind(*fitting: ColumnElement[bool]) -> _Query:
+    return (
+        select(jobs.c.agent)
+        .where(
+            jobs.c.status == JobState.PENDING.value,
+            jobs.c.pool == bindparam("b_pool"),
+            jobs.c.agent > bindparam("b_agent"),
+            *fitting,
+        )
+        .order_by(jobs.c.agent)
+        .limit(1)
+    )
+
+
+AGENT_BEHIND = Hot(_behind())
+AGENT_BEHIND_TYPES = Hot(lambda listed: _behind(jobs.c.type.in_(listed)))
+
+
+def agents_behind(tx: Tx, pool: PoolId, last: str, wanted: Callable[[], JobSelector]) -> Iterator[str]:
+    """Those who wait in the pool with a job that is `wanted`, in a circle that begins behind `last`.
+
+    What is wanted may become less on the way.
+    """
+    following, seen = _agent_behind(tx, pool, last, wanted()), set[str]()
+    while len(seen) < MOST_AGENTS:
+        following = following or _agent_behind(tx, pool, "", wanted())
+        if following is None or following in seen:
+            return
+        seen.add(following)
+        yield following
+        following = _agent_behind(tx, pool, following, wanted())
+
+
+def _agent_behind(tx: Tx, pool: PoolId, agent: str, wanted: JobSelector) -> str | None:
+    here = {"b_pool": pool, "b_agent": agent}
+    if wanted == JobSelector(types=wanted.types):  # the busy path
+        types = list(wanted.types)
+        found = tx.rows(AGENT_BEHIND_TYPES, here, types) if types else tx.rows(AGENT_BEHIND, here)
+    else:
+        found = tx.execute(_behind(*_fitting(wanted)), here).all()
+    return str(found[0][0]) if found else None
+
+
+def want_models(tx: Tx, pool: PoolId, agents: Sequence[str], types: Sequence[str]) -> bool:
+    """Whether any of their waiting jobs of these types names a model."""
+    waiting = (jobs.c.status == JobState.PENDING.value, jobs.c.pool == pool)
+    wanting = select(jobs.c.job_id).where(
+        *waiting, jobs.c.agent.in_(agents), jobs.c.model.is_not(None), *_fitting(JobSelector(types=types))
+    )
+    return bool(values(tx, wanting.limit(1)))
+
+
+def heads(tx: Tx, pool: PoolId, wanted: JobSelector, agent: str) -> list[Waiting]:
+    """An agent's first job without a model, and the first of each model; locked."""
+    mine = _waiting(pool, wanted).where(jobs.c.agent == agent)
+    first = _first(tx, mine.where(jobs.c.model.is_(None)).order_by(jobs.c.place))
+    found = [] if first is None else [first]
+    beyond = jobs.c.model.is_not(None)
+    for _ in range(MOST_MODELS):
+        job = _first(tx, mine.where(beyond).order_by(jobs.c.model, jobs.c.place))
+        if job is None:
+            return found
+        found.append(job)
+        beyond = jobs.c.model > job.model
+    loaded = list(wanted.loaded.here) if wanted.loaded else []
+    job = _first(tx, mine.where(beyond, jobs.c.model.in_(loaded)).order_by(jobs.c.place))
+    return found if job is None else [*found, job]
+
+
+def heads_of_all(tx: Tx, pool: PoolId, wanted: JobSelector) -> list[Waiting]:
+    """Of all agents together: the first job that needs no change of models, the first that has waited for its model as
+    long as it has to, and the first of a model that nobody has loaded; locked."""
+    assert wanted.loaded is not None
+    loaded, waiting = wanted.loaded, _waiting(pool, wanted).order_by(jobs.c.place)
+    suits = or_(jobs.c.model.is_(None), jobs.c.model.in_(list(loaded.here)))
+    looks = [suits, jobs.c.run_at <= wanted.overdue_before, jobs.c.model.not_in(list(loaded.elsewhere))]
+    found = [_first(tx, waiting.where(look)) for look in looks]
+    return [job for job in found if job is not None]
+
+
+def _waiting(pool: PoolId, wanted: JobSelector) -> _Query:
+    query = select(*WAITING).where(
+        jobs.c.status == JobState.PENDING.value, jobs.c.pool == pool, *_fitting(wanted)
+    )
+    return query.limit(1).with_for_update(skip_locked=True)
+
+
+def _fitting(wanted: JobSelector) -> list[ColumnElement[bool]]:
+    """What `JobSelector.accepts` says, in SQL."""
+    conditions: list[ColumnElement[bool]] = []
+    if wanted.types:
+        conditions.append(jobs.c.type.in_(list(wanted.types)))
+    if wanted.not_types:
+        conditions.append(jobs.c.type.not_in(list(wanted.not_types)))
+    if wanted.only_agents is not None:
+        conditions.append(jobs.c.agent.in_(list(wanted.only_agents)))
+    if wanted.not_agents:
+        conditions.append(jobs.c.agent.not_in(list(wanted.not_agents)))
+    if wanted.not_keys:
+        free = jobs.c.concurrency_key.not_in(list(wanted.not_keys))
+        conditions.append(or_(jobs.c.concurrency_key.is_(None), free))
+    if wanted.no_gpu:
+        conditions.append(or_(jobs.c.gpu_memory_mb.is_(None), jobs.c.allow_cpu == 1))
+    if wanted.room_mb is not None:
+        conditions.append(jobs.c.gpu_memory_mb <= wanted.room_mb)
+    if wanted.loaded is not None and (kept := set(wanted.loaded.elsewhere).difference(wanted.loaded.here)):
+        taken: list[ColumnElement[bool]] = [jobs.c.model.is_(None), jobs.c.model.not_in(sorted(kept))]
+        if wanted.overdue_before is not None:
+            taken.append(jobs.c.run_at <= wanted.overdue_before)
+        conditions.append(or_(*taken))
+    return conditions
+
+
+def _first(tx: Tx, query: _Query) -> Waiting | None:
+    row = record(tx, query)
+    return None if row is None else Waiting(**row)
+
+
+def loaded_elsewhere(tx: Tx, pool: PoolId, worker: WorkerId | None) -> frozenset[str]:
+    """What active workers of the pool have loaded, `worker` left aside."""
+    query = (
+        select(worker_models.c.model)
+        .join(workers, workers.c.id == worker_models.c.worker_id)
+        .where(workers.c.pool == pool, workers.c.status == WorkerState.ACTIVE.value)
+        .distinct()
+    )
+    others = query if worker is None else query.where(workers.c.id != worker)
+    return frozenset(str(model) for model in values(tx, others))
+
+
+def note_change(tx: Tx, worker: WorkerId, model: str) -> None:
+    """It is about to load this: others know at once, and its next beat says what it really has."""
+    tx.execute(update(workers).where(workers.c.id == worker).values(loaded_at=tx.now()))
+    tx.execute(delete(worker_models).where(worker_models.c.worker_id == worker))
+    tx.execute(insert(worker_models).values(worker_id=worker, model=model))
+
+
+def held_types(tx: Tx) -> frozenset[str]:
+    in_force = or_(holds.c.until.is_(None), holds.c.until > tx.now())
+    scopes = values(tx, select(holds.c.scope).where(holds.c.scope.like(f"{TYPE_HOLD}%"), in_force))
+    return frozenset(str(scope).removeprefix(TYPE_HOLD) for scope in scopes)
+
+
+def lock_key(tx: Tx, key: str) -> None:
+    """Until the end nobody else counts what runs under this key. `Duplicate` when two have made it at once."""
+    query = select(concurrency.c.key).where(concurrency.c.key == key).with_for_update()
+    if record(tx, query) is None:
+        tx.execute(insert(concurrency).values(key=key))
+
+
+def running_of_key(tx: Tx, key: str) -> int:
+    return _running(tx, jobs.c.concurrency_key, key).get(key, 0)
+
+
+def running_of_agent(tx: Tx, agent: str) -> int:
+    return _running(tx, jobs.c.agent, agent).get(agent, 0)
+
+
+def running_of_keys(tx: Tx) -> Mapping[str, int]:
+    """Of each concurrency key that any job is held under."""
+    return _running(tx, jobs.c.concurrency_key)
+
+
+def running_of_agents(tx: Tx) -> Mapping[str, int]:
+    """Of each agent that has any."""
+    return _running(tx, jobs.c.agent)
+
+
+def _running(tx: Tx, column: ColumnElement[str], one: str | None = None) -> Mapping[str, int]:
+    states = [state.value for state in HELD]
+    counted = select(column.label("name"), func.count().label("held")).where(jobs.c.status.in_(states))
+    only = column.is_not(None) if one is None else column == one
+    found = records(tx, counted.where(only).group_by(column))
+    return {str(row["name"]): int(row["held"]) for row in found}
+
+
+def agent_key(agent: str) -> str:
+    """What is locked to count an agent's jobs. Names of keys hold no slash: none of them can be taken for it."""
+    return f"agent/{agent}"[:LONGEST_KEY]

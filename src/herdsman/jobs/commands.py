@@ -1,0 +1,359 @@
+"""Questions about jobs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from herdsman.context import Services
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
+from herdsman.errors import Conflict, HerdsmanError, InvalidRequest, StoreUnavailable
+from herdsman.fleet import sql as fleet_sql
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs import attempts_sql, running_sql, sql
+from herdsman.jobs.model import Attempt, AuditEntry, ClaimKey, Job, JobFilter, NewJob, Submitted
+from herdsman.jobs.rules import body_hash, check, check_name
+from herdsman.jobs.sql import LARGEST_BATCH, Draft, Page
+from herdsman.jobs.worker_commands import refusal
+from herdsman.json_text import encode
+from herdsman.limits.admit import NoBucket, Rules, admit, make_buckets, rules_for
+from herdsman.pools import sql as pools_sql
+from herdsman.states import JOB, JobState
+
+
+def find_job(services: Services, job_id: JobId) -> Job:
+    return services.database.read(lambda tx: sql.get_job(tx, job_id))
+
+
+def list_jobs(
+    services: Services, wanted: JobFilter | None = None, *, after: str | None = None, limit: int = 50
+) -> Page:
+    """Newest first, a page at a time; `after` is the `next` of the page before."""
+    return services.database.read(
+        lambda tx: sql.page_jobs(tx, wanted or JobFilter(), after=after, limit=limit)
+    )
+
+
+def count_jobs(services: Services) -> Mapping[JobState, int]:
+    return services.database.read(sql.count_by_state)
+
+
+def find_attempts(services: Services, job_id: JobId) -> Sequence[Attempt]:
+    return services.database.read(lambda tx: sql.list_attempts(tx, job_id))
+
+
+def find_history(services: Services, job_id: JobId) -> Sequence[AuditEntry]:
+    return services.database.read(lambda tx: sql.job_history(tx, JOB.kind, job_id))
+
+
+_TRIES = 5
+_MANY_AT_ONCE = "the same jobs are being submitted by many at once: send the request again"
+
+
+def submit_job(services: Services, new: NewJob) -> Submitted:
+    return submit_jobs(services, [new])[0]
+
+
+def submit_jobs(services: Services, news: Sequence[NewJob]) -> list[Submitted]:
+    """All of them or, when one is refused, none. `TooMany` and `Overloaded` say which limit, and when to ask again."""
+    batch = _checked(services, news)
+    answers = _submit(services, batch, [batch.distinct])
+    for answer in answers:
+        if isinstance(answer, HerdsmanError):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, Submitted)]
+
+
+def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
+    """Jobs of different callers in one transaction; if one of them spoils it, each in a transaction of its own."""
+    try:
+        return submit_each(services, news)
+    except (InvalidRequest, Conflict) as error:
+        if len(news) == 1:
+            return [error]
+    answers: list[Submitted | HerdsmanError] = []
+    for new in news:
+        try:
+            answers.append(submit_job(services, new))
+        except HerdsmanError as error:
+            answers.append(error)
+    return answers
+
+
+def submit_each(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
+    """In one transaction, but a limit refuses only the jobs that it is for. Any other fault is raised."""
+    batch = _checked(services, news)
+    return _submit(services, batch, [[draft] for draft in batch.distinct])
+
+
+def _checked(services: Services, news: Sequence[NewJob]) -> "_Batch":
+    if len(news) > LARGEST_BATCH:
+        raise InvalidRequest(
+            f"{len(news)} jobs were sent at once, the limit is {LARGEST_BATCH}: send them in parts"
+        )
+    return _Batch.of([_draft(services, new) for new in news])
+
+
+def _submit(
+    services: Services, batch: "_Batch", parcels: Sequence[Sequence[Draft]]
+) -> list[Submitted | HerdsmanError]:
+    rules = rules_for(services, [draft.new for draft in batch.distinct])
+    if rules is not None:
+        return _submit_limited(services, batch, parcels, rules)
+    try:
+        # Almost every submission is a new one: insert first, look only when that fails.
+        services.database.transact(lambda tx: _store(tx, services, batch.distinct))
+        return batch.answers({})
+    except Duplicate:
+        return _submit_rest(services, batch)
+
+
+def _submit_limited(
+    services: Services, batch: "_Batch", parcels: Sequence[Sequence[Draft]], rules: Rules
+) -> list[Submitted | HerdsmanError]:
+    for _ in range(_TRIES):
+        try:
+            return services.database.transact(lambda tx: _add_admitted(tx, services, batch, parcels, rules))
+        except NoBucket as met:
+            make_buckets(services, rules, met.agents)
+        except Duplicate:  # somebody else submitted the same in this very moment: look again
+            continue
+    raise StoreUnavailable(_MANY_AT_ONCE)
+
+
+def _add_admitted(
+    tx: Tx, services: Services, batch: "_Batch", parcels: Sequence[Sequence[Draft]], rules: Rules
+) -> list[Submitted | HerdsmanError]:
+    """What is known already is neither refused nor charged (J2)."""
+    known = _known(tx, [draft for draft in batch.distinct if _named(draft)])
+    new = [[draft for draft in parcel if draft.job_id not in known] for parcel in parcels]
+    judged: dict[JobId, Draft | HerdsmanError] = {}
+    for parcel, answer in zip(new, admit(tx, rules, new), strict=True):
+        for index, draft in enumerate(parcel):
+            judged[draft.job_id] = answer if isinstance(answer, HerdsmanError) else answer[index]
+    admitted = [draft for draft in judged.values() if isinstance(draft, Draft)]
+    _store(tx, services, admitted)
+    return batch.answers(known, judged)
+
+
+def _submit_rest(services: Services, batch: "_Batch") -> list[Submitted | HerdsmanError]:
+    for _ in range(_TRIES):
+        try:
+            return services.database.transact(lambda tx: _add_missing(tx, services, batch))
+        except Duplicate:  # somebody else submitted the same in this very moment: look again
+            continue
+    raise StoreUnavailable(_MANY_AT_ONCE)
+
+
+def _add_missing(tx: Tx, services: Services, batch: "_Batch") -> list[Submitted | HerdsmanError]:
+    found = _known(tx, batch.distinct)
+    _store(tx, services, [draft for draft in batch.distinct if draft.job_id not in found])
+    return batch.answers(found)
+
+
+def _store(tx: Tx, services: Services, drafts: Sequence[Draft]) -> None:
+    """What is known already shows itself first: it is not refused although its pool is closed by now (J2)."""
+    sql.add_jobs(tx, drafts, services.policy)
+    pools_sql.require_open(tx, [draft.new.pool for draft in drafts])
+    if services.policy.known_models_only:
+        fleet_sql.require_known(tx, {draft.new.model for draft in drafts if draft.new.model is not None})
+
+
+def _known(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
+    """Those that were submitted before, and the ids that they have."""
+    if not drafts:
+        return {}
+    found = sql.find_submitted(tx, drafts)
+    return {draft.job_id: match.job_id for draft, match in zip(drafts, found, strict=True) if match}
+
+
+def _named(draft: Draft) -> bool:
+    """Whether it could have been submitted before: an id that was made here could not."""
+    return draft.new.job_id is not None or draft.new.idempotency_key is not None
+
+
+def _draft(services: Services, new: NewJob) -> Draft:
+    payload = check(new, services.policy)
+    return Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The drafts of one request. The same job sent twice in it is one job, as it is in two requests."""
+
+    distinct: list[Draft]
+    sent: list[Draft]
+
+    @staticmethod
+    def of(drafts: Sequence[Draft]) -> "_Batch":
+        named: dict[object, Draft] = {}
+        distinct: dict[JobId, Draft] = {}
+        sent: list[Draft] = []
+        for draft in drafts:
+            twin = next((named[name] for name in _names(draft) if name in named), draft)
+            if not _same(twin, draft):
+                raise Conflict(f"two jobs of this request have the name {_names(draft)[0]} and differ")
+            named.update(dict.fromkeys(_names(draft), twin))
+            distinct[twin.job_id] = twin
+            sent.append(twin)
+        return _Batch(list(distinct.values()), sent)
+
+    def answers(
+        self, found: Mapping[JobId, JobId], judged: Mapping[JobId, Draft | HerdsmanError] | None = None
+    ) -> list[Submitted | HerdsmanError]:
+        return [_answer(draft, found, judged or {}) for draft in self.sent]
+
+
+def _answer(
+    draft: Draft, found: Mapping[JobId, JobId], judged: Mapping[JobId, Draft | HerdsmanError]
+) -> Submitted | HerdsmanError:
+    if draft.job_id in found:
+        return Submitted(found[draft.job_id], created=False)
+    stored = judged.get(draft.job_id, draft)
+    if isinstance(stored, HerdsmanError):
+        return stored
+    if stored.admission is None:
+        return Submitted(draft.job_id, created=True)
+    sent_away, put_off = stored.new.pool != draft.new.pool, stored.new.run_at != draft.new.run_at
+    return Submitted(
+        draft.job_id,
+        created=True,
+        admission=stored.admission,
+        pool=stored.new.pool if sent_away else None,
+        run_at=stored.new.run_at if put_off else None,
+    )
+
+
+def _names(draft: Draft) -> list[object]:
+    """What a job of one request may not share with a different one."""
+    key = draft.new.idempotency_key
+    return [draft.job_id, *([(draft.new.agent, key)] if key else [])]
+
+
+def _same(one: Draft, other: Draft) -> bool:
+    names = (one.new.job_id, one.new.idempotency_key), (other.new.job_id, other.new.idempotency_key)
+    return one.body_hash == other.body_hash and names[0] == names[1]
+
+
+MOST_REQUEUED = 10_000
+_BATCH = 200
+
+
+def cancel_job(services: Services, job_id: JobId, *, who: str = "admin") -> JobState:
+    """From here on the job is never done (J7). A held one is `cancelled` once its worker has let go."""
+    return services.database.transact(lambda tx: sql.cancel_job(tx, job_id, who))
+
+
+def requeue_job(services: Services, job_id: JobId, *, who: str = "admin") -> None:
+    """Run a job that has ended once more."""
+    services.database.transact(lambda tx: _requeue_one(tx, services, job_id, None, who))
+
+
+def requeue_edited_job(services: Services, job_id: JobId, payload: object, *, who: str = "admin") -> None:
+    """The same, with another payload; the audit says that it was changed."""
+    text = encode(payload, what="payload", limit=services.policy.max_payload_bytes)
+    services.database.transact(lambda tx: _requeue_one(tx, services, job_id, text, who))
+
+
+def requeue_jobs(services: Services, wanted: JobFilter, *, limit: int = 1000, who: str = "admin") -> int:
+    """Requeue the ended jobs that match, in small transactions; how many there were."""
+    if not 1 <= limit <= MOST_REQUEUED:
+        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {MOST_REQUEUED}")
+    if not wanted.states or not JOB.terminal.issuperset(wanted.states):
+        ends = ", ".join(sorted(JOB.terminal))
+        raise InvalidRequest(f"a requeue must say which ended jobs it means: states may be {ends}")
+    total = 0
+    while total < limit:
+        room = min(_BATCH, limit - total)
+        done = services.database.transact(
+            lambda tx, room=room: _requeue_some(tx, services, wanted, room, who)
+        )
+        total += done
+        if done < room:
+            break
+    return total
+
+
+def _requeue_one(tx: Tx, services: Services, job_id: JobId, payload: str | None, who: str) -> None:
+    job = sql.get_job(tx, job_id)
+    if sql.requeue_job(tx, [job_id], who, services.policy, payload) == 0:
+        raise InvalidRequest(f"job {job_id!r} is {job.state}: only a job that has ended can be requeued")
+
+
+def _requeue_some(tx: Tx, services: Services, wanted: JobFilter, limit: int, who: str) -> int:
+    found = sql.find_ended(tx, wanted, limit)
+    return sql.requeue_job(tx, found, who, services.policy, None) if found else 0
+
+
+MOST_PIECES = 200
+MOST_EVENTS = 1000
+SETTLED = timedelta(seconds=2)
+"""A gap in the audit's numbers is a transaction under way; one that is older was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    pieces: Sequence[attempts_sql.Piece]
+    next: str
+    """Send it as `since` to get what came later."""
+    ended: bool
+
+
+def read_logs(
+    services: Services, job_id: JobId, *, since: str | None = None, limit: int = MOST_PIECES
+) -> LogPage:
+    after = _parse(since)
+    return services.database.read(lambda tx: _read(tx, job_id, after, limit))
+
+
+def read_events(services: Services, after: int, *, limit: int = MOST_EVENTS) -> Sequence[AuditEntry]:
+    """Everything that happened since the event `after`, in order; nothing that is still being written is passed over."""
+    return services.database.read(lambda tx: sql.list_events(tx, after, limit, SETTLED))
+
+
+def last_event(services: Services) -> int:
+    return services.database.read(sql.last_event)
+
+
+def get_checkpoint(services: Services, key: ClaimKey, *, worker: WorkerId | None = None) -> object:
+    """What an earlier attempt, or this one, has put there."""
+    text = services.database.transact(lambda tx: _get(tx, key, worker))
+    return None if text is None else json.loads(text)
+
+
+def put_checkpoint(
+    services: Services, key: ClaimKey, value: object, *, worker: WorkerId | None = None
+) -> None:
+    text = encode(value, what="checkpoint", limit=services.policy.max_result_bytes)
+    services.database.transact(lambda tx: _put(tx, key, text, worker))
+
+
+def _read(tx: Tx, job_id: JobId, after: tuple[int, int], limit: int) -> LogPage:
+    check_name("job_id", job_id, 128)
+    job = sql.get_job(tx, job_id)  # read first: what a job wrote before its end is there then
+    pieces = attempts_sql.read_logs(tx, job_id, after, min(limit, MOST_PIECES))
+    if pieces:
+        after = (pieces[-1].claim_token, pieces[-1].first + len(pieces[-1].lines))
+    return LogPage(pieces, f"{after[0]}.{after[1]}", job.state in JOB.terminal and len(pieces) < limit)
+
+
+def _parse(since: str | None) -> tuple[int, int]:
+    if since is None:
+        return (0, 0)
+    token, dot, line = since.partition(".")
+    if not (dot and token.isdecimal() and line.isdecimal() and len(since) < 40):
+        raise InvalidRequest(f"since is {since[:60]!r}: it must be the `next` of an earlier answer")
+    return (min(int(token), 2**63 - 1), min(int(line), 2**31 - 1))
+
+
+def _get(tx: Tx, key: ClaimKey, worker: WorkerId | None) -> str | None:
+    if running_sql.holding(tx, key, worker) is None:
+        raise refusal(tx, key, "read the checkpoint of")
+    return attempts_sql.get_checkpoint(tx, key.job_id)
+
+
+def _put(tx: Tx, key: ClaimKey, text: str, worker: WorkerId | None) -> None:
+    if running_sql.holding(tx, key, worker) is None:
+        raise refusal(tx, key, "leave a checkpoint for")
+    attempts_sql.put_checkpoint(tx, key, text)

@@ -1,0 +1,303 @@
+"""One worker's right to one job: kept alive, and ended. Every statement names the claim's token (J3)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import bindparam, func, literal_column, null, or_, select, update
+
+from herdsman.db.connection import Tx
+from herdsman.db.schema import jobs
+from herdsman.db.statements import Hot, one_of
+from herdsman.errors import StaleWrite
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.rules import Ending, Holding, Tally, check_name
+from herdsman.jobs.sql import seconds
+from herdsman.states import HELD, JOB, JobState, Reason
+
+LARGEST_TOKEN = 2**63
+_IS_HELD = one_of(jobs.c.status, HELD)
+_THIS_CLAIM = (jobs.c.job_id == bindparam("b_job"), jobs.c.claim_token == bindparam("b_token"))
+# Tokens are small numbers, easy to guess: where the speaker is known, the claim must also be its own (X7).
+_ITS_OWN = jobs.c.last_worker_id == func.coalesce(
+    bindparam("b_worker", type_=jobs.c.last_worker_id.type), jobs.c.last_worker_id
+)
+OWN_CLAIM = (*_THIS_CLAIM, _ITS_OWN, _IS_HELD)
+_STEP: dict[str, Any] = {
+    "version": jobs.c.version + 1,
+    "updated_at": bindparam("b_now"),
+    "actor": bindparam("b_actor"),
+}
+START = Hot(
+    update(jobs)
+    .where(*_THIS_CLAIM, _ITS_OWN, jobs.c.status == JobState.CLAIMED.value)
+    .values(
+        **_STEP,
+        status=JobState.RUNNING.value,
+        reason=Reason.STARTED.value,
+        started_at=bindparam("b_now"),
+        begun_by=bindparam("b_incarnation"),
+        deadline_at=bindparam("b_deadline"),
+    )
+)
+RENEW = Hot(
+    update(jobs)
+    .where(*_THIS_CLAIM, _IS_HELD, jobs.c.worker_id == bindparam("b_worker"))
+    .values(claim_expires_at=bindparam("b_expires"))
+)
+PROGRESS = Hot(
+    update(jobs)
+    .where(*OWN_CLAIM)
+    .values(
+        progress=bindparam("b_progress"),
+        progress_note=bindparam("b_note"),
+        progress_at=bindparam("b_now"),
+        claim_expires_at=bindparam("b_expires"),
+    )
+)
+_DONE = (
+    update(jobs)
+    # A cancellation that was acknowledged wins over a result that comes later (J7).
+    .where(*OWN_CLAIM, jobs.c.cancel_requested_at.is_(None))
+    .values(
+        **_STEP,
+        status=JobState.DONE.value,
+        result=bindparam("b_result"),
+        progress=literal_column("1.0"),
+        finished_at=bindparam("b_now"),
+        worker_id=null(),
+        claim_expires_at=null(),
+        deadline_at=null(),
+    )
+)
+COMPLETE = Hot(_DONE.values(reason=Reason.COMPLETED.value))
+RECOVER = Hot(_DONE.values(reason=Reason.RECOVERED.value, saved_gpu_s=bindparam("b_saved")))
+END = Hot(
+    update(jobs)
+    .where(*_THIS_CLAIM, _IS_HELD)
+    .values(
+        **_STEP,
+        status=bindparam("b_status"),
+        reason=bindparam("b_reason"),
+        finished_at=bindparam("b_finished"),
+        run_at=bindparam("b_run_at"),
+        place=bindparam("b_place"),
+        interruptions=bindparam("b_interruptions"),
+        worker_losses=bindparam("b_worker_losses"),
+        out_of_memory=bindparam("b_out_of_memory"),
+        failure_class=bindparam("b_failure_class"),
+        last_error=bindparam("b_error"),
+        worker_id=null(),
+        claim_expires_at=null(),
+        deadline_at=null(),
+    )
+)
+_HOLDING = select(
+    jobs.c.job_id,
+    jobs.c.claim_token,
+    jobs.c.attempts,
+    jobs.c.interruptions,
+    jobs.c.worker_losses,
+    jobs.c.out_of_memory,
+    jobs.c.max_attempts,
+    jobs.c.retry_base_s,
+    jobs.c.retry_cap_s,
+    jobs.c.priority,
+    jobs.c.place,
+    jobs.c.run_at,
+    jobs.c.claim_expires_at,
+    jobs.c.cancel_requested_at,
+)
+HOLDING = Hot(_HOLDING.where(*OWN_CLAIM).with_for_update())
+OVERDUE = Hot(
+    _HOLDING.where(
+        _IS_HELD,
+        or_(
+            jobs.c.claim_expires_at < bindparam("b_now"),
+            jobs.c.deadline_at < bindparam("b_overdue"),
+            jobs.c.cancel_requested_at < bindparam("b_overdue"),
+        ),
+    )
+    .limit(bindparam("b_limit"))
+    .with_for_update(skip_locked=True)
+)
+STANDING = Hot(
+    select(
+        jobs.c.status,
+        jobs.c.claim_token,
+        jobs.c.cancel_requested_at,
+        jobs.c.last_worker_id,
+        jobs.c.timeout_s,
+        jobs.c.begun_by,
+    ).where(jobs.c.job_id == bindparam("b_job"))
+)
+CANCELLED = Hot(
+    lambda listed: select(jobs.c.job_id, jobs.c.claim_token).where(
+        jobs.c.job_id.in_(listed), jobs.c.cancel_requested_at.is_not(None)
+    )
+)
+
+
+class Result(NamedTuple):
+    """What a job brought, as JSON text."""
+
+    key: ClaimKey
+    text: str
+    saved: timedelta | None = None
+    """It had been made before and was only found: the GPU time that this spared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job stands, for whoever was refused."""
+
+    state: JobState
+    token: int
+    cancel_requested: bool
+    last_worker_id: WorkerId | None
+    timeout: timedelta | None
+    begun_by: str | None
+
+    def runs(self, key: ClaimKey, worker: WorkerId | None, incarnation: str | None) -> bool:
+        mine = self.token == key.token and worker in (None, self.last_worker_id)
+        return mine and self.state is JobState.RUNNING and self.begun_by == incarnation
+
+
+def start(
+    tx: Tx,
+    begun: Sequence[tuple[ClaimKey, datetime | None]],
+    who: str,
+    worker: WorkerId | None = None,
+    incarnation: str | None = None,
+) -> int:
+    """Claims and the deadlines of their jobs; how many of the claims were good and not started before."""
+    shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker, "b_incarnation": incarnation}
+    return _run(tx, START, [{**named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
+
+
+def renew(tx: Tx, keys: Sequence[ClaimKey], worker_id: WorkerId, expires_at: datetime) -> int:
+    """Only the worker that holds a job keeps it: a token alone is not a right."""
+    return _run(tx, RENEW, [{**named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys])
+
+
+def cancelled(tx: Tx, keys: Sequence[ClaimKey]) -> frozenset[ClaimKey]:
+    """Those of the claims whose jobs somebody cancelled."""
+    found = tx.rows(CANCELLED, {}, [key.job_id for key in keys])
+    return frozenset(ClaimKey(JobId(job_id), token) for job_id, token in found).intersection(keys)
+
+
+def progress(
+    tx: Tx,
+    key: ClaimKey,
+    done: float,
+    note: str | None,
+    expires_at: datetime,
+    worker: WorkerId | None = None,
+) -> bool:
+    values = {"b_progress": done, "b_note": note, "b_now": tx.now(), "b_expires": expires_at}
+    return tx.run(PROGRESS, {**named(key), **values, "b_worker": worker}) == 1
+
+
+def complete(tx: Tx, results: Sequence[Result], who: str, worker: WorkerId | None = None) -> int:
+    """How many of the claims were still good; with one too few, ask `standing` which."""
+    shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
+    made: list[dict[str, Any]] = []
+    good = 0
+    for key, text, saved in results:
+        row = {**named(key), **shared, "b_result": text}
+        if saved is None:
+            made.append(row)
+        else:  # rare, so one at a time
+            good += tx.run(RECOVER, {**row, "b_saved": saved.total_seconds()})
+    return good + (_run(tx, COMPLETE, made) if made else 0)
+
+
+def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
+    now = tx.now()
+    failure = ending.failure
+    values = {
+        "b_now": now,
+        "b_actor": who,
+        "b_status": ending.state.value,
+        "b_reason": ending.reason.value,
+        "b_finished": now if ending.state in JOB.terminal else None,
+        "b_run_at": ending.run_at,
+        "b_place": ending.place,
+        "b_interruptions": ending.tally.interruptions,
+        "b_worker_losses": ending.tally.worker_losses,
+        "b_out_of_memory": ending.tally.out_of_memory,
+        "b_failure_class": failure and failure.kind.value,
+        "b_error": failure and failure.error,
+    }
+    return tx.run(END, {**named(key), **values}) == 1
+
+
+def holding(tx: Tx, key: ClaimKey, worker: WorkerId | None = None) -> Holding | None:
+    """The job if this claim still holds it, locked."""
+    found = tx.rows(HOLDING, {**named(key), "b_worker": worker})
+    return _to_holding(found[0]) if found else None
+
+
+def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
+    """Held jobs whose worker fell silent, or lets them run on long after their deadline or cancellation."""
+    now = tx.now()
+    return [
+        _to_holding(row)
+        for row in tx.rows(OVERDUE, {"b_now": now, "b_overdue": now - grace, "b_limit": limit})
+    ]
+
+
+def standing(tx: Tx, job_id: JobId) -> Standing | None:
+    check_name("job_id", job_id, 128)
+    found = tx.rows(STANDING, {"b_job": job_id})
+    if not found:
+        return None
+    status, token, cancel_requested_at, last_worker, timeout_s, begun_by = found[0]
+    return Standing(
+        JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s), begun_by
+    )
+
+
+def _run(tx: Tx, hot: Hot, rows: Sequence[dict[str, Any]]) -> int:
+    """One row at a time is the usual case, and the driver's way for many is slower there."""
+    return tx.run(hot, rows[0]) if len(rows) == 1 else tx.run_many(hot, rows)
+
+
+def named(key: ClaimKey) -> dict[str, Any]:
+    check_name("job_id", key.job_id, 128)
+    if not 0 <= key.token < LARGEST_TOKEN:
+        raise StaleWrite(f"claim {key.token} of job {key.job_id!r} was never given out")
+    return {"b_job": key.job_id, "b_token": key.token}
+
+
+def _to_holding(row: Sequence[Any]) -> Holding:
+    (
+        job_id,
+        token,
+        attempts,
+        interruptions,
+        losses,
+        oom,
+        max_attempts,
+        base,
+        cap,
+        priority,
+        place,
+        run_at,
+        expires,
+        cancel,
+    ) = row
+    return Holding(
+        key=ClaimKey(JobId(job_id), token),
+        tally=Tally(attempts=attempts, interruptions=interruptions, worker_losses=losses, out_of_memory=oom),
+        max_attempts=max_attempts,
+        retry_base=seconds(base),
+        retry_cap=seconds(cap),
+        priority=priority,
+        place=place,
+        run_at=run_at,
+        expires_at=expires,
+        cancel_requested=cancel is not None,
+    )

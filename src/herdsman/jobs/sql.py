@@ -1,0 +1,501 @@
+"""Jobs as they are read: one, many by page, their attempts and their history."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+
+from herdsman.db.connection import Record, Tx, record, records, values
+from herdsman.db.paging import beyond, check_limit, cursor
+from herdsman.db.schema import (
+    SERVICE,
+    audit,
+    checkpoints,
+    cycles,
+    job_attempts,
+    job_tags,
+    jobs,
+    leases,
+    logs,
+    retention,
+    workers,
+)
+from herdsman.db.statements import Hot
+from herdsman.errors import Conflict, InvalidRequest, NotFound
+from herdsman.fleet import history_sql
+from herdsman.ids import JobId
+from herdsman.jobs.model import Attempt, AuditEntry, FailureClass, Job, JobFilter, JobPolicy, NewJob, place
+from herdsman.jobs.rules import LONGEST_WAIT, check_name
+from herdsman.states import HELD, JOB, LEASE, WORKER, AnyMachine, JobState, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    jobs: tuple[Job, ...]
+    next: str | None
+    """Where the next page begins; None on the last one."""
+
+
+def get_job(tx: Tx, job_id: JobId) -> Job:
+    check_name("job_id", job_id, 128)
+    row = record(tx, select(jobs).where(jobs.c.job_id == job_id))
+    if row is None:
+        raise NotFound(f"there is no job {job_id!r}")
+    return to_job(row)
+
+
+def page_jobs(tx: Tx, wanted: JobFilter, *, after: str | None, limit: int) -> Page:
+    """Newest first. The cursor names a job, so jobs that come and go do not shift the pages."""
+    check_limit(limit)
+    if wanted.begins is not None:
+        return Page(_beginning(tx, wanted, wanted.begins, limit), None)
+    query, on = select(jobs).where(*matching(wanted)), jobs
+    if wanted.tag is not None:  # then the tag's own index is in the order of the pages
+        query = query.join(job_tags, job_tags.c.job_id == jobs.c.job_id).where(job_tags.c.tag == wanted.tag)
+        on = job_tags
+    if after is not None:
+        query = query.where(beyond(on.c.created_at, on.c.job_id, after))
+    query = query.order_by(on.c.created_at.desc(), on.c.job_id.desc()).limit(limit + 1)
+    found = [to_job(row) for row in records(tx, query)]
+    more = len(found) > limit
+    last = found[limit - 1] if more else None
+    return Page(tuple(found[:limit]), last and cursor(last.created_at, last.job_id))
+
+
+def _beginning(tx: Tx, wanted: JobFilter, begin: str, limit: int) -> tuple[Job, ...]:
+    """The first of those whose ids begin so, in the order of their ids: only that piece of the primary key is read,
+    however many jobs there are. What ends the piece is looked for here, as collations differ."""
+    check_name("begins", begin, 128)
+    others = matching(replace(wanted, begins=None))
+    query = select(jobs).where(*others, jobs.c.job_id >= begin).order_by(jobs.c.job_id).limit(limit)
+    return tuple(to_job(row) for row in records(tx, query) if row["job_id"].startswith(begin))
+
+
+def count_by_state(tx: Tx) -> Mapping[JobState, int]:
+    query = select(jobs.c.status, func.count().label("count")).group_by(jobs.c.status)
+    found = {row["status"]: int(row["count"]) for row in records(tx, query)}
+    return {state: found.get(state.value, 0) for state in JobState}
+
+
+def list_attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
+    query = select(job_attempts).where(job_attempts.c.job_id == job_id).order_by(job_attempts.c.claim_token)
+    return [_to_attempt(row) for row in records(tx, query.limit(1000))]
+
+
+def job_history(tx: Tx, kind: str, object_id: str) -> list[AuditEntry]:
+    query = select(audit).where(audit.c.object_kind == kind, audit.c.object_id == object_id)
+    return [_to_entry(row) for row in records(tx, query.order_by(audit.c.seq).limit(10_000))]
+
+
+def list_events(tx: Tx, after: int, limit: int, settled: timedelta) -> list[AuditEntry]:
+    """Numbers are given out before they are committed, so a gap is waited for until it is old enough."""
+    found = records(tx, select(audit).where(audit.c.id > after).order_by(audit.c.id).limit(limit))
+    known: list[AuditEntry] = []
+    for entry in map(_to_entry, found):
+        if entry.id != after + 1 and tx.now() - entry.ts < settled:
+            break
+        known.append(entry)
+        after = entry.id
+    return known
+
+
+def last_event(tx: Tx) -> int:
+    return tx.execute(select(func.max(audit.c.id))).scalar_one() or 0
+
+
+def ahead_of(tx: Tx, job_id: JobId) -> int:
+    """How many jobs of its pool would be claimed before a pending job."""
+    mine = select(jobs.c.pool, jobs.c.place).where(jobs.c.job_id == job_id).subquery()
+    earlier = select(func.count()).where(
+        jobs.c.status == JobState.PENDING.value, jobs.c.pool == mine.c.pool, jobs.c.place < mine.c.place
+    )
+    return int(tx.execute(earlier).scalar_one())
+
+
+def matching(wanted: JobFilter) -> Sequence[ColumnElement[bool]]:
+    exact = {
+        jobs.c.type: wanted.type,
+        jobs.c.agent: wanted.agent,
+        jobs.c.pool: wanted.pool,
+        jobs.c.failure_class: wanted.failure_class,
+    }
+    for column, value in exact.items():
+        if value is not None:
+            check_name(column.name, str(value), 255)
+    conditions = [column == str(value) for column, value in exact.items() if value is not None]
+    if wanted.states:
+        conditions.append(jobs.c.status.in_([state.value for state in wanted.states]))
+    if wanted.tag is not None:
+        check_name("tag", wanted.tag, 64)
+        tagged = select(job_tags.c.job_id).where(job_tags.c.tag == wanted.tag)
+        conditions.append(jobs.c.job_id.in_(tagged))
+    if wanted.begins is not None:
+        conditions.append(func.substr(jobs.c.job_id, 1, len(wanted.begins)) == wanted.begins)
+    return conditions
+
+
+def to_job(row: Record) -> Job:
+    same = {field: row[field] for field in _SAME}
+    return Job(
+        **same,
+        state=JobState(row["status"]),
+        reason=Reason(row["reason"]),
+        tags=tuple(json.loads(row["tags"])),
+        payload=json.loads(row["payload"]),
+        result=None if row["result"] is None else json.loads(row["result"]),
+        retry_base=seconds(row["retry_base_s"]),
+        retry_cap=seconds(row["retry_cap_s"]),
+        timeout=seconds(row["timeout_s"]),
+        saved_gpu=seconds(row["saved_gpu_s"]),
+        allow_cpu=bool(row["allow_cpu"]),
+        failure_class=_failure_class(row),
+    )
+
+
+_CONVERTED = {
+    "state",
+    "reason",
+    "tags",
+    "payload",
+    "result",
+    "retry_base",
+    "retry_cap",
+    "timeout",
+    "failure_class",
+    "saved_gpu",
+    "allow_cpu",
+}
+_SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVERTED)
+
+
+def seconds(value: float | None) -> timedelta | None:
+    return None if value is None else timedelta(seconds=value)
+
+
+def _to_attempt(row: Record) -> Attempt:
+    values: Record = {**row, "failure_class": _failure_class(row)}
+    return Attempt(**values)
+
+
+def _failure_class(row: Record) -> FailureClass | None:
+    return None if row["failure_class"] is None else FailureClass(row["failure_class"])
+
+
+def _to_entry(row: Record) -> AuditEntry:
+    return AuditEntry(
+        id=row["id"],
+        ts=row["ts"],
+        event_type=row["event_type"],
+        kind=row["object_kind"],
+        object_id=row["object_id"],
+        seq=row["seq"],
+        from_state=row["from_status"],
+        to_state=row["to_status"],
+        reason=row["reason"],
+        actor=row["actor"],
+        details=row["details"],
+    )
+
+
+LARGEST_BATCH = 1000
+_NEW: dict[str, Any] = {
+    **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory", "claim_token"), 0),
+    "version": 1,
+    "reason": Reason.SUBMITTED.value,
+}
+_GIVEN = (
+    *(
+        "job_id",
+        "type",
+        "payload",
+        "body_hash",
+        "idempotency_key",
+        "agent",
+        "actor",
+        "pool",
+        "priority",
+        "place",
+    ),
+    *("tags", "status", "max_attempts", "retry_base_s", "retry_cap_s", "timeout_s", "run_at", "created_at"),
+    *("updated_at", "model", "gpu_memory_mb", "allow_cpu", "concurrency_key", "admission"),
+)
+INSERT = Hot(insert(jobs), columns=(*_NEW, *_GIVEN))
+INSERT_TAG = Hot(insert(job_tags))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A submission that was found in order, with the id it will have."""
+
+    job_id: JobId
+    new: NewJob
+    payload: str
+    body_hash: str
+    admission: str | None = None
+    """Why it was put off, or sent to another pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    job_id: JobId
+    body_hash: str
+
+
+def add_jobs(tx: Tx, drafts: Sequence[Draft], policy: JobPolicy) -> None:
+    """Insert them all. `Duplicate` when one is there already: look with `find` and add the rest."""
+    now = tx.now()
+    rows = [_row(draft, index, now, policy) for index, draft in enumerate(drafts)]
+    if len(rows) == 1:
+        tx.run(INSERT, rows[0])
+    elif rows:
+        tx.run_many(INSERT, rows)
+    tags = [
+        {"tag": tag, "job_id": draft.job_id, "created_at": now}
+        for draft in drafts
+        for tag in dict.fromkeys(draft.new.tags)
+    ]
+    if tags:
+        tx.run_many(INSERT_TAG, tags)
+
+
+def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> list[Known | None]:
+    """For each draft the job that already has its id or its idempotency key."""
+    columns = select(jobs.c.job_id, jobs.c.body_hash, jobs.c.agent, jobs.c.idempotency_key)
+    found = list(tx.execute(columns.where(jobs.c.job_id.in_([draft.job_id for draft in drafts]))))
+    keys = [(draft.new.agent, draft.new.idempotency_key) for draft in drafts if draft.new.idempotency_key]
+    if keys:
+        found += tx.execute(columns.where(tuple_(jobs.c.agent, jobs.c.idempotency_key).in_(keys)))
+    by_id = {row.job_id: row for row in found}
+    by_key = {(row.agent, row.idempotency_key): row for row in found if row.idempotency_key}
+    return [_match(draft, by_id, by_key) for draft in drafts]
+
+
+def _match(draft: Draft, by_id: Mapping[str, Any], by_key: Mapping[tuple[str, str], Any]) -> Known | None:
+    key = draft.new.idempotency_key
+    same_key = by_key.get((draft.new.agent, key)) if key else None
+    row = same_key or by_id.get(draft.job_id)
+    if row is None:
+        return None
+    if row.body_hash != draft.body_hash:
+        # The agent is part of the body: the words are the same whoever has the id, and tell nobody of another's jobs.
+        named = f"idempotency_key {key!r}" if same_key else f"job_id {draft.job_id!r}"
+        raise Conflict(
+            f"{named} was used before for another job body: choose a new one, or send the same body"
+        )
+    if draft.new.job_id is not None and row.job_id != draft.job_id:
+        raise Conflict(f"idempotency_key {key!r} belongs to job {row.job_id!r}, not to {draft.job_id!r}")
+    return Known(JobId(row.job_id), row.body_hash)
+
+
+def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str, Any]:
+    new = draft.new
+    asked = now + new.delay if new.delay else new.run_at
+    # An instant in the past would buy a place at the head of the queue.
+    due = max(asked, now) if asked else now
+    if due > now + LONGEST_WAIT:
+        raise InvalidRequest(f"run_at is {due.isoformat()}: it must be within {LONGEST_WAIT.days} days")
+    return _NEW | {
+        "job_id": draft.job_id,
+        "type": new.type,
+        "payload": draft.payload,
+        "body_hash": draft.body_hash,
+        "idempotency_key": new.idempotency_key,
+        "agent": new.agent,
+        "actor": f"agent:{new.agent}"[:255],
+        "pool": new.pool,
+        "priority": new.priority,
+        # Jobs of one batch keep the order in which they were sent.
+        "place": place(due, new.priority, policy.priority_step) + index,
+        "tags": json.dumps(new.tags),
+        "status": (JobState.SCHEDULED if due > now else JobState.PENDING).value,
+        "max_attempts": new.max_attempts or policy.max_attempts,
+        "retry_base_s": new.retry_base and new.retry_base.total_seconds(),
+        "retry_cap_s": new.retry_cap and new.retry_cap.total_seconds(),
+        "timeout_s": new.timeout and new.timeout.total_seconds(),
+        "run_at": due,
+        "created_at": now,
+        "updated_at": now,
+        "model": new.model,
+        "gpu_memory_mb": new.gpu_memory_mb,
+        "allow_cpu": int(new.allow_cpu),
+        "concurrency_key": new.concurrency_key,
+        "admission": draft.admission,
+    }
+
+
+def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobState:
+    """A waiting job ends at once; of a held one the worker is told, and its end follows when it is gone."""
+    state, asked_before = _locked(tx, job_id)
+    if state in JOB.terminal or asked_before:
+        return state
+    values: dict[str, Any] = {"version": jobs.c.version + 1, "updated_at": tx.now(), "actor": who}
+    if state in HELD:
+        values |= {"reason": Reason.CANCEL_REQUESTED.value, "cancel_requested_at": tx.now()}
+    else:
+        values |= {
+            "status": JobState.CANCELLED.value,
+            "reason": Reason.CANCELLED.value,
+            "finished_at": tx.now(),
+        }
+    tx.execute(update(jobs).where(jobs.c.job_id == job_id, jobs.c.status == state.value).values(values))
+    return state if state in HELD else JobState.CANCELLED
+
+
+def _locked(tx: Tx, job_id: JobId) -> tuple[JobState, bool]:
+    check_name("job_id", job_id, 128)
+    query = select(jobs.c.status, jobs.c.cancel_requested_at).where(jobs.c.job_id == job_id).with_for_update()
+    row = tx.execute(query).one_or_none()
+    if row is None:
+        raise NotFound(f"there is no job {job_id!r}")
+    return JobState(row.status), row.cancel_requested_at is not None
+
+
+def find_ended(tx: Tx, wanted: JobFilter, limit: int) -> list[JobId]:
+    """Jobs that have ended and match, oldest end first."""
+    query = select(jobs.c.job_id).where(*matching(wanted), jobs.c.finished_at.is_not(None))
+    return [JobId(job_id) for job_id in tx.execute(query.order_by(jobs.c.finished_at).limit(limit)).scalars()]
+
+
+def requeue_job(tx: Tx, job_ids: Sequence[JobId], who: str, policy: JobPolicy, payload: str | None) -> int:
+    """Back into the queue with a clean slate. The raised token makes every claim of before stale (J6)."""
+    query = select(jobs.c.job_id, jobs.c.priority).where(jobs.c.job_id.in_(job_ids)).with_for_update()
+    found = tx.execute(query.where(jobs.c.status.in_([str(state) for state in JOB.terminal]))).all()
+    for row in found:
+        values = _REOPENED | {
+            "updated_at": tx.now(),
+            "actor": who,
+            "run_at": tx.now(),
+            "place": place(tx.now(), row.priority, policy.priority_step),
+        }
+        if payload is not None:
+            values |= {"payload": payload, "reason": Reason.REQUEUED_EDITED.value}
+        tx.execute(update(jobs).where(jobs.c.job_id == row.job_id).values(values))
+    return len(found)
+
+
+_NOTHING = (
+    "finished_at",
+    "result",
+    "cancel_requested_at",
+    "failure_class",
+    "last_error",
+    "progress",
+    "progress_at",
+    "saved_gpu_s",
+)
+_REOPENED: dict[str, Any] = {
+    **dict.fromkeys(_NOTHING, null()),
+    **dict.fromkeys(("progress_note", "started_at", "claimed_at", "owner_pool"), null()),
+    **dict.fromkeys(SERVICE, null()),  # an old run on an external service is not this one
+    **dict.fromkeys(("attempts", "interruptions", "worker_losses", "out_of_memory"), 0),
+    "status": JobState.PENDING.value,
+    "reason": Reason.REQUEUED.value,
+    "version": jobs.c.version + 1,
+    "claim_token": jobs.c.claim_token + 1,
+}
+BATCH = 500
+CYCLES_KEPT = timedelta(days=7)
+"""How long it can be asked what the control loop decided, and why."""
+DUE = Hot(
+    select(jobs.c.job_id)
+    .where(jobs.c.status == bindparam("b_status"), jobs.c.run_at <= bindparam("b_now"))
+    .order_by(jobs.c.run_at)
+    .limit(BATCH)
+    .with_for_update(skip_locked=True)
+)
+STAGE = Hot(
+    lambda listed: (
+        update(jobs)
+        # The rows are locked as they were found; naming their state again would make the index a worse one.
+        .where(jobs.c.job_id.in_(listed))
+        .values(
+            status=JobState.PENDING.value,
+            reason=Reason.DUE.value,
+            actor="leader",
+            version=jobs.c.version + 1,
+            updated_at=bindparam("b_now"),
+        )
+    )
+)
+
+
+def stage_due(tx: Tx, waiting: JobState) -> int:
+    """Queue the next batch of jobs in the state `waiting` whose time has come."""
+    wanted: dict[str, Any] = {"b_status": waiting.value, "b_now": tx.now()}
+    due = [row[0] for row in tx.rows(DUE, wanted)]
+    return tx.run(STAGE, wanted, due) if due else 0
+
+
+def prune_jobs(tx: Tx, before: datetime) -> Sequence[JobId]:
+    """Remove the next batch of jobs that ended before then, with all that is recorded of them; which they were."""
+    query = select(jobs.c.job_id).where(jobs.c.finished_at < before).order_by(jobs.c.finished_at)
+    found = [JobId(job_id) for job_id in values(tx, query.limit(BATCH).with_for_update(skip_locked=True))]
+    if not found:
+        return ()
+    for table in (job_tags, job_attempts, logs, checkpoints, jobs):
+        tx.execute(delete(table).where(table.c.job_id.in_(found)))
+    tx.execute(delete(audit).where(audit.c.object_kind == JOB.kind, audit.c.object_id.in_(found)))
+    return found
+
+
+def prune_audit(tx: Tx, before: datetime) -> int:
+    """Remove the next batch of audit rows of workers and leases that ended before then, never a part of one's.
+
+    A job's go with the job, and pools have no end.
+    """
+    newer = audit.alias("newer")
+    same = (newer.c.object_kind == audit.c.object_kind, newer.c.object_id == audit.c.object_id)
+    query = (
+        select(audit.c.id)
+        .where(audit.c.ts < before, or_(_ended_object(WORKER, workers), _ended_object(LEASE, leases)))
+        .where(~exists(select(newer.c.id).where(*same, newer.c.ts >= before)))
+    )
+    found = values(tx, query.order_by(audit.c.ts).limit(BATCH))
+    if found:
+        allow_pruning(tx, before)
+        tx.execute(delete(audit).where(audit.c.id.in_(found)))
+    return len(found)
+
+
+def prune_cycles(tx: Tx, before: datetime) -> int:
+    """Remove the next batch of records of control cycles that began before then, and then of what they saw."""
+    query = select(cycles.c.id).where(cycles.c.started_at < before).order_by(cycles.c.started_at)
+    found = values(tx, query.limit(BATCH).with_for_update(skip_locked=True))
+    if found:
+        tx.execute(delete(cycles).where(cycles.c.id.in_(found)))
+    return len(found) or history_sql.prune_snapshots(tx, before)
+
+
+def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:
+    living = [state.value for state in machine.live]
+    alive = select(table.c.version).where(
+        table.c[machine.key] == audit.c.object_id, table.c.status.in_(living)
+    )
+    return and_(audit.c.object_kind == machine.kind, ~exists(alive))
+
+
+def allow_pruning(tx: Tx, before: datetime) -> None:
+    """Of things that have no end the audit lets go only what is older than this; and here it stays on record."""
+    mine = retention.c.name == "audit"
+    current = tx.execute(select(retention.c.prune_before).where(mine).with_for_update()).scalar_one_or_none()
+    if current is None:
+        tx.execute(insert(retention).values(name="audit", prune_before=before))
+    elif current < before:
+        tx.execute(update(retention).where(mine).values(prune_before=before))

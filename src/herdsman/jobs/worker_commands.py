@@ -1,0 +1,448 @@
+"""Why a claim no longer holds, in words that tell the worker what to do."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+import structlog
+
+from herdsman.context import Services
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
+from herdsman.db.schema import SERVICE
+from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.fleet import installation_sql, workers_sql
+from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet.installation import LEAP
+from herdsman.fleet.model import GpuReport
+from herdsman.fleet.observe import why_not_active
+from herdsman.ids import WorkerId
+from herdsman.jobs import attempts_sql, running_sql
+from herdsman.jobs.assign import check_ask, give
+from herdsman.jobs.model import Beat, ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import (
+    MOST_AT_ONCE,
+    Ask,
+    Done,
+    Ending,
+    Exchange,
+    Failed,
+    GivenBack,
+    Orders,
+    Progress,
+    Pulse,
+    ServiceMark,
+    Told,
+    check_saved,
+)
+from herdsman.jobs.rules import end_of
+from herdsman.jobs.running_sql import Result
+from herdsman.json_text import clean, encode
+from herdsman.leases import gpus_sql
+from herdsman.leases import sql as leases_sql
+from herdsman.leases.rules import LeaseMode
+from herdsman.limits.policy import ControlPolicy
+from herdsman.redis import sql as redis_sql
+from herdsman.states import JobState, WorkerState
+
+
+def refusal(tx: Tx, key: ClaimKey, verb: str) -> HerdsmanError:
+    now = running_sql.standing(tx, key.job_id)
+    if now is None:
+        return NotFound(f"there is no job {key.job_id!r}")
+    return StaleWrite(
+        f"claim {key.token} may not {verb} job {key.job_id!r}, which is {now.state} under claim {now.token}:"
+        " stop working on it"
+    )
+
+
+LONGEST_ERROR = 8192
+
+
+class Finish(StrEnum):
+    """What became of a result that a worker sent."""
+
+    DONE = "done"
+    CANCELLED = "cancelled"
+    """The job had been cancelled: the result was thrown away, and the worker is free."""
+
+
+def complete_job(
+    services: Services,
+    key: ClaimKey,
+    result: object = None,
+    *,
+    saved: timedelta | None = None,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+) -> Finish:
+    """Store the result. Sending it again is harmless; sending it on an old claim is `StaleWrite`.
+
+    `saved` says that it had been made before and was only found, and which GPU time that spared.
+    """
+    one = checked(services, key, result, saved)
+    outcome = services.database.transact(lambda tx: complete_all(tx, services, [one], who, worker))[key]
+    if isinstance(outcome, HerdsmanError):
+        raise outcome
+    return outcome
+
+
+def complete_jobs(
+    services: Services,
+    results: Mapping[ClaimKey, object],
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+) -> dict[ClaimKey, Finish | HerdsmanError]:
+    """Store many results at once; one that is refused does not hold up the others."""
+    good: list[Result] = []
+    refused: dict[ClaimKey, Finish | HerdsmanError] = {}
+    for key, result in results.items():
+        try:
+            good.append(checked(services, key, result))
+        except InvalidRequest as error:
+            refused[key] = error
+    if not good:
+        return refused
+    return refused | services.database.transact(lambda tx: complete_all(tx, services, good, who, worker))
+
+
+def checked(services: Services, key: ClaimKey, result: object, saved: timedelta | None = None) -> Result:
+    """As it can be stored; `InvalidRequest` for what cannot."""
+    check_saved(saved)
+    return Result(key, encode(result, what="result", limit=services.policy.max_result_bytes), saved)
+
+
+def fail_job(
+    services: Services,
+    key: ClaimKey,
+    failure: Failure,
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+) -> JobState:
+    """What the job became: `failed` until its retry, `dead_letter`, `pending`, or `cancelled`."""
+    return services.database.transact(lambda tx: end_claim(tx, services, key, failure, who, worker))
+
+
+def release_job(
+    services: Services, key: ClaimKey, why: str, *, who: str = "worker", worker: WorkerId | None = None
+) -> JobState:
+    """Give the job back unharmed: it keeps its place, and the attempt does not count against it."""
+    failure = Failure(kind=FailureClass.INTERRUPTED, error=why)
+    return fail_job(services, key, failure, who=who, worker=worker)
+
+
+def complete_all(
+    tx: Tx,
+    services: Services,
+    results: Sequence[Result],
+    who: str,
+    worker: WorkerId | None = None,
+) -> dict[ClaimKey, Finish | HerdsmanError]:
+    """Results that have been checked, within a transaction that does more."""
+    if running_sql.complete(tx, results, who, worker) == len(results):
+        return dict.fromkeys((each.key for each in results), Finish.DONE)
+    return {each.key: _look(tx, services, each.key, who, worker) for each in results}
+
+
+def _look(
+    tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId | None
+) -> Finish | HerdsmanError:
+    now = running_sql.standing(tx, key.job_id)
+    if now is not None and now.token == key.token and worker in (None, now.last_worker_id):
+        if now.state is JobState.DONE:
+            return Finish.DONE
+        if now.cancel_requested and running_sql.holding(tx, key, worker):
+            failure = Failure(kind=FailureClass.INTERRUPTED, error="cancelled; the result came too late")
+            end_claim(tx, services, key, failure, who, worker)
+            return Finish.CANCELLED
+    return refusal(tx, key, "complete")
+
+
+def end_claim(
+    tx: Tx,
+    services: Services,
+    key: ClaimKey,
+    failure: Failure,
+    who: str,
+    worker: WorkerId | None = None,
+) -> JobState:
+    """The end of a claim without a result, within a transaction that does more."""
+    held = running_sql.holding(tx, key, worker)
+    if held is None:
+        raise refusal(tx, key, "end")
+    short = Failure(kind=failure.kind, error=clean(failure.error, LONGEST_ERROR))
+    ending = end_of(held, short, tx.now(), services.policy)
+    if not running_sql.end(tx, key, who, ending):
+        raise StaleWrite(f"job {key.job_id!r} moved on while its claim ended")
+    return ending.state
+
+
+log = structlog.get_logger()
+LONGEST_NOTE = 255
+
+
+def start_job(
+    services: Services,
+    key: ClaimKey,
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+    incarnation: str | None = None,
+) -> None:
+    """Only who has said it may say it again: what one incarnation of a worker has begun is no other's (J11)."""
+    services.database.transact(lambda tx: _start(tx, key, who, worker, incarnation))
+
+
+def start_jobs(
+    services: Services,
+    keys: Sequence[ClaimKey],
+    *,
+    who: str = "worker",
+    worker: WorkerId | None = None,
+    incarnation: str | None = None,
+) -> Mapping[ClaimKey, str]:
+    """Those that may not start, and why; the others have."""
+    check_count(keys)
+
+    def start_all(tx: Tx) -> dict[ClaimKey, str]:
+        refused: dict[ClaimKey, str] = {}
+        for key in keys:
+            try:
+                _start(tx, key, who, worker, incarnation)
+            except (StaleWrite, NotFound) as error:
+                refused[key] = str(error)
+        return refused
+
+    return services.database.transact(start_all)
+
+
+def beat(
+    services: Services, worker_id: WorkerId, key: ClaimKey | None = None, report: GpuReport | None = None
+) -> Beat:
+    """The beat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
+    pulse = Pulse(keys=() if key is None else (key,), report=report)
+    return services.database.transact(lambda tx: _beat(tx, services, worker_id, pulse))
+
+
+def take_pulse(services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
+    """One word keeps the worker and its claims alive together, and brings back what it must do."""
+    check_count(pulse.keys)
+    for each in pulse.progress.values():
+        _check_progress(each.done)
+    return services.database.transact(lambda tx: _pulse(tx, services, worker_id, pulse))
+
+
+def report_progress(
+    services: Services,
+    key: ClaimKey,
+    done: float,
+    note: str | None = None,
+    *,
+    worker: WorkerId | None = None,
+) -> None:
+    """`done` from 0 to 1. Progress is a sign of life, so it renews the claim as well."""
+    _check_progress(done)
+    progress = Progress(done=done, note=note)
+    services.database.transact(lambda tx: _progress(tx, services, key, progress, worker))
+
+
+def check_count(keys: Sequence[object]) -> None:
+    if len(keys) > MOST_AT_ONCE:
+        raise InvalidRequest(f"{len(keys)} claims were named, the limit is {MOST_AT_ONCE}")
+
+
+def _check_progress(done: float) -> None:
+    if not (math.isfinite(done) and 0 <= done <= 1):
+        raise InvalidRequest(f"progress is {done}: it must be from 0 to 1")
+
+
+def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation: str | None) -> None:
+    standing = running_sql.standing(tx, key.job_id)
+    if standing is not None and standing.runs(key, worker, incarnation):
+        return  # said before; the answer was lost
+    deadline = tx.now() + standing.timeout if standing and standing.timeout else None
+    if not running_sql.start(tx, [(key, deadline)], who, worker, incarnation):
+        raise refusal(tx, key, "start")
+
+
+def _beat(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Beat:
+    orders = _pulse(tx, services, worker_id, pulse)
+    for key in orders.lost:
+        raise refusal(tx, key, "keep")
+    return Beat(expires_at=orders.expires_at, cancel=bool(orders.cancel), drain=orders.drain)
+
+
+def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
+    state = workers_sql.record_heartbeats(tx, worker_id, pulse.report)
+    fleet_sql.note_models(tx, worker_id, pulse.models, pulse.revision, pulse.trouble)
+    if pulse.unfit is not None:
+        workers_sql.note_unfit(tx, worker_id, pulse.unfit)
+    if pulse.report is not None:
+        gpus_sql.note_gpus(tx, worker_id, pulse.report, services.leasing)
+    expires_at = tx.now() + services.policy.claim_ttl
+    drain = state is WorkerState.TERMINATING
+    load = None if drain else fleet_sql.load_order(tx, worker_id)
+    starting = state is WorkerState.SPAWNING
+    not_active = why_not_active(tx, services.fleet(), worker_id) if starting else None
+    if not pulse.keys:
+        return Orders(expires_at=expires_at, drain=drain, load=load, not_active=not_active)
+    lost = _renew(tx, services, worker_id, pulse.keys)
+    if services.leasing.mode is not LeaseMode.OFF:
+        leases_sql.renew_of(tx, worker_id, expires_at)
+    kept = [key for key in pulse.keys if key not in lost]
+    for key in kept:
+        if (progress := pulse.progress.get(key)) is not None:
+            _progress(tx, services, key, progress, worker_id)
+        if (lines := pulse.logs.get(key)) is not None:
+            attempts_sql.append_logs(tx, key, lines)
+    cancel = running_sql.cancelled(tx, kept) if kept else frozenset[ClaimKey]()
+    return Orders(
+        expires_at=expires_at, drain=drain, cancel=cancel, lost=lost, load=load, not_active=not_active
+    )
+
+
+def _renew(
+    tx: Tx, services: Services, worker_id: WorkerId, keys: Sequence[ClaimKey]
+) -> Mapping[ClaimKey, str]:
+    """Together, as they almost always hold; one by one when one of them does not."""
+    expires_at = tx.now() + services.policy.claim_ttl
+    if running_sql.renew(tx, keys, worker_id, expires_at) == len(keys):
+        return {}
+    gone = [key for key in keys if not running_sql.renew(tx, [key], worker_id, expires_at)]
+    for key in gone:
+        _notice_lost_time(tx, worker_id, key)
+    return {key: str(refusal(tx, key, "keep")) for key in gone}
+
+
+def _notice_lost_time(tx: Tx, worker_id: WorkerId, key: ClaimKey) -> None:
+    """Tokens are given out here: a worker that knows a higher one got it from a later state of this database.
+
+    Its word alone stops nothing, for it may lie; but that token is not given out again.
+    """
+    standing = running_sql.standing(tx, key.job_id)
+    if standing is None or not standing.token < key.token <= standing.token + LEAP:
+        return
+    said = (
+        f"worker {worker_id} holds claim {key.token} of job {key.job_id}, and it remembers {standing.token}"
+    )
+    log.warning("database.may_have_gone_back", reason=said)
+    installation_sql.raise_token(tx, key)
+    installation_sql.hint(tx, said)
+
+
+def _progress(tx: Tx, services: Services, key: ClaimKey, progress: Progress, worker: WorkerId | None) -> None:
+    note = progress.note and clean(progress.note, LONGEST_NOTE)
+    expires_at = tx.now() + services.policy.claim_ttl
+    if not running_sql.progress(tx, key, progress.done, note, expires_at, worker):
+        raise refusal(tx, key, "report on")
+
+
+def finish_jobs(
+    services: Services, worker_id: WorkerId, endings: Sequence[Ending], then: Ask | None = None
+) -> Exchange:
+    """One ending that is refused does not hold up the others; the next jobs come with the answer."""
+    check_count(endings)
+    if then is not None:
+        check_ask(then)
+        services.types.note(services.database, {worker_id: then})
+    results, refused = _checked(services, endings)
+    reports = _Reports(worker_id, endings, results, refused)
+    rules = services.rules()
+    try:
+        return services.database.transact(lambda tx: _exchange(tx, services, reports, then, rules))
+    except Duplicate:  # a second request of this worker got a job in this very moment: it has its work
+        return services.database.transact(lambda tx: _exchange(tx, services, reports, None, rules))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reports:
+    worker_id: WorkerId
+    endings: Sequence[Ending]
+    results: Sequence[Result]
+    refused: Mapping[ClaimKey, Told]
+
+
+def _checked(services: Services, endings: Sequence[Ending]) -> tuple[list[Result], dict[ClaimKey, Told]]:
+    """Results as text, and those that cannot be stored: another word about these jobs may follow."""
+    good: dict[ClaimKey, Result] = {}
+    refused: dict[ClaimKey, Told] = {}
+    for ending in endings:
+        if isinstance(ending, Done):
+            try:
+                good[ending.key] = checked(services, ending.key, ending.result, ending.saved)
+            except InvalidRequest as error:
+                refused[ending.key] = Told(key=ending.key, refused=str(error))
+    return list(good.values()), refused
+
+
+def _exchange(
+    tx: Tx, services: Services, reports: _Reports, then: Ask | None, rules: ControlPolicy
+) -> Exchange:
+    worker_id, endings = reports.worker_id, reports.endings
+    who = f"worker:{worker_id}"
+    if then is not None:
+        workers_sql.lock_worker(
+            tx, worker_id
+        )  # before its jobs, as a beat does: two that lock in turn cannot get stuck
+    told = dict(reports.refused)
+    if reports.results:
+        for key, outcome in complete_all(tx, services, reports.results, who, worker_id).items():
+            stale = isinstance(outcome, HerdsmanError)
+            told[key] = _stale(key, outcome) if stale else Told(key=key, state=JobState(outcome.value))
+    for ending in endings:
+        if isinstance(ending, Failed | GivenBack):
+            told[ending.key] = _end(tx, services, ending, who, worker_id)
+    claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
+    return Exchange(told=[told[ending.key] for ending in endings], claims=claims)
+
+
+def _end(tx: Tx, services: Services, ending: Failed | GivenBack, who: str, worker_id: WorkerId) -> Told:
+    failure = (
+        ending.failure
+        if isinstance(ending, Failed)
+        else Failure(kind=FailureClass.INTERRUPTED, error=ending.why)
+    )
+    try:
+        state = end_claim(tx, services, ending.key, failure, who, worker_id)
+    except (StaleWrite, NotFound) as error:
+        return _stale(ending.key, error)
+    return Told(key=ending.key, state=state)
+
+
+def _stale(key: ClaimKey, error: HerdsmanError) -> Told:
+    return Told(key=key, refused=str(error), stale=True)
+
+
+LONGEST_EXTERNAL_ID = 255
+_PRINTABLE = re.compile(r"[ -~]+")
+
+
+def mark_service(
+    services: Services, key: ClaimKey, mark: ServiceMark, *, worker: WorkerId | None = None
+) -> Mapping[str, str]:
+    """Committed when this returns; what stands there now, as text, with empty text for what is not known (S3-04)."""
+    _check(mark.external_id)
+    return services.database.transact(lambda tx: _mark(tx, key, mark, worker))
+
+
+def _check(external_id: str) -> None:
+    if not 0 < len(external_id) <= LONGEST_EXTERNAL_ID:
+        raise InvalidRequest(
+            f"external_id has {len(external_id)} characters: it must have from 1 to {LONGEST_EXTERNAL_ID}"
+        )
+    if not _PRINTABLE.fullmatch(external_id):
+        raise InvalidRequest(
+            f"external_id is {external_id!r}: it must hold only printable ASCII characters; encode the service's own id"
+        )
+
+
+def _mark(tx: Tx, key: ClaimKey, mark: ServiceMark, worker: WorkerId | None) -> Mapping[str, str]:
+    if not attempts_sql.mark_service(tx, key, mark, worker):
+        raise refusal(tx, key, "mark")
+    known = redis_sql.look_up(tx, [key.job_id])[key.job_id].service
+    return {name: known.get(name, "") for name in SERVICE}

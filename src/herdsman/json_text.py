@@ -1,0 +1,234 @@
+"""What a submitter may hand us, as JSON text that every database stores and every language reads alike."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from itertools import accumulate
+from typing import Any, NoReturn, cast
+
+from herdsman.errors import InvalidRequest, TooLarge
+
+MAX_DEPTH = 32
+ROOM_AROUND = 8
+"""Levels that the fields around a payload may add to it."""
+LARGEST_INTEGER = 2**53 - 1
+"""JavaScript, jq and others read what lies beyond as another number."""
+MOST_PARTS = 600_000
+"""As `count_parts` counts. A parser in C lets no other thread work meanwhile, so that this bounds a wait for all."""
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+_Place = tuple["_Place | None", str | int]
+"""Where something stands, as its parent and the last step: made into text only when there is something to say."""
+_CONTAINERS = (dict, list, tuple)
+_LONGEST_STEP = 64
+_SLICE = 262_144
+_FIELD_PARTS = 4
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_MARKS = bytes(set(range(256)) - set(b"[]{},:"))
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def encode(value: object, *, what: str, limit: int) -> str:
+    """JSON text for `value`, or an error that names the place in it that no database would keep."""
+    _check(value, what)
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise InvalidRequest(f"{what} cannot be written as JSON: {error}") from error
+    written = text.encode()
+    if len(written) > limit:
+        raise TooLarge(
+            f"{what} is {len(written):,} bytes, the limit is {limit:,}: store the data elsewhere and pass a reference"
+        )
+    count_parts(written, what=what)
+    return text
+
+
+def decode(body: bytes, *, what: str, most: int = MOST_PARTS) -> Any:
+    """The value of JSON text from outside. What another language would read as something else is refused."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{what} is not UTF-8: byte {error.start} begins no character") from error
+    count_parts(body, what=what, most=most)
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        said = f"{what} is not JSON: {error.msg}, at line {error.lineno} column {error.colno}"
+        raise InvalidRequest(said) from error
+    except _Refused as error:
+        raise InvalidRequest(f"{what} {error}") from error
+
+
+def count_parts(body: bytes, *, what: str, most: int = MOST_PARTS) -> int:
+    """Commas, colons and brackets outside of texts; a field counts for more, since it costs more.
+
+    Linear, and a slice at a time, so that other threads go on. `InvalidRequest` where there are more than `most`, more
+    than `MOST_PARTS` without an object between them, or too many levels.
+    """
+    start = total = run = level = 0
+    in_text = False
+    while start < len(body):
+        piece = body[start : start + _SLICE]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # an escape stays in one piece
+            piece = body[start : start + _SLICE + 1]
+        start += len(piece)
+        between = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(between[in_text::2])
+        in_text ^= len(between) % 2 == 0
+        level = _levels(outside, level, what)
+        runs = [_cost(each) for each in outside.translate(None, _NO_MARKS).split(b"{")]
+        total += sum(runs) + len(runs) - 1
+        if run + runs[0] > MOST_PARTS or max(runs) > MOST_PARTS or total > most:
+            raise _too_many(what, min(most, MOST_PARTS))
+        run = runs[-1] + (run if len(runs) == 1 else 0)
+    return total
+
+
+def clean(text: str, longest: int) -> str:
+    """Text that somebody else wrote, as every database keeps it: what cannot be stored is replaced, not refused."""
+    return text[:longest].replace("\0", "\ufffd").encode(errors="replace").decode()
+
+
+def fingerprint(body: Mapping[str, object]) -> str:
+    """The same for the same body, whatever the order of its keys."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), default=_plain)
+    return sha256(text.encode()).hexdigest()
+
+
+class _Refused(Exception):
+    """Raised out of the parser; what it says follows the name of what was parsed."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen = set[str]()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise _Refused(f"has the key {twice[:_LONGEST_STEP]!r} twice in one object: which one counts?")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) <= 17 and abs(found := int(digits)) <= LARGEST_INTEGER:
+        return found
+    raise _Refused(_beyond(digits))
+
+
+def _number(digits: str) -> float:
+    found = float(digits)
+    if math.isinf(found):
+        raise _Refused(f"contains {digits[:_LONGEST_STEP]}, which is larger than any number of 64 bits")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise _Refused(f"contains {name}: JSON has no such number")
+
+
+def _beyond(digits: str) -> str:
+    shown = digits if len(digits) <= _LONGEST_STEP else f"{digits[:20]}... with {len(digits):,} digits"
+    return f"contains the integer {shown}: beyond {LARGEST_INTEGER} not every language reads it alike; send it as text"
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_no_number
+)
+
+
+def _too_many(what: str, most: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"{what} is made of too many values: {most:,} commas, colons and brackets are taken;"
+        " store the data elsewhere and pass a reference, or send fewer jobs at once"
+    )
+
+
+def _levels(outside: bytes, level: int, what: str) -> int:
+    """How deep it is after this piece."""
+    steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKETS))
+    deepest = last = level
+    for last in accumulate(steps, initial=level):
+        deepest = max(deepest, last)
+    if deepest > MAX_DEPTH + ROOM_AROUND:
+        raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
+    return last
+
+
+def _cost(marks: bytes) -> int:
+    return len(marks) + (_FIELD_PARTS - 1) * marks.count(b":")
+
+
+def _plain(value: object) -> str:
+    """One instant is one text, whatever zone it was written in."""
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _check(value: object, what: str) -> None:
+    """Every part of `value`; by hand, since hostile nesting would exhaust the stack."""
+    if not isinstance(value, _CONTAINERS):
+        _check_value(None, what, value)
+        return
+    todo: list[tuple[_Place, object, int]] = [((None, what), value, 1)]
+    containers = 0
+    while todo:
+        place, part, depth = todo.pop()
+        containers += 1
+        if containers > MOST_PARTS:  # a few lists that hold each other many times are endless as text
+            raise _too_many(what, MOST_PARTS)
+        for step, inner in _inside(place, part):
+            if depth == MAX_DEPTH:
+                raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
+            if isinstance(inner, _CONTAINERS):
+                todo.append(((place, step), cast("object", inner), depth + 1))
+            else:
+                _check_value(place, step, inner)
+
+
+def _inside(place: _Place, part: object) -> Iterator[tuple[str | int, object]]:
+    if isinstance(part, dict):
+        for key, inner in cast("dict[object, object]", part).items():
+            if not isinstance(key, str):
+                raise InvalidRequest(f"{_path(place)} has the key {key!r}: keys must be text")
+            _check_text(*place, key)
+            yield key, inner
+    else:
+        yield from enumerate(cast("Sequence[object]", part))
+
+
+def _check_value(parent: _Place | None, step: str | int, value: object) -> None:
+    if isinstance(value, str):
+        _check_text(parent, step, value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidRequest(f"{_path((parent, step))} is {value}: JSON has no such number")
+    elif isinstance(value, int):
+        if abs(value) > LARGEST_INTEGER:
+            raise InvalidRequest(
+                f"{_path((parent, step))} {_beyond(hex(value) if abs(value) >> 256 else str(value))}"
+            )
+    elif value is not None:
+        kind = type(value).__name__
+        raise InvalidRequest(f"{_path((parent, step))} is a {kind}: only JSON values can be stored")
+
+
+def _check_text(parent: _Place | None, step: str | int, text: str) -> None:
+    if "\0" in text:
+        place = _path((parent, step))
+        raise InvalidRequest(f"{place} contains a NUL character, which PostgreSQL cannot store")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        place = _path((parent, step))
+        raise InvalidRequest(f"{place} contains half of a surrogate pair, which is not valid text") from error
+
+
+def _path(place: _Place) -> str:
+    steps: list[str] = []
+    at: _Place | None = place
+    while at is not None:
+        parent, step = at
+        short = str(step)[:_LONGEST_STEP]
+        steps.append(f"[{short}]" if isinstance(step, int) else short if parent is None else f".{short}")
+        at = parent
+    return "".join(reversed(steps))

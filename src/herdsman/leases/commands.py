@@ -1,0 +1,324 @@
+"""Leases of GPUs: asked for, kept, given back; and the GPUs themselves, reported and cleared."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from herdsman.context import Services
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
+from herdsman.errors import Conflict, Forbidden, Gone, InvalidRequest, NotFound
+from herdsman.fleet.model import GpuDevice
+from herdsman.jobs import claim_sql
+from herdsman.jobs.rules import check_name
+from herdsman.json_text import encode
+from herdsman.leases import gpus_sql, sql
+from herdsman.leases.gpus_sql import bounded
+from herdsman.leases.rules import (
+    Gpu,
+    Lease,
+    LeaseMode,
+    LeaseRequest,
+    Obstacle,
+    Refusal,
+    Standing,
+    check_request,
+    choose,
+    free_mb,
+    obstacle,
+)
+from herdsman.leases.sql import NewLease
+from herdsman.limits import sql as limits_sql
+from herdsman.limits.policy import AgentLimits
+from herdsman.limits.rules import Shut
+from herdsman.states import LeaseState, Reason
+
+log = structlog.get_logger()
+TRIES = 5
+"""So often a GPU may be taken by another between the look and the lock; then all that fit are locked."""
+MOST_TRIED = 16
+MOST_METADATA = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Somebody was faster."""
+
+
+Outcome = Lease | Refusal
+
+
+def grant_lease(
+    services: Services,
+    asked: LeaseRequest,
+    *,
+    new_token: Callable[[], str],
+    who: str,
+    barred: frozenset[str] = frozenset(),
+    last: bool = True,
+) -> Outcome:
+    """A lease, or why there is none. The same words with the same token bring the same lease.
+
+    `barred` GPUs are kept for others. Only the `last` try of who waits falls back to a lease without a GPU.
+    """
+    _check(services, asked)
+    limits = services.rules().limits_of(asked.agent)
+    for attempt in range(TRIES + 1):
+        token = asked.token or new_token()
+        trying = _Try(services, asked, limits, token, who, barred, last=last, all_at_once=attempt == TRIES)
+        try:
+            outcome = services.database.transact(trying)
+        except Duplicate:  # the same words at the same time, or the first lease of an agent with limits
+            continue
+        if not isinstance(outcome, _Moved):
+            return outcome
+    return Refusal(reason=Obstacle.LEASED, detail="others were faster each time; ask again")
+
+
+def _check(services: Services, asked: LeaseRequest) -> None:
+    if services.leasing.mode is LeaseMode.OFF:
+        raise Conflict("leases are switched off here: LEASE_MODE is off, and GPUs are used without them")
+    check_request(asked)
+    encode(asked.metadata, what="metadata", limit=MOST_METADATA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    services: Services
+    asked: LeaseRequest
+    limits: AgentLimits
+    token: str
+    who: str
+    barred: frozenset[str]
+    last: bool
+    all_at_once: bool
+
+    def __call__(self, tx: Tx) -> Outcome | _Moved:
+        if self.asked.token is not None and (known := sql.find_lease(tx, self.asked.token)) is not None:
+            return self._again(tx, known)
+        full = _over_limit(tx, self.limits, self.asked)
+        if full is not None:
+            return self._refused(tx, full, [])
+        policy, wish = self.services.leasing, self.asked.wish
+        seen = gpus_sql.read_standings(tx, wish.node)
+        choice = choose(seen, wish, tx.now(), policy, self.barred)
+        if choice.refusal is not None:
+            return self._refused(tx, choice.refusal, seen)
+        return self._granted(tx, self._locked(tx, choice.fits))
+
+    def _locked(self, tx: Tx, fits: Sequence[str]) -> Sequence[Standing]:
+        """The tightest that nobody else has at hand: one that stands still with a GPU keeps nobody from the others."""
+        if self.all_at_once:
+            return gpus_sql.lock_gpus(tx, fits, self.who)
+        for uuid in fits[:MOST_TRIED]:
+            if found := gpus_sql.lock_free_gpus(tx, [uuid], self.who):
+                return found
+        return gpus_sql.lock_gpus(tx, fits[:1], self.who)
+
+    def _granted(self, tx: Tx, found: Sequence[Standing]) -> Outcome | _Moved:
+        """Looked at again under the lock: only what is seen then counts (L1)."""
+        policy, wish = self.services.leasing, self.asked.wish
+        fitting = [each for each in found if obstacle(each, wish, tx.now(), policy) is None]
+        if not fitting:
+            return _Moved()
+        best = min(fitting, key=lambda each: free_mb(each, policy))
+        return sql.grant_lease(tx, self._new(), best.gpu)
+
+    def _again(self, tx: Tx, known: Lease) -> Lease:
+        if known.agent != self.asked.agent or known.worker_id is not None:
+            raise Conflict(f"the token {known.token[:8]}... is taken by another lease")
+        if known.over(tx.now()):
+            raise Gone(f"the lease has ended ({known.reason}); ask for a new one with a new token")
+        return known
+
+    def _refused(self, tx: Tx, refusal: Refusal, seen: Sequence[Standing]) -> Outcome | _Moved:
+        policy = self.services.leasing
+        if policy.mode is LeaseMode.SHADOW:
+            return self._overruled(tx, refusal.reason, seen)
+        if self.asked.allow_cpu and self.last:
+            return sql.grant_lease(tx, self._new(memory_mb=0, exclusive=False), None, mode="cpu")
+        return refusal
+
+    def _overruled(self, tx: Tx, reason: Obstacle, seen: Sequence[Standing]) -> Lease:
+        policy, wish = self.services.leasing, self.asked.wish
+        named = [each for each in seen if wish.gpu_index in (None, each.gpu.index)]
+        log.info("lease.overruled", agent=self.asked.agent, reason=reason, memory_mb=wish.memory_mb)
+        if not named:
+            return sql.grant_lease(tx, self._new(overruled=reason), None)
+        best = max(named, key=lambda each: free_mb(each, policy))
+        locked = gpus_sql.lock_gpus(tx, [best.gpu.uuid], self.who)
+        return sql.grant_lease(tx, self._new(overruled=reason), locked[0].gpu if locked else None)
+
+    def _new(
+        self, *, memory_mb: int | None = None, exclusive: bool | None = None, overruled: str | None = None
+    ) -> NewLease:
+        wish = self.asked.wish
+        return NewLease(
+            token=self.token,
+            agent=self.asked.agent,
+            memory_mb=wish.memory_mb if memory_mb is None else memory_mb,
+            exclusive=wish.exclusive if exclusive is None else exclusive,
+            ttl=self.asked.ttl,
+            actor=self.who,
+            metadata=self.asked.metadata,
+            overruled=overruled,
+        )
+
+
+def leased_gate(agent: str) -> str:
+    return f"leased:{agent}"
+
+
+def _over_limit(tx: Tx, limits: AgentLimits, asked: LeaseRequest) -> Refusal | None:
+    """The watermarks of the agent: full at the upper one, open again at the lower one."""
+    if limits.max_leased_mb is None:
+        return None
+    gate = leased_gate(asked.agent)
+    claim_sql.lock_key(tx, f"lease/{asked.agent}"[: claim_sql.LONGEST_KEY])
+    leased, shut = sql.leased_mb(tx, asked.agent), gate in limits_sql.shut_gates(tx, [gate])
+    full = over_watermark(leased, asked.wish.memory_mb, limits, shut=shut)
+    if full != shut:
+        limits_sql.put_gate(tx, gate, Shut(until=None, detail=f"{leased} MB leased") if full else None)
+    if not full:
+        return None
+    said = (
+        f"agent {asked.agent} has {leased} MB leased and asks for {asked.wish.memory_mb} more: its limit is"
+        f" {limits.max_leased_mb}, and it is open again at {_resume(limits)}"
+    )
+    return Refusal(reason=Obstacle.AGENT_LIMIT, detail=said)
+
+
+def over_watermark(leased: int, asked: int, limits: AgentLimits, *, shut: bool) -> bool:
+    """Whether the gate is closed now: once it is, it opens only at the lower mark."""
+    assert limits.max_leased_mb is not None
+    if leased + asked > limits.max_leased_mb:
+        return True
+    return shut and leased > _resume(limits)
+
+
+def _resume(limits: AgentLimits) -> int:
+    assert limits.max_leased_mb is not None
+    return limits.max_leased_mb if limits.resume_leased_mb is None else limits.resume_leased_mb
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    expires_at: datetime
+    margin: timedelta
+    """So long before that the holder stops, unless another heartbeat was taken."""
+
+
+def keep_lease(services: Services, token: str, *, only_agent: str | None = None) -> Kept:
+    """A heartbeat. `Gone` once the lease has ended: it is never given back to its holder (L2)."""
+    return services.database.transact(lambda tx: _keep(tx, services, token, only_agent))
+
+
+def _keep(tx: Tx, services: Services, token: str, only_agent: str | None) -> Kept:
+    lease = _find(tx, token, only_agent)
+    if lease.ttl is None:
+        raise Conflict("this lease belongs to a worker's claim, and is kept by the worker's heartbeat")
+    expires_at = sql.keep_lease(tx, lease)
+    if expires_at is None:
+        raise Gone(_ended(sql.find_lease(tx, token) or lease))
+    return Kept(expires_at, services.leasing.margin_of(lease.ttl))
+
+
+def release_lease(services: Services, token: str, *, who: str, only_agent: str | None = None) -> Lease:
+    """Give it back, to whichever replica (X2-09). One that has ended already is left as it ended."""
+    return services.database.transact(
+        lambda tx: _end(tx, token, LeaseState.RELEASED, Reason.RELEASED, who, only_agent)
+    )
+
+
+def revoke_lease(services: Services, token: str, *, who: str) -> Lease:
+    """Take it back from its holder, who learns of it with the next heartbeat."""
+    return services.database.transact(
+        lambda tx: _end(tx, token, LeaseState.REVOKED, Reason.REVOKED, who, None)
+    )
+
+
+def _end(tx: Tx, token: str, to: LeaseState, reason: Reason, who: str, only_agent: str | None) -> Lease:
+    lease = _find(tx, token, only_agent)
+    if lease.worker_id is not None and lease.state is LeaseState.ACTIVE:
+        raise Conflict(
+            f"this lease belongs to a claim of worker {lease.worker_id!r}: cancel its job, and it ends with it"
+        )
+    late = lease.state is LeaseState.ACTIVE and lease.over(tx.now())
+    if late:
+        sql.end_lease(tx, token, LeaseState.EXPIRED, Reason.LEASE_EXPIRED, who, lease.expires_at)
+    else:
+        sql.end_lease(tx, token, to, reason, who)
+    return _find(tx, token, only_agent)
+
+
+def _find(tx: Tx, token: str, only_agent: str | None) -> Lease:
+    """To a submitter, the leases of others do not exist (X2)."""
+    check_name("token", token, 64)
+    found = sql.find_lease(tx, token)
+    if found is None or only_agent not in (None, found.agent):
+        raise NotFound("there is no such lease")
+    return found
+
+
+def _ended(lease: Lease) -> str:
+    state = LeaseState.EXPIRED if lease.state is LeaseState.ACTIVE else lease.state
+    return f"the lease is {state} since {lease.ended_at or lease.expires_at}: stop using the GPU, and ask for a new one"
+
+
+def list_leases(
+    services: Services, *, agent: str | None, ended: bool, after: str | None, limit: int
+) -> sql.LeasePage:
+    return services.database.read(
+        lambda tx: sql.page_leases(tx, agent=agent, ended=ended, after=after, limit=limit)
+    )
+
+
+def expire_leases(services: Services, who: str = "leader") -> int:
+    """Mark the next batch of leases whose time is over."""
+    return services.database.transact(lambda tx: sql.expire_leases(tx, who))
+
+
+def prune_leases(services: Services, keep: timedelta) -> int:
+    return services.database.transact(lambda tx: sql.prune_leases(tx, tx.now() - keep))
+
+
+def agent_of(named: str | None, own: str | None, only: str | None) -> str:
+    """For whom: a submitter only ever asks for its own agent (X2)."""
+    if only is not None and named not in (None, only):
+        raise Forbidden(f"the token is that of agent {only!r}, which may not ask for {named!r}")
+    agent = only or named or own
+    if agent is None:
+        raise InvalidRequest("agent is missing: say for whom the lease is")
+    return agent
+
+
+def report_gpus(
+    services: Services, node: str, devices: Sequence[GpuDevice], age: timedelta = timedelta(0)
+) -> list[str]:
+    """What somebody saw on a node without a worker; the GPUs whose word was taken.
+
+    One that a live worker reports is left to the worker, which can tell its own memory from others'.
+    """
+    check_name("node_id", node, 128)
+    if len(devices) > gpus_sql.MOST_OF_NODE:
+        raise InvalidRequest(
+            f"{len(devices)} GPUs were reported, the limit of a node is {gpus_sql.MOST_OF_NODE}"
+        )
+    found = bounded(devices, gpus_sql.MOST_OF_NODE)
+    told = gpus_sql.Reporter(node=node)
+    return services.database.transact(lambda tx: gpus_sql.tell_gpus(tx, told, found, age, services.leasing))
+
+
+def list_gpus(services: Services, *, after: str | None, limit: int) -> gpus_sql.GpuPage:
+    return services.database.read(lambda tx: gpus_sql.page_gpus(tx, after=after, limit=limit))
+
+
+def clear_gpu(services: Services, uuid: str, *, who: str) -> Gpu:
+    """Lift a quarantine: what is in use on the GPU now counts as outsiders', and is not waited for."""
+    if len(uuid) > 64 or "\0" in uuid:
+        raise NotFound("there is no such GPU")
+    cleared = services.database.transact(lambda tx: gpus_sql.clear_gpu(tx, uuid))
+    log.info("gpu.cleared_by_hand", gpu=cleared.uuid, who=who, outside_mb=cleared.outside_mb)
+    return cleared

@@ -1,0 +1,384 @@
+"""What decides whether a job may come in: buckets of tokens, gates, and what an agent has waiting and has used."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Select, bindparam, delete, func, insert, literal, or_, select, text, update
+
+from herdsman.db.connection import Record, Tx, records
+from herdsman.db.dialects import PHRASES, Instant
+from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
+from herdsman.db.statements import Hot, Row, one_of
+from herdsman.errors import NotFound
+from herdsman.fleet.workers_sql import move_workers
+from herdsman.ids import PoolId
+from herdsman.limits.rules import ALL, LATELY, Bucket, Closed, Hold, Holding, HoldKind, Limit, Load, Shut
+from herdsman.states import JobState, Reason, WorkerState
+
+WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
+"""Of an agent: what it has asked for and nobody has begun, a retry included."""
+_ONE = literal(1).label("one")
+
+
+def _counting(query: Select[Any]) -> Hot:
+    """A count that goes on for ever would cost more than it tells."""
+    return Hot(select(func.count()).select_from(query.limit(bindparam("b_most")).subquery()))
+
+
+OF_AGENT = _counting(select(_ONE).where(one_of(jobs.c.status, WAITING), jobs.c.agent == bindparam("b_agent")))
+IN_POOL = _counting(
+    select(_ONE).where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
+)
+QUEUED = _counting(
+    select(_ONE).where(jobs.c.status == JobState.PENDING.value, jobs.c.pool != bindparam("b_but"))
+)
+OLDEST = Hot(
+    select(jobs.c.run_at)
+    .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool != bindparam("b_but"))
+    .order_by(jobs.c.run_at)
+    .limit(1)
+)
+MEMORY = Hot(
+    select(func.sum(gpus.c.used_mb), func.sum(gpus.c.total_mb)).where(
+        gpus.c.measured_at > bindparam("b_since")
+    )
+)
+USED = Hot(
+    select(usage.c.gpu_seconds).where(
+        usage.c.agent == bindparam("b_agent"), usage.c.day == bindparam("b_day")
+    )
+)
+LOCK = Hot(
+    lambda listed: (
+        select(buckets.c.agent, buckets.c.tokens, buckets.c.filled_at)
+        .where(buckets.c.agent.in_(listed))
+        # Always in the same order, so that two requests for the same agents cannot wait for each other.
+        .order_by(buckets.c.agent)
+        .with_for_update()
+    )
+)
+PAY = Hot(
+    update(buckets)
+    .where(buckets.c.agent == bindparam("b_agent"))
+    .values(tokens=bindparam("b_tokens"), filled_at=bindparam("b_filled_at"))
+)
+SHUT = Hot(
+    lambda listed: select(gates.c.name, gates.c.closed_at, gates.c.until, gates.c.detail).where(
+        gates.c.name.in_(listed)
+    )
+)
+
+
+def lock_buckets(tx: Tx, agents: Iterable[str]) -> dict[str, Bucket]:
+    """Whoever has an agent's bucket is the only one who lets in jobs of it. An agent without one is left out."""
+    found = tx.rows(LOCK, {}, sorted(set(agents)))
+    return {agent: Bucket(tokens=tokens, filled_at=filled_at) for agent, tokens, filled_at in found}
+
+
+def add_bucket(tx: Tx, agent: str, brim: int) -> None:
+    """A full one. `Duplicate` when it is there by now."""
+    tx.execute(insert(buckets).values(agent=agent, tokens=float(brim), filled_at=tx.now()))
+
+
+def put_bucket(tx: Tx, agent: str, bucket: Bucket) -> None:
+    tx.run(PAY, {"b_agent": agent, "b_tokens": bucket.tokens, "b_filled_at": bucket.filled_at})
+
+
+def waiting_of(tx: Tx, agent: str, most: int) -> int:
+    """Jobs of the agent that wait, counted as far as `most`."""
+    return _count(tx, OF_AGENT, most, b_agent=agent)
+
+
+def waiting_in(tx: Tx, pool: PoolId, most: int) -> int:
+    """Jobs that could be claimed in the pool, counted as far as `most`."""
+    return _count(tx, IN_POOL, most, b_pool=pool)
+
+
+def used_today(tx: Tx, agent: str) -> float:
+    """GPU seconds of this day, as they were last counted."""
+    found = tx.rows(USED, {"b_agent": agent, "b_day": day_of(tx.now())})
+    return float(found[0][0]) if found else 0.0
+
+
+def day_of(now: datetime) -> str:
+    return now.date().isoformat()
+
+
+def shut_gates(tx: Tx, names: Sequence[str]) -> dict[str, Shut]:
+    """Those of them that are closed."""
+    found = tx.rows(SHUT, {}, names)
+    return {
+        name: Shut(until=until, detail=detail or "")
+        for name, closed_at, until, detail in found
+        if closed_at is not None
+    }
+
+
+def put_gate(tx: Tx, name: str, shut: Shut | None) -> None:
+    """None opens it. `Duplicate` when another has written its first row in this moment."""
+    row: dict[str, Any] = {
+        "closed_at": None if shut is None else tx.now(),
+        "until": None if shut is None else shut.until,
+        "detail": None if shut is None else shut.detail[:255],
+    }
+    if tx.execute(update(gates).where(gates.c.name == name).values(row)).rowcount == 0 and shut is not None:
+        tx.execute(insert(gates).values(name=name, **row))
+
+
+def forget_gates(tx: Tx) -> None:
+    """What closed them holds no longer; the next look begins anew."""
+    tx.execute(delete(gates))
+
+
+def queue_gate(agent: str) -> str:
+    return f"queued:{agent}"
+
+
+def read_gates(tx: Tx, limits: Iterable[Limit], *, but: PoolId | None, deepest: int) -> Load:
+    """What these gates look at, without the pool `but`; the queue is counted as far as `deepest`."""
+    wanted = set(limits)
+    memory = _memory(tx) if Limit.GPU_MEMORY in wanted else (0, 0)
+    return Load(
+        now=tx.now(),
+        # No pool has an empty name.
+        depth=_count(tx, QUEUED, deepest, b_but=but or "") if Limit.DEPTH in wanted else 0,
+        oldest=_oldest(tx, but or "") if Limit.OLDEST in wanted else None,
+        gpu_used_mb=memory[0],
+        gpu_total_mb=memory[1],
+    )
+
+
+def closed_gates(found: Mapping[str, Shut]) -> Closed:
+    return {Limit(name): shut for name, shut in found.items()}
+
+
+def _count(tx: Tx, hot: Hot, most: int, **named: str) -> int:
+    return int(tx.rows(hot, {"b_most": most, **named})[0][0])
+
+
+def _oldest(tx: Tx, but: str) -> timedelta | None:
+    found = tx.rows(OLDEST, {"b_but": but})
+    return max(timedelta(0), tx.now() - found[0][0]) if found else None
+
+
+def _memory(tx: Tx) -> tuple[int, int]:
+    used_mb, total_mb = tx.rows(MEMORY, {"b_since": tx.now() - LATELY})[0]
+    return int(used_mb or 0), int(total_mb or 0)
+
+
+HOLD = "hold"
+LIFTED = "lifted"
+MOST_LISTED = 1000
+_BATCH = 500
+_COLUMNS = (holds.c.scope, holds.c.kind, holds.c.why, holds.c.actor, holds.c.since, holds.c.until)
+STANDING = Hot(
+    select(*_COLUMNS)
+    .where(holds.c.kind != LIFTED, or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
+    .order_by(holds.c.scope)
+    .limit(MOST_LISTED)
+)
+OVER = Hot(
+    select(holds.c.scope)
+    .where(holds.c.until <= bindparam("b_now"), holds.c.kind != LIFTED)
+    .order_by(holds.c.scope)
+    .limit(_BATCH)
+    .with_for_update(skip_locked=True)
+)
+LOCKED = Hot(select(*_COLUMNS).where(holds.c.scope == bindparam("b_scope")).with_for_update())
+_LAST = Hot(
+    select(func.max(audit.c.seq)).where(
+        audit.c.object_kind == HOLD, audit.c.object_id == bindparam("b_scope")
+    )
+)
+
+
+def standing_holds(tx: Tx) -> Holding:
+    return Holding(tuple(_to_hold(row) for row in tx.rows(STANDING, {"b_now": tx.now()})))
+
+
+def put_hold(tx: Tx, scope: str, kind: HoldKind, why: str, actor: str, until: datetime | None) -> Hold:
+    """Hold it, or change the hold. The same again changes nothing; a pause does not undo a drain.
+
+    `Duplicate` when two meet on the first hold of this scope: the second try finds the row.
+    """
+    wanted = Hold(scope=scope, kind=kind, why=why, actor=actor, since=tx.now(), until=until)
+    rows = tx.rows(LOCKED, {"b_scope": scope})
+    found = _to_hold(rows[0]) if rows and rows[0][1] != LIFTED else None
+    current = None if found is None or _over(found, tx.now()) else found
+    if current is not None and (_drained(current, wanted) or _same(current, wanted)):
+        return current
+    before = None if current is None else current.kind
+    if rows:
+        tx.execute(update(holds).where(holds.c.scope == scope).values(_values(wanted)))
+    else:
+        tx.execute(insert(holds).values(_values(wanted)))
+    reason = Reason.DRAINED if kind is HoldKind.DRAIN else Reason.PAUSED
+    _record(tx, wanted, before or LIFTED, kind, reason, actor)
+    return wanted
+
+
+def lift_hold(tx: Tx, scope: str, actor: str) -> bool:
+    """Whether there was a hold to lift."""
+    rows = tx.rows(LOCKED, {"b_scope": scope})
+    found = _to_hold(rows[0]) if rows and rows[0][1] != LIFTED else None
+    if found is None:
+        return False
+    over = _over(found, tx.now())
+    tx.execute(update(holds).where(holds.c.scope == scope).values(kind=LIFTED, until=holds.c.since))
+    _record(tx, found, found.kind, LIFTED, Reason.TIME_OVER if over else Reason.RESUMED, actor)
+    return not over
+
+
+def lift_expired_holds(tx: Tx, actor: str) -> int:
+    """Remove the next batch of holds whose time is over."""
+    found = [row[0] for row in tx.rows(OVER, {"b_now": tx.now()})]
+    for scope in found:
+        lift_hold(tx, scope, actor)
+    return len(found)
+
+
+def drain_workers(tx: Tx, actor: str) -> int:
+    """Every active worker finishes what it holds and leaves."""
+    return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, actor)
+
+
+def _record(tx: Tx, hold: Hold, before: str, after: str, reason: Reason, actor: str) -> None:
+    """Numbered without gaps: two that count at the same time meet on the number, and one begins again."""
+    ((last,),) = tx.rows(_LAST, {"b_scope": hold.scope})
+    tx.execute(
+        insert(audit).values(
+            ts=tx.now(),
+            event_type=f"{HOLD}.{after}",
+            object_kind=HOLD,
+            object_id=hold.scope,
+            seq=(last or 0) + 1,
+            from_status=None if last is None else before,
+            to_status=after,
+            reason=reason.value,
+            actor=actor,
+            details={"why": hold.why, "until": None if hold.until is None else hold.until.isoformat()},
+        )
+    )
+
+
+def _drained(current: Hold, wanted: Hold) -> bool:
+    return current.kind is HoldKind.DRAIN and wanted.kind is HoldKind.PAUSE and wanted.scope == ALL
+
+
+def _same(current: Hold, wanted: Hold) -> bool:
+    return (current.kind, current.why, current.until) == (wanted.kind, wanted.why, wanted.until)
+
+
+def _over(hold: Hold, now: datetime) -> bool:
+    return hold.until is not None and hold.until <= now
+
+
+def _values(hold: Hold) -> dict[str, Any]:
+    return {
+        "scope": hold.scope,
+        "kind": hold.kind.value,
+        "why": hold.why,
+        "actor": hold.actor,
+        "since": hold.since,
+        "until": hold.until,
+    }
+
+
+def _to_hold(row: Row) -> Hold:
+    scope, kind, why, actor, since, until = row
+    return Hold(scope=scope, kind=HoldKind(kind), why=why, actor=actor, since=since, until=until)
+
+
+POLICY = "policy"
+"""In the audit: the kind of thing, and the name of the only one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edition:
+    version: int
+    document: str
+    note: str
+    actor: str
+    created_at: datetime
+
+
+def newest_policy(tx: Tx) -> int:
+    """0 before anybody has set anything."""
+    return int(tx.execute(select(func.max(policies.c.version))).scalar_one() or 0)
+
+
+def get_policy(tx: Tx, version: int) -> Edition:
+    found = _editions(tx, first=version, limit=1)
+    if not found or found[0].version != version:
+        raise NotFound(f"there is no version {version} of the policy")
+    return found[0]
+
+
+def page_policies(tx: Tx, *, after: int | None, limit: int) -> list[Edition]:
+    """Newest first."""
+    return _editions(tx, first=None if after is None else after - 1, limit=limit)
+
+
+def add_policy(tx: Tx, edition: Edition, details: dict[str, object]) -> None:
+    """`Duplicate` when somebody else has made this version in the meantime."""
+    values = {field: getattr(edition, field) for field in Edition.__dataclass_fields__}
+    tx.execute(insert(policies).values(values))
+    tx.execute(
+        insert(audit).values(
+            ts=edition.created_at,
+            event_type=f"{POLICY}.{Reason.CHANGED}",
+            object_kind=POLICY,
+            object_id=POLICY,
+            seq=edition.version,
+            from_status=None if edition.version == 1 else Reason.CHANGED.value,
+            to_status=Reason.CHANGED.value,
+            reason=Reason.CHANGED.value,
+            actor=edition.actor,
+            details=details,
+        )
+    )
+
+
+def _editions(tx: Tx, *, first: int | None, limit: int) -> list[Edition]:
+    query = select(policies).order_by(policies.c.version.desc()).limit(limit)
+    if first is not None:
+        query = query.where(policies.c.version <= first)
+    return [_to_edition(row) for row in records(tx, query)]
+
+
+def _to_edition(row: Record) -> Edition:
+    return Edition(**{field: row[field] for field in Edition.__dataclass_fields__})
+
+
+KEPT = timedelta(days=31)
+
+
+def count_usage(tx: Tx, *, but: PoolId | None) -> Mapping[str, float]:
+    """Seconds of this day in UTC by agent, without those in the pool `but`. One that runs counts up to now."""
+    now = tx.now()
+    day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    began = "CASE WHEN a.claimed_at > :day THEN a.claimed_at ELSE :day END"
+    held = PHRASES[tx.dialect].seconds(began, "COALESCE(a.ended_at, :now)")
+    query = text(
+        f"SELECT j.agent AS agent, SUM({held}) AS seconds FROM job_attempts a"
+        " JOIN orchestrator_jobs j ON j.job_id = a.job_id"
+        " WHERE (a.ended_at > :day OR a.ended_at IS NULL) AND a.pool <> :but GROUP BY j.agent"
+    ).bindparams(
+        bindparam("day", day, type_=Instant()), bindparam("now", now, type_=Instant()), but=but or ""
+    )
+    return {row["agent"]: max(0.0, float(row["seconds"] or 0)) for row in records(tx, query)}
+
+
+def put_usage(tx: Tx, agent: str, seconds: float) -> None:
+    """`Duplicate` when another has written the day's first row in this moment."""
+    day, now = day_of(tx.now()), tx.now()
+    row: dict[str, Any] = {"gpu_seconds": seconds, "updated_at": now}
+    known = update(usage).where(usage.c.agent == agent, usage.c.day == day)
+    if tx.execute(known.values(row)).rowcount == 0:
+        tx.execute(insert(usage).values(agent=agent, day=day, **row))
+
+
+def forget_usage(tx: Tx, before: datetime) -> None:
+    tx.execute(delete(usage).where(usage.c.day < day_of(before)))

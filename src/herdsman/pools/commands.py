@@ -1,0 +1,218 @@
+"""Pools that are asked for by name. Each command may be repeated; the control loop does what they ask for."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from herdsman.context import Services
+from herdsman.db.connection import Tx
+from herdsman.db.errors import Duplicate
+from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite, StoreUnavailable
+from herdsman.fleet.observe import check_zone
+from herdsman.ids import PoolId
+from herdsman.jobs.model import Failure, FailureClass
+from herdsman.jobs.rules import check_name
+from herdsman.jobs.worker_commands import end_claim
+from herdsman.pools import sql
+from herdsman.pools.rules import (
+    OPEN,
+    NewPool,
+    Pool,
+    PoolStanding,
+    ServedBy,
+    check_pool,
+    check_serves,
+    check_size,
+)
+from herdsman.states import PoolState, Reason
+
+_TRIES = 5
+LARGEST_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    standing: PoolStanding
+    created: bool
+    """False when it was there already; what was asked for holds from now on all the same."""
+
+
+def start_pool(services: Services, new: NewPool, *, who: str = "admin") -> Started:
+    """Ask for a pool, or change what was asked for. One that has stopped or was evicted starts again."""
+    check_pool(new)
+    for zone in new.rules.schedule.zones:
+        check_zone(zone)
+    pool_id = new.pool_id or PoolId(f"pool-{services.new_job_id()}")
+    if pool_id in services.pools.reserved:
+        raise Conflict(f"pool {pool_id!r} is one of the settings: change it there, or choose another name")
+    for _ in range(_TRIES):
+        try:
+            return services.database.transact(lambda tx: _start(tx, services, pool_id, new, who))
+        except Duplicate:  # somebody else asked for it in this very moment: look again
+            continue
+    raise StoreUnavailable("the same pool is asked for by many at once: send the request again")
+
+
+def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = "admin") -> PoolStanding:
+    check_size("desired_workers", desired)
+    del who  # it changes no state, so the audit has no line for it
+
+    def change(tx: Tx) -> PoolStanding:
+        pool = _open(tx, pool_id)
+        most = pool.rules.max_workers
+        if most is not None and desired > most:
+            raise InvalidRequest(f"desired_workers is {desired}, and max_workers of the pool is {most}")
+        sql.scale_pool(tx, pool_id, desired)
+        return _look(tx, pool_id)
+
+    return services.database.transact(change)
+
+
+def swap_pool(
+    services: Services, pool_id: PoolId, changed: Mapping[str, str | None], *, who: str = "admin"
+) -> PoolStanding:
+    """Serve another `model`, `adapter` or `variant`; None takes one away. Workers follow one after the other.
+
+    Asked for again after workers could not load it, they try once more.
+    """
+
+    def change(tx: Tx) -> PoolStanding:
+        pool = _open(tx, pool_id)
+        serves = replace(pool.serves, **changed)
+        check_serves(serves)
+        if serves != pool.serves or _look(tx, pool_id).troubles:
+            sql.swap_pool(tx, pool, serves, who)
+        return _look(tx, pool_id)
+
+    return services.database.transact(change)
+
+
+def beat_pool(services: Services, pool_id: PoolId) -> PoolStanding:
+    """Somebody still wants it: the time that it is held begins anew."""
+
+    def change(tx: Tx) -> PoolStanding:
+        _open(tx, pool_id)
+        sql.touch_pool(tx, pool_id)
+        return _look(tx, pool_id)
+
+    return services.database.transact(change)
+
+
+def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStanding:
+    """No job is given to its workers from here on; they finish what they hold and leave, and it has stopped (S2-35)."""
+
+    def change(tx: Tx) -> PoolStanding:
+        pool = sql.lock_pool(tx, pool_id)
+        if pool.state in OPEN:
+            _let_go(tx, pool_id, Reason.DRAINED, who)
+        return _look(tx, pool_id)
+
+    return services.database.transact(change)
+
+
+def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStanding:
+    """At once: its workers are ended without waiting, and the jobs that they hold go back unharmed."""
+    return services.database.transact(lambda tx: _evict(tx, services, pool_id, who))
+
+
+def find_pool(services: Services, pool_id: PoolId) -> PoolStanding:
+    return services.database.read(lambda tx: _look(tx, pool_id))
+
+
+def list_pools(
+    services: Services, *, after: str | None = None, limit: int = LARGEST_PAGE
+) -> list[PoolStanding]:
+    """By name."""
+    if not 1 <= limit <= LARGEST_PAGE:
+        raise InvalidRequest(f"limit is {limit}: it must be from 1 to {LARGEST_PAGE}")
+    if after is not None:
+        check_name("after", after, 128)
+    return services.database.read(
+        lambda tx: sql.pool_standings(tx, sql.list_pools(tx, after=after, limit=limit))
+    )
+
+
+def _start(tx: Tx, services: Services, pool_id: PoolId, new: NewPool, who: str) -> Started:
+    sql.lock_all_pools(tx)
+    if sql.find_pool(tx, pool_id) is None:
+        _make_room(tx, services, who)
+        sql.add_pool(tx, pool_id, new, who)
+        return Started(_look(tx, pool_id), created=True)
+    pool = sql.lock_pool(tx, pool_id)
+    if pool.state in (PoolState.STOPPED, PoolState.EVICTED):
+        _make_room(tx, services, who)
+        sql.restart_pool(tx, pool, new, who)
+        return Started(_look(tx, pool_id), created=True)
+    _require_same(pool, new)
+    sql.change_pool(tx, pool_id, new)
+    if pool.state is PoolState.DRAINING:
+        _make_room(tx, services, who)
+        sql.move_pool(tx, pool_id, PoolState.RUNNING, Reason.STARTED_AGAIN, who)
+        sql.touch_pool(tx, pool_id)
+    return Started(_look(tx, pool_id), created=pool.state is PoolState.DRAINING)
+
+
+def _require_same(pool: Pool, new: NewPool) -> None:
+    """Its workers have something loaded, and come from somewhere: that is not changed by asking once more."""
+    if new.serves != pool.serves:
+        raise Conflict(
+            f"pool {pool.pool_id!r} serves {pool.serves.model or 'no model'}"
+            f" ({pool.serves.adapter or 'no adapter'}, {pool.serves.variant or 'no variant'}):"
+            " change that with POST /workers/pool/{id}/swap (herdsman pool swap)"
+        )
+    if new.served_by is not pool.served_by:
+        raise Conflict(
+            f"pool {pool.pool_id!r} is served by {pool.served_by}: drain it before that is changed"
+        )
+
+
+def _make_room(tx: Tx, services: Services, who: str) -> None:
+    """U2-05: the oldest of the pools that have been idle long enough gives way; some are kept warm in any case."""
+    limits, there = services.pools, sql.open_pools(tx)
+    if len(there) < limits.most:
+        return
+    idle_since = tx.now() - limits.idle_timeout
+    may_go = there if len(there) > limits.min_warm else []
+    for pool in may_go:
+        used = max(pool.started_at, pool.used_at or pool.started_at)
+        ours = pool.served_by is ServedBy.HERDSMAN
+        if ours and used < idle_since and not sql.pool_in_use(tx, pool.pool_id):
+            sql.lock_pool(tx, pool.pool_id)
+            _let_go(tx, pool.pool_id, Reason.EVICTED, who)
+            return
+    raise Conflict(
+        f"{len(there)} pools are open, as many as GPU_POOL_MAX_TOTAL allows, and none of them has been idle for"
+        f" {limits.idle_timeout.total_seconds():g} s: drain one (herdsman pool drain), or raise the limit"
+    )
+
+
+def _let_go(tx: Tx, pool_id: PoolId, reason: Reason, who: str) -> None:
+    sql.move_pool(tx, pool_id, PoolState.DRAINING, reason, who)
+    sql.drain_workers_of(tx, pool_id, reason, who)
+
+
+def _evict(tx: Tx, services: Services, pool_id: PoolId, who: str) -> PoolStanding:
+    pool = sql.lock_pool(tx, pool_id)
+    if pool.state in (PoolState.STOPPED, PoolState.EVICTED):
+        return _look(tx, pool_id)
+    sql.move_pool(tx, pool_id, PoolState.EVICTED, Reason.EVICTED, who)
+    sql.drain_workers_of(tx, pool_id, Reason.EVICTED, who)
+    sql.cancel_spawns_of(tx, pool_id, Reason.EVICTED, who)
+    failure = Failure(kind=FailureClass.INTERRUPTED, error=f"pool {pool_id} was evicted")
+    for key in sql.jobs_held_in(tx, pool_id):
+        with suppress(StaleWrite, NotFound):  # it has ended in this very moment
+            end_claim(tx, services, key, failure, who)
+    return _look(tx, pool_id)
+
+
+def _open(tx: Tx, pool_id: PoolId) -> Pool:
+    pool = sql.lock_pool(tx, pool_id)
+    if pool.state not in OPEN:
+        raise Conflict(
+            f"pool {pool_id!r} is {pool.state}: start it again with POST /workers/pool (herdsman pool create)"
+        )
+    return pool
+
+
+def _look(tx: Tx, pool_id: PoolId) -> PoolStanding:
+    return sql.pool_standings(tx, [sql.get_pool(tx, pool_id)])[0]

@@ -1,0 +1,401 @@
+"""Hours of the week in which a pool has another size. Only wall clocks are looked at; whose, the window says."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from herdsman.errors import InvalidRequest
+from herdsman.fleet.model import FleetPolicy
+from herdsman.fleet.snapshot import PoolLife, SeenPool, SeenWorker
+from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, PoolId
+from herdsman.jobs.rules import LONGEST, check_model, check_name
+from herdsman.states import PoolState, Reason, WorkerState
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+WHOLE_DAY = 24 * 60
+MOST_WINDOWS = 32
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-4]):([0-5][0-9])", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How many workers at least and at most; None leaves it as it is."""
+
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """On these days, from the one minute until before the other. One that ends before it begins ends a day later."""
+
+    days: frozenset[int]
+    """0 is Monday. A window over midnight belongs to the day on which it begins."""
+    begin: int
+    """In minutes since midnight."""
+    end: int
+    zone: str = "UTC"
+    sizes: Sizes = Sizes()
+
+    def covers(self, local: datetime) -> bool:
+        """`local` is the time of the window's own zone. An hour that a clock skips or repeats is as the clock shows it."""
+        minute, today = local.hour * 60 + local.minute, local.weekday()
+        if self.begin < self.end:
+            return today in self.days and self.begin <= minute < self.end
+        yesterday = (today - 1) % len(DAYS)
+        return (today in self.days and minute >= self.begin) or (yesterday in self.days and minute < self.end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    windows: tuple[Window, ...] = ()
+    outside: Sizes = Sizes(least=0)
+
+    def __bool__(self) -> bool:
+        return bool(self.windows)
+
+    @property
+    def zones(self) -> frozenset[str]:
+        return frozenset(window.zone for window in self.windows)
+
+    def sizes(self, local: Mapping[str, datetime]) -> Sizes:
+        """`local` has the time of each zone. Where windows overlap, the most workers that any of them asks for."""
+        open_now = [each.sizes for each in self.windows if each.covers(local[each.zone])]
+        if not open_now:
+            return self.outside
+        return Sizes(
+            least=_highest(each.least for each in open_now), most=_highest(each.most for each in open_now)
+        )
+
+
+def parse_days(text: str) -> frozenset[int]:
+    """`mon-fri`, `sat,sun`, `fri-mon`, `daily`."""
+    if text.strip().lower() == "daily":
+        return frozenset(range(len(DAYS)))
+    return frozenset(day for part in text.lower().split(",") for day in _days(part.strip(), text))
+
+
+def parse_clock(field: str, text: str) -> int:
+    """`08:30`, in minutes since midnight; `24:00` is the end of the day."""
+    found = _CLOCK.fullmatch(text)
+    minutes = int(found[1]) * 60 + int(found[2]) if found else WHOLE_DAY + 1
+    if minutes > WHOLE_DAY:
+        raise InvalidRequest(f"{field} is {text!r}: it must be a time of day such as 08:30, at most 24:00")
+    return minutes
+
+
+def check_window(window: Window) -> None:
+    if window.begin == window.end or window.begin == WHOLE_DAY or window.end == 0:
+        raise InvalidRequest(
+            "a window of the schedule has no length: a whole day is from 00:00 to 24:00,"
+            " and one that ends at midnight ends at 24:00"
+        )
+    check_sizes(window.sizes)
+
+
+def check_sizes(sizes: Sizes) -> None:
+    if sizes.least is not None and sizes.most is not None and sizes.least > sizes.most:
+        raise InvalidRequest(f"min is {sizes.least} and max is {sizes.most}: min must not exceed max")
+
+
+def shown_days(days: Iterable[int]) -> str:
+    return ",".join(DAYS[day] for day in sorted(days))
+
+
+def shown_clock(minutes: int) -> str:
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _days(part: str, text: str) -> list[int]:
+    first, dash, last = part.partition("-")
+    known = {name: number for number, name in enumerate(DAYS)}
+    begin, end = known.get(first.strip()), known.get(last.strip() if dash else first.strip())
+    if begin is None or end is None:
+        raise InvalidRequest(f"days is {text!r}: write days such as mon-fri or sat,sun, or daily")
+    return [(begin + step) % len(DAYS) for step in range((end - begin) % len(DAYS) + 1)]
+
+
+def _highest(numbers: Iterable[int | None]) -> int | None:
+    return max((each for each in numbers if each is not None), default=None)
+
+
+OPEN = (PoolState.STARTING, PoolState.RUNNING)
+CLOSED = (PoolState.DRAINING, PoolState.STOPPED, PoolState.EVICTED)
+
+
+class ServedBy(StrEnum):
+    HERDSMAN = "herdsman"
+    """Its workers are spawned and ended by the control loop."""
+    HAND = "hand"
+    """Its workers are those that somebody starts with `--pool`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLimits:
+    """What holds for all pools together."""
+
+    reserved: frozenset[str] = frozenset({DEFAULT_POOL})
+    """Names of the settings' pools."""
+    most: int = 8
+    min_warm: int = 0
+    """So many pools are left alone, however long they have been idle."""
+    idle_timeout: timedelta = timedelta(minutes=5)
+    """A pool that has been idle for longer makes room for another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRules:
+    """What a pool has of its own; None is as the settings have it."""
+
+    min_workers: int = 0
+    """Kept for as long as the pool is there, used or not."""
+    max_workers: int | None = None
+    """None: no more than are asked for."""
+    warm_buffer: int | None = None
+    """Idle workers beyond those at work."""
+    idle_timeout: timedelta | None = None
+    max_lifetime: timedelta | None = None
+    """A worker that is older is replaced."""
+    schedule: Schedule = field(default_factory=Schedule)
+    preload: tuple[str, ...] = ()
+    """Models that its workers load before their first job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serves:
+    """What the workers of a pool have loaded."""
+
+    model: str | None = None
+    adapter: str | None = None
+    variant: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPool:
+    """What somebody asks for. Without a `pool_id` one is made."""
+
+    pool_id: PoolId | None = None
+    agent: str = DEFAULT_AGENT
+    serves: Serves = Serves()
+    desired_workers: int = 1
+    hold: timedelta = timedelta(minutes=10)
+    rules: PoolRules = PoolRules()
+    served_by: ServedBy = ServedBy.HERDSMAN
+    isolated: bool = False
+    """It has a stream of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    pool_id: PoolId
+    agent: str
+    serves: Serves
+    state: PoolState
+    reason: Reason
+    desired_workers: int
+    spawned_workers: int
+    started_at: datetime
+    last_heartbeat: datetime | None
+    used_at: datetime | None
+    hold: timedelta
+    revision: int
+    rules: PoolRules
+    served_by: ServedBy
+    isolated: bool
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStanding:
+    """A pool with what there is of it now."""
+
+    pool: Pool
+    workers: Mapping[WorkerState, int]
+    """Those that live, by their states."""
+    at_revision: int = 0
+    """Active workers that serve what the pool serves now."""
+    queued: int = 0
+    troubles: tuple[str, ...] = ()
+    """Why workers could not load what they were told to."""
+
+    @property
+    def swapping(self) -> bool:
+        return self.pool.state in OPEN and self.at_revision < self.workers.get(WorkerState.ACTIVE, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNews:
+    """What the control loop notes of a pool."""
+
+    pool_id: PoolId
+    spawned_workers: int
+    last_heartbeat: datetime | None
+    used_at: datetime | None
+
+
+def policy_of(base: FleetPolicy, pool: Pool, used: datetime, local: Mapping[str, datetime]) -> FleetPolicy:
+    """The settings' rules with what the pool has of its own; `local` has the time in each zone of its schedule.
+
+    Without a schedule `min_workers` are always kept and `desired_workers` while it is held. A schedule takes
+    the place of both. The settings' ceiling stays one.
+    """
+    least, most = _sizes(pool, used, local)
+    rules = pool.rules
+    ceiling = min(base.max_workers, max(least, most))
+    sized = replace(base, min_workers=min(least, ceiling), max_workers=ceiling)
+    if rules.warm_buffer is not None:
+        sized = replace(sized, scaling="workload", idle_workers=rules.warm_buffer)
+    if rules.idle_timeout is not None:
+        short = min(base.overcapacity_idle_timeout, rules.idle_timeout)
+        sized = replace(sized, idle_timeout=rules.idle_timeout, overcapacity_idle_timeout=short)
+    return sized
+
+
+def hold_ends_at(pool: Pool, used: datetime) -> datetime | None:
+    """A pool that keeps workers by its rules is not ended for being idle; nor is one that others serve."""
+    kept = pool.rules.min_workers > 0 or pool.rules.schedule
+    return None if kept or pool.served_by is ServedBy.HAND else used + pool.hold
+
+
+def last_used(pool: Pool, workers: Iterable[SeenWorker], now: datetime) -> datetime:
+    """A pool is used while one of its workers holds a job; the end of the last one is remembered."""
+    mine = [each for each in workers if each.pool == pool.pool_id]
+    if any(each.job is not None for each in mine):
+        return now
+    ends = [each.idle_since for each in mine if each.jobs_done and each.idle_since is not None]
+    return max([pool.started_at, *([] if pool.used_at is None else [pool.used_at]), *ends])
+
+
+def with_life(
+    seen: SeenPool,
+    pool: Pool,
+    *,
+    used: datetime,
+    waiting: bool,
+    local: Mapping[str, datetime],
+) -> SeenPool:
+    """A pool's fleet as it was seen, with the pool's own rules and life."""
+    life = PoolLife(
+        state=pool.state,
+        revision=pool.revision,
+        hold_ends_at=hold_ends_at(pool, used),
+        waiting=waiting,
+        ended_by_hold=pool.reason is Reason.HOLD_OVER,
+        max_lifetime=pool.rules.max_lifetime,
+        by_hand=pool.served_by is ServedBy.HAND,
+    )
+    policy = policy_of(seen.policy, pool, used, local)
+    if life.by_hand:
+        policy = replace(policy, require_gpu=False)
+    return replace(seen, policy=policy, life=life, shares=not life.by_hand)
+
+
+def undeclared(seen: SeenPool) -> SeenPool:
+    """A pool that only its workers name. Those that a person started serve like any others; those of ours, whose pool
+    has gone from the settings, are let go when they are idle."""
+    policy = replace(seen.policy, min_workers=0, max_workers=0, require_gpu=False)
+    life = PoolLife(state=PoolState.RUNNING, revision=0, by_hand=True, declared=False)
+    return replace(seen, policy=policy, life=life)
+
+
+def news_of(
+    pool: Pool, workers: Iterable[SeenWorker], now: datetime, *, often: timedelta = timedelta(seconds=10)
+) -> PoolNews | None:
+    """What has changed enough to be written down; None when nothing has."""
+    mine = [each for each in workers if each.pool == pool.pool_id]
+    there = sum(1 for each in mine if each.state in (WorkerState.SPAWNING, WorkerState.ACTIVE))
+    beat = max((each.last_heartbeat for each in mine if each.last_heartbeat is not None), default=None)
+    used = last_used(pool, mine, now)
+    moved = _moved(pool.last_heartbeat, beat, often) or _moved(pool.used_at or pool.started_at, used, often)
+    if there == pool.spawned_workers and not moved:
+        return None
+    return PoolNews(pool_id=pool.pool_id, spawned_workers=there, last_heartbeat=beat, used_at=used)
+
+
+def _sizes(pool: Pool, used: datetime, local: Mapping[str, datetime]) -> tuple[int, int]:
+    rules = pool.rules
+    asked = max(rules.min_workers, pool.desired_workers)
+    most = asked if rules.max_workers is None else rules.max_workers
+    if rules.schedule:
+        sizes = rules.schedule.sizes(local)
+        return asked if sizes.least is None else sizes.least, most if sizes.most is None else sizes.most
+    now = local["UTC"]
+    held = now <= used + pool.hold
+    return (asked if held else rules.min_workers), most
+
+
+def _moved(noted: datetime | None, seen: datetime | None, often: timedelta) -> bool:
+    return seen is not None and (noted is None or seen - noted >= often)
+
+
+MOST_WORKERS = 64
+MOST_PRELOADS = 64
+LONGEST_HOLD = timedelta(hours=2)
+LONGEST_SPAN = timedelta(days=365)
+
+
+def check_pool(new: NewPool) -> None:
+    if new.pool_id is not None:
+        check_name("pool_id", new.pool_id)
+    check_name("agent_name", new.agent, LONGEST["agent"])
+    check_serves(new.serves)
+    check_size("desired_workers", new.desired_workers)
+    _check_span("hold_seconds", new.hold, LONGEST_HOLD)
+    _check_rules(new.rules)
+    most = new.rules.max_workers
+    if most is not None and most < max(new.desired_workers, new.rules.min_workers):
+        raise InvalidRequest(
+            f"max_workers is {most}, less than desired_workers ({new.desired_workers})"
+            f" or min_workers ({new.rules.min_workers}): raise it"
+        )
+
+
+def check_serves(serves: Serves) -> None:
+    for name, value in (("model_id", serves.model), ("adapter", serves.adapter)):
+        if value is not None:
+            check_model(name, value)
+    if serves.variant is not None:
+        check_name("variant", serves.variant)
+
+
+def check_size(field: str, value: int) -> None:
+    if not 0 <= value <= MOST_WORKERS:
+        raise InvalidRequest(f"{field} is {value}: it must be from 0 to {MOST_WORKERS}")
+
+
+def _check_rules(rules: PoolRules) -> None:
+    check_size("min_workers", rules.min_workers)
+    for name, value in (("max_workers", rules.max_workers), ("warm_buffer", rules.warm_buffer)):
+        if value is not None:
+            check_size(name, value)
+    for name, span in (
+        ("idle_timeout_seconds", rules.idle_timeout),
+        ("max_lifetime_seconds", rules.max_lifetime),
+    ):
+        if span is not None:
+            _check_span(name, span, LONGEST_SPAN)
+    if len(rules.preload) > MOST_PRELOADS:
+        raise InvalidRequest(f"{len(rules.preload)} models are to be preloaded, the limit is {MOST_PRELOADS}")
+    for model in rules.preload:
+        check_model("preload", model)
+    _check_schedule(rules.schedule)
+
+
+def _check_schedule(schedule: Schedule) -> None:
+    if len(schedule.windows) > MOST_WINDOWS:
+        raise InvalidRequest(f"the schedule has {len(schedule.windows)} windows, the limit is {MOST_WINDOWS}")
+    check_sizes(schedule.outside)
+    for window in schedule.windows:
+        check_window(window)
+        for size in (window.sizes.least, window.sizes.most):
+            if size is not None:
+                check_size("a size of the schedule", size)
+
+
+def _check_span(field: str, span: timedelta, longest: timedelta) -> None:
+    if not timedelta(0) < span <= longest:
+        raise InvalidRequest(
+            f"{field} is {span.total_seconds():g}: it must be more than 0 and at most {longest.total_seconds():g}"
+        )

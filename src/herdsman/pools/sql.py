@@ -1,0 +1,392 @@
+"""A pool's own rules as one column, and back."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import bindparam, exists, func, insert, or_, select, update
+
+from herdsman.db.connection import Record, Tx, record, records, values
+from herdsman.db.schema import fleets, jobs, pools, workers
+from herdsman.db.statements import Hot, one_of
+from herdsman.errors import Conflict, NotFound, StaleWrite
+from herdsman.fleet.workers_sql import move_workers
+from herdsman.ids import JobId, PoolId
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.rules import check_name
+from herdsman.pools.rules import (
+    CLOSED,
+    OPEN,
+    NewPool,
+    Pool,
+    PoolNews,
+    PoolRules,
+    PoolStanding,
+    Schedule,
+    ServedBy,
+    Serves,
+    Sizes,
+    Window,
+)
+from herdsman.states import HELD, POOL, WORKER, JobState, PoolState, Reason, WorkerState
+
+
+def write_rules(rules: PoolRules) -> dict[str, Any]:
+    return {
+        "min": rules.min_workers,
+        "max": rules.max_workers,
+        "warm_buffer": rules.warm_buffer,
+        "idle_timeout_s": _seconds(rules.idle_timeout),
+        "max_lifetime_s": _seconds(rules.max_lifetime),
+        "schedule": [_write_window(each) for each in rules.schedule.windows],
+        "outside": _write_sizes(rules.schedule.outside),
+        "preload": list(rules.preload),
+    }
+
+
+def read_rules(row: Mapping[str, Any]) -> PoolRules:
+    return PoolRules(
+        min_workers=row.get("min", 0),
+        max_workers=row.get("max"),
+        warm_buffer=row.get("warm_buffer"),
+        idle_timeout=_span(row.get("idle_timeout_s")),
+        max_lifetime=_span(row.get("max_lifetime_s")),
+        schedule=Schedule(
+            windows=tuple(_read_window(each) for each in row.get("schedule", ())),
+            outside=_read_sizes(row.get("outside", {"min": 0})),
+        ),
+        preload=tuple(row.get("preload", ())),
+    )
+
+
+def _write_window(window: Window) -> dict[str, Any]:
+    return {
+        "days": sorted(window.days),
+        "begin": window.begin,
+        "end": window.end,
+        "zone": window.zone,
+        **_write_sizes(window.sizes),
+    }
+
+
+def _read_window(row: Mapping[str, Any]) -> Window:
+    return Window(
+        days=frozenset(row["days"]),
+        begin=row["begin"],
+        end=row["end"],
+        zone=row["zone"],
+        sizes=_read_sizes(row),
+    )
+
+
+def _write_sizes(sizes: Sizes) -> dict[str, Any]:
+    return {"min": sizes.least, "max": sizes.most}
+
+
+def _read_sizes(row: Mapping[str, Any]) -> Sizes:
+    return Sizes(least=row.get("min"), most=row.get("max"))
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
+
+
+def _span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+MOST_LISTED = 1000
+ALL = "*"
+"""Not a pool: its row among the fleets is locked by whoever adds a pool, so that two cannot both take the last place."""
+_WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
+CLOSED_ONES = Hot(
+    lambda listed: (
+        select(pools.c.pool_id, pools.c.status)
+        .where(pools.c.pool_id.in_(listed), one_of(pools.c.status, CLOSED))
+        .order_by(pools.c.pool_id)
+    )
+)
+_LIVING = exists().where(workers.c.pool == pools.c.pool_id, one_of(workers.c.status, WORKER.live))
+_NAMES = tuple(pools.c.keys())
+OBSERVED = Hot(
+    select(pools)
+    .where(or_(one_of(pools.c.status, (*OPEN, PoolState.DRAINING)), _LIVING))
+    .order_by(pools.c.started_at, pools.c.pool_id)
+    .limit(MOST_LISTED)
+)
+NOTE = Hot(
+    update(pools)
+    .where(pools.c.pool_id == bindparam("b_pool"))
+    .values(
+        spawned_workers=bindparam("b_spawned"),
+        last_heartbeat=func.coalesce(
+            bindparam("b_beat", type_=pools.c.last_heartbeat.type), pools.c.last_heartbeat
+        ),
+        used_at=bindparam("b_used"),
+    )
+)
+
+
+def find_pool(tx: Tx, pool_id: PoolId) -> Pool | None:
+    row = record(tx, select(pools).where(pools.c.pool_id == pool_id))
+    return None if row is None else _to_pool(row)
+
+
+def get_pool(tx: Tx, pool_id: PoolId) -> Pool:
+    check_name("pool_id", pool_id, 128)
+    return _found(find_pool(tx, pool_id), pool_id)
+
+
+def lock_pool(tx: Tx, pool_id: PoolId) -> Pool:
+    """Nobody else changes it before this transaction ends. Who also changes its workers begins with this."""
+    check_name("pool_id", pool_id, 128)
+    row = record(tx, select(pools).where(pools.c.pool_id == pool_id).with_for_update())
+    return _found(None if row is None else _to_pool(row), pool_id)
+
+
+def list_pools(tx: Tx, *, after: str | None = None, limit: int = 100) -> list[Pool]:
+    """By name."""
+    query = select(pools).order_by(pools.c.pool_id).limit(limit)
+    return [
+        _to_pool(row) for row in records(tx, query if after is None else query.where(pools.c.pool_id > after))
+    ]
+
+
+def observed_pools(tx: Tx) -> list[Pool]:
+    """Those that the control loop has to look after: open or draining, or with workers that are left. Oldest first."""
+    return [_to_pool(dict(zip(_NAMES, row, strict=True))) for row in tx.rows(OBSERVED, {})]
+
+
+def awaited_pools(tx: Tx) -> frozenset[PoolId]:
+    """Those that jobs wait for: now, at their time, or after a failure."""
+    job = exists().where(jobs.c.pool == pools.c.pool_id, one_of(jobs.c.status, _WAITING))
+    return frozenset(PoolId(each) for each in values(tx, select(pools.c.pool_id).where(job)))
+
+
+def require_open(tx: Tx, wanted: Sequence[PoolId]) -> None:
+    """Refuse what would wait for a pool that is closed. One that nobody knows may still come (J1)."""
+    distinct = sorted(set(wanted))
+    for pool_id, status in tx.rows(CLOSED_ONES, {}, distinct) if distinct else ():
+        raise Conflict(
+            f"pool {pool_id!r} is {status} and takes no jobs: start it again with POST /workers/pool"
+            " (herdsman pool create), or name another pool"
+        )
+
+
+def lock_all_pools(tx: Tx) -> None:
+    """`Duplicate` when two meet on the first row: the second try finds it."""
+    query = select(fleets.c.pool).where(fleets.c.pool == ALL).with_for_update()
+    if record(tx, query) is None:
+        tx.execute(insert(fleets).values(pool=ALL, waits=0))
+
+
+def open_pools(tx: Tx) -> list[Pool]:
+    """Oldest first."""
+    query = select(pools).where(one_of(pools.c.status, OPEN)).order_by(pools.c.started_at, pools.c.pool_id)
+    return [_to_pool(row) for row in records(tx, query.limit(MOST_LISTED))]
+
+
+def pool_in_use(tx: Tx, pool_id: PoolId) -> bool:
+    """A job of it waits, or is held."""
+    busy = select(jobs.c.job_id).where(
+        jobs.c.pool == pool_id, one_of(jobs.c.status, (*_WAITING, JobState.CLAIMED, JobState.RUNNING))
+    )
+    return record(tx, busy.limit(1)) is not None
+
+
+def add_pool(tx: Tx, pool_id: PoolId, new: NewPool, who: str) -> None:
+    """`Duplicate` when there is one of this name."""
+    tx.execute(
+        insert(pools).values(
+            **_asked(new),
+            pool_id=pool_id,
+            status=PoolState.STARTING.value,
+            reason=Reason.CREATED.value,
+            actor=who,
+            version=1,
+            revision=1,
+            started_at=tx.now(),
+            updated_at=tx.now(),
+            metadata={},
+        )
+    )
+
+
+def change_pool(tx: Tx, pool_id: PoolId, new: NewPool) -> None:
+    """What was asked for, except for what is served: that is changed by a swap."""
+    served = _served(new.serves)
+    _update(tx, pool_id, **{name: value for name, value in _asked(new).items() if name not in served})
+
+
+def restart_pool(tx: Tx, pool: Pool, new: NewPool, who: str) -> None:
+    """The same name, perhaps with another model: nothing of the old one is left that could serve it."""
+    revision = pool.revision if pool.serves == new.serves else pool.revision + 1
+    _update(tx, pool.pool_id, **_asked(new), revision=revision, started_at=tx.now(), used_at=None)
+    move_pool(tx, pool.pool_id, PoolState.STARTING, Reason.STARTED_AGAIN, who)
+
+
+def scale_pool(tx: Tx, pool_id: PoolId, desired: int) -> None:
+    _update(tx, pool_id, desired_workers=desired)
+
+
+def touch_pool(tx: Tx, pool_id: PoolId) -> None:
+    """Somebody wants it kept: the time that it is held begins anew."""
+    _update(tx, pool_id, last_heartbeat=tx.now(), used_at=tx.now())
+
+
+def swap_pool(tx: Tx, pool: Pool, serves: Serves, who: str) -> None:
+    """The next edition; who asked for it and when stays with the pool, the last few times."""
+    row = record(tx, select(pools.c.metadata).where(pools.c.pool_id == pool.pool_id))
+    assert row is not None
+    entry = {"revision": pool.revision + 1, **_served(serves), "at": tx.now().isoformat(), "by": who}
+    swaps = [*row["metadata"].get("swaps", []), entry][-_REMEMBERED:]
+    _update(
+        tx,
+        pool.pool_id,
+        **_served(serves),
+        revision=pool.revision + 1,
+        metadata={**row["metadata"], "swaps": swaps},
+    )
+
+
+def move_pool(tx: Tx, pool_id: PoolId, to: PoolState, reason: Reason, who: str) -> None:
+    """The state table is the guard; a pool that has moved on is left alone."""
+    changed = tx.execute(
+        update(pools)
+        .where(pools.c.pool_id == pool_id, one_of(pools.c.status, POOL.sources(to)))
+        .values(
+            status=to.value,
+            reason=reason.value,
+            actor=who,
+            version=pools.c.version + 1,
+            updated_at=tx.now(),
+        )
+    ).rowcount
+    if changed == 0:
+        raise StaleWrite(f"pool {pool_id!r} is {get_pool(tx, pool_id).state} and cannot become {to}")
+
+
+def note_pool(tx: Tx, news: Sequence[PoolNews]) -> None:
+    for each in news:
+        given = {"b_pool": each.pool_id, "b_spawned": each.spawned_workers}
+        tx.run(NOTE, {**given, "b_beat": each.last_heartbeat, "b_used": each.used_at})
+
+
+_REMEMBERED = 10
+
+
+def _asked(new: NewPool) -> dict[str, Any]:
+    return {
+        "agent_name": new.agent,
+        **_served(new.serves),
+        "desired_workers": new.desired_workers,
+        "hold_seconds": round(new.hold.total_seconds()),
+        "rules": write_rules(new.rules),
+        "served_by": new.served_by.value,
+        "isolated": int(new.isolated),
+    }
+
+
+def _served(serves: Serves) -> dict[str, str | None]:
+    return {"model_id": serves.model, "adapter": serves.adapter, "variant": serves.variant}
+
+
+def _update(tx: Tx, pool_id: PoolId, **changed: Any) -> None:
+    tx.execute(update(pools).where(pools.c.pool_id == pool_id).values(changed))
+
+
+def _found(pool: Pool | None, pool_id: PoolId) -> Pool:
+    if pool is None:
+        raise NotFound(f"there is no pool {pool_id!r}: herdsman pool list names those that there are")
+    return pool
+
+
+def _to_pool(row: Record) -> Pool:
+    return Pool(
+        pool_id=PoolId(row["pool_id"]),
+        agent=row["agent_name"],
+        serves=Serves(model=row["model_id"], adapter=row["adapter"], variant=row["variant"]),
+        state=PoolState(row["status"]),
+        reason=Reason(row["reason"]),
+        desired_workers=row["desired_workers"],
+        spawned_workers=row["spawned_workers"],
+        started_at=row["started_at"],
+        last_heartbeat=row["last_heartbeat"],
+        used_at=row["used_at"],
+        hold=timedelta(seconds=row["hold_seconds"]),
+        revision=row["revision"],
+        rules=read_rules(row["rules"] or {}),
+        served_by=ServedBy(row["served_by"]),
+        isolated=bool(row["isolated"]),
+        updated_at=row["updated_at"],
+    )
+
+
+MOST_TROUBLES = 10
+
+
+def pool_standings(tx: Tx, pools: Sequence[Pool]) -> list[PoolStanding]:
+    ids = [pool.pool_id for pool in pools]
+    if not ids:
+        return []
+    columns = (workers.c.pool, workers.c.status, workers.c.revision)
+    living = select(*columns, func.count().label("count")).where(
+        workers.c.pool.in_(ids), one_of(workers.c.status, WORKER.live)
+    )
+    waiting = select(jobs.c.pool, func.count().label("count")).where(
+        jobs.c.status == JobState.PENDING.value, jobs.c.pool.in_(ids)
+    )
+    found = records(tx, living.group_by(*columns))
+    queued = {row["pool"]: int(row["count"]) for row in records(tx, waiting.group_by(jobs.c.pool))}
+    return [_standing(tx, pool, found, queued) for pool in pools]
+
+
+def _standing(tx: Tx, pool: Pool, found: Sequence[Record], queued: Mapping[str, int]) -> PoolStanding:
+    mine = [row for row in found if row["pool"] == pool.pool_id]
+    there: Counter[WorkerState] = Counter()
+    for row in mine:
+        there[WorkerState(row["status"])] += int(row["count"])
+    served = [row for row in mine if row["status"] == WorkerState.ACTIVE and row["revision"] >= pool.revision]
+    at_revision = sum(int(row["count"]) for row in served)
+    behind = at_revision < there[WorkerState.ACTIVE]
+    return PoolStanding(
+        pool=pool,
+        workers=dict(there),
+        at_revision=at_revision,
+        queued=queued.get(pool.pool_id, 0),
+        troubles=_troubles(tx, pool) if behind else (),
+    )
+
+
+def _troubles(tx: Tx, pool: Pool) -> tuple[str, ...]:
+    query = select(workers.c.metadata).where(
+        workers.c.pool == pool.pool_id,
+        workers.c.status == WorkerState.ACTIVE.value,
+        workers.c.revision < workers.c.wanted_revision,
+    )
+    said = [
+        each.get("load_trouble") for each in values(tx, query.order_by(workers.c.id).limit(MOST_TROUBLES))
+    ]
+    return tuple(dict.fromkeys(str(each) for each in said if each))
+
+
+def drain_workers_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
+    """Every active worker of the pool takes no new job from here on, finishes what it holds and leaves."""
+    return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, reason, who, pool=pool)
+
+
+def cancel_spawns_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
+    """Those that have not begun to work are ended; they did not fail."""
+    return move_workers(tx, WorkerState.SPAWNING, WorkerState.ERROR, reason, who, pool=pool)
+
+
+def jobs_held_in(tx: Tx, pool: PoolId) -> list[ClaimKey]:
+    """What living workers of the pool hold, whichever pool the jobs are of."""
+    query = (
+        select(jobs.c.job_id, jobs.c.claim_token)
+        .join(workers, workers.c.id == jobs.c.worker_id)
+        .where(workers.c.pool == pool, one_of(workers.c.status, WORKER.live), one_of(jobs.c.status, HELD))
+        .order_by(jobs.c.job_id)
+    )
+    return [ClaimKey(JobId(row["job_id"]), row["claim_token"]) for row in records(tx, query)]

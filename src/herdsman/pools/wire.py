@@ -1,0 +1,250 @@
+"""Pools of warm workers with their schedules: asked for in two spellings, answered in that of the table."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Self, TypeVar
+
+from pydantic import AliasChoices, Field
+
+from herdsman.errors import InvalidRequest
+from herdsman.ids import DEFAULT_AGENT, PoolId
+from herdsman.pools.rules import (
+    NewPool,
+    PoolRules,
+    PoolStanding,
+    Schedule,
+    ServedBy,
+    Serves,
+    Sizes,
+    Window,
+    parse_clock,
+    parse_days,
+    shown_clock,
+    shown_days,
+)
+from herdsman.states import WorkerState
+from herdsman.wire import Duration, Reply, Request, Seconds, model_name, name, span, values_of
+
+Count = Annotated[int, Field(ge=0, le=64)]
+Clock = Annotated[str, Field(max_length=5, examples=["08:30"])]
+T = TypeVar("T", int, str)
+Model = Annotated[str, model_name()]
+Variant = Annotated[str, name("variant")]
+USUAL_WORKERS = 1
+USUAL_HOLD_S = 600
+_LIVING = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING, WorkerState.ERROR)
+
+
+class SizesIn(Request):
+    min: Count | None = Field(default=None, description="Least workers; without it, as at other times.")
+    max: Count | None = Field(default=None, description="Most workers; without it, as at other times.")
+
+    def sizes(self) -> Sizes:
+        return Sizes(least=self.min, most=self.max)
+
+
+class WindowIn(SizesIn):
+    """From the one time of day to the other; one that ends before it begins ends on the day after."""
+
+    days: Annotated[str, Field(max_length=64, examples=["mon-fri", "sat,sun"])] = "daily"
+    begin: Clock = Field(alias="from")
+    end: Clock = Field(alias="to", description="`24:00` is the end of the day.")
+    timezone: Annotated[str, Field(max_length=64, examples=["Europe/Berlin"])] = "UTC"
+
+    def window(self) -> Window:
+        return Window(
+            days=parse_days(self.days),
+            begin=parse_clock("from", self.begin),
+            end=parse_clock("to", self.end),
+            zone=self.timezone,
+            sizes=self.sizes(),
+        )
+
+
+class SizesOut(Reply):
+    min: int | None = Field(default=None, validation_alias=AliasChoices("min", "least"))
+    max: int | None = Field(default=None, validation_alias=AliasChoices("max", "most"))
+
+
+class WindowOut(SizesOut):
+    days: str
+    begin: str = Field(alias="from")
+    end: str = Field(alias="to")
+    timezone: str
+
+    @classmethod
+    def of(cls, value: Window) -> Self:
+        return cls.model_validate(
+            {
+                "days": shown_days(value.days),
+                "from": shown_clock(value.begin),
+                "to": shown_clock(value.end),
+                "timezone": value.zone,
+                "min": value.sizes.least,
+                "max": value.sizes.most,
+            }
+        )
+
+
+class PoolIn(Request):
+    """Two spellings of the same: those of the table, and `agent`, `model`, `num_workers`."""
+
+    pool_id: Annotated[str, name("pool_id")] | None = Field(
+        default=None, description="Made where it is left out."
+    )
+    agent_name: Annotated[str, name("agent")] | None = Field(default=None, description="For whom it is held.")
+    agent: Annotated[str, name("agent")] | None = Field(default=None, description="The same as `agent_name`.")
+    model_id: Model | None = Field(default=None, description="What its workers load.")
+    model: Model | None = Field(default=None, description="The same as `model_id`.")
+    adapter: Model | None = None
+    variant: Variant | None = None
+    desired_workers: Count | None = Field(
+        default=None, description="Workers kept while it is held; without it, 1."
+    )
+    num_workers: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        default=None, description="The same as `desired_workers`."
+    )
+    hold_seconds: Annotated[int, Field(ge=1, le=7200)] = Field(
+        default=USUAL_HOLD_S, description="So long after its last use it is kept."
+    )
+    min_workers: Count = Field(default=0, description="Workers kept for as long as it is there, used or not.")
+    max_workers: Count | None = Field(
+        default=None, description="Most workers; without it, as many as are kept."
+    )
+    warm_buffer: Count | None = Field(default=None, description="Idle workers beyond those at work.")
+    idle_timeout_seconds: Duration | None = Field(
+        default=None, description="After so long an idle worker beyond those that are kept is let go."
+    )
+    max_lifetime_seconds: Duration | None = Field(
+        default=None, description="A worker that is older is replaced, one at a time."
+    )
+    schedule: tuple[WindowIn, ...] = Field(
+        default=(), max_length=32, fail_fast=True, description="Hours with sizes of their own."
+    )
+    outside: SizesIn | None = Field(default=None, description="Sizes outside of the schedule's hours.")
+    preload: tuple[Model, ...] = Field(
+        default=(), max_length=64, fail_fast=True, description="Models loaded before the first job."
+    )
+    isolated: bool = Field(default=False, description="It has a stream of its own.")
+    served_by: ServedBy = Field(
+        default=ServedBy.HERDSMAN, description="`hand`: its workers are started by somebody else."
+    )
+
+    def new_pool(self) -> NewPool:
+        desired = _one("desired_workers", self.desired_workers, "num_workers", self.num_workers)
+        return NewPool(
+            pool_id=None if self.pool_id is None else PoolId(self.pool_id),
+            agent=_one("agent_name", self.agent_name, "agent", self.agent) or DEFAULT_AGENT,
+            serves=Serves(
+                model=_one("model_id", self.model_id, "model", self.model),
+                adapter=self.adapter,
+                variant=self.variant,
+            ),
+            desired_workers=USUAL_WORKERS if desired is None else desired,
+            hold=timedelta(seconds=self.hold_seconds),
+            rules=self._rules(),
+            served_by=self.served_by,
+            isolated=self.isolated,
+        )
+
+    def _rules(self) -> PoolRules:
+        outside = SizesIn(min=0) if self.outside is None else self.outside
+        windows = tuple(each.window() for each in self.schedule)
+        return PoolRules(
+            min_workers=self.min_workers,
+            max_workers=self.max_workers,
+            warm_buffer=self.warm_buffer,
+            idle_timeout=span(self.idle_timeout_seconds),
+            max_lifetime=span(self.max_lifetime_seconds),
+            schedule=Schedule(windows=windows, outside=outside.sizes()),
+            preload=self.preload,
+        )
+
+
+class ScaleIn(Request):
+    desired_workers: Count
+
+
+class SwapIn(Request):
+    """What is left out stays; what is null is taken away."""
+
+    model_id: Model | None = None
+    model: Model | None = Field(default=None, description="The same as `model_id`.")
+    adapter: Model | None = None
+    variant: Variant | None = None
+
+    def changed(self) -> dict[str, str | None]:
+        given = {field: getattr(self, field) for field in self.model_fields_set}
+        if "model_id" in given:
+            given["model"] = _one("model_id", given.pop("model_id"), "model", given.get("model"))
+        if not given:
+            raise InvalidRequest("a swap must name a model_id, an adapter or a variant")
+        return given
+
+
+class PoolOut(Reply):
+    pool_id: str
+    status: str
+    reason: str
+    agent_name: str = Field(validation_alias=AliasChoices("agent_name", "agent"))
+    model_id: str | None = Field(default=None, validation_alias=AliasChoices("model_id", "model"))
+    adapter: str | None = None
+    variant: str | None = None
+    desired_workers: int
+    spawned_workers: int
+    hold_seconds: Seconds
+    revision: int
+    started_at: datetime
+    last_heartbeat: datetime | None = None
+    used_at: datetime | None = None
+    served_by: str
+    isolated: bool
+    min_workers: int
+    max_workers: int | None = None
+    warm_buffer: int | None = None
+    idle_timeout_seconds: Seconds | None = None
+    max_lifetime_seconds: Seconds | None = None
+    schedule: tuple[WindowOut, ...] = ()
+    outside: SizesOut | None = None
+    preload: tuple[str, ...] = ()
+    workers: dict[str, int] = Field(description="Living workers, by their states.")
+    at_revision: int = Field(description="Active workers that serve this revision.")
+    swapping: bool = Field(description="Some active workers serve an older revision yet.")
+    troubles: tuple[str, ...] = Field(
+        default=(), description="Why workers could not load what they were told to."
+    )
+    queued: int = Field(description="Jobs that wait for it now.")
+
+    @classmethod
+    def of(cls, value: PoolStanding) -> Self:
+        pool, rules, workers = value.pool, value.pool.rules, value.workers
+        return cls.model_validate(
+            {
+                **values_of(rules, pool.serves, pool, value),
+                # The row is brought up to date by the control loop; this is what there is.
+                "spawned_workers": workers.get(WorkerState.SPAWNING, 0) + workers.get(WorkerState.ACTIVE, 0),
+                "schedule": tuple(WindowOut.of(each) for each in rules.schedule.windows),
+                "outside": rules.schedule.outside if rules.schedule else None,
+                "workers": {state: workers.get(state, 0) for state in _LIVING},
+                "swapping": value.swapping,
+            }
+        )
+
+
+class PoolsOut(Reply):
+    pools: tuple[PoolOut, ...]
+    next: str | None = Field(
+        default=None, description="Send it as `after` for the page that follows; null on the last."
+    )
+
+
+def _one(first: str, one: T | None, second: str, other: T | None) -> T | None:
+    """Both spellings may be sent, if they say the same."""
+    if one is not None and other is not None and one != other:
+        raise InvalidRequest(
+            f"{first} is {one!r} and {second} is {other!r}: they mean the same, send one of them"
+        )
+    return other if one is None else one
+
+
+class EvictIn(Request):
+    pool_id: Annotated[str, name("pool")]

@@ -1,1 +1,0 @@
-"""The database: the only part that speaks SQL."""

@@ -1,0 +1,217 @@
+"""The two kinds of bodies: what we are sent is checked strictly, what we send may grow.
+
+A body has the field names of the value in the core that it stands for, so that neither is copied by hand. Only two
+things are spelled otherwise in JSON: a duration is a number of seconds, `timeout_seconds` for `timeout`, and a `state`
+is a `status`.
+"""
+
+import secrets
+import time
+from dataclasses import fields
+from datetime import timedelta
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, Any, Self
+from uuid import UUID, uuid4, uuid5
+
+from pydantic import AliasChoices, AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.config import JsonDict
+from pydantic.fields import FieldInfo
+
+from herdsman.errors import (
+    ClaimsHeld,
+    Conflict,
+    Forbidden,
+    Gone,
+    HerdsmanError,
+    InvalidRequest,
+    NotFound,
+    OutcomeUnknown,
+    Overloaded,
+    ProviderRejected,
+    ProviderUnavailable,
+    StaleWrite,
+    StoreMisconfigured,
+    StoreUnavailable,
+    StoreUnwritable,
+    TooLarge,
+    TooMany,
+    Unauthenticated,
+)
+from herdsman.ids import JobId, WorkerId
+from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.rules import LONGEST, MODEL, NAME
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+VERSION_HEADER = "herdsman-version"
+"""Comes with every answer."""
+_SECONDS = "_seconds"
+
+
+class Request(BaseModel):
+    """A word with a spelling mistake in it must not be taken for one that was left out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+
+def _or_as_in_core(field: str) -> str | AliasChoices:
+    other = field.removesuffix(_SECONDS) if field.endswith(_SECONDS) else field.replace("status", "state")
+    return field if other == field else AliasChoices(field, other)
+
+
+class Reply(BaseModel):
+    """An older client goes on when a newer server says more."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        from_attributes=True,
+        alias_generator=AliasGenerator(validation_alias=_or_as_in_core),
+    )
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """The reply that shows a value of the core."""
+        return cls.model_validate(value)
+
+
+def core_fields(body: BaseModel, *without: str) -> dict[str, Any]:
+    """The fields of a body as the core names and measures them: `timeout_seconds` is the `timedelta` `timeout`."""
+    return {
+        name.removesuffix(_SECONDS): span(value) if name.endswith(_SECONDS) else value
+        for name, value in body
+        if name not in without
+    }
+
+
+def values_of(*parts: "DataclassInstance") -> dict[str, Any]:
+    """The fields of some values of the core as one; the later part wins."""
+    return {each.name: getattr(part, each.name) for part in parts for each in fields(part)}
+
+
+def span(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _seconds(value: object) -> object:
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def name(field: str) -> FieldInfo:
+    """A text that can be the name of something. Only described here: `core.request` refuses it, with better words."""
+    extra: JsonDict = {"pattern": f"^{NAME.pattern}$"}
+    found: FieldInfo = Field(max_length=LONGEST[field], json_schema_extra=extra)
+    return found
+
+
+def model_name() -> FieldInfo:
+    """The name of a model or an adapter: as other names, with slashes."""
+    found: FieldInfo = Field(max_length=LONGEST["model"], json_schema_extra={"pattern": f"^{MODEL.pattern}$"})
+    return found
+
+
+Name = Annotated[str, Field(min_length=1, max_length=255)]
+Duration = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+"""Of a reply: a duration of the core."""
+_SERVICES = UUID("6a1f2f4e-5a3b-5c5d-9e0b-6d1f0c7a2b41")
+
+
+def new_job_id() -> JobId:
+    """Rises with time, so that new jobs lie together in every index."""
+    return JobId(f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}")
+
+
+def new_lease_token() -> str:
+    """Nobody can guess it: to know it is to hold the lease."""
+    return secrets.token_hex(20)
+
+
+def lease_id(token: str) -> str:
+    """What a lease is called where its token is nobody's business."""
+    return f"lease-{sha256(token.encode()).hexdigest()[:16]}"
+
+
+def service_id(key: ClaimKey) -> str:
+    """Under which one claim hands its job to an external service: known before anything is sent."""
+    return str(uuid5(_SERVICES, f"{key.job_id}:{key.token}"))
+
+
+def new_installation_id() -> str:
+    """In the name of every instance that a database starts."""
+    return secrets.token_hex(6)
+
+
+def new_worker_id() -> WorkerId:
+    return WorkerId(f"gpu-{time.time_ns() // 1_000_000_000}-{uuid4()}")
+
+
+MEDIA_TYPE = "application/problem+json"
+# The first line that fits decides, so that a special case stands before the general one.
+TABLE: tuple[tuple[type[HerdsmanError], int, str], ...] = (
+    (TooLarge, 413, "too-large"),
+    (InvalidRequest, 422, "invalid-request"),
+    (Unauthenticated, 401, "unauthenticated"),
+    (Forbidden, 403, "forbidden"),
+    (NotFound, 404, "not-found"),
+    (Gone, 410, "gone"),
+    (Overloaded, 503, "overloaded"),
+    (TooMany, 429, "too-many"),
+    (Conflict, 409, "conflict"),
+    (StaleWrite, 409, "stale"),
+    (ClaimsHeld, 503, "claims-held"),
+    (StoreUnavailable, 503, "store-unavailable"),
+    (StoreMisconfigured, 503, "store-misconfigured"),
+    (ProviderUnavailable, 503, "provider-unavailable"),
+    (ProviderRejected, 502, "provider-rejected"),
+)
+# What drivers say names the database, its user and its host: that is for the log of the server.
+_OF_THE_STORE: tuple[tuple[type[HerdsmanError], str], ...] = (
+    (OutcomeUnknown, "the database went away in the middle: this may or may not be stored, send it again"),
+    (
+        StoreUnwritable,
+        "the database takes no writes now: send it again later; the log of the server says why",
+    ),
+    (
+        StoreUnavailable,
+        "the database cannot be used right now: send it again; the log of the server says why",
+    ),
+    (StoreMisconfigured, "the database cannot be used: a person has to act, the log of the server says how"),
+)
+
+
+class Problem(Reply):
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: tuple[dict[str, Any], ...] = ()
+    code: str | None = Field(default=None, description="Which limit was reached, where that is the reason.")
+
+
+def problem_of(error: HerdsmanError) -> Problem:
+    status, code = next(
+        ((status, code) for kind, status, code in TABLE if isinstance(error, kind)), (500, "internal")
+    )
+    limit = error.code if isinstance(error, TooMany) else None
+    return problem(status, code, told_of(error)).model_copy(update={"code": limit})
+
+
+def told_of(error: HerdsmanError) -> str:
+    """Its words, as far as they are for people who only have a token."""
+    return next((said for kind, said in _OF_THE_STORE if isinstance(error, kind)), str(error))
+
+
+def problem(status: int, code: str, detail: str) -> Problem:
+    return Problem(type=f"urn:herdsman:{code}", title=code.replace("-", " "), status=status, detail=detail)
+
+
+def error_of(found: Problem) -> HerdsmanError:
+    """The same error on the other side; one that we do not know is told by its status."""
+    code = found.type.rpartition(":")[2]
+    kind = next((kind for kind, _, known in TABLE if known == code), None)
+    if kind is None:
+        kind = StoreUnavailable if found.status >= 500 else InvalidRequest
+        kind = Conflict if found.status == 409 else kind
+    return kind(found.detail)
