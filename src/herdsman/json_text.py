@@ -78,7 +78,10 @@ def count_parts(body: bytes, *, what: str, most: int = MOST_PARTS) -> int:
         outside = b"".join(between[in_text::2])
         in_text ^= len(between) % 2 == 0
         level = _levels(outside, level, what)
-        runs = [_cost(each) for each in outside.translate(None, _NO_MARKS).split(b"{")]
+        runs = [
+            (len(each) + (_FIELD_PARTS - 1) * each.count(b":"))
+            for each in outside.translate(None, _NO_MARKS).split(b"{")
+        ]
         total += sum(runs) + len(runs) - 1
         if run + runs[0] > MOST_PARTS or max(runs) > MOST_PARTS or total > most:
             raise _too_many(what, min(most, MOST_PARTS))
@@ -153,10 +156,6 @@ def _levels(outside: bytes, level: int, what: str) -> int:
     if deepest > MAX_DEPTH + ROOM_AROUND:
         raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
     return last
-
-
-def _cost(marks: bytes) -> int:
-    return len(marks) + (_FIELD_PARTS - 1) * marks.count(b":")
 
 
 def _plain(value: object) -> str:

@@ -179,7 +179,14 @@ class _Transport(httpx.BaseTransport):
         self._pool = httpcore.ConnectionPool(ssl_context=tls, network_backend=_Backend(gate))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        _check_form(request.url)
+        if request.url.scheme not in {"http", "https"} or not request.url.host:
+            raise Forbidden(
+                f"{request.url.scheme or 'no scheme'!r} in {_short(request.url)} must not be used; write http or https"
+            )
+        if request.url.userinfo:
+            raise Forbidden(
+                f"the URL of {request.url.host} holds a user or a password; put secrets into a header"
+            )
         assert isinstance(request.stream, httpx.SyncByteStream)
         url = httpcore.URL(
             scheme=request.url.raw_scheme,
@@ -230,15 +237,6 @@ def _as_httpx_says_it() -> Generator[None]:
         httpcore.ProxyError,
     ) as error:
         raise getattr(httpx, type(error).__name__)(str(error)) from error
-
-
-def _check_form(url: httpx.URL) -> None:
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise Forbidden(
-            f"{url.scheme or 'no scheme'!r} in {_short(url)} must not be used; write http or https"
-        )
-    if url.userinfo:
-        raise Forbidden(f"the URL of {url.host} holds a user or a password; put secrets into a header")
 
 
 def _short(url: httpx.URL) -> str:

@@ -55,8 +55,8 @@ BUGS = (
         "beats_keep_nothing",
         "W5: beats do not keep the claims alive",
         "jobs/running_sql.py",
-        '.values(claim_expires_at=bindparam("b_expires"))\n)\n\nPROGRESS',
-        ".values(claim_expires_at=jobs.c.claim_expires_at)\n)\n\nPROGRESS",
+        '.values(claim_expires_at=bindparam("b_expires"))\n)\nPROGRESS',
+        ".values(claim_expires_at=jobs.c.claim_expires_at)\n)\nPROGRESS",
     ),
     Bug(
         "no_self_fence",

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from herdsman.access import sql
@@ -29,7 +29,7 @@ from herdsman.db.errors import Duplicate
 from herdsman.errors import HerdsmanError, InvalidSettings, NotFound, Unauthenticated
 from herdsman.fleet import workers_sql
 from herdsman.ports import Clock
-from herdsman.states import SERVING, WorkerState
+from herdsman.states import SERVING
 
 PEPPER_BYTES = 32
 _FINGERPRINT = "of the pepper itself"
@@ -171,7 +171,8 @@ class Authenticator:
         asked_at = self._clock.monotonic()
         found = self._services.database.read(lambda tx: _look(tx, named, hashed))
         if isinstance(found, str):
-            self._forget(hashed)
+            with self._lock:
+                self._known.pop(hashed, None)
             raise Unauthenticated(found)
         caller, left, unnoted = found
         if unnoted:
@@ -180,7 +181,11 @@ class Authenticator:
             asked_at + (life if left is None else min(life, left)).total_seconds()
             for life in (self._remembered, KEPT_IN_OUTAGE)
         )
-        self._remember(hashed, _Known(caller, good, kept))
+        with self._lock:
+            self._known[hashed] = _Known(caller, good, kept)
+            self._known.move_to_end(hashed)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
         return caller
 
     def _note_use(self, token_id: str) -> None:
@@ -199,23 +204,13 @@ class Authenticator:
         with self._lock:
             return self._known.get(hashed)
 
-    def _remember(self, hashed: str, known: _Known) -> None:
-        with self._lock:
-            self._known[hashed] = known
-            self._known.move_to_end(hashed)
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
-
-    def _forget(self, hashed: str) -> None:
-        with self._lock:
-            self._known.pop(hashed, None)
-
 
 def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bool] | str:
     """One query and one comparison whatever is wrong, so that the time it takes tells nothing."""
     found = sql.find_token(tx, named)
     same = hmac.compare_digest(hashed, found[1] if found else _NOBODYS)
-    if found is not None and same and not _serves(found[0], found[2]):
+    # The token of a worker dies with it.
+    if found is not None and same and not (found[0].worker_id is None or found[2] in SERVING):
         return _ended(tx, found[0])
     if found is None or not same or found[0].revoked_at is not None:
         return _REFUSED
@@ -223,16 +218,11 @@ def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bo
     if not token.live(tx.now()):
         return _EXPIRED.format(at=token.expires_at)
     left = None if token.expires_at is None else token.expires_at - tx.now()
-    return _caller(token, tx), left, token.role in _PEOPLES and _long_ago(token.used_at, tx.now())
-
-
-def _long_ago(used_at: datetime | None, now: datetime) -> bool:
-    return used_at is None or now - used_at > NOTED_EVERY
-
-
-def _serves(token: Token, state: WorkerState | None) -> bool:
-    """The token of a worker dies with it."""
-    return token.worker_id is None or state in SERVING
+    return (
+        _caller(token, tx),
+        left,
+        token.role in _PEOPLES and (token.used_at is None or tx.now() - token.used_at > NOTED_EVERY),
+    )
 
 
 def _ended(tx: Tx, token: Token) -> str:

@@ -1,9 +1,9 @@
 """Tokens: written down as hashes, found by their ids, revoked, used once."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 
 from herdsman.access.rules import Role, Token
 from herdsman.db.connection import Record, Tx, record, records, values
@@ -119,7 +119,8 @@ def count_live(tx: Tx, role: Role) -> int:
 
 def prune_tokens(tx: Tx, older_than: timedelta, limit: int) -> int:
     """Forget tokens that ended so long ago; a page of them at a time."""
-    over = _over(tx.now() - older_than)
+    before = tx.now() - older_than
+    over = or_(tokens.c.expires_at < before, tokens.c.revoked_at < before)
     ids = values(tx, select(tokens.c.id).where(over, tokens.c.id != _PEPPER).limit(limit))
     if ids:
         tx.execute(delete(tokens).where(tokens.c.id.in_(ids)))
@@ -140,10 +141,6 @@ def mark_pepper(tx: Tx, hashed: str) -> None:
 def touch_pepper(tx: Tx) -> None:
     """A write that changes nothing which anybody reads: whether the database takes one."""
     tx.execute(update(tokens).where(tokens.c.id == _PEPPER).values(used_at=tx.now()))
-
-
-def _over(before: datetime) -> ColumnElement[bool]:
-    return or_(tokens.c.expires_at < before, tokens.c.revoked_at < before)
 
 
 def _to_token(row: Record) -> Token:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from herdsman.cli.output import Output, print_json
-from herdsman.settings import RELATIONS, Relation, Row, Settings, load_settings, rows
+from herdsman.settings import RELATIONS, Relation, Settings, load_settings, rows
 
 _INDENT = " " * 4
 
@@ -73,13 +73,14 @@ def _print_values(settings: Settings) -> None:
         table.add_row()
         table.add_row(Text(group, style="bold"))
         for row in members:
-            table.add_row(row.name, *_cells(row))
+            changed = "" if row.origin == "default" else "bold"
+            cells = (
+                Text(_cell(row.value), style=changed),
+                Text(row.origin, style=changed),
+                Text(_cell(row.default)),
+            )
+            table.add_row(row.name, *cells)
     Console().print(table)
-
-
-def _cells(row: Row) -> tuple[Text, Text, Text]:
-    changed = "" if row.origin == "default" else "bold"
-    return Text(_cell(row.value), style=changed), Text(row.origin, style=changed), Text(_cell(row.default))
 
 
 def _cell(value: object) -> str:

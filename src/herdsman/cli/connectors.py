@@ -226,7 +226,8 @@ def check(
     if output is Output.JSON:
         print_json(found.document())
     else:
-        _print_rows(found)
+        for label, said in found.rows():
+            echo(f"{label:<11} {said}")
     if found.fault is not None:
         echo(f"herdsman: {found.fault}", err=True)
         raise typer.Exit(1)
@@ -305,8 +306,3 @@ def _where(options: Mapping[str, Any]) -> str | None:
         return hide_password(url)
     written = options.get("class")
     return written if isinstance(written, str) else None
-
-
-def _print_rows(found: Checked) -> None:
-    for label, said in found.rows():
-        echo(f"{label:<11} {said}")

@@ -16,7 +16,7 @@ from herdsman.cli.output import Layout, Output, OutputOption, age, echo, indente
 from herdsman.cli.short_ids import resolve_job, resolve_worker
 from herdsman.client import Client, calls
 from herdsman.errors import Forbidden, InvalidRequest, NotFound
-from herdsman.explain.wire import EtaOut, RepeatedDecisionOut, SpanOut, WhyOut
+from herdsman.explain.wire import SpanOut, WhyOut
 from herdsman.fleet.wire import CostOut, MoneyOut
 from herdsman.jobs.wire import EventOut
 from herdsman.text import spoken
@@ -76,18 +76,17 @@ def _show_why(answer: WhyOut) -> None:
     if answer.decided:
         echo("decided, newest first:")
     for told in answer.decided:
-        echo(indented(f"  {_decision_line(told)}", 4))
+        often = f" ({told.times} times since {_instant(told.since)})" if told.times > 1 else ""
+        numbers = f" [{_numbers(told.numbers)}]" if told.numbers else ""
+        undone = "" if told.done else f" [not done: {told.said}]"
+        decision_line = (
+            f"{_instant(told.last)}  {told.action:<15} {told.code}: {told.why}{numbers}{undone}{often}"
+        )
+        echo(indented(f"  {decision_line}", 4))
     if answer.history:
         echo("steps:")
     for step in answer.history:
         echo(f"  {_instant(step.ts)}  {step.to_status:<12} {step.reason:<18} {step.actor}")
-
-
-def _decision_line(told: RepeatedDecisionOut) -> str:
-    often = f" ({told.times} times since {_instant(told.since)})" if told.times > 1 else ""
-    numbers = f" [{_numbers(told.numbers)}]" if told.numbers else ""
-    undone = "" if told.done else f" [not done: {told.said}]"
-    return f"{_instant(told.last)}  {told.action:<15} {told.code}: {told.why}{numbers}{undone}{often}"
 
 
 def _numbers(numbers: dict[str, Any]) -> str:
@@ -108,16 +107,12 @@ def eta(
     if output is Output.JSON:
         print_json(found.model_dump(mode="json"))
     else:
-        _show_eta(found)
-
-
-def _show_eta(found: EtaOut) -> None:
-    place = "" if found.position is None else f", number {found.position} in the line of its pool"
-    echo(f"job {found.job_id}: {found.status}{place}")
-    for what, span in (("starts", found.start), ("ends", found.finish)):
-        if span is not None:
-            echo(f"  {what:<6} in {_told_span(span)}")
-    echo(f"  from {found.basis}" if found.start or found.finish else f"  {found.basis}")
+        place = "" if found.position is None else f", number {found.position} in the line of its pool"
+        echo(f"job {found.job_id}: {found.status}{place}")
+        for what, span in (("starts", found.start), ("ends", found.finish)):
+            if span is not None:
+                echo(f"  {what:<6} in {_told_span(span)}")
+        echo(f"  from {found.basis}" if found.start or found.finish else f"  {found.basis}")
 
 
 def _told_span(span: SpanOut) -> str:

@@ -269,7 +269,12 @@ def print_job(
     shown = {key: value for key, value in document.items() if value not in (None, [], (), False)}
     width = max(len(key) for key in shown)
     for key, value in shown.items():
-        echo(indented(f"{key:{width}}  {_plain(value)}", width + 2))
+        echo(
+            indented(
+                f"{key:{width}}  {(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}",
+                width + 2,
+            )
+        )
     if (saved := document.get("saved_gpu_seconds")) is not None:
         echo(f"result recovered from the service that had made it: {saved:.1f} GPU seconds saved")
     for each in attempts:
@@ -280,10 +285,6 @@ def print_job(
         echo(
             f"{step.seq:>4}  {step.ts:%Y-%m-%d %H:%M:%S}  {step.to_status:<12} {step.reason:<18} {step.actor}"
         )
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def job_in(**asked: Any) -> JobIn:

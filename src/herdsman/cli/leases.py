@@ -89,7 +89,10 @@ def report(
     look: Look = fake_gpus(fake) if fake else Nvml()
     client, name = connect(), node or socket.gethostname()
     while True:
-        told = _measured(look)
+        seen = look()
+        if not seen.devices:
+            raise InvalidRequest(f"no GPU was found here: {seen.fault or 'there is no driver, or no card'}")
+        told = GpusIn.of(seen.devices, seen.vram_age)
         try:
             taken = client.send(calls.report_gpus(name, told)).taken
             echo(f"{name}: {len(taken)} of {len(told.gpus)} GPUs reported")
@@ -107,13 +110,6 @@ def clear(uuid: Annotated[str, typer.Argument(metavar="UUID", help="The GPU.")])
     """Lift a quarantine: what is in use on the GPU now counts as outsiders'."""
     done = connect().send(calls.clear_gpu(uuid))
     echo(f"{done.uuid} may be leased again; {done.outside_mb} MB on it count as outsiders'")
-
-
-def _measured(look: Look) -> GpusIn:
-    seen = look()
-    if not seen.devices:
-        raise InvalidRequest(f"no GPU was found here: {seen.fault or 'there is no driver, or no card'}")
-    return GpusIn.of(seen.devices, seen.vram_age)
 
 
 def _ended(lease: LeaseOut) -> None:

@@ -53,8 +53,14 @@ def show(look: Callable[[], Listing], layout: Layout, *, watch: bool = False) ->
     if not watch:
         _print(look(), layout)
     elif layout is not Layout.JSON and _screen().is_terminal:
-        with suppress(KeyboardInterrupt):
-            _redraw(look, layout)
+        # In place; what does not fit is cut off rather than scrolled.
+        with (
+            suppress(KeyboardInterrupt),
+            Live(console=_screen(), auto_refresh=False, vertical_overflow="crop") as live,
+        ):
+            while True:
+                live.update(_seen(look, layout), refresh=True)
+                SystemClock().sleep(EVERY)
     else:
         with suppress(KeyboardInterrupt):
             _append(look, layout)
@@ -72,14 +78,6 @@ def _print(found: Listing, layout: Layout) -> None:
     else:
         screen = _screen()
         screen.print(_drawn(found, layout, footed=screen.is_terminal))
-
-
-def _redraw(look: Callable[[], Listing], layout: Layout) -> None:
-    """In place; what does not fit is cut off rather than scrolled."""
-    with Live(console=_screen(), auto_refresh=False, vertical_overflow="crop") as live:
-        while True:
-            live.update(_seen(look, layout), refresh=True)
-            SystemClock().sleep(EVERY)
 
 
 def _append(look: Callable[[], Listing], layout: Layout) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from herdsman.cli.connection import connect
 from herdsman.cli.jobs import (
@@ -161,7 +161,11 @@ def _follow(client: Client, job_id: str, *, quiet: bool) -> ResultOut:
             since = page.next
             for line in (line for piece in page.pieces for line in piece.lines):
                 console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
-            _show(bar, task, job)
+            note = job.progress_note or (
+                f"on {job.worker_id}" if job.worker_id else f"{job.status}: {job.reason}"
+            )
+            done = 1.0 if job.status == JobState.DONE else job.progress or 0.0
+            bar.update(task, completed=done, note=printable(note))
             if job.status in JOB.terminal and not page.pieces:
                 break
             if not page.pieces:
@@ -196,12 +200,6 @@ def _bar(console: Console) -> Progress:
         TextColumn("{task.fields[note]}", markup=False),
     )
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def _show(bar: Progress, task: TaskID, job: JobDetail) -> None:
-    note = job.progress_note or (f"on {job.worker_id}" if job.worker_id else f"{job.status}: {job.reason}")
-    done = 1.0 if job.status == JobState.DONE else job.progress or 0.0
-    bar.update(task, completed=done, note=printable(note))
 
 
 def _print_end(result: ResultOut) -> None:

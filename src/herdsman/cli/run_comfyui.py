@@ -17,7 +17,7 @@ from herdsman.client import Client
 from herdsman.errors import HerdsmanError, InvalidRequest, Unreachable
 from herdsman.jobs.wire import ResultOut
 from herdsman.ports import ResultStore
-from herdsman.settings import Settings, load_settings
+from herdsman.settings import load_settings
 from herdsman.settings.options import result_options
 from herdsman.states import JobState
 
@@ -27,7 +27,9 @@ PIECE = 1 << 20
 
 def kept(files: Mapping[str, str]) -> dict[str, object]:
     """Local files are copied to where workers find them; the job holds only the reference."""
-    store = _store(load_settings())
+    from herdsman.results import open_store  # noqa: PLC0415  (may load much, and few commands need it)
+
+    store = open_store(result_options(load_settings()))
     return {
         path: text if text.startswith(REFERENCES) else _put(store, Path(text)) for path, text in files.items()
     }
@@ -48,12 +50,6 @@ def _pieces(file: Path) -> Iterator[bytes]:
                 yield piece
     except OSError as error:
         raise InvalidRequest(f"--file {str(file)!r} cannot be read: {error.strerror}") from error
-
-
-def _store(settings: Settings) -> ResultStore:
-    from herdsman.results import open_store  # noqa: PLC0415  (may load much, and few commands need it)
-
-    return open_store(result_options(settings))
 
 
 UNNAMED = "output"
@@ -182,7 +178,10 @@ def payload_of(job_type: str, given: object, asked: Asked) -> object:
     files = dict(_pair("--file", each) for each in asked.files)
     payload = _with(payload, "set", {path: _value(text) for path, text in values.items()})
     # Judged before anything is copied, with the names of local files in the place of their references.
-    _check(_with(payload, "files", {path: _reference(path, text) for path, text in files.items()}))
+    # A path that no node has is told now, not by the worker.
+    with worker_packages():
+        from herdsman.connectors.comfyui.workflow import substituted  # noqa: PLC0415
+    substituted(_with(payload, "files", {path: _reference(path, text) for path, text in files.items()}))
     return _with(payload, "files", kept(files)) if files else payload
 
 
@@ -282,13 +281,6 @@ def _reference(path: str, text: str) -> str:
     if not Path(text).is_file():
         raise InvalidRequest(f"--file {path}={text}: there is no file {text!r}")
     return Path(text).absolute().as_uri()
-
-
-def _check(payload: object) -> None:
-    """A path that no node has is told now, not by the worker."""
-    with worker_packages():
-        from herdsman.connectors.comfyui.workflow import substituted  # noqa: PLC0415
-    substituted(payload)
 
 
 def worker_packages() -> AbstractContextManager[None]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from herdsman.cli.output import did_you_mean
 from herdsman.client import Client, calls
-from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound
+from herdsman.errors import Forbidden, InvalidRequest, NotFound
 
 SHORTEST_BEGIN, SHORTEST_END = 4, 6
 PAGE, PAGES = 200, 5
@@ -59,18 +59,14 @@ def _resolved(kind: str, named: str, look: Callable[[], object], recent: Callabl
     try:
         look()
     except NotFound as missing:
-        return _picked(kind, named, recent, missing)
+        try:
+            known = list(recent())
+        except Forbidden:
+            raise missing from None
+        return pick(kind, named, known)
     except Forbidden:  # it may not look at one, but perhaps do what was asked
         return named
     return named
-
-
-def _picked(kind: str, named: str, recent: Callable[[], Iterable[str]], missing: HerdsmanError) -> str:
-    try:
-        known = list(recent())
-    except Forbidden:
-        raise missing from None
-    return pick(kind, named, known)
 
 
 def _candidates(client: Client, named: str) -> Sequence[str]:

@@ -55,13 +55,10 @@ class Tally:
         self.last = ran
         self.hash = sha256(f"{self.hash}{ran.hash}".encode()).hexdigest()[:16]
         if ran.violations:
-            self._add_failing(ran)
-
-    def _add_failing(self, ran: Ran) -> None:
-        self.failed += 1
-        self.violations += len(ran.violations)
-        if len(self.failing) < MOST_KEPT:
-            self.failing.append(ran)
+            self.failed += 1
+            self.violations += len(ran.violations)
+            if len(self.failing) < MOST_KEPT:
+                self.failing.append(ran)
 
 
 MOST_TOLD = 5
@@ -92,13 +89,25 @@ def print_document(asked: Asked, tally: Tally) -> None:
 
 def print_report(asked: Asked, tally: Tally) -> None:
     for ran in tally.failing[:MOST_TOLD]:
-        _print_failing(ran, asked)
+        echo(
+            f"seed {ran.seed} failed, after {ran.lasted_s:.0f} s of its time with {counted(ran.jobs, 'job')}:"
+        )
+        for said in ran.violations:
+            echo(indent(said, "  "))
+        echo(f"replay it: {asked.replay(ran.seed)}")
+        _print_story(ran.story)
     for ran in tally.failing[MOST_TOLD : MOST_TOLD + MOST_NAMED]:
         echo(short(ran))
     if (more := tally.failed - MOST_TOLD - MOST_NAMED) > 0:
         echo(f"and {more:,} more seeds failed; --output json names up to 1,000")
     if len(asked.seeds) == 1 and tally.last is not None and not tally.failed:
-        _print_good(tally.last, asked)
+        if asked.told_always:
+            _print_story(tally.last.story)
+        echo(
+            f"seed {tally.last.seed}: {tally.last.lasted_s:.0f} s of its time, {tally.last.turns:,} turns; what occurred in it:"
+        )
+        for note, times in sorted(tally.last.notes.items()):
+            echo(f"  {times:>5} x {note.removeprefix(FAULT):<24} {_said(note)}".rstrip())
     echo(summary(asked, tally))
 
 
@@ -130,22 +139,6 @@ def _virtual(seconds: float) -> str:
     return (
         f"{seconds / 3600:,.1f} virtual hours" if seconds >= 3600 else f"{seconds / 60:.1f} virtual minutes"
     )
-
-
-def _print_failing(ran: Ran, asked: Asked) -> None:
-    echo(f"seed {ran.seed} failed, after {ran.lasted_s:.0f} s of its time with {counted(ran.jobs, 'job')}:")
-    for said in ran.violations:
-        echo(indent(said, "  "))
-    echo(f"replay it: {asked.replay(ran.seed)}")
-    _print_story(ran.story)
-
-
-def _print_good(ran: Ran, asked: Asked) -> None:
-    if asked.told_always:
-        _print_story(ran.story)
-    echo(f"seed {ran.seed}: {ran.lasted_s:.0f} s of its time, {ran.turns:,} turns; what occurred in it:")
-    for note, times in sorted(ran.notes.items()):
-        echo(f"  {times:>5} x {note.removeprefix(FAULT):<24} {_said(note)}".rstrip())
 
 
 def _print_story(story: Sequence[str]) -> None:

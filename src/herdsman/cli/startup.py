@@ -11,7 +11,6 @@ from herdsman.cli.output import echo
 from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.ids import DEFAULT_POOL
 from herdsman.providers.runpod import RunpodOptions, render_startup
-from herdsman.settings import Settings
 from herdsman.settings.options import runpod_options
 
 HIDDEN = "***"
@@ -23,18 +22,16 @@ def render_startup_command(
     pool: Annotated[str, typer.Option(help="The pool whose pod it would be.")] = DEFAULT_POOL,
 ) -> None:
     """Print the script that a pod at Runpod would run, with secrets hidden."""
-    options = _options(cast("dict[str, Any]", runpod_options(_of_pool(settings_here(), pool))))
+    settings = settings_here()
+    known = {DEFAULT_POOL: settings, **settings.by_pool}
+    if pool not in known:
+        raise InvalidRequest(f"there is no pool {pool!r}; the settings name: {', '.join(known)}")
+    of_pool = known[pool]
+    options = _options(cast("dict[str, Any]", runpod_options(of_pool)))
     for name in (*GIVEN, *options.environment):
         echo(f"# {name}={HIDDEN}")
     script = hide(render_startup(options), options.environment)
     echo(script or "# the image runs its own command (AUTO_START_WORKER_PROCESS is false)")
-
-
-def _of_pool(settings: Settings, pool: str) -> Settings:
-    known = {DEFAULT_POOL: settings, **settings.by_pool}
-    if pool not in known:
-        raise InvalidRequest(f"there is no pool {pool!r}; the settings name: {', '.join(known)}")
-    return known[pool]
 
 
 def hide(script: str, secrets: Mapping[str, SecretStr]) -> str:

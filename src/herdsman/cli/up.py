@@ -148,7 +148,10 @@ def down(
         ask_first(f"Workers hold {counted(len(held), 'job')}. End them all?", yes=yes)
     _end(there, now=now)
     echo(f"process {_pid(there)} at {there.url} has ended")
-    _tell(settings, held)
+    services = services_here(settings)
+    for job_id in held:
+        echo(f"{job_id} {_became(services, job_id)}")
+    echo("every job is kept; herdsman up goes on with them")
 
 
 def _require_up(there: Announced) -> None:
@@ -188,13 +191,6 @@ def _held() -> list[str]:
         return [job.job_id for worker in connect().send(calls.herd()).workers for job in worker.jobs]
     except HerdsmanError:
         return []
-
-
-def _tell(settings: Settings, held: list[str]) -> None:
-    services = services_here(settings)
-    for job_id in held:
-        echo(f"{job_id} {_became(services, job_id)}")
-    echo("every job is kept; herdsman up goes on with them")
 
 
 def _became(services: Services, job_id: str) -> str:

@@ -95,7 +95,12 @@ def _row(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
         ago(worker.last_heartbeat),
         age(worker.created_at),
     )
-    return (*narrow, *_wide(worker, living))
+    gpus = () if living is None else living.gpus
+    names = ", ".join(each.name or each.uuid for each in gpus)
+    used = f"{sum(each.used_mb for each in gpus)}/{sum(each.total_mb for each in gpus)} MB" if gpus else ""
+    price = "" if worker.cost_per_hour is None else f"{worker.cost_per_hour:.2f}"
+    wide = (worker.instance_type or "", names, used, price, (living.node_id or "") if living else "")
+    return (*narrow, *wide)
 
 
 def _why(worker: WorkerOut) -> str:
@@ -103,14 +108,6 @@ def _why(worker: WorkerOut) -> str:
     unfit: dict[str, str] = worker.metadata.get("unfit") or {} if worker.status in WORKER.live else {}
     besides = [*filter(None, [worker.warning]), *(f"no {kind}: {why}" for kind, why in unfit.items())]
     return "; ".join([worker.error or worker.reason, *besides])
-
-
-def _wide(worker: WorkerOut, living: HerdWorkerOut | None) -> tuple[str, ...]:
-    gpus = () if living is None else living.gpus
-    names = ", ".join(each.name or each.uuid for each in gpus)
-    used = f"{sum(each.used_mb for each in gpus)}/{sum(each.total_mb for each in gpus)} MB" if gpus else ""
-    price = "" if worker.cost_per_hour is None else f"{worker.cost_per_hour:.2f}"
-    return (worker.instance_type or "", names, used, price, (living.node_id or "") if living else "")
 
 
 def _nothing(client: Client, pool: str | None, *, chosen: bool) -> str:

@@ -112,11 +112,8 @@ class SessionLock:
                 return self._switch_off()
         elif self._ask(self._connection, self._sql.marked) != self._mark:
             return self._switch_off()
-        return self._holds(self._connection)
-
-    def _holds(self, connection: Connection) -> bool:
-        held = self._ask(connection, self._sql.held) == 1
-        return held or bool(self._ask(connection, self._sql.take))
+        held = self._ask(self._connection, self._sql.held) == 1
+        return held or bool(self._ask(self._connection, self._sql.take))
 
     def _open(self) -> Connection:
         connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")

@@ -142,7 +142,12 @@ def inspect_behind(connection: Connection, product: str) -> Server:
         case "postgresql":
             version, warnings = _version(connection, "SHOW server_version"), _postgres(connection)
         case _:
-            _require_mariadb(connection)
+            said = str(connection.execute(text("SELECT VERSION()")).scalar_one())
+            if "MariaDB" not in said:
+                oldest = _dotted(OLDEST["MariaDB"])
+                raise StoreMisconfigured(
+                    f"this server is MySQL {said}: Herdsman needs MariaDB {oldest} or newer"
+                )
             version, warnings = _version(connection, "SELECT VERSION()"), _mariadb(connection)
     require_version(product, version)
     return Server(product, version, tuple(warnings), notes)
@@ -189,13 +194,6 @@ def _postgres(connection: Connection) -> Iterator[str]:
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):
         if connection.execute(text(f"SHOW {setting}")).scalar_one() == "off":
             yield f"PostgreSQL's {setting} is off: a crash of the server can lose jobs that were accepted"
-
-
-def _require_mariadb(connection: Connection) -> None:
-    said = str(connection.execute(text("SELECT VERSION()")).scalar_one())
-    if "MariaDB" not in said:
-        oldest = _dotted(OLDEST["MariaDB"])
-        raise StoreMisconfigured(f"this server is MySQL {said}: Herdsman needs MariaDB {oldest} or newer")
 
 
 def _mariadb(connection: Connection) -> Iterator[str]:

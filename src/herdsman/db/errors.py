@@ -79,7 +79,12 @@ def classify(error: Exception) -> Fault:
         return Fault.UNAVAILABLE
     original = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(original, sqlite3.Error):
-        return _classify_sqlite(original)
+        code = getattr(original, "sqlite_errorcode", None)
+        if code is None:
+            return Fault.UNKNOWN
+        if code in _SQLITE_DUPLICATE:
+            return Fault.DUPLICATE
+        return _SQLITE.get(code & 0xFF, Fault.UNKNOWN)
     number = original.args[0] if original is not None and original.args else None
     if isinstance(number, int):
         return _MARIADB.get(number, Fault.UNKNOWN)
@@ -88,15 +93,6 @@ def classify(error: Exception) -> Fault:
         return _POSTGRES.get(state, Fault.DISCONNECTED if state.startswith("08") else Fault.UNKNOWN)
     # psycopg gives no state when the connection itself is gone.
     return Fault.DISCONNECTED if type(original).__name__ == "OperationalError" else Fault.UNKNOWN
-
-
-def _classify_sqlite(error: sqlite3.Error) -> Fault:
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return Fault.UNKNOWN
-    if code in _SQLITE_DUPLICATE:
-        return Fault.DUPLICATE
-    return _SQLITE.get(code & 0xFF, Fault.UNKNOWN)
 
 
 def translate(error: Exception) -> HerdsmanError | None:

@@ -77,11 +77,15 @@ def _machine_guards(machine: AnyMachine) -> Iterator[Guard]:
         when=f"NOT ({in_states(machine.initial, 'NEW.status')} AND NEW.version = 1)",
         message=f"a new {kind} must begin in an initial state with version 1",
     )
+    moves = [_pair(here, there) for here, there in machine.moves.items() if there]
+    condition = _REOPENING.get(machine.kind, "1 = 0")
+    moves += [f"({_pair(here, there)} AND {condition})" for here, there in machine.reopens.items()]
+    legal = " OR ".join(moves)
     yield Refuse(
         name=f"{kind}_moves",
         table=table,
         event="UPDATE",
-        when=f"NEW.status <> OLD.status AND NOT ({_legal(machine)})",
+        when=f"NEW.status <> OLD.status AND NOT ({legal})",
         message=f"illegal move of {table}.status",
     )
     yield Refuse(
@@ -99,13 +103,6 @@ def _machine_guards(machine: AnyMachine) -> Iterator[Guard]:
         message=f"{table}.{machine.key} never changes",
     )
     yield from _recorded(machine)
-
-
-def _legal(machine: AnyMachine) -> str:
-    moves = [_pair(here, there) for here, there in machine.moves.items() if there]
-    condition = _REOPENING.get(machine.kind, "1 = 0")
-    moves += [f"({_pair(here, there)} AND {condition})" for here, there in machine.reopens.items()]
-    return " OR ".join(moves)
 
 
 def _pair(here: StrEnum, there: frozenset[StrEnum]) -> str:
@@ -253,7 +250,9 @@ def install(connection: Connection) -> None:
     there = installed(connection)
     for name, guard in wanted.items():
         if name not in there:
-            _run(connection, _create(connection.dialect.name, name, guard))
+            wrap = {"sqlite": _sqlite, "mysql": _mariadb, "postgresql": _postgres}[connection.dialect.name]
+            create = wrap(name, guard)
+            _run(connection, create)
     _run(connection, (_drop(connection.dialect.name, name) for name in there - wanted.keys()))
 
 
@@ -286,11 +285,6 @@ _INSTALLED = {
 def _run(connection: Connection, statements: Iterable[str]) -> None:
     for statement in statements:
         connection.exec_driver_sql(statement)
-
-
-def _create(dialect: str, name: str, guard: Guard) -> list[str]:
-    wrap = {"sqlite": _sqlite, "mysql": _mariadb, "postgresql": _postgres}[dialect]
-    return wrap(name, guard)
 
 
 def _drop(dialect: str, name: str) -> str:
@@ -328,15 +322,13 @@ def _postgres(name: str, guard: Guard) -> list[str]:
         body = f"IF NOT ({guard.unless}) THEN {refuse}; END IF; RETURN {result};"
     else:
         body = f"{guard.statement.replace('json_object(', 'jsonb_build_object(')}; RETURN NULL;"
+    # A session keeps the plan that it made while the table was empty: reading all of it, row after row, for
+    # ever.
+    updates = not isinstance(guard, Refuse) and guard.statement.startswith("UPDATE")
+    planned = " SET enable_seqscan = off" if updates else ""
     function = (
-        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql{_planned(guard)}"
+        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql{planned}"
         f" AS $$ BEGIN {body} END $$"
     )
     head = f"CREATE TRIGGER {name} {_timing(guard)} ON {guard.table} FOR EACH ROW WHEN ({guard.when})"
     return [function, f"{head} EXECUTE FUNCTION {name}()"]
-
-
-def _planned(guard: Guard) -> str:
-    """A session keeps the plan that it made while the table was empty: reading all of it, row after row, for ever."""
-    updates = not isinstance(guard, Refuse) and guard.statement.startswith("UPDATE")
-    return " SET enable_seqscan = off" if updates else ""

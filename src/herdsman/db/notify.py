@@ -79,7 +79,9 @@ class Wakeup:
                 self._listen(on_wake)
             except (SQLAlchemyError, HerdsmanError, self._driver_error) as error:
                 log.warning("wakeup.broken", reason=type(error).__name__)
-                self._pause()
+                select.select([self._pipe_read], [], [], _RECONNECT_S)
+                with suppress(BlockingIOError):
+                    os.read(self._pipe_read, 4096)
 
     @property
     def _driver_error(self) -> type[Exception]:
@@ -118,8 +120,3 @@ class Wakeup:
         driver = set_deadline(connection, _STATEMENT_DEADLINE)
         connection.detach()
         return connection, driver
-
-    def _pause(self) -> None:
-        select.select([self._pipe_read], [], [], _RECONNECT_S)
-        with suppress(BlockingIOError):
-            os.read(self._pipe_read, 4096)

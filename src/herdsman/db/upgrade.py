@@ -31,30 +31,22 @@ def upgrade(database: Database) -> str:
 
 
 def _migrate(connection: Connection) -> None:
-    _refuse_unknown(connection)
+    found = current(connection)
+    if found is not None and found not in known():
+        raise StoreMisconfigured(unknown(found))
     config = alembic_config()
     config.attributes["connection"] = connection
     if current(connection) != latest():
         views.drop(connection)
         tasks_sql.drop(connection)
     command.upgrade(config, "head")
-    _check_references(connection)
-    guards.install(connection)
-    views.install(connection)
-    tasks_sql.install(connection)
-
-
-def _check_references(connection: Connection) -> None:
-    """SQLite did not look while tables were replaced."""
+    # SQLite did not look while tables were replaced.
     if connection.dialect.name == "sqlite":
         broken = connection.execute(text("PRAGMA foreign_key_check")).all()
         assert not broken, f"the upgrade left {len(broken)} rows that refer to nothing"
-
-
-def _refuse_unknown(connection: Connection) -> None:
-    found = current(connection)
-    if found is not None and found not in known():
-        raise StoreMisconfigured(unknown(found))
+    guards.install(connection)
+    views.install(connection)
+    tasks_sql.install(connection)
 
 
 def alembic_config() -> Config:

@@ -272,7 +272,9 @@ def _would(noted: Mapping[str, Any] | None) -> tuple[str, ...]:
 def _wanted(pool: str | None, *, acted: bool) -> Callable[[Recorded], bool]:
     def wanted(each: Recorded) -> bool:
         here = _of_pool(each.steps, pool)
-        return (pool is None or bool(here)) and (not acted or any(_acts(step) for step in here))
+        return (pool is None or bool(here)) and (
+            not acted or any((bool(step["done"]) and step["action"] != "Note") for step in here)
+        )
 
     return wanted
 
@@ -287,10 +289,6 @@ def _of_pool(steps: Iterable[Step], pool: str | None) -> list[Step]:
 
 def _touches(step: Step, pool: str) -> bool:
     return pool in (step.get("pool"), step.get("about"))
-
-
-def _acts(step: Step) -> bool:
-    return bool(step["done"]) and step["action"] != "Note"
 
 
 def _number(after: str) -> int:

@@ -110,17 +110,14 @@ def _outcome(job: Job, tried: Sequence[Attempt], history: Sequence[AuditEntry]) 
         case JobState.DONE:
             return f"it was done at {at}{_by(tried)}, in {_attempts(job)}"
         case JobState.CANCELLED:
-            return f"it was cancelled at {at} by {_canceller(history)}, {_meanwhile(tried)}"
+            # Who asked for it; the worker that obeyed comes later.
+            asked = [each.actor for each in history if each.reason == Reason.CANCEL_REQUESTED]
+            canceller = asked[-1] if asked else history[-1].actor if history else "somebody"
+            return f"it was cancelled at {at} by {canceller}, {_meanwhile(tried)}"
         case _:
             error = f": {job.last_error}" if job.last_error else ""
             why = str(job.reason).replace("_", " ")
             return f"it was given up at {at} after {_attempts(job)}{_by(tried)} ({why}){error}"
-
-
-def _canceller(history: Sequence[AuditEntry]) -> str:
-    """Who asked for it; the worker that obeyed comes later."""
-    asked = [each.actor for each in history if each.reason == Reason.CANCEL_REQUESTED]
-    return asked[-1] if asked else history[-1].actor if history else "somebody"
 
 
 def _meanwhile(tried: Sequence[Attempt]) -> str:
@@ -365,14 +362,14 @@ def _now(here: Around) -> Blocker | None:
 
 def _later(here: Around) -> Blocker | None:
     """What may have passed by then is left aside: places that are taken, a provider that has none just now."""
-    late = [each for each in not_yet(here.job, here.tx.now(), here.services.rules()) if _nobody(each)]
+    late = [
+        each
+        for each in not_yet(here.job, here.tx.now(), here.services.rules())
+        if (each.code == Block.NOT_STAGED)
+    ]
     final = [each for each in hindrances(here) if each.code in FINAL]
     found = [*late, *final]
     if not found and not here.able:
         unfree, _ = no_worker(here)
         found = [unfree] if unfree.code in LASTING else []
     return found[0] if found else None
-
-
-def _nobody(blocker: Blocker) -> bool:
-    return blocker.code == Block.NOT_STAGED

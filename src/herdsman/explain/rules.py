@@ -136,7 +136,9 @@ def start_of(line: Line, took: Sequence[float], boots: Sequence[float]) -> Guess
     waiting = NOW if behind <= 0 else shared(behind, workers, took)
     if waiting is None:
         return None
-    return _later(waiting.after(before), line.delay)
+    # What has to wait for its time joins the line only then; meanwhile the line gets shorter.
+    guess = waiting.after(before)
+    return Guess(max(guess.p50, line.delay), max(guess.p80, line.delay))
 
 
 def shared(jobs: int, workers: int, took: Sequence[float]) -> Guess | None:
@@ -168,11 +170,6 @@ def _wideness(took: Sequence[float]) -> float:
     return min(3.0, usual.p80 / usual.p50) if usual.p50 > 0 else 1.0
 
 
-def _later(guess: Guess, delay: float) -> Guess:
-    """What has to wait for its time joins the line only then; meanwhile the line gets shorter."""
-    return Guess(max(guess.p50, delay), max(guess.p80, delay))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextWorker:
     queued: int
@@ -185,7 +182,10 @@ class NextWorker:
 def next_worker(seen: Snapshot, pool: PoolId) -> NextWorker:
     """A longer queue never asks for fewer workers, so the shortest one that asks for more can be halved in on."""
     here = _pool(seen, pool)
-    free = _unblocked(seen, pool)
+    # The same fleet where only its size and its ceiling count.
+    open_pool = _with(seen, pool, wait_until=None, stopped_by=None, failures=0, starts=0, last_scaled_at=None)
+    listed = _as_if_listed(seen) if isinstance(seen.instances, Unseen) else seen.instances
+    free = replace(open_pool, spent={}, instances=listed, doubt="")
     policy = here.policy
     longest = here.queued + (policy.jobs_per_worker + 1) * (policy.max_workers + len(seen.workers) + 2)
     grows = _spawns(free, pool, longest)
@@ -218,13 +218,6 @@ def _obstacle(seen: Snapshot, pool: PoolId, queued: int) -> Finding | None:
         "the fleet keeps its size for a while after a change",
         {"interval_s": policy.min_scaling_interval.total_seconds(), "alive": seen.alive(pool)},
     )
-
-
-def _unblocked(seen: Snapshot, pool: PoolId) -> Snapshot:
-    """The same fleet where only its size and its ceiling count."""
-    open_pool = _with(seen, pool, wait_until=None, stopped_by=None, failures=0, starts=0, last_scaled_at=None)
-    listed = _as_if_listed(seen) if isinstance(seen.instances, Unseen) else seen.instances
-    return replace(open_pool, spent={}, instances=listed, doubt="")
 
 
 def _as_if_listed(seen: Snapshot) -> tuple[Instance, ...]:

@@ -139,7 +139,10 @@ def _job(tx: Tx, services: Services, job_id: JobId) -> Answer:
     job = jobs_sql.get_job(tx, job_id)
     waits = _waiting(Around(tx=tx, services=services, job=job)) if job.state is JobState.PENDING else _Waits()
     if job.state in NOT_YET:
-        waits = _Waits(tuple(not_yet(job, tx.now(), services.rules())), _failure(job))
+        waits = _Waits(
+            tuple(not_yet(job, tx.now(), services.rules())),
+            (f"it failed: {job.last_error}",) if job.state is JobState.FAILED else (),
+        )
     said = tuple(each.sentence for each in waits.blockers)
     history = tuple(jobs_sql.job_history(tx, JOB.kind, job_id))
     return Answer(
@@ -190,10 +193,6 @@ def _place(pool: str, ahead: int) -> str:
     return (
         f"1 job of pool {pool} goes before it" if ahead == 1 else f"{ahead} jobs of pool {pool} go before it"
     )
-
-
-def _failure(job: Job) -> Sequence[str]:
-    return (f"it failed: {job.last_error}",) if job.state is JobState.FAILED else ()
 
 
 def _names(step: Step, worker_id: str) -> bool:

@@ -76,14 +76,15 @@ class Around:
     @cached_property
     def asking(self) -> Sequence[SeenWorker]:
         """Those of the free ones that were heard of lately."""
-        return tuple(each for each in self.free if not self._silent(each))
+        return tuple(
+            each
+            for each in self.free
+            if not (each.last_heartbeat is not None and self.tx.now() - each.last_heartbeat > SILENT)
+        )
 
     @cached_property
     def ahead(self) -> int:
         return jobs_sql.ahead_of(self.tx, self.job.job_id)
-
-    def _silent(self, worker: SeenWorker) -> bool:
-        return worker.last_heartbeat is not None and self.tx.now() - worker.last_heartbeat > SILENT
 
 
 STEPS = 20

@@ -100,7 +100,10 @@ class _World:
             case OfferRevision():
                 self._change(action.worker_id, wanted_revision=action.revision)
             case GrowVolume():
-                self._unmeasure(self._workers[action.worker_id].pool)
+                # How much room there is then, the workers will say.
+                pool = self._workers[action.worker_id].pool
+                for worker in [each for each in self._workers.values() if each.pool == pool]:
+                    self._change(worker.id, disk_free_gb=None)
 
     def _pool(self, pool: SeenPool) -> SeenPool:
         queued = pool.queued + self._queued[pool.id]
@@ -109,11 +112,6 @@ class _World:
             return replace(pool, queued=queued)
         assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
         return replace(pool, queued=queued, life=replace(pool.life, state=to))
-
-    def _unmeasure(self, pool: PoolId) -> None:
-        """How much room there is then, the workers will say."""
-        for worker in [each for each in self._workers.values() if each.pool == pool]:
-            self._change(worker.id, disk_free_gb=None)
 
     def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
         here = self._workers[worker_id].state

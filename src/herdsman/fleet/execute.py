@@ -158,7 +158,9 @@ class Hands:
             case BuryWorker():
                 return self._bury(action, seen, epoch)
             case SpawnWorker(pool):
-                return self._spawn(pool, seen, epoch)
+                here = next(each for each in seen.pools if each.id == pool)
+                together = seen.most_together if here.shares else None
+                return self.spawner.spawn(pool, here.policy, epoch, together)
             case AttachInstance():
                 return self._attach(action, seen, epoch)
             case EndStray() | GrowVolume():
@@ -187,11 +189,6 @@ class Hands:
 
         self.services.database.transact(fenced)
         return ""
-
-    def _spawn(self, pool: PoolId, seen: Snapshot, epoch: int) -> str:
-        here = next(each for each in seen.pools if each.id == pool)
-        together = seen.most_together if here.shares else None
-        return self.spawner.spawn(pool, here.policy, epoch, together)
 
     def _fail(self, action: FailWorker, seen: Snapshot, epoch: int) -> str:
         """What can still be learnt from the machine is kept before it is ended."""

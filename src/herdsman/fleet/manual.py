@@ -10,7 +10,6 @@ from herdsman.errors import Conflict, NotFound, ProviderUnavailable, StaleWrite
 from herdsman.fleet import installation_sql
 from herdsman.fleet.actions import Code, DrainWorker, FailWorker, Finding, SpawnWorker
 from herdsman.fleet.audit import UNOWNED, Difference, differences, doubts, mends
-from herdsman.fleet.decide import Planned
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.observe import raise_all
 from herdsman.fleet.reconcile import Cycle, Reconciler
@@ -64,7 +63,7 @@ def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: b
             raise NotFound(f"there is no living worker {worker_id!r}")
         _let_go(reconciler, worker, seen, epoch, with_job=with_job)
         reconciler.leadership.campaign()  # looking may have taken long
-        return reconciler.tick(lambda step: _about(step, worker_id))
+        return reconciler.tick(lambda step: getattr(step.action, "worker_id", None) == worker_id)
 
 
 def adopt(reconciler: Reconciler) -> None:
@@ -118,7 +117,3 @@ def _let_go(
         return
     idle = worker.state is WorkerState.ACTIVE and worker.job is None
     reconciler.hands.act((DrainWorker if idle else FailWorker)(worker.id, BY_HAND), seen, epoch)
-
-
-def _about(step: Planned, worker_id: WorkerId) -> bool:
-    return getattr(step.action, "worker_id", None) == worker_id

@@ -5,7 +5,7 @@ document that another version wrote is understood or refused, never misread.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, DecimalException
 from enum import Enum
@@ -111,7 +111,11 @@ def _readers(kind: type, names: tuple[str, ...]) -> tuple[tuple[str, Reader], ..
     hints = _hints(kind)
     if unknown := [name for name in names if name not in hints]:
         raise Odd(f"it has a {unknown[0]!r} of {kind.__name__}, which this version does not know")
-    needed = [each.name for each in fields(kind) if not _has_default(each)]
+    needed = [
+        each.name
+        for each in fields(kind)
+        if not (each.default is not MISSING or each.default_factory is not MISSING)
+    ]
     if missing := [name for name in needed if name not in names]:
         raise Odd(f"it has no {missing[0]!r} of {kind.__name__}")
     return tuple((name, reader(hints[name])) for name in names)
@@ -121,10 +125,6 @@ def _readers(kind: type, names: tuple[str, ...]) -> tuple[tuple[str, Reader], ..
 def _hints(kind: type) -> dict[str, Any]:
     found = get_type_hints(kind)
     return {each.name: found[each.name] for each in fields(kind)}
-
-
-def _has_default(each: "Field[Any]") -> bool:
-    return each.default is not MISSING or each.default_factory is not MISSING
 
 
 def _typed(cell: Any, *kinds: type) -> Any:

@@ -255,7 +255,10 @@ def heartbeat(worker_id: str, beat: PulseIn, who: Who, server: Server) -> Orders
     orders = OrdersOut.of(worker_commands.take_pulse(server.services, me, beat.pulse()))
     if beat.report is not None:
         server.leases.ring()
-    return _renewed(orders, who, server)
+    issued = renew_worker_token(server.services, server.keyring, who)
+    if issued is None:
+        return orders
+    return orders.model_copy(update={"token": issued.secret, "token_expires_at": issued.token.expires_at})
 
 
 @workers_router.get("/workers/{worker_id}/claims")
@@ -286,10 +289,3 @@ def _enlist(services: Services, worker_id: WorkerId, wanted: RegisterIn) -> bool
     except Conflict:  # sent again, or a worker that the control loop has made
         return False
     return True
-
-
-def _renewed(orders: OrdersOut, who: Caller, server: ServerState) -> OrdersOut:
-    issued = renew_worker_token(server.services, server.keyring, who)
-    if issued is None:
-        return orders
-    return orders.model_copy(update={"token": issued.secret, "token_expires_at": issued.token.expires_at})

@@ -65,7 +65,12 @@ def note_models(
 ) -> None:
     """What a worker says of itself, bounded (X9). Nothing is written when it is known already."""
     if models is not None:
-        _note_loaded(tx, worker_id, {clean(each, LONGEST_MODEL) for each in list(models)[:MOST_MODELS]})
+        loaded = {clean(each, LONGEST_MODEL) for each in list(models)[:MOST_MODELS]}
+        known = {model for (model,) in tx.rows(KNOWN, {"b_worker": worker_id})}
+        for model in sorted(known - loaded):
+            tx.run(REMOVE, {"b_worker": worker_id, "b_model": model})
+        for model in sorted(loaded - known):
+            tx.run(ADD, {"b_worker": worker_id, "b_model": model})
     if revision is not None and 0 <= revision <= HIGHEST_REVISION:
         tx.run(SERVES, {"b_worker": worker_id, "b_revision": revision, "b_now": tx.now()})
     if trouble is not None:
@@ -109,14 +114,6 @@ def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
             f"the model {min(unknown)!r} is named by no open pool and loaded by no worker, and STRICT_MODEL_STORE is set:"
             " create a pool that serves or preloads it, or correct the name"
         )
-
-
-def _note_loaded(tx: Tx, worker_id: WorkerId, loaded: set[str]) -> None:
-    known = {model for (model,) in tx.rows(KNOWN, {"b_worker": worker_id})}
-    for model in sorted(known - loaded):
-        tx.run(REMOVE, {"b_worker": worker_id, "b_model": model})
-    for model in sorted(loaded - known):
-        tx.run(ADD, {"b_worker": worker_id, "b_model": model})
 
 
 def _note_trouble(tx: Tx, worker_id: WorkerId, trouble: str) -> None:

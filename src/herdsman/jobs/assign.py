@@ -152,7 +152,12 @@ class Choice:
         room_mb = self._narrow(worker)
         if room_mb == 0:
             return []
-        loaded = self._loaded(pool, worker, models)
+        changed = self.changed.get(worker)
+        loaded = Loaded(
+            here=models,
+            elsewhere=claim_sql.loaded_elsewhere(self.tx, pool, worker),
+            settled=changed is None or self.tx.now() - changed >= self.services.policy.model_dwell,
+        )
         job = self._next(pool, lambda: self._selector(worker, types, room_mb, loaded), loaded)
         if job is None:
             return []
@@ -178,14 +183,6 @@ class Choice:
             job = self._best(heads(), loaded)
             if job is None or self._has_place(job):
                 return job
-
-    def _loaded(self, pool: PoolId, worker: WorkerId, models: Models) -> Loaded:
-        changed = self.changed.get(worker)
-        return Loaded(
-            here=models,
-            elsewhere=claim_sql.loaded_elsewhere(self.tx, pool, worker),
-            settled=changed is None or self.tx.now() - changed >= self.services.policy.model_dwell,
-        )
 
     def _agents(self, pool: PoolId, wanted: Callable[[], JobSelector]) -> Iterator[str]:
         return claim_sql.agents_behind(self.tx, pool, self.services.turns.last(pool), wanted)

@@ -126,7 +126,15 @@ def _add_admitted(
     tx: Tx, services: Services, batch: "_Batch", parcels: Sequence[Sequence[Draft]], rules: Rules
 ) -> list[Submitted | HerdsmanError]:
     """What is known already is neither refused nor charged (J2)."""
-    known = _known(tx, [draft for draft in batch.distinct if _named(draft)])
+    # Whether it could have been submitted before: an id that was made here could not.
+    known = _known(
+        tx,
+        [
+            draft
+            for draft in batch.distinct
+            if (draft.new.job_id is not None or draft.new.idempotency_key is not None)
+        ],
+    )
     new = [[draft for draft in parcel if draft.job_id not in known] for parcel in parcels]
     judged: dict[JobId, Draft | HerdsmanError] = {}
     for parcel, answer in zip(new, admit(tx, rules, new), strict=True):
@@ -168,11 +176,6 @@ def _known(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
     return {draft.job_id: match.job_id for draft, match in zip(drafts, found, strict=True) if match}
 
 
-def _named(draft: Draft) -> bool:
-    """Whether it could have been submitted before: an id that was made here could not."""
-    return draft.new.job_id is not None or draft.new.idempotency_key is not None
-
-
 def _draft(services: Services, new: NewJob) -> Draft:
     payload = check(new, services.policy)
     return Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
@@ -192,7 +195,9 @@ class _Batch:
         sent: list[Draft] = []
         for draft in drafts:
             twin = next((named[name] for name in _names(draft) if name in named), draft)
-            if not _same(twin, draft):
+            names = (twin.new.job_id, twin.new.idempotency_key), (draft.new.job_id, draft.new.idempotency_key)
+            same = twin.body_hash == draft.body_hash and names[0] == names[1]
+            if not same:
                 raise Conflict(f"two jobs of this request have the name {_names(draft)[0]} and differ")
             named.update(dict.fromkeys(_names(draft), twin))
             distinct[twin.job_id] = twin
@@ -229,11 +234,6 @@ def _names(draft: Draft) -> list[object]:
     """What a job of one request may not share with a different one."""
     key = draft.new.idempotency_key
     return [draft.job_id, *([(draft.new.agent, key)] if key else [])]
-
-
-def _same(one: Draft, other: Draft) -> bool:
-    names = (one.new.job_id, one.new.idempotency_key), (other.new.job_id, other.new.idempotency_key)
-    return one.body_hash == other.body_hash and names[0] == names[1]
 
 
 MOST_REQUEUED = 10_000

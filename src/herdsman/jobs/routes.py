@@ -13,7 +13,7 @@ from herdsman.ids import JobId, PoolId
 from herdsman.jobs import commands, worker_commands
 from herdsman.jobs.commands import MOST_PIECES
 from herdsman.jobs.failures import cancel_jobs, retry_jobs
-from herdsman.jobs.model import ClaimKey, Failure, FailureClass, Job, JobFilter, NewJob
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter, NewJob
 from herdsman.jobs.task_status import states_of
 from herdsman.jobs.wire import (
     AskIn,
@@ -141,7 +141,9 @@ def find_job(
     if_none_match: Annotated[str | None, Header(max_length=1000)] = None,
 ) -> JobDetail | Response:
     job = visible_job(server, job_id, who)
-    tag = _tag(job)
+    # Progress is no change of version, but it is news.
+    at = 0 if job.progress_at is None else round(job.progress_at.timestamp() * 1_000_000)
+    tag = f'"{job.version}.{at}"'
     if if_none_match is not None and tag in [each.strip() for each in if_none_match.split(",")]:
         return Response(status_code=304, headers={"ETag": tag})
     response.headers["ETag"] = tag
@@ -195,12 +197,6 @@ def _states(names: list[str]) -> tuple[JobState, ...]:
 def _check_visible(server: ServerState, job_id: str, who: Caller) -> None:
     if who.only_agent is not None:
         visible_job(server, job_id, who)
-
-
-def _tag(job: Job) -> str:
-    """Progress is no change of version, but it is news."""
-    at = 0 if job.progress_at is None else round(job.progress_at.timestamp() * 1_000_000)
-    return f'"{job.version}.{at}"'
 
 
 @router.get("/jobs/{job_id}/attempts")

@@ -57,7 +57,11 @@ LARGEST_MEMORY_MB = 16_777_216
 def check(new: NewJob, policy: JobPolicy) -> str:
     """The payload as JSON text, once everything about the submission has been found in order."""
     _check_names(new)
-    _check_numbers(new)
+    _check_range("priority", new.priority, LOWEST, HIGHEST)
+    if new.max_attempts is not None:
+        _check_range("max_attempts", new.max_attempts, 1, MAX_ATTEMPTS)
+    if new.gpu_memory_mb is not None:
+        _check_range("gpu_memory_mb", new.gpu_memory_mb, 1, LARGEST_MEMORY_MB)
     _check_times(new)
     return encode(new.payload, what="payload", limit=policy.max_payload_bytes)
 
@@ -65,11 +69,13 @@ def check(new: NewJob, policy: JobPolicy) -> str:
 def body_hash(new: NewJob) -> str:
     """Of all that was asked for; the names by which a submission is recognised are left out."""
     body = {field: getattr(new, field) for field in _BODY}
-    return fingerprint({field: value for field, value in body.items() if not _unused(field, value)})
-
-
-def _unused(field: str, value: object) -> bool:
-    return field in _DEFAULTS and value == _DEFAULTS[field]
+    return fingerprint(
+        {
+            field: value
+            for field, value in body.items()
+            if not (field in _DEFAULTS and value == _DEFAULTS[field])
+        }
+    )
 
 
 def check_model(field: str, value: str) -> None:
@@ -109,14 +115,6 @@ def _check_names(new: NewJob) -> None:
         raise InvalidRequest(f"{len(new.tags)} tags were given, the limit is {MAX_TAGS}")
     for tag in new.tags:
         check_name("tag", tag)
-
-
-def _check_numbers(new: NewJob) -> None:
-    _check_range("priority", new.priority, LOWEST, HIGHEST)
-    if new.max_attempts is not None:
-        _check_range("max_attempts", new.max_attempts, 1, MAX_ATTEMPTS)
-    if new.gpu_memory_mb is not None:
-        _check_range("gpu_memory_mb", new.gpu_memory_mb, 1, LARGEST_MEMORY_MB)
 
 
 def _check_range(field: str, value: int, low: int, high: int) -> None:

@@ -342,7 +342,12 @@ def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str
 
 def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobState:
     """A waiting job ends at once; of a held one the worker is told, and its end follows when it is gone."""
-    state, asked_before = _locked(tx, job_id)
+    check_name("job_id", job_id, 128)
+    query = select(jobs.c.status, jobs.c.cancel_requested_at).where(jobs.c.job_id == job_id).with_for_update()
+    row = tx.execute(query).one_or_none()
+    if row is None:
+        raise NotFound(f"there is no job {job_id!r}")
+    state, asked_before = JobState(row.status), row.cancel_requested_at is not None
     if state in JOB.terminal or asked_before:
         return state
     values: dict[str, Any] = {"version": jobs.c.version + 1, "updated_at": tx.now(), "actor": who}
@@ -356,15 +361,6 @@ def cancel_job(tx: Tx, job_id: JobId, who: str) -> JobState:
         }
     tx.execute(update(jobs).where(jobs.c.job_id == job_id, jobs.c.status == state.value).values(values))
     return state if state in HELD else JobState.CANCELLED
-
-
-def _locked(tx: Tx, job_id: JobId) -> tuple[JobState, bool]:
-    check_name("job_id", job_id, 128)
-    query = select(jobs.c.status, jobs.c.cancel_requested_at).where(jobs.c.job_id == job_id).with_for_update()
-    row = tx.execute(query).one_or_none()
-    if row is None:
-        raise NotFound(f"there is no job {job_id!r}")
-    return JobState(row.status), row.cancel_requested_at is not None
 
 
 def find_ended(tx: Tx, wanted: JobFilter, limit: int) -> list[JobId]:

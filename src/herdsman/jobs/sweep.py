@@ -88,17 +88,13 @@ def _drain(batch: Callable[[], int]) -> int:
     return total
 
 
-def _patience(services: Services) -> timedelta:
-    """A worker stops a job by itself at its deadline, or when told; only one that does not is overruled."""
-    return services.policy.cancel_grace + services.policy.claim_ttl
-
-
 def _expire(tx: Tx, services: Services) -> int:
     term, ttl = leader_sql.find_leader(tx), services.policy.claim_ttl
     if term is not None and not term.judges_claims(tx.now(), ttl):
         return 0
     excused_before = None if term is None or term.beats_since is None else term.beats_since + ttl
-    found = running_sql.overdue(tx, _patience(services), sql.BATCH)
+    # A worker stops a job by itself at its deadline, or when told; only one that does not is overruled.
+    found = running_sql.overdue(tx, services.policy.cancel_grace + services.policy.claim_ttl, sql.BATCH)
     for held in found:
         failure = overdue_failure(held, tx.now(), excused_before=excused_before)
         ending = end_of(held, failure, tx.now(), services.policy)

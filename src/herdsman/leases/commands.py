@@ -63,7 +63,10 @@ def grant_lease(
 
     `barred` GPUs are kept for others. Only the `last` try of who waits falls back to a lease without a GPU.
     """
-    _check(services, asked)
+    if services.leasing.mode is LeaseMode.OFF:
+        raise Conflict("leases are switched off here: LEASE_MODE is off, and GPUs are used without them")
+    check_request(asked)
+    encode(asked.metadata, what="metadata", limit=MOST_METADATA)
     limits = services.rules().limits_of(asked.agent)
     for attempt in range(TRIES + 1):
         token = asked.token or new_token()
@@ -75,13 +78,6 @@ def grant_lease(
         if not isinstance(outcome, _Moved):
             return outcome
     return Refusal(reason=Obstacle.LEASED, detail="others were faster each time; ask again")
-
-
-def _check(services: Services, asked: LeaseRequest) -> None:
-    if services.leasing.mode is LeaseMode.OFF:
-        raise Conflict("leases are switched off here: LEASE_MODE is off, and GPUs are used without them")
-    check_request(asked)
-    encode(asked.metadata, what="metadata", limit=MOST_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,11 @@ class _Try:
 
     def __call__(self, tx: Tx) -> Outcome | _Moved:
         if self.asked.token is not None and (known := sql.find_lease(tx, self.asked.token)) is not None:
-            return self._again(tx, known)
+            if known.agent != self.asked.agent or known.worker_id is not None:
+                raise Conflict(f"the token {known.token[:8]}... is taken by another lease")
+            if known.over(tx.now()):
+                raise Gone(f"the lease has ended ({known.reason}); ask for a new one with a new token")
+            return known
         full = _over_limit(tx, self.limits, self.asked)
         if full is not None:
             return self._refused(tx, full, [])
@@ -125,13 +125,6 @@ class _Try:
             return _Moved()
         best = min(fitting, key=lambda each: free_mb(each, policy))
         return sql.grant_lease(tx, self._new(), best.gpu)
-
-    def _again(self, tx: Tx, known: Lease) -> Lease:
-        if known.agent != self.asked.agent or known.worker_id is not None:
-            raise Conflict(f"the token {known.token[:8]}... is taken by another lease")
-        if known.over(tx.now()):
-            raise Gone(f"the lease has ended ({known.reason}); ask for a new one with a new token")
-        return known
 
     def _refused(self, tx: Tx, refusal: Refusal, seen: Sequence[Standing]) -> Outcome | _Moved:
         policy = self.services.leasing

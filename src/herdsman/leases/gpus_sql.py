@@ -21,7 +21,7 @@ from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.fleet.workers_sql import MOST_GPU_PROCESSES, MOST_GPUS
 from herdsman.ids import WorkerId
 from herdsman.json_text import clean
-from herdsman.leases.rules import Account, Gpu, Held, LastEnd, LeasePolicy, Measurement, Standing, account
+from herdsman.leases.rules import Gpu, Held, LastEnd, LeasePolicy, Measurement, Standing, account
 from herdsman.states import SERVING, LeaseState, Reason
 
 LARGEST = 2**31 - 1
@@ -383,12 +383,9 @@ def _speaks(tx: Tx, gpu: Gpu, told: Reporter, policy: LeasePolicy) -> bool:
         return True
     if gpu.worker_id is None:
         return told.worker_id is not None and gpu.node_id == told.node
-    return not _serves(tx, gpu.worker_id)
-
-
-def _serves(tx: Tx, worker_id: WorkerId) -> bool:
-    row = record(tx, select(workers.c.status).where(workers.c.id == worker_id))
-    return row is not None and row["status"] in SERVING
+    row = record(tx, select(workers.c.status).where(workers.c.id == gpu.worker_id))
+    serves = row is not None and row["status"] in SERVING
+    return not serves
 
 
 def _assign(tx: Tx, worker_id: WorkerId, shared: Sequence[str], busy: Set[str]) -> None:
@@ -460,7 +457,10 @@ def _update(
         pids=tuple(pid for pid, _ in device.processes),
     )
     kept = account(seen, found, policy, reporter=told.worker_id, last=_last_end(tx, seen))
-    _tell(gpu, kept)
+    if kept.quarantine is not None and gpu.quarantined_at is None:
+        log.warning("gpu.quarantined", gpu=gpu.uuid, node=gpu.node_id, reason=kept.quarantine)
+    elif kept.quarantine is None and gpu.quarantined_at is not None:
+        log.info("gpu.cleared", gpu=gpu.uuid, node=gpu.node_id)
     tx.run(
         MEASURED,
         {
@@ -488,13 +488,6 @@ def _last_end(tx: Tx, seen: Standing) -> LastEnd | None:
         return None
     rows = tx.rows(LAST_END, {"b_uuid": seen.gpu.uuid})
     return LastEnd(at=rows[0][0], agent=rows[0][1]) if rows else None
-
-
-def _tell(gpu: Gpu, kept: Account) -> None:
-    if kept.quarantine is not None and gpu.quarantined_at is None:
-        log.warning("gpu.quarantined", gpu=gpu.uuid, node=gpu.node_id, reason=kept.quarantine)
-    elif kept.quarantine is None and gpu.quarantined_at is not None:
-        log.info("gpu.cleared", gpu=gpu.uuid, node=gpu.node_id)
 
 
 def _text(device: GpuDevice) -> str:

@@ -224,18 +224,17 @@ def choose(
     could = [each for each in seen if wish.could_be(each.gpu, policy)]
     if not could:
         return Choice(refusal=_never(seen, wish, policy))
-    found = {each.gpu.uuid: _hindered(each, wish, now, policy, barred) for each in could}
+    found = {
+        each.gpu.uuid: (
+            Obstacle.WAITS_BEHIND if each.gpu.uuid in barred else obstacle(each, wish, now, policy)
+        )
+        for each in could
+    }
     fitting = [each for each in could if found[each.gpu.uuid] is None]
     if fitting:
         ordered = sorted(fitting, key=lambda each: (free_mb(each, policy, wish.worker_id), each.gpu.uuid))
         return Choice(fits=tuple(each.gpu.uuid for each in ordered))
     return Choice(refusal=_refusal(could, found, wish, policy))
-
-
-def _hindered(
-    seen: Standing, wish: Wish, now: datetime, policy: LeasePolicy, barred: frozenset[str]
-) -> Obstacle | None:
-    return Obstacle.WAITS_BEHIND if seen.gpu.uuid in barred else obstacle(seen, wish, now, policy)
 
 
 def _never(seen: Sequence[Standing], wish: Wish, policy: LeasePolicy) -> Refusal:
@@ -457,7 +456,11 @@ def account(
         return Account(outside_mb=known, proven_at=found.at)
     if found.at - last.at <= policy.empty_within:
         return Account(outside_mb=known, proven_at=seen.gpu.proven_at)
-    return Account(outside_mb=known, proven_at=seen.gpu.proven_at, quarantine=_left_behind(left, found, last))
+    pids = ", ".join(map(str, found.pids[:8])) or "not named by the driver"
+    left_behind = f"{left} MB are still in use after the lease of {last.agent[:80]} ended; processes: {pids}"[
+        :255
+    ]
+    return Account(outside_mb=known, proven_at=seen.gpu.proven_at, quarantine=left_behind)
 
 
 def _covered(seen: Standing, found: Measurement, reporter: WorkerId | None) -> int:
@@ -467,8 +470,3 @@ def _covered(seen: Standing, found: Measurement, reporter: WorkerId | None) -> i
     leased = sum(each.memory_mb for each in seen.live)
     theirs = sum(each.memory_mb for each in seen.others(reporter))
     return theirs + max(leased - theirs, found.own_mb)
-
-
-def _left_behind(left: int, found: Measurement, last: LastEnd) -> str:
-    pids = ", ".join(map(str, found.pids[:8])) or "not named by the driver"
-    return f"{left} MB are still in use after the lease of {last.agent[:80]} ended; processes: {pids}"[:255]

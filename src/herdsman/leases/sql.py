@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import bindparam, delete, exists, func, insert, or_, select, update
 
 from herdsman.db.connection import Tx, values
 from herdsman.db.paging import beyond, check_limit, cursor
@@ -123,10 +123,11 @@ def occupy(
             continue
         seq = gpu.lease_seq + 1
         tx.run(RAISE, {"b_uuid": gpu.uuid, "b_seq": seq})
+        # A worker's lease is never asked for by name, so its name only has to be its own.
         tx.run(
             GIVE,
             {
-                "token": _token(worker_id, gpu.uuid, seq),
+                "token": sha256(json.dumps([worker_id, gpu.uuid, seq]).encode()).hexdigest()[:40],
                 "agent_name": agent,
                 "gpu_index": gpu.index,
                 "mode": "gpu",
@@ -172,11 +173,6 @@ def _room(tx: Tx, worker: WorkerId, own: Sequence[Standing], policy: LeasePolicy
         whole=all(obstacle(each, all_of_it, tx.now(), policy) is None for each in own),
         free_mb=min(free_mb(each, policy, worker) for each in own) if usable else 0,
     )
-
-
-def _token(worker_id: WorkerId, uuid: str, seq: int) -> str:
-    """A worker's lease is never asked for by name, so its name only has to be its own."""
-    return sha256(json.dumps([worker_id, uuid, seq]).encode()).hexdigest()[:40]
 
 
 BATCH = 500
@@ -357,7 +353,9 @@ def page_leases(
     check_limit(limit)
     query = select(*_COLUMNS)
     if not ended:
-        query = query.where(leases.c.status == _ACTIVE, _live(tx.now()))
+        query = query.where(
+            leases.c.status == _ACTIVE, or_(leases.c.worker_id.is_not(None), leases.c.expires_at > tx.now())
+        )
     if agent is not None:
         query = query.where(leases.c.agent_name == agent)
     if after is not None:
@@ -366,10 +364,6 @@ def page_leases(
     found = [_to_lease(tuple(row)) for row in tx.execute(query)]
     last = found[limit - 1] if len(found) > limit else None
     return LeasePage(tuple(found[:limit]), last and cursor(last.created_at, last.token))
-
-
-def _live(now: datetime) -> ColumnElement[bool]:
-    return or_(leases.c.worker_id.is_not(None), leases.c.expires_at > now)
 
 
 def _to_lease(row: Row | Sequence[Any]) -> Lease:

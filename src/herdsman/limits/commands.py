@@ -230,7 +230,10 @@ def set_policy(
     def write(tx: Tx) -> PolicyEdition:
         newest = sql.newest_policy(tx)
         before = _shown(sql.get_policy(tx, newest)) if newest else _FIRST
-        _check_base(base_version, newest)
+        if base_version is not None and base_version != newest:
+            raise Conflict(
+                f"the policy is at version {newest} by now, not {base_version}: look at it and make the change again"
+            )
         made = changes(_plain(before.document), _plain(document))
         if not made:
             return before
@@ -241,7 +244,14 @@ def set_policy(
             actor=who[:255],
             created_at=tx.now(),
         )
-        sql.add_policy(tx, edition, _details(edition, made))
+        listed = [{"path": each.path, "old": each.old, "new": each.new} for each in made[:MOST_AUDITED]]
+        details: dict[str, object] = {
+            "version": edition.version,
+            "note": edition.note,
+            "changes": listed,
+            "changed": len(made),
+        }
+        sql.add_policy(tx, edition, details)
         sql.forget_gates(tx)
         return _compared(_shown(edition), before)
 
@@ -259,18 +269,6 @@ def _write_policy(services: Services, write: Callable[[Tx], PolicyEdition]) -> P
         except Duplicate:  # somebody else set one in this very moment: ours comes after it
             continue
     raise Conflict("the policy is being changed by many at once: look at it and try again")
-
-
-def _check_base(base: int | None, newest: int) -> None:
-    if base is not None and base != newest:
-        raise Conflict(
-            f"the policy is at version {newest} by now, not {base}: look at it and make the change again"
-        )
-
-
-def _details(edition: Edition, made: tuple[Change, ...]) -> dict[str, object]:
-    listed = [{"path": each.path, "old": each.old, "new": each.new} for each in made[:MOST_AUDITED]]
-    return {"version": edition.version, "note": edition.note, "changes": listed, "changed": len(made)}
 
 
 def _compared(edition: PolicyEdition, before: PolicyEdition) -> PolicyEdition:

@@ -265,7 +265,12 @@ def _agent_hits(
     most = limits.gpu_seconds_per_day
     if most is not None and standing.gpu_seconds >= most and job.pool != policy.cpu_pool:
         said = f"agent {agent!r} has used {standing.gpu_seconds:.0f} GPU seconds today, the limit is {most:g}"
-        yield _Hit(code=Limit.GPU_SECONDS, wait=_midnight(seen.now) - seen.now, detail=said)
+        yield _Hit(
+            code=Limit.GPU_SECONDS,
+            wait=datetime.combine(seen.now.astimezone(UTC).date() + timedelta(days=1), time(0), UTC)
+            - seen.now,
+            detail=said,
+        )
 
 
 def _deferred(job: NewJob, hits: Sequence[_Hit], seen: Seen) -> Defer | None:
@@ -339,10 +344,6 @@ def over_queued(limits: AgentLimits, queued: int, *, shut: bool) -> bool:
     if limits.max_queued is None:
         return False
     return stays_shut(shut=shut, value=queued, high=limits.max_queued, low=limits.resume_queued)
-
-
-def _midnight(now: datetime) -> datetime:
-    return datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(0), UTC)
 
 
 def _told(wait: timedelta) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, func, insert, literal, or_, select, text, update
 
-from herdsman.db.connection import Record, Tx, records
+from herdsman.db.connection import Tx, records
 from herdsman.db.dialects import PHRASES, Instant
 from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
 from herdsman.db.statements import Hot, Row, one_of
@@ -207,7 +207,10 @@ def put_hold(tx: Tx, scope: str, kind: HoldKind, why: str, actor: str, until: da
     rows = tx.rows(LOCKED, {"b_scope": scope})
     found = _to_hold(rows[0]) if rows and rows[0][1] != LIFTED else None
     current = None if found is None or _over(found, tx.now()) else found
-    if current is not None and (_drained(current, wanted) or _same(current, wanted)):
+    if current is not None and (
+        (current.kind is HoldKind.DRAIN and wanted.kind is HoldKind.PAUSE and wanted.scope == ALL)
+        or ((current.kind, current.why, current.until) == (wanted.kind, wanted.why, wanted.until))
+    ):
         return current
     before = None if current is None else current.kind
     if rows:
@@ -261,14 +264,6 @@ def _record(tx: Tx, hold: Hold, before: str, after: str, reason: Reason, actor: 
             details={"why": hold.why, "until": None if hold.until is None else hold.until.isoformat()},
         )
     )
-
-
-def _drained(current: Hold, wanted: Hold) -> bool:
-    return current.kind is HoldKind.DRAIN and wanted.kind is HoldKind.PAUSE and wanted.scope == ALL
-
-
-def _same(current: Hold, wanted: Hold) -> bool:
-    return (current.kind, current.why, current.until) == (wanted.kind, wanted.why, wanted.until)
 
 
 def _over(hold: Hold, now: datetime) -> bool:
@@ -345,11 +340,9 @@ def _editions(tx: Tx, *, first: int | None, limit: int) -> list[Edition]:
     query = select(policies).order_by(policies.c.version.desc()).limit(limit)
     if first is not None:
         query = query.where(policies.c.version <= first)
-    return [_to_edition(row) for row in records(tx, query)]
-
-
-def _to_edition(row: Record) -> Edition:
-    return Edition(**{field: row[field] for field in Edition.__dataclass_fields__})
+    return [
+        Edition(**{field: row[field] for field in Edition.__dataclass_fields__}) for row in records(tx, query)
+    ]
 
 
 KEPT = timedelta(days=31)

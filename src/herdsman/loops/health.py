@@ -241,30 +241,24 @@ class HealthServer:
     def _respond(self, method: str, path: str) -> Answer:  # noqa: ARG002  HEAD is GET without its body
         match path:
             case "/health/live":
-                return self._live()
+                try:
+                    alive = bool(self._alive())
+                except Exception:
+                    logger.exception("the liveness check failed")
+                    alive = False
+                return _health({}, ok=alive)
             case "/health/ready":
                 verdict = self._readiness.ask()
                 return _health(verdict.details, ok=verdict.ready)
             case "/metrics":
-                return self._measured()
+                try:
+                    text = ready_metric(ready=self._readiness.ask().ready) + self._metrics()
+                except Exception as error:
+                    logger.exception("the metrics could not be collected")
+                    return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": repr(error)}))
+                return Answer(HTTPStatus.OK, text.encode(), PROMETHEUS)
             case _:
                 return Answer(HTTPStatus.NOT_FOUND, _json({"error": "not found", "path": path}))
-
-    def _live(self) -> Answer:
-        try:
-            alive = bool(self._alive())
-        except Exception:
-            logger.exception("the liveness check failed")
-            alive = False
-        return _health({}, ok=alive)
-
-    def _measured(self) -> Answer:
-        try:
-            text = ready_metric(ready=self._readiness.ask().ready) + self._metrics()
-        except Exception as error:
-            logger.exception("the metrics could not be collected")
-            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, _json({"error": repr(error)}))
-        return Answer(HTTPStatus.OK, text.encode(), PROMETHEUS)
 
 
 def _health(details: Mapping[str, object], *, ok: bool) -> Answer:

@@ -149,18 +149,15 @@ class Watchdog:
         while not self._stop_event.wait(timeout=self._check_interval):
             self._checked_at = time.monotonic()
             try:
-                self._check_once()
+                stalled = self._check_heartbeats()
+                if stalled:
+                    self._terminate(stalled)
+                elif self._notifier is not None:
+                    self._notifier.alive()
             except Exception:  # without the next check nobody would notice a stall any more
                 logger.exception(
                     "Watchdog: a check failed; the next one follows in %.1fs", self._check_interval
                 )
-
-    def _check_once(self) -> None:
-        stalled = self._check_heartbeats()
-        if stalled:
-            self._terminate(stalled)
-        elif self._notifier is not None:
-            self._notifier.alive()
 
     def _check_heartbeats(self) -> list[tuple[str, float]]:
         """The loops that stand still, each with its seconds without a beat."""

@@ -116,7 +116,12 @@ class WorkQueueMailbox:
     def _claim(self, wait: timedelta) -> Sequence[Claim]:
         try:
             if self._clock.monotonic() < self._unsure_until:
-                self._give_back_unheard()
+                # A claim begins when it is given out, so it comes again under a new token only (J11).
+                ours = self._held.keys()
+                if unheard := [key for key in self._queue.held() if key not in ours]:
+                    self._queue.finish(
+                        [GivenBack(key, "the answer that brought it was lost") for key in unheard]
+                    )
             claims = self._queue.claim(self._ask, wait)
         except (StaleWrite, NotFound) as error:
             self._held.dismiss(str(error))
@@ -130,12 +135,6 @@ class WorkQueueMailbox:
         if claims:
             self._unsure_until = -math.inf
         return claims
-
-    def _give_back_unheard(self) -> None:
-        """A claim begins when it is given out, so it comes again under a new token only (J11)."""
-        ours = self._held.keys()
-        if unheard := [key for key in self._queue.held() if key not in ours]:
-            self._queue.finish([GivenBack(key, "the answer that brought it was lost") for key in unheard])
 
     def _message(self, claim: Claim, visibility_timeout: float, claimed_at: float) -> Message[Body]:
         self._held.hold(claim.key, visibility_timeout, claimed_at)

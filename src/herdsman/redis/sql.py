@@ -111,10 +111,8 @@ def _known(row: Sequence[Any]) -> Known:
         attempts=attempts,
         last_error=last_error,
         service={
-            name: _text(value) for name, value in zip(SERVICE, service, strict=True) if value is not None
+            name: (value.isoformat() if isinstance(value, datetime) else str(value))
+            for name, value in zip(SERVICE, service, strict=True)
+            if value is not None
         },
     )
-
-
-def _text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -176,7 +176,16 @@ class Web:
                 guarded_client(self._allow, timeout=_PATIENCE_S) as client,
                 client.stream("GET", uri, headers={"Accept-Encoding": "identity"}) as answer,
             ):
-                _check_status(what, answer.status_code)
+                if answer.status_code in (404, 410):
+                    raise NotFound(f"{what} does not exist: its server answered with {answer.status_code}")
+                if answer.status_code in (401, 403):
+                    raise Forbidden(
+                        f"{what} must not be read: its server answered with {answer.status_code}; use a URL that is open"
+                    )
+                if answer.status_code != 200:
+                    raise ServiceUnavailable(
+                        f"{what} could not be read: its server answered with {answer.status_code}"
+                    )
                 yield from self._limited(what, answer)
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise ServiceUnavailable(
@@ -193,15 +202,6 @@ class Web:
             size += len(piece)
             self._limits.check_file(what, size)
             yield piece
-
-
-def _check_status(what: str, status: int) -> None:
-    if status in (404, 410):
-        raise NotFound(f"{what} does not exist: its server answered with {status}")
-    if status in (401, 403):
-        raise Forbidden(f"{what} must not be read: its server answered with {status}; use a URL that is open")
-    if status != 200:
-        raise ServiceUnavailable(f"{what} could not be read: its server answered with {status}")
 
 
 def _place(uri: str) -> str:

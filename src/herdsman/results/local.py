@@ -96,7 +96,12 @@ class LocalStore:
         with self._kept(what):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             parts.mkdir(mode=0o700, exist_ok=True)
-            _remove_stale(parts)
+            # What processes left that were killed while they wrote.
+            oldest = time.time() - _STALE_S
+            for part in parts.iterdir():
+                with suppress(FileNotFoundError):
+                    if part.stat().st_mtime < oldest:
+                        part.unlink()
         return parts / secrets.token_hex(16)
 
     def _written(self, part: Path, what: str, content: Iterable[bytes]) -> Measured:
@@ -213,15 +218,6 @@ def _kept_bytes(home: Path) -> int:
         return 0
     with os.scandir(home) as found:
         return sum(each.stat(follow_symlinks=False).st_size for each in found)
-
-
-def _remove_stale(parts: Path) -> None:
-    """What processes left that were killed while they wrote."""
-    oldest = time.time() - _STALE_S
-    for part in parts.iterdir():
-        with suppress(FileNotFoundError):
-            if part.stat().st_mtime < oldest:
-                part.unlink()
 
 
 def _pieces(path: Path, first: int, length: int | None) -> Iterator[bytes]:

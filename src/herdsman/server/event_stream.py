@@ -89,15 +89,12 @@ class Past:
         start = since - since % PAGE  # the same pages for all, wherever they begin
         page = self._pages.get(start)
         if page is None:
-            page = await asyncio.shield(self._reading(start))
+            task = self._asked.get(start)
+            if task is None:
+                task = self._asked[start] = asyncio.create_task(self._read(start))
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            page = await asyncio.shield(task)
         return [each for each in page if each.entry.id > since]
-
-    def _reading(self, start: int) -> asyncio.Task[Sequence[Told]]:
-        task = self._asked.get(start)
-        if task is None:
-            task = self._asked[start] = asyncio.create_task(self._read(start))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return task
 
     async def _read(self, start: int) -> Sequence[Told]:
         try:

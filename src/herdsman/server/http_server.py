@@ -300,7 +300,10 @@ class Watched:
             return
         # What ends a body may begin the next head: only pieces without a body are counted.
         if self._reading is _Part.HEAD and began_in is not _Part.BODY:
-            self._measure(len(data))
+            # What has come so far of a head that is not complete.
+            self._head += len(data)
+            if self._head > LARGEST_HEAD:
+                self._refuse(_HEAD_TOO_LARGE)
         if before is None or before.response_complete:
             self._begin()
 
@@ -335,12 +338,6 @@ class Watched:
 
     def _pass_on(self, word: str, *said: object) -> None:
         getattr(super(), word)(*said)
-
-    def _measure(self, size: int) -> None:
-        """What has come so far of a head that is not complete."""
-        self._head += size
-        if self._head > LARGEST_HEAD:
-            self._refuse(_HEAD_TOO_LARGE)
 
     def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():

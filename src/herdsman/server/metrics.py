@@ -213,16 +213,14 @@ class JobLatency:
 
     def add(self, found: Iterable[Took]) -> None:
         for each in found:
-            self._of(each.type).add(each)
+            known = each.type in self._by_type or len(self._by_type) < MOST_TYPES
+            of = self._by_type.setdefault(each.type if known else metrics.OTHER, Span())
+            of.add(each)
 
     def metric(self) -> Metric:
         return metrics.histogram(
             metrics.LATENCY, [((kind,), _buckets(span), span.seconds) for kind, span in self._by_type.items()]
         )
-
-    def _of(self, kind: str) -> Span:
-        known = kind in self._by_type or len(self._by_type) < MOST_TYPES
-        return self._by_type.setdefault(kind if known else metrics.OTHER, Span())
 
 
 def _buckets(span: Span) -> list[tuple[str, float]]:

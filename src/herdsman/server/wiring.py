@@ -29,7 +29,6 @@ from herdsman.fleet.scaling.registry import OURS, require_installed
 from herdsman.fleet.worker_access import WorkerAccess, by_name_only
 from herdsman.ids import PoolId
 from herdsman.jobs.attempts_sql import store_lines
-from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.sweep import Sweeper
 from herdsman.limits.admit import Gatekeeper
 from herdsman.limits.commands import PolicyBook
@@ -88,9 +87,14 @@ def _database_url_now() -> str:
 
 def open_services(settings: Settings) -> Services:
     database, clock = open_database(settings), SystemClock()
+    wait = timedelta(minutes=settings.scaling.max_task_wait_minutes)
+    strict = settings.api.strict_model_store
+    job_policy = replace(
+        settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5, known_models_only=strict
+    )
     return Services(
         database,
-        _job_policy(settings),
+        job_policy,
         new_job_id,
         leasing=settings.leases.policy(),
         rules=PolicyBook(database, clock),
@@ -123,12 +127,6 @@ def open_results(settings: Settings) -> ResultFiles:
 def _dropping(results: ResultFiles) -> Callable[[str], None]:
     """A bucket is left to its own rules: it may be slow or away, and the sweeper has to go on."""
     return results.drop if isinstance(results, LocalStore) else lambda _: None
-
-
-def _job_policy(settings: Settings) -> JobPolicy:
-    wait = timedelta(minutes=settings.scaling.max_task_wait_minutes)
-    strict = settings.api.strict_model_store
-    return replace(settings.jobs.policy(), model_wait=wait, model_dwell=wait / 5, known_models_only=strict)
 
 
 def open_sweeper(

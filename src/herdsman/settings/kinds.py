@@ -145,12 +145,9 @@ def hide_password(url: str) -> str:
         return HIDDEN
     user, at, place = url[scheme.end() :].rpartition("@")
     name, colon, _ = user.partition(":")
-    return f"{scheme[0]}{name}{colon}{HIDDEN if colon else ''}{at}{_hide_parameters(place)}"
-
-
-def _hide_parameters(place: str) -> str:
     path, mark, query = place.partition("?")
-    return f"{path}{mark}{'&'.join(_hide_parameter(pair) for pair in query.split('&'))}"
+    hide_parameters = f"{path}{mark}{'&'.join(_hide_parameter(pair) for pair in query.split('&'))}"
+    return f"{scheme[0]}{name}{colon}{HIDDEN if colon else ''}{at}{hide_parameters}"
 
 
 def _hide_parameter(pair: str) -> str:

@@ -166,7 +166,12 @@ class LogRows:
             try:
                 self._write(ready)
             except HerdsmanError:
-                self._put_back(ready)
+                with self._lock:
+                    told = ready[0].fields["rows"] if ready[0].event == DROPPED else 0
+                    kept = [*(ready[1:] if told else ready), *self._waiting]
+                    over = max(0, len(kept) - self._most)
+                    self._waiting = deque(kept[over:])
+                    self.dropped += told + over
                 raise
 
     def _next(self) -> list[LogRow]:
@@ -178,14 +183,6 @@ class LogRows:
                 )
                 self.dropped = 0
             return ready
-
-    def _put_back(self, rows: Sequence[LogRow]) -> None:
-        with self._lock:
-            told = rows[0].fields["rows"] if rows[0].event == DROPPED else 0
-            kept = [*(rows[1:] if told else rows), *self._waiting]
-            over = max(0, len(kept) - self._most)
-            self._waiting = deque(kept[over:])
-            self.dropped += told + over
 
     def _run(self) -> None:
         away = False
@@ -220,10 +217,8 @@ def _row(event: Event) -> LogRow:
 def _printable(_logger: object, _method: str, event: EventDict) -> EventDict:
     """What others wrote may be in any field. JSON escapes it by itself."""
     return {
-        printable(name): _shown(name, value) if isinstance(value, str) else value
+        printable(name): (printable_lines(value) if name == "exception" else printable(value))
+        if isinstance(value, str)
+        else value
         for name, value in event.items()
     }
-
-
-def _shown(name: str, value: str) -> str:
-    return printable_lines(value) if name == "exception" else printable(value)

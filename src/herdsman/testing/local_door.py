@@ -57,7 +57,10 @@ class Door:
             case ("POST", "jobs", "submit"):
                 return self._submit(request)
             case ("POST", "jobs", "submit", "batch"):
-                return self._submit_many(request)
+                sent = JobsIn.model_validate_json(request.content).jobs
+                done = self._desk.submit([each.new_job() for each in sent])
+                jobs = tuple(SubmittedOut.of(each) for each in done)
+                return _said(SubmittedManyOut(jobs=jobs), 201)
             case ("GET", "jobs"):
                 return self._list(request.url.params)
             case ("GET", "events"):
@@ -73,16 +76,13 @@ class Door:
         (done,) = self._desk.submit([JobIn.model_validate_json(request.content).new_job()])
         return _said(SubmittedOut.of(done), 201 if done.created else 200)
 
-    def _submit_many(self, request: httpx.Request) -> httpx.Response:
-        sent = JobsIn.model_validate_json(request.content).jobs
-        done = self._desk.submit([each.new_job() for each in sent])
-        jobs = tuple(SubmittedOut.of(each) for each in done)
-        return _said(SubmittedManyOut(jobs=jobs), 201)
-
     def _list(self, params: httpx.QueryParams) -> httpx.Response:
         """Newest first; the cursor is how many were shown before."""
         start, limit = int(params.get("after", "0")), int(params.get("limit", "50"))
-        found = (self._detail(job) for job in reversed(self._desk.jobs.all()))
+        found = (
+            self._desk.ledger.detail(job, self._desk.jobs.policy.max_attempts)
+            for job in reversed(self._desk.jobs.all())
+        )
         page = list(islice((job for job in found if _wanted(job, params)), start, start + limit + 1))
         jobs = tuple(JobOut(**dict(job)) for job in page[:limit])
         return _said(JobsOut(jobs=jobs, next=str(start + limit) if len(page) > limit else None))
@@ -132,9 +132,6 @@ class Door:
             return httpx.Response(204)
         text = "".join(f"id: {each.id}\ndata: {each.model_dump_json()}\n\n" for each in news)
         return httpx.Response(200, content=text, headers={"Content-Type": "text/event-stream"})
-
-    def _detail(self, job: MemoryJob) -> JobDetail:
-        return self._desk.ledger.detail(job, self._desk.jobs.policy.max_attempts)
 
 
 def _wanted(job: JobDetail, params: httpx.QueryParams) -> bool:

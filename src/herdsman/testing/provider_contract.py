@@ -78,7 +78,10 @@ class ProviderContract:
         """One name may begin with another."""
         short = self.new_name()
         with self._spawned(provider, short) as (_, one), self._spawned(provider, f"{short}-2") as (_, two):
-            self._eventually(lambda: _refs(provider) >= {one.ref, two.ref}, "an instance is not listed")
+            self._eventually(
+                lambda: {instance.ref for instance in provider.list_instances()} >= {one.ref, two.ref},
+                "an instance is not listed",
+            )
             listed = {each.name: each.ref for each in provider.list_instances()}
             assert (listed[short], listed[f"{short}-2"]) == (one.ref, two.ref), f"mixed up: {listed}"
 
@@ -161,10 +164,6 @@ class ProviderContract:
 
 def _names(provider: Provider) -> list[str]:
     return [instance.name for instance in provider.list_instances()]
-
-
-def _refs(provider: Provider) -> set[InstanceRef]:
-    return {instance.ref for instance in provider.list_instances()}
 
 
 def _failure(call: Callable[[], object]) -> type[Exception] | None:

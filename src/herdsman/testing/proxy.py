@@ -43,7 +43,11 @@ class Proxy:
         """`OSError` if the port is taken."""
         self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
         if port:
-            self._check_free(host, port)
+            # Sockets that share a port do not notice each other, so that another fake is looked for without
+            # sharing.
+            with socket.socket(self._family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
         # Bound, but not listening: the port stays ours while connections are refused.
         self._reserved = self._bound(host, port)
         self.address: Address = (host, self._reserved.getsockname()[1])
@@ -126,12 +130,6 @@ class Proxy:
                 await writer.wait_closed()
             if self._connections.get(address) is connection:  # another may have got the same port meanwhile
                 del self._connections[address]
-
-    def _check_free(self, host: str, port: int) -> None:
-        """Sockets that share a port do not notice each other, so that another fake is looked for without sharing."""
-        with socket.socket(self._family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
 
     def _bound(self, host: str, port: int) -> socket.socket:
         # With the protocol named, or asyncio would not switch off Nagle's algorithm, which costs 40 ms an answer.

@@ -17,7 +17,6 @@ from herdsman.jobs.protocol import (
     Failed,
     GivenBack,
     Load,
-    LogLines,
     Orders,
     Pulse,
     ServiceMark,
@@ -95,7 +94,9 @@ class MemoryQueue:
         self._enter("beat")
         with self.jobs.changed:
             self.jobs.sweep()
-            self._note(pulse)
+            self.models = self.models if pulse.models is None else pulse.models
+            self.revision = self.revision if pulse.revision is None else pulse.revision
+            self.trouble = pulse.trouble
             if pulse.report is not None:
                 self.reports = [*self.reports[-99:], pulse.report]
             held = {key: job for key in pulse.keys if (job := self._held(key)) is not None}
@@ -103,13 +104,16 @@ class MemoryQueue:
             for key, job in held.items():
                 job.expires_at = expires_at
                 job.progress = pulse.progress.get(key, job.progress)
-                _write(job, pulse.logs.get(key))
+                piece = pulse.logs.get(key)
+                if piece is not None:
+                    lines = job.logs.setdefault(job.token, [])
+                    lines[piece.first : piece.first + len(piece.lines)] = piece.lines
             orders = Orders(
                 expires_at=expires_at,
                 drain=self.draining,
                 cancel=frozenset(key for key, job in held.items() if job.cancel_requested),
                 lost={key: _stale(key, "keep") for key in pulse.keys if key not in held},
-                load=self._order(),
+                load=self.load if self.load is not None and self.load.revision > self.revision else None,
                 not_active=self.not_active,
             )
         return self._answer("beat", orders)
@@ -150,14 +154,6 @@ class MemoryQueue:
         with self.jobs.changed:
             self.draining = True
             self.jobs.changed.notify_all()
-
-    def _note(self, pulse: Pulse) -> None:
-        self.models = self.models if pulse.models is None else pulse.models
-        self.revision = self.revision if pulse.revision is None else pulse.revision
-        self.trouble = pulse.trouble
-
-    def _order(self) -> Load | None:
-        return self.load if self.load is not None and self.load.revision > self.revision else None
 
     def _next(self, ask: Ask) -> list[Claim]:
         if self.draining or self.dismissed:
@@ -228,12 +224,6 @@ class MemoryQueue:
     def _answer(self, word: str, answer: T) -> T:
         self.after(word)
         return answer
-
-
-def _write(job: MemoryJob, piece: LogLines | None) -> None:
-    if piece is not None:
-        lines = job.logs.setdefault(job.token, [])
-        lines[piece.first : piece.first + len(piece.lines)] = piece.lines
 
 
 def _stale(key: ClaimKey, what: str) -> str:

@@ -163,7 +163,12 @@ class World:
                 self.now = comes
                 self._came += 1
                 if idle:
-                    self._begin(self._first())
+                    # The oldest of the idle, as when real workers ask: those beyond what is needed stay
+                    # idle, and can go.
+                    while (number := heappop(self._line)) not in self._idle:
+                        pass
+                    first = self._idle.pop(number)
+                    self._begin(first)
             else:
                 self.now, _, machine = heappop(events)
                 self._free(machine)
@@ -191,12 +196,6 @@ class World:
         heappush(self._line, machine.number)
         if machine.leaving:
             self.end(machine)
-
-    def _first(self) -> Machine:
-        """The oldest of the idle, as when real workers ask: those beyond what is needed stay idle, and can go."""
-        while (number := heappop(self._line)) not in self._idle:
-            pass
-        return self._idle.pop(number)
 
     def _begin(self, machine: Machine) -> None:
         job = self.served

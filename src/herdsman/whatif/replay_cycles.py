@@ -85,7 +85,10 @@ def ask_under(
         was, would = _acts(seen), _acts(_under(seen, pool, policy))
         answered.recorded.update(each["action"] for each in was)
         answered.would.update(each["action"] for each in would)
-        return _unlike(was, would)
+        # What only one of them does, in any order.
+        ours, theirs = Counter(map(_what, was)), Counter(map(_what, would))
+        gone = [(step, None) for step in _more(was, ours - theirs)]
+        return (*gone, *((None, step) for step in _more(would, theirs - ours)))
 
     return _asked(found, installed, compare, answered)
 
@@ -154,13 +157,6 @@ def _ruled(pool: SeenPool, policy: FleetPolicy) -> SeenPool:
 
 def _acts(seen: Snapshot) -> list[Step]:
     return [step for step in planned(seen, decide(seen).steps) if step["action"] != "Note"]
-
-
-def _unlike(was: Sequence[Step], would: Sequence[Step]) -> tuple[tuple[Step | None, Step | None], ...]:
-    """What only one of them does, in any order."""
-    ours, theirs = Counter(map(_what, was)), Counter(map(_what, would))
-    gone = [(step, None) for step in _more(was, ours - theirs)]
-    return (*gone, *((None, step) for step in _more(would, theirs - ours)))
 
 
 def _more(steps: Sequence[Step], extra: Counter[str]) -> list[Step]:

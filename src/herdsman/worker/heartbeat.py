@@ -327,7 +327,7 @@ class WorkerProbes:
         server = HealthServer(
             host=host,
             port=port,
-            readiness_check=lambda: ready() and self._fresh(),
+            readiness_check=lambda: ready() and all(age <= self._readiness for age in self._ages().values()),
             liveness_check=lambda: self._watchdog.alive,
             details=lambda: {"loops": self._ages()},
             metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
@@ -341,6 +341,3 @@ class WorkerProbes:
 
     def _ages(self) -> dict[str, float]:
         return {name: round(heartbeat.elapsed(), 1) for name, heartbeat in self._loops.items()}
-
-    def _fresh(self) -> bool:
-        return all(age <= self._readiness for age in self._ages().values())

@@ -36,7 +36,12 @@ class LogBook:
             for line in lines:
                 if self._full:
                     return
-                self._add(line)
+                self._room -= len(line.encode(errors="replace")) + 1
+                written = self._first + len(self._unsent)
+                self._full = self._room < 0 or written >= self._most - 1
+                self._unsent.append(
+                    f"log truncated after {written} lines: the rest was not kept" if self._full else line
+                )
 
     def piece(self, lines: int = PIECE_LINES, size: int = PIECE_BYTES) -> LogLines | None:
         """The next lines that were not taken yet; None when there are none, or none fit."""
@@ -56,14 +61,6 @@ class LogBook:
             if gone > 0:
                 del self._unsent[:gone]
                 self._first += gone
-
-    def _add(self, line: str) -> None:
-        self._room -= len(line.encode(errors="replace")) + 1
-        written = self._first + len(self._unsent)
-        self._full = self._room < 0 or written >= self._most - 1
-        self._unsent.append(
-            f"log truncated after {written} lines: the rest was not kept" if self._full else line
-        )
 
 
 def split_lines(text: str) -> list[str]:

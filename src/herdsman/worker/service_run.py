@@ -177,16 +177,13 @@ class ServiceRun:
             return self.connector.submit(self._described(), external_id)
         except SubmissionUnknown as error:
             self.job.log(f"{error}; the service is asked whether it has the job")
-            self._look_for(external_id, str(error))
+            # It may be there all the same: sent again, it would run twice.
+            until = self.clock.monotonic() + self.watching.settle.total_seconds()
+            while isinstance(self._persist(lambda: self.connector.check(external_id)), Unknown):
+                if self.clock.monotonic() >= until:
+                    raise TryAgain(f"return_to_queue: the submission failed: {error}") from error
+                self._wait(_PAUSE)
             return external_id
-
-    def _look_for(self, external_id: str, why: str) -> None:
-        """It may be there all the same: sent again, it would run twice."""
-        until = self.clock.monotonic() + self.watching.settle.total_seconds()
-        while isinstance(self._persist(lambda: self.connector.check(external_id)), Unknown):
-            if self.clock.monotonic() >= until:
-                raise TryAgain(f"return_to_queue: the submission failed: {why}")
-            self._wait(_PAUSE)
 
     def _watch(self, external_id: str) -> object:
         now = self.clock.monotonic()

@@ -92,7 +92,9 @@ def top(
     client = connect()
     place, first = client.server.url, look(client)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        echo(_printable(frame(first, place, *get_terminal_size((80, 24)))))
+        text = frame(first, place, *get_terminal_size((80, 24)))
+        printable = text if "utf" in (sys.stdout.encoding or "").lower() else text.translate(ASCII)
+        echo(printable)
     else:
         _watch(client, place, first)
     client.close()
@@ -113,7 +115,3 @@ def _watch(client: Client, place: str, first: Seen) -> None:
     configure_logs("critical", "text")
     # Without the mouse the terminal keeps its own way to mark and copy text.
     Top(client, place, first, SystemClock()).run(mouse=False)
-
-
-def _printable(text: str) -> str:
-    return text if "utf" in (sys.stdout.encoding or "").lower() else text.translate(ASCII)

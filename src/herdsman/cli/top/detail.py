@@ -42,8 +42,11 @@ def job_text(
     log: Sequence[str],
     now: datetime,
 ) -> Letter:
+    tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
+    about = f"  {clean(job.type)} in pool {clean(job.pool)}, {tried}, {_ago(job.created_at, now)} old"
+    job_line = state(job.status) + ink(about)
     return _letter(
-        ("STATE", [_job_line(job, now), *_progress(job)]),
+        ("STATE", [job_line, *_progress(job)]),
         ("ERROR", [ink(clean(job.last_error), "red")] if job.last_error else ()),
         ("WHY", (ink(clean(each)) for each in why.because)),
         ("WHEN", () if eta is None else _when(eta)),
@@ -51,12 +54,6 @@ def job_text(
         ("STEPS", _steps(why)),
         ("LOG", (ink(clean(each.expandtabs())) for each in log[-SHOWN_LINES:])),
     )
-
-
-def _job_line(job: JobDetail, now: datetime) -> Text:
-    tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
-    about = f"  {clean(job.type)} in pool {clean(job.pool)}, {tried}, {_ago(job.created_at, now)} old"
-    return state(job.status) + ink(about)
 
 
 def _progress(job: JobDetail) -> list[Text]:

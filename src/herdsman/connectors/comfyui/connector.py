@@ -113,7 +113,12 @@ class Harvest:
         said = as_object(entry)
         place = {part: as_text(said.get(part)) or "" for part in ("filename", "subfolder", "type")}
         _check_place(node, place)
-        name = self._free_name(node, place["filename"])
+        # Two nodes may use one name in two folders.
+        free = place["filename"]
+        while free in self._names:
+            free = f"{node}-{free}"
+        self._names.add(free)
+        name = free
         with self._api.view(place) as (status, content):
             if status == 404:
                 self._gone(node, place)
@@ -132,14 +137,6 @@ class Harvest:
             " the next run makes it anew",
             retry=True,
         )
-
-    def _free_name(self, node: str, name: str) -> str:
-        """Two nodes may use one name in two folders."""
-        free = name
-        while free in self._names:
-            free = f"{node}-{free}"
-        self._names.add(free)
-        return free
 
 
 def _told(node: str, kind: str, stored: StoredFile) -> dict[str, object]:
@@ -227,7 +224,12 @@ class ComfyUIConnector:
         if self._api.version() >= INTERRUPTS_BY_ID:
             self._api.interrupt(external_id)
         else:
-            self._interrupt_old(external_id)
+            # It stops whatever runs, so we look right before. What starts in between is not safe from it.
+            if is_running(self._api.queue(), external_id):
+                self._around.say(
+                    "this ComfyUI cannot interrupt by id: what runs now is interrupted, which is this job"
+                )
+                self._api.interrupt(external_id)
 
     def fitness(self) -> Fitness:
         return read_fitness(self._api)
@@ -289,14 +291,6 @@ class ComfyUIConnector:
         if dropped is not None:
             self._around.say(dropped.said)
         return given
-
-    def _interrupt_old(self, external_id: str) -> None:
-        """It stops whatever runs, so we look right before. What starts in between is not safe from it."""
-        if is_running(self._api.queue(), external_id):
-            self._around.say(
-                "this ComfyUI cannot interrupt by id: what runs now is interrupted, which is this job"
-            )
-            self._api.interrupt(external_id)
 
     def _watch_of(self, external_id: str) -> Watch | None:
         return self._watch if self._watch is not None and self._watch.external_id == external_id else None

@@ -42,16 +42,13 @@ def one_line(text: str, longest: int) -> str:
 
 def without_insides(text: str) -> str:
     """What a service says of itself, without the folders of its machine and without whole tensors."""
-    return _PATH.sub(r"…/\1", _without_arrays(text))
-
-
-def _without_arrays(text: str) -> str:
     kept, at = "", 0
     while (found := _ARRAY.search(text, at)) is not None:
         end = _closing(text, found.end())
         kept += f"{text[at : found.end()]}…" + (")" if end < len(text) else "")
         at = end + 1
-    return kept + text[at:]
+    without_arrays = kept + text[at:]
+    return _PATH.sub(r"…/\1", without_arrays)
 
 
 def _closing(text: str, start: int) -> int:

@@ -127,10 +127,6 @@ def heard(message: Message, progress: Progress) -> Heard:
     return Ended() if nowhere or message.type in ENDS else progress.working()
 
 
-def _parent(node: str | None) -> str | None:
-    return None if node is None else node.split(".", 1)[0]
-
-
 def _moved(progress: Progress, node: str | None) -> Progress:
     """One node at a time: when another is at work, the last one is through."""
     if node == progress.current:
@@ -170,7 +166,11 @@ def _share(progress: Progress) -> float:
     if not to_do:
         return 1.0
     over = to_do & progress.finished
-    begun = (progress.node_done() or 0.0) if _parent(progress.current) in to_do - over else 0.0
+    begun = (
+        (progress.node_done() or 0.0)
+        if (None if progress.current is None else progress.current.split(".", 1)[0]) in to_do - over
+        else 0.0
+    )
     return round(min((len(over) + begun) / len(to_do), 1.0), 4)
 
 

@@ -313,16 +313,13 @@ class HttpConnector:
 
     def _look(self, external_id: str, timeout_s: float) -> Verdict:
         if self._options.status.url is None:
-            return self._recall(external_id)
+            # Where the service only calls back, we know what it said, and it cannot be asked.
+            if self._watch is None or self._watch.external_id != external_id:
+                return Unknown("nobody here waits for a call about it")
+            while self._door is not None and (posted := self._door.wait(timedelta(0))) is not None:
+                self._take_news(posted)
+            return self._watch.last
         return look(self._wire, self._options, external_id, timeout_s)
-
-    def _recall(self, external_id: str) -> Verdict:
-        """Where the service only calls back, we know what it said, and it cannot be asked."""
-        if self._watch is None or self._watch.external_id != external_id:
-            return Unknown("nobody here waits for a call about it")
-        while self._door is not None and (posted := self._door.wait(timedelta(0))) is not None:
-            self._take_news(posted)
-        return self._watch.last
 
 
 def _front_door(options: HttpOptions) -> str | None:

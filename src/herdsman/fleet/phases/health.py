@@ -39,7 +39,18 @@ def warn(seen: Snapshot) -> Iterable[Action]:
             if worker.vram_at is not None and worker.vram_at < fresh:
                 yield Note(worker.id, _stale_vram(worker.vram_at, pool, seen))
             if pool.queued and worker.job is None and worker.idle_since and worker.idle_since < idle:
-                yield Note(worker.id, _not_claiming(worker.idle_since, pool, seen))
+                # No failure: the jobs may be of a type that it does not know (J1).
+                age, limit = (
+                    (seen.now - worker.idle_since).total_seconds(),
+                    pool.policy.not_claiming_timeout.total_seconds(),
+                )
+                text = f"Idle for {age:.0f}s while {pool.queued} jobs wait: can it run their types?"
+                not_claiming = Finding(
+                    Code.GPU_READY_NOT_CLAIMING,
+                    text,
+                    {"idle_s": age, "limit_s": limit, "queued": pool.queued},
+                )
+                yield Note(worker.id, not_claiming)
 
 
 def _suspects(pool: SeenPool, seen: Snapshot) -> list[SeenWorker]:
@@ -210,15 +221,6 @@ def _left(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
     if silence > pool.policy.failsafe:
         return Finding(Code.FAILSAFE, "silent for too long, though nothing was waiting", numbers)
     return None
-
-
-def _not_claiming(since: datetime, pool: SeenPool, seen: Snapshot) -> Finding:
-    """No failure: the jobs may be of a type that it does not know (J1)."""
-    age, limit = (seen.now - since).total_seconds(), pool.policy.not_claiming_timeout.total_seconds()
-    text = f"Idle for {age:.0f}s while {pool.queued} jobs wait: can it run their types?"
-    return Finding(
-        Code.GPU_READY_NOT_CLAIMING, text, {"idle_s": age, "limit_s": limit, "queued": pool.queued}
-    )
 
 
 def _stale_vram(vram_at: datetime, pool: SeenPool, seen: Snapshot) -> Finding:

@@ -109,17 +109,17 @@ def _renew(pool: SeenPool, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
     if any(seen.of(pool.id, *restless)):
         return
     born = seen.now - life.max_lifetime
-    old = [each for each in seen.of(pool.id, WorkerState.ACTIVE) if each.created_at < born and _ours(each)]
+    old = [
+        each
+        for each in seen.of(pool.id, WorkerState.ACTIVE)
+        if each.created_at < born and (each.instance_name is not None and each.absent_since is None)
+    ]
     for worker in sorted(old, key=lambda each: (each.created_at, each.id))[:1]:
         numbers = {
             "age_s": (seen.now - worker.created_at).total_seconds(),
             "limit_s": life.max_lifetime.total_seconds(),
         }
         yield RetireWorker(worker.id, Finding(Code.LIFETIME, "it has lived as long as it may", numbers))
-
-
-def _ours(worker: SeenWorker) -> bool:
-    return worker.instance_name is not None and worker.absent_since is None
 
 
 def _busy(worker: SeenWorker) -> tuple[bool, str]:

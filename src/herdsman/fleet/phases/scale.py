@@ -280,7 +280,9 @@ def _kept_for_a_look(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool
 def _end(worker: SeenWorker, why: Finding, policy: FleetPolicy, now: datetime) -> Iterator[Action]:
     if is_gone(worker, policy, now):
         yield BuryWorker(worker.id, Finding(Code.CONFIRMED_ABSENT, "its instance is gone"))
-    elif worker.instance_ref is not None and _ask_again(worker, policy, now):
+    elif worker.instance_ref is not None and (
+        worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after
+    ):
         yield EndInstance(worker.id, worker.instance_ref, why)
 
 
@@ -292,16 +294,10 @@ def is_gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
         return False
     if worker.instance_ref is None or worker.end_asked_at is None:
         return now - worker.absent_since > policy.absence_window
-    if _may_be_overlooked(worker, policy, now):
+    # A young instance may be missing wherever we look, and there all the same, until it has shown itself
+    # once.
+    shown = any((worker.last_heartbeat, worker.idle_since, worker.listed_at, policy.exact_listings))
+    may_be_overlooked = not shown and now - worker.created_at <= policy.absence_window
+    if may_be_overlooked:
         return False
     return now - max(worker.absent_since, worker.end_asked_at) > policy.confirm_window
-
-
-def _may_be_overlooked(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
-    """A young instance may be missing wherever we look, and there all the same, until it has shown itself once."""
-    shown = any((worker.last_heartbeat, worker.idle_since, worker.listed_at, policy.exact_listings))
-    return not shown and now - worker.created_at <= policy.absence_window
-
-
-def _ask_again(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
-    return worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after

@@ -270,7 +270,9 @@ class LocalProvider:
         record = self._adopt(record)
         who = record.process
         if who is not None and processes.is_alive(who):
-            if self._overdue(record):
+            waited = 0.0 if record.end_asked is None else self._clock.monotonic() - record.end_asked
+            overdue = waited > self.options.kill_after.total_seconds()
+            if overdue:
                 log.warning("local.killed", name=record.name, pid=who.pid)
                 processes.kill_family(who)
             return record
@@ -292,10 +294,6 @@ class LocalProvider:
         if found.process is not None:
             self.state.write(found)
         return found
-
-    def _overdue(self, record: Record) -> bool:
-        waited = 0.0 if record.end_asked is None else self._clock.monotonic() - record.end_asked
-        return waited > self.options.kill_after.total_seconds()
 
     def _free_gpu(self, alive: Sequence[Record]) -> int:
         count = self.options.fake_gpus or count_gpus()

@@ -100,7 +100,13 @@ class Answer:
         """How long we are asked to wait: for the longest of the windows that are used up."""
         after = self.headers.get("retry-after", "")
         used_up = _EXHAUSTED.findall(self.headers.get("ratelimit", ""))
-        seconds = [int(each) for each in (*used_up, *([after] if _is_number(after) else []))]
+        seconds = [
+            int(each)
+            for each in (
+                *used_up,
+                *([after] if (after.isascii() and after.isdecimal() and len(after) < 10) else []),
+            )
+        ]
         return min(timedelta(seconds=max(seconds)), LONGEST_WAIT) if seconds else None
 
     def _page(self) -> str:
@@ -110,10 +116,6 @@ class Answer:
 
 def as_object(value: object) -> Mapping[str, object] | None:
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def _one_line(text: str, longest: int = LONGEST_SAID) -> str:

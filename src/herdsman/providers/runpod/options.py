@@ -99,7 +99,12 @@ class RunpodOptions:
     """More variables for every pod."""
 
     def __post_init__(self) -> None:
-        self._check_access()
+        address = urlsplit(self.api_url)
+        if address.scheme not in {"http", "https"} or not address.hostname or "@" in address.netloc:
+            raise InvalidSettings("the URL of Runpod's API must be https://HOST/PATH without a user")
+        key = self.api_key.get_secret_value()
+        if not key or not key.isascii() or not key.isprintable() or " " in key:
+            raise InvalidSettings("the key of the Runpod account is empty, or holds blanks or odd characters")
         self._check_machine()
         _ = self.naming
         check_extras(self.environment, self.api_key)
@@ -107,14 +112,6 @@ class RunpodOptions:
     @property
     def naming(self) -> Naming:
         return Naming(self.name_prefix, self.deployment)
-
-    def _check_access(self) -> None:
-        address = urlsplit(self.api_url)
-        if address.scheme not in {"http", "https"} or not address.hostname or "@" in address.netloc:
-            raise InvalidSettings("the URL of Runpod's API must be https://HOST/PATH without a user")
-        key = self.api_key.get_secret_value()
-        if not key or not key.isascii() or not key.isprintable() or " " in key:
-            raise InvalidSettings("the key of the Runpod account is empty, or holds blanks or odd characters")
 
     def _check_machine(self) -> None:
         _require(bool(self.gpu_types), "Runpod needs at least one GPU type to ask for")

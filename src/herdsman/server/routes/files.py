@@ -53,7 +53,8 @@ def job_file(
 ) -> Response:
     """One file that the job made, by the name that its result tells. `ETag` is its SHA-256, where that is known."""
     job = visible_job(server, job_id, who)
-    tag = _tag(sha256_of(job.result, name))
+    sha256 = sha256_of(job.result, name)
+    tag = None if sha256 is None else f'"{sha256}"'
     headers = _headers(name, tag)
     # A part of another file than the one that the caller has the rest of would be worse than none.
     asked = range if if_range is None or if_range == tag else None
@@ -61,16 +62,12 @@ def job_file(
         store, uri = _found(server, job.job_id, name)
         if tag is not None and _names(if_none_match, tag):
             return Response(status_code=304, headers=headers)
-        return _answer(store, uri, asked, headers)
-
-
-def _answer(store: ResultFiles, uri: str, asked: str | None, headers: Mapping[str, str]) -> Response:
-    size = store.size(uri)
-    part = wanted_part(asked, size)
-    if part is None:
-        return _stream(200, store.part(uri, 0, size), size, headers)
-    content = store.part(uri, part.first, part.length)
-    return _stream(206, content, part.length, {**headers, "Content-Range": part.header(size)})
+        size = store.size(uri)
+        part = wanted_part(asked, size)
+        if part is None:
+            return _stream(200, store.part(uri, 0, size), size, headers)
+        content = store.part(uri, part.first, part.length)
+        return _stream(206, content, part.length, {**headers, "Content-Range": part.header(size)})
 
 
 @contextmanager
@@ -105,10 +102,6 @@ def _headers(name: str, tag: str | None) -> dict[str, str]:
         "Accept-Ranges": "bytes",
         **({} if tag is None else {"ETag": tag, "Cache-Control": "private, no-cache"}),
     }
-
-
-def _tag(sha256: str | None) -> str | None:
-    return None if sha256 is None else f'"{sha256}"'
 
 
 def _names(given: str | None, tag: str) -> bool:

@@ -195,16 +195,12 @@ def guard(pid: str, stop_signal: str, *scratch: str) -> None:
     if sys.stdin.buffer.read():
         return
     if server is not None and not has_ended(server, within=timedelta(0)):
-        _end(server, int(stop_signal))
+        _thaw(server.pid)
+        os.kill(server.pid, int(stop_signal))
+        if not has_ended(server, within=GUARD_GRACE):
+            _kill(server.pid)
     for directory in scratch:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _end(server: ProcessInfo, stop_signal: int) -> None:
-    _thaw(server.pid)
-    os.kill(server.pid, stop_signal)
-    if not has_ended(server, within=GUARD_GRACE):
-        _kill(server.pid)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,11 @@ class WorldDatabase(Database):
         world = self.world
         if world is None:
             return super().transact(work)
-        what = _name(work)
+        # The command that it is a part of.
+        name = str(getattr(work, "__qualname__", type(work).__qualname__))
+        for inner in (".<locals>", ".<lambda>", ".<genexpr>"):
+            name = name.replace(inner, "")
+        what = name
         world.reach()
         if world.strikes(Fault.CUT_BEFORE):
             raise StoreUnavailable("the connection broke before the commit")
@@ -150,11 +154,3 @@ def _contended(work: Callable[[Tx], T]) -> Callable[[Tx], T]:
         return done
 
     return run
-
-
-def _name(work: Callable[..., object]) -> str:
-    """The command that it is a part of."""
-    name = str(getattr(work, "__qualname__", type(work).__qualname__))
-    for inner in (".<locals>", ".<lambda>", ".<genexpr>"):
-        name = name.replace(inner, "")
-    return name

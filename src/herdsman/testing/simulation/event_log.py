@@ -1,7 +1,7 @@
 """Turns what happened in a simulation into the history that the checks read, with what is left in Redis at the end."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from math import inf
@@ -125,7 +125,13 @@ def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
         *((since, woken) for name, since, woken in books.stood if name == run.process.partition(" of ")[0]),
         *((cut.since, cut.until) for cut in books.cuts if cut.process == run.process),
     ]
-    return replace(run, able_s=_left_of(run.ended, until, unable))
+    # What is left of a span without those that are taken out of it, which may overlap.
+    left, at = 0.0, run.ended
+    for begins, ends in sorted(unable):
+        left += max(0.0, min(begins, until) - at)
+        at = max(at, ends)
+    left_of = left + max(0.0, until - at)
+    return replace(run, able_s=left_of)
 
 
 def _healthy(simulation: Simulation) -> Iterator[Health]:
@@ -140,15 +146,6 @@ def _healthy(simulation: Simulation) -> Iterator[Health]:
         for began, ended in (*sorted(ill), (over, over)):
             yield Health(worker=worker_of(name), since=since, until=min(began, over))
             since = max(since, ended)
-
-
-def _left_of(since: float, until: float, taken: Iterable[tuple[float, float]]) -> float:
-    """What is left of a span without those that are taken out of it, which may overlap."""
-    left, at = 0.0, since
-    for begins, ends in sorted(taken):
-        left += max(0.0, min(begins, until) - at)
-        at = max(at, ends)
-    return left + max(0.0, until - at)
 
 
 def _fence_s(simulation: Simulation) -> float:

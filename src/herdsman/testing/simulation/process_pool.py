@@ -63,19 +63,16 @@ class _ProcessPool:
         try:
             ran: Ran = member.pipe.recv()
         except (EOFError, OSError):
-            return self._lost(member)
+            # A process that died is the finding of the seed that it was at; another takes its place.
+            self._retire(member)
+            self._start_member()
+            return broken(member.seed, f"its process ended with status {member.process.exitcode}")
         seed = next(self._left, None)
         if seed is None:
             self._retire(member)
         else:
             self._send(member, seed)
         return ran
-
-    def _lost(self, member: _Member) -> Ran:
-        """A process that died is the finding of the seed that it was at; another takes its place."""
-        self._retire(member)
-        self._start_member()
-        return broken(member.seed, f"its process ended with status {member.process.exitcode}")
 
     def _send(self, member: _Member, seed: int) -> None:
         member.seed = seed

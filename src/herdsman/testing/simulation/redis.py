@@ -204,15 +204,12 @@ class WorldRedis:
             memory.forget_all()
         if world.strikes(Fault.STREAM_DELETED):
             lost = world.random.choice((self._names.jobs, self._names.ingest, self._names.preloads))
-            self._delete(lost, whole=world.random.random() < 0.5)
+            if world.random.random() < 0.5:
+                self.memory.logs.pop(lost.name, None)
+            elif lost.name in self.memory.logs:
+                self.memory.logs[lost.name].groups.pop(lost.group, None)
         if world.strikes(Fault.ENTRY_FORGED):
             self._forge()
-
-    def _delete(self, stream: Stream, *, whole: bool) -> None:
-        if whole:
-            self.memory.logs.pop(stream.name, None)
-        elif stream.name in self.memory.logs:
-            self.memory.logs[stream.name].groups.pop(stream.group, None)
 
     def _forge(self) -> None:
         """What somebody who may write there could make up."""

@@ -142,7 +142,9 @@ class WorldStreams:
             self._server.settle(stream, [id_of(each) for each in ids])
 
     def add_dead_letters(self, letters: Sequence[DeadLetter]) -> int:
-        keys = [_key(self.names, each) for each in letters]
+        keys = [
+            ("" if each.version is None else self.names.told(each.job_id, each.version)) for each in letters
+        ]
         self._server.ask()
         known = self._memory.told & {*keys}
         with self._server.asked():
@@ -212,10 +214,6 @@ class WorldStreams:
 
 def _entry(stream: Stream, log: Log, each: Id) -> Entry:
     return Entry(stream, text_of(each), log.entries.get(each, {}))
-
-
-def _key(names: Names, letter: DeadLetter) -> str:
-    return "" if letter.version is None else names.told(letter.job_id, letter.version)
 
 
 NAMES = Names()

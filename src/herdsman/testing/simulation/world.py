@@ -157,7 +157,10 @@ class World:
             self.replace(process)
             self._stop(process)
         if self.strikes(Fault.PARTITION, danger):
-            self._cut_off(process)
+            process.cut_off_until = self.until(self.now + self.random.uniform(2, 60))
+            self.books.cuts.append(
+                Cut(process=process.full_name, since=self.now, until=process.cut_off_until)
+            )
         if self.strikes(Fault.DATABASE_AWAY):
             self._outage(self.random.uniform(1, 30))
         if self.strikes(Fault.DATABASE_OUT):
@@ -174,10 +177,6 @@ class World:
         """All is not well before then."""
         self.all_well_at = max(self.all_well_at, moment)
         return moment
-
-    def _cut_off(self, process: Process) -> None:
-        process.cut_off_until = self.until(self.now + self.random.uniform(2, 60))
-        self.books.cuts.append(Cut(process=process.full_name, since=self.now, until=process.cut_off_until))
 
     def _stop(self, process: Process) -> None:
         process.stopped_until = self.until(self.now + self.random.uniform(1, LONGEST_STOP_S))

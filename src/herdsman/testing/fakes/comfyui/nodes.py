@@ -61,7 +61,10 @@ class NodeClass:
         parts = {"required": self.required, "optional": self.optional}
         return {
             "input": {
-                part: {name: each.described(_choices(each, input_files)) for name, each in inputs.items()}
+                part: {
+                    name: each.described(input_files if each.folder else list(each.choices))
+                    for name, each in inputs.items()
+                }
                 for part, inputs in parts.items()
             },
             "input_order": {part: list(inputs) for part, inputs in parts.items()},
@@ -75,10 +78,6 @@ class NodeClass:
             "category": "fake",
             "output_node": self.output,
         }
-
-
-def _choices(given: Input, input_files: list[str]) -> list[str]:
-    return input_files if given.folder else list(given.choices)
 
 
 def _int(least: int | None = None, most: int | None = None) -> Input:
@@ -365,7 +364,10 @@ def png(digest: str, side: int = SIDE) -> bytes:
     pixels = b"".join(b"\0" + _row(digest, number, side) for number in range(side))
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(pixels, 1)), (b"IEND", b""))
-    return KNOWN_STARTS[0] + b"".join(_chunk(kind, body) for kind, body in chunks)
+    return KNOWN_STARTS[0] + b"".join(
+        (struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)))
+        for kind, body in chunks
+    )
 
 
 def digest(*parts: object) -> str:
@@ -380,7 +382,3 @@ def looks_like_a_picture(content: bytes) -> bool:
 def _row(digest: str, number: int, side: int) -> bytes:
     start = hashlib.sha256(f"{digest}/{number}".encode()).digest()
     return (start * (side * 3 // len(start) + 1))[: side * 3]
-
-
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

@@ -43,7 +43,9 @@ class FakeRunpod:
         host: str = HOST,
         port: int = 0,
     ) -> None:
-        _check_host(host, run_commands=run_commands)
+        # Who can reach a fake that runs commands can run anything here.
+        if run_commands and host != "localhost" and not ipaddress.ip_address(host).is_loopback:
+            raise ValueError(f"{host} is open to others: a fake that runs commands listens on loopback only")
         self.key = key
         self.faults = Faults(seed)
         self._cloud = Cloud(
@@ -134,9 +136,3 @@ def serve(
             (stopping or threading.Event()).wait()
         except KeyboardInterrupt:
             return
-
-
-def _check_host(host: str, *, run_commands: bool) -> None:
-    """Who can reach a fake that runs commands can run anything here."""
-    if run_commands and host != "localhost" and not ipaddress.ip_address(host).is_loopback:
-        raise ValueError(f"{host} is open to others: a fake that runs commands listens on loopback only")

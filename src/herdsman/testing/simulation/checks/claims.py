@@ -195,7 +195,12 @@ def two_at_once(history: History) -> Iterator[str]:
         last = runs[0]
         for run in runs[1:]:
             both_until = min(end_of(last), end_of(run))
-            if run.began < both_until > _excused_until(last, run):
+            # A worker that woke beside its successor shares its name, and so its claims: nobody can tell
+            # the two apart.
+            excused = max(last.excused_until, run.excused_until)
+            twins = (last.worker, last.token) == (run.worker, run.token)
+            excused_until = inf if twins and excused > -inf else excused
+            if run.began < both_until > excused_until:
                 yield (
                     f"{run.worker} began with job {job_id} (claim {run.token}) at {run.began:.3f},"
                     f" and {last.worker} was at it (claim {last.token}) until {end_of(last):.3f}"
@@ -216,10 +221,3 @@ def fenced(history: History) -> Iterator[str]:
                     f"{run.process} was cut off from {cut.since:.3f} to {cut.until:.3f}, and was at job {run.job_id}"
                     f" (claim {run.token}) until {end_of(run):.3f}"
                 )
-
-
-def _excused_until(last: Run, run: Run) -> float:
-    """A worker that woke beside its successor shares its name, and so its claims: nobody can tell the two apart."""
-    excused = max(last.excused_until, run.excused_until)
-    twins = (last.worker, last.token) == (run.worker, run.token)
-    return inf if twins and excused > -inf else excused
