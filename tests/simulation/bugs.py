@@ -132,8 +132,8 @@ BUGS = (
         "ended_once",
         "P5: the end of a machine is asked for once",
         "fleet/phases/scale.py",
-        "return worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after",
-        "return worker.end_asked_at is None",
+        "worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after",
+        "worker.end_asked_at is None",
     ),
     Bug(
         "absent_is_gone",
@@ -223,8 +223,8 @@ BUGS = (
         "key_ignored",
         "jobs of one concurrency key run side by side",
         "jobs/assign.py",
-        "            if choosing.running_of_key(self.tx, key) >= self.rules.most_of(key):\n",
-        "            if choosing.running_of_key(self.tx, key) > self.rules.most_of(key):\n",
+        "            if claim_sql.running_of_key(self.tx, key) >= self.rules.most_of(key):\n",
+        "            if claim_sql.running_of_key(self.tx, key) > self.rules.most_of(key):\n",
     ),
     Bug(
         "due_too_early",
