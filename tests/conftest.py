@@ -15,8 +15,8 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from tests.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened, quick_place
-from tests.fuse import fuse
+from tests.support.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened, quick_place
+from tests.support.power_cut import fuse
 
 __all__ = ["fuse"]
 

@@ -26,8 +26,8 @@ from herdsman.server.limits import LoginThrottle
 from tests.api.conftest import Build, Tokens
 from tests.api.fuzzing import Fuzz, Operation
 from tests.api.world import a_world
-from tests.databases import Backend, MovingClock
-from tests.herd import a_herd
+from tests.support.control_loop import a_herd
+from tests.support.databases import Backend, MovingClock
 
 ASKED = os.environ.get("HERDSMAN_FUZZ_CALLS")
 CALLS = int(ASKED or 1)

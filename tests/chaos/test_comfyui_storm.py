@@ -13,11 +13,11 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.protocol import Finished, ServiceJob
 from herdsman.states import JOB, JobState, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
-from tests.builders import a_worker
+from tests.chaos.amounts import effort
 from tests.chaos.comfyui_storm import ATTEMPTS, SPEED, Storm, hashes
-from tests.chaos.effort import effort
-from tests.comfyui import a_connector, workflow
-from tests.databases import MovingClock
+from tests.support.builders import a_worker
+from tests.support.comfyui import a_connector, workflow
+from tests.support.databases import MovingClock
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3000)]
 

@@ -17,11 +17,11 @@ from herdsman.fleet.reconcile import Cycle, Reconciler
 from herdsman.states import JOB, WorkerState
 from herdsman.testing.fakes.runpod import FakeRunpod
 from herdsman.testing.servers.mariadb import MariadbServer
-from tests.chaos.effort import effort
+from tests.chaos.amounts import effort
 from tests.chaos.replica import Orders, a_reconciler
 from tests.chaos.site import Site, site
-from tests.databases import ServerDatabases, opened
-from tests.runpod import KEY
+from tests.support.databases import ServerDatabases, opened
+from tests.support.runpod import KEY
 
 FLEET = FleetPolicy(promotion=Promotion.POD, heartbeat_timeout=timedelta(days=1))
 # It leads all the time, in its own eyes: only what it cannot read keeps it from acting.

@@ -19,11 +19,11 @@ import pytest
 from herdsman.jobs.commands import list_jobs
 from herdsman.jobs.model import Job, JobFilter
 from herdsman.states import JobState
-from tests.builders import scalar
-from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile
+from tests.chaos.amounts import effort
 from tests.chaos.site import Site, command, free_port, site
-from tests.databases import ServerDatabases
+from tests.chaos.waiting import percentile
+from tests.support.builders import scalar
+from tests.support.databases import ServerDatabases
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

@@ -14,11 +14,11 @@ import pytest
 from herdsman.fleet import leader_sql
 from herdsman.jobs.commands import count_jobs
 from herdsman.states import JobState
-from tests.chaos.effort import effort
-from tests.chaos.gate import Gate
-from tests.chaos.lane import IDLE, Lane, Step, Victim
+from tests.chaos.amounts import effort
+from tests.chaos.holding_proxy import Gate
 from tests.chaos.site import PATIENCE_S, Site, free_port, site
-from tests.databases import Backend, ServerDatabases
+from tests.chaos.worker_at_step import IDLE, Lane, Step, Victim
+from tests.support.databases import Backend, ServerDatabases
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600 + effort("JOBS", 0))]
 

@@ -15,12 +15,12 @@ from herdsman.fleet.leader import LeaderPolicy
 from herdsman.fleet.leader_sql import Term
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import History, LeaderWrite
-from tests.builders import scalar, sql
+from tests.chaos.amounts import effort
 from tests.chaos.candidate import TABLES, lead
 from tests.chaos.children import Children, children
-from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile_99, summary, waited_for
-from tests.databases import ServerDatabases, opened
+from tests.chaos.waiting import percentile_99, summary, waited_for
+from tests.support.builders import scalar, sql
+from tests.support.databases import ServerDatabases, opened
 
 REPLICAS = 3
 USUAL = LeaderPolicy()

@@ -25,9 +25,8 @@ from herdsman.server.state import build_state
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Use
 from herdsman.testing.simulation.checks.recorded import read_history
-from tests.builders import scalar
+from tests.chaos.amounts import effort
 from tests.chaos.children import Children, children
-from tests.chaos.effort import effort
 from tests.chaos.lease_holders import (
     GPUS,
     TOTAL_MB,
@@ -38,6 +37,7 @@ from tests.chaos.lease_holders import (
     node,
     services_at,
 )
+from tests.support.builders import scalar
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 

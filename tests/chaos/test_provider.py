@@ -27,13 +27,13 @@ from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Limits, Pod
 from herdsman.testing.simulation.checks.recorded import read_history
 from herdsman.wire import new_job_id
-from tests.builders import scalar
+from tests.chaos.amounts import effort
 from tests.chaos.children import Children, children
-from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile, summary, waited_for
 from tests.chaos.replica import Orders, control
-from tests.databases import ServerDatabases, opened
-from tests.runpod import KEY, NAMING
+from tests.chaos.waiting import percentile, summary, waited_for
+from tests.support.builders import scalar
+from tests.support.databases import ServerDatabases, opened
+from tests.support.runpod import KEY, NAMING
 
 MAX = 10
 SECOND = timedelta(seconds=1)

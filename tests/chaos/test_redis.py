@@ -21,13 +21,13 @@ from herdsman.redis.streams import Count
 from herdsman.states import JobState
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire import new_job_id
-from tests.builders import a_worker, claimed, replayed
-from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile
-from tests.chaos.redis_yard import Yard, until, yard
+from tests.chaos.amounts import effort
+from tests.chaos.redis_site import Yard, until, yard
 from tests.chaos.site import check_jobs
-from tests.databases import Backend, ServerDatabases, opened
-from tests.streams import NAMES, QUICK, Replica, client, replica
+from tests.chaos.waiting import percentile
+from tests.support.builders import a_worker, claimed, replayed
+from tests.support.databases import Backend, ServerDatabases, opened
+from tests.support.redis_streams import NAMES, QUICK, Replica, client, replica
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

@@ -6,8 +6,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from herdsman.context import Services
 from tests.contract.life import Life
-from tests.databases import MovingClock
-from tests.fuse import Fuse
+from tests.support.databases import MovingClock
+from tests.support.power_cut import Fuse
 
 FEW = settings(
     max_examples=30,
