@@ -25,6 +25,7 @@ from herdsman.ports import SystemClock
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 
+DATABASES = ("sqlite", "postgresql", "mariadb")
 TIMEOUT = timedelta(seconds=10)
 MEMORY = Path("/dev/shm")
 ROOM_FOR_SERVERS = 2 * 1024**3
