@@ -15,16 +15,22 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from tests.databases import Backend, MovingClock, ServerDatabases, SqliteFiles, opened, quick_place
-from tests.fuse import fuse
+from tests.support.databases import (
+    DATABASES,
+    Backend,
+    MovingClock,
+    ServerDatabases,
+    SqliteFiles,
+    opened,
+    quick_place,
+)
+from tests.support.power_cut import fuse
 
 __all__ = ["fuse"]
 
-DATABASES = ("sqlite", "postgresql", "mariadb")
 RAN_ON = "database"
 
-LATE = ("integration", "docs", "browser")
-"""They start whole programs and wait for them: where the machine is busy with something else, one may be late."""
+FIRST = ("integration", "docs", "browser", "simulation")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a script, Ctrl-C is ignored, and so it would be by all that they start.
@@ -99,18 +105,15 @@ def services(database: Database) -> Services:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Such a test gets a second try, and the summary names it as one to mend. What proves safety gets none.
+    """With `--dist loadgroup` a file runs in one process, so that what it starts is started once. Where each test
+    starts its own things and takes long, they are spread.
 
-    They come first: a long one that begins when all others are done would be waited for.
+    What starts whole programs comes first: a long one that begins when all others are done would be waited for.
     """
     for item in items:
-        if _is_late(item):
-            item.add_marker(pytest.mark.flaky(reruns=1))
-    items.sort(key=lambda item: not _is_late(item))
-
-
-def _is_late(item: pytest.Item) -> bool:
-    return item.path.relative_to(Path(__file__).parent).parts[0] in LATE
+        if item.get_closest_marker("spread") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: item.path.relative_to(Path(__file__).parent).parts[0] not in FIRST)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -16,8 +16,8 @@ from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
-from tests.builders import a_worker
-from tests.databases import Backend
+from tests.support.builders import a_worker
+from tests.support.databases import Backend
 
 BY_HAND = Caller(token_id="test", role=Role.ADMIN)
 

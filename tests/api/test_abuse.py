@@ -40,7 +40,7 @@ from tests.api.sockets import (
     statuses,
     zeros,
 )
-from tests.builders import a_job
+from tests.support.builders import a_job
 
 WRONG = "authorization: Bearer hm_admin_0123456789abcdef_wrong_0000"
 LIVE = "/health/live"

@@ -7,7 +7,7 @@ from herdsman.context import Services
 from herdsman.server.access import MATRIX
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
-from tests.builders import a_job, claimed
+from tests.support.builders import a_job, claimed
 
 
 def test_a_submitter_does_not_see_the_jobs_of_another(

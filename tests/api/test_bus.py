@@ -14,7 +14,7 @@ from herdsman.server.app import create_app
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
-from tests.builders import a_job, claimed
+from tests.support.builders import a_job, claimed
 
 
 @dataclass

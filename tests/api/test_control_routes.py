@@ -27,9 +27,9 @@ from herdsman.server.app import create_app
 from herdsman.server.state import MOST_FORWARDED, ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
-from tests.builders import a_job
-from tests.databases import MovingClock
-from tests.herd import a_herd
+from tests.support.builders import a_job
+from tests.support.control_loop import a_herd
+from tests.support.databases import MovingClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from herdsman.settings import load_settings, rows
 from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
-from tests.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 SETTINGS = {"DATABASE_URL": "postgresql://ann:hunter2@db/herd", "RUNPOD_API_KEY": "rpa_" + "S" * 40}
 

@@ -24,7 +24,7 @@ from herdsman.server.limits import Limits
 from herdsman.server.state import ServerState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Build, Tokens
-from tests.builders import a_job, a_worker
+from tests.support.builders import a_job, a_worker
 
 PATIENCE = 30
 

@@ -22,7 +22,7 @@ from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
-from tests.builders import a_claim
+from tests.support.builders import a_claim
 
 Header = dict[str, str]
 VIDEO = bytes(range(256)) * 4000

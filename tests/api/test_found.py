@@ -20,7 +20,7 @@ from herdsman.server.state import ServerState
 from herdsman.wire import MEDIA_TYPE, TABLE, VERSION_HEADER
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
-from tests.builders import a_claim
+from tests.support.builders import a_claim
 
 PATIENCE = 30
 

@@ -11,9 +11,9 @@ from herdsman.context import Services
 from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
-from tests.builders import a_job, a_worker
-from tests.databases import MovingClock
-from tests.herd import a_herd
+from tests.support.builders import a_job, a_worker
+from tests.support.control_loop import a_herd
+from tests.support.databases import MovingClock
 
 
 @pytest.fixture

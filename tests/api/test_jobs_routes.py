@@ -18,7 +18,7 @@ from herdsman.server.state import ServerState
 from herdsman.states import JobState
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
-from tests.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
+from tests.support.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
 
 Header = dict[str, str]
 

@@ -18,8 +18,8 @@ from herdsman.leases.commands import list_leases
 from herdsman.leases.rules import LeaseMode, LeasePolicy
 from tests.api.calling import HERE, Client
 from tests.api.conftest import Tokens
-from tests.databases import MovingClock
-from tests.gpus import TOTAL, a_lease, a_node
+from tests.support.databases import MovingClock
+from tests.support.gpus import TOTAL, a_lease, a_node
 
 PATIENCE = 30
 

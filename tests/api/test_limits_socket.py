@@ -20,7 +20,7 @@ from herdsman.server import http_server as server_module
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind, descriptor_shortage
 from herdsman.server.state import ServerState
 from tests.api.conftest import Tokens
-from tests.upped import until
+from tests.support.up_command import until
 
 PATIENCE = 20.0
 SHORT = Listening(head_deadline=timedelta(milliseconds=300), connections=5, grace=timedelta(seconds=2))

@@ -19,9 +19,9 @@ from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState
 from herdsman.states import JobState
 from tests.api.conftest import Tokens
-from tests.builders import HOPELESS, a_claim, a_job, a_worker
-from tests.databases import MovingClock
-from tests.herd import a_herd
+from tests.support.builders import HOPELESS, a_claim, a_job, a_worker
+from tests.support.control_loop import a_herd
+from tests.support.databases import MovingClock
 
 
 @pytest.fixture

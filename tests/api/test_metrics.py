@@ -22,9 +22,9 @@ from herdsman.states import LEASE, LeaseState
 from herdsman.telemetry import metrics
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
-from tests.builders import a_claim, a_job, a_worker, claimed
-from tests.databases import MovingClock
-from tests.rows import add_row, move_row
+from tests.support.builders import a_claim, a_job, a_worker, claimed
+from tests.support.databases import MovingClock
+from tests.support.rows import add_row, move_row
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.api.world import HELD as HELD_JOBS
 from tests.api.world import World, a_world
-from tests.databases import Backend
+from tests.support.databases import Backend
 
 CLAIM = {"job_id": "JOB", "token": 1}
 JOB = {

@@ -23,7 +23,7 @@ from herdsman.testing.clocks import ManualClock
 from herdsman.testing.servers.server import free_port
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
-from tests.databases import opened
+from tests.support.databases import opened
 
 FADED = timedelta(seconds=4)
 """By then a token has to be looked up again."""

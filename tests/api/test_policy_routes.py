@@ -17,8 +17,8 @@ from herdsman.ports import SystemClock
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
-from tests.served import served
-from tests.shell import Shell
+from tests.support.api_server import served
+from tests.support.shell import Shell
 
 PLACE = "/control/policy"
 

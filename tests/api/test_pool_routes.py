@@ -8,7 +8,7 @@ from herdsman.access.rules import Role
 from herdsman.context import Services
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
-from tests.builders import scalar
+from tests.support.builders import scalar
 
 POOL = "/workers/pool"
 

@@ -6,7 +6,7 @@ from herdsman.server.access import MATRIX, OPEN
 from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
-from tests.builders import a_job, an_ended_job
+from tests.support.builders import a_job, an_ended_job
 
 ADMIN = bearer("the-admin-key")
 

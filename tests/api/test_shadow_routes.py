@@ -19,8 +19,8 @@ from herdsman.server.app import create_app
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.api.test_metrics import scrape
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 
 def greedy(_load: Load, policy: FleetPolicy) -> Wanted:

@@ -17,7 +17,7 @@ from herdsman.states import Reason, WorkerState
 from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
 from tests.api.conftest import Tokens, bearer
-from tests.databases import MovingClock
+from tests.support.databases import MovingClock
 
 
 def test_an_admin_makes_lists_and_revokes_tokens(client: Client, tokens: Tokens) -> None:

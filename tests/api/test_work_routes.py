@@ -20,7 +20,7 @@ from herdsman.server.app import create_app
 from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens, bearer
-from tests.builders import a_job, claimed
+from tests.support.builders import a_job, claimed
 
 
 @dataclass(frozen=True, slots=True)

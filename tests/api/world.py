@@ -15,7 +15,7 @@ from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import Ask
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from tests.api.conftest import BY_HAND, Tokens, bearer
-from tests.builders import BROKEN, HOPELESS, a_job, a_worker
+from tests.support.builders import BROKEN, HOPELESS, a_job, a_worker
 
 KIND = "demo"
 HELD = 4

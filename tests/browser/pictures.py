@@ -7,10 +7,10 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.browser.chromium import WIDE, Visitor, a_visitor, chromium
+from tests.browser.page_list import keep
 from tests.browser.png import packed
-from tests.browser.sights import keep
 from tests.browser.site import Site, a_site
-from tests.upped import until
+from tests.support.up_command import until
 
 HERE = Path("docs/pictures")
 LARGEST = 150_000

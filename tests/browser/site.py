@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from herdsman.providers.local.processes import find_marked, kill_family
-from tests.shell import Shell
-from tests.upped import until, up
+from tests.support.shell import Shell
+from tests.support.up_command import until, up
 
 # A worker that was killed is missed after seconds, not after minutes.
 QUICK = {

@@ -5,10 +5,10 @@ import re
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.cable import a_cable
 from tests.browser.chromium import Visitor, a_visitor
+from tests.browser.link import a_cable
 from tests.browser.site import Site
-from tests.upped import until
+from tests.support.up_command import until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import PHONE, WIDE, Visitor, a_visitor
-from tests.browser.sights import SIGHTS, THEMES, grave_findings, keep, show, too_wide
+from tests.browser.page_list import SIGHTS, THEMES, grave_findings, keep, show, too_wide
 from tests.browser.site import Site
 from tests.browser.story import LONG, MARKUP, Story, at_work, tell
 

@@ -11,8 +11,8 @@ from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.server.wiring import new_job_id
 from tests.browser.chromium import Visitor
 from tests.browser.site import QUICK, Site, a_site
-from tests.databases import opened
-from tests.shell import Shell
+from tests.support.databases import opened
+from tests.support.shell import Shell
 
 pytestmark = pytest.mark.timeout(300)
 JOBS = 100_000

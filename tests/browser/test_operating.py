@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 from herdsman.wire import lease_id
 from tests.browser.chromium import Visitor
 from tests.browser.site import Site
-from tests.upped import until
+from tests.support.up_command import until
 
 pytestmark = pytest.mark.timeout(300)
 

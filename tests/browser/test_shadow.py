@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.chromium import PHONE, WIDE, Visitor
-from tests.browser.sights import grave_findings, keep, show, too_wide
+from tests.browser.page_list import grave_findings, keep, show, too_wide
 from tests.browser.site import QUICK, Site, a_site
-from tests.upped import until
+from tests.support.up_command import until
 
 pytestmark = pytest.mark.timeout(300)
 

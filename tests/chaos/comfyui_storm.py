@@ -20,8 +20,8 @@ from herdsman.ports import SystemClock
 from herdsman.testing.fakes.comfyui import STEPS, FakeComfyUI, Fault
 from herdsman.worker.context import JobContext, Recovered, failure_class, failure_text
 from herdsman.worker.service_run import ServiceRun
-from tests.comfyui import QUICK, a_connector, workflow
-from tests.databases import MovingClock
+from tests.support.comfyui import QUICK, a_connector, workflow
+from tests.support.databases import MovingClock
 
 SPEED = 20.0
 ATTEMPTS = 9

@@ -29,7 +29,7 @@ from herdsman.ports import SystemClock
 from herdsman.testing.simulation.checks.history import Use
 from herdsman.testing.simulation.checks.leases import use_of
 from herdsman.wire import new_job_id, new_lease_token
-from tests.gpus import asked
+from tests.support.gpus import asked
 
 GPUS = 8
 TOTAL_MB = 24_000

@@ -22,7 +22,7 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.wire import new_job_id, new_worker_id
-from tests.runpod import NAMING, some_options
+from tests.support.runpod import NAMING, some_options
 
 LOCK = "gpu_orchestrator_leader"
 PAUSE = timedelta(milliseconds=20)

@@ -31,7 +31,7 @@ from herdsman.testing.simulation.checks.recorded import only, read_history
 from herdsman.wire import new_job_id
 from tests.chaos.children import Children
 from tests.chaos.kill_handlers import LANE
-from tests.databases import opened
+from tests.support.databases import opened
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0

@@ -13,9 +13,9 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import find_history
 from herdsman.states import JobState, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
-from tests.chaos.gate import Gate, Hold, When
+from tests.chaos.holding_proxy import Gate, Hold, When
 from tests.chaos.site import Site, site
-from tests.comfyui import workflow
+from tests.support.comfyui import workflow
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

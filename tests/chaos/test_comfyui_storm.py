@@ -13,16 +13,16 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.protocol import Finished, ServiceJob
 from herdsman.states import JOB, JobState, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
-from tests.builders import a_worker
 from tests.chaos.comfyui_storm import ATTEMPTS, SPEED, Storm, hashes
-from tests.chaos.effort import effort
-from tests.comfyui import a_connector, workflow
-from tests.databases import MovingClock
+from tests.support.amounts import amount
+from tests.support.builders import a_worker
+from tests.support.comfyui import a_connector, workflow
+from tests.support.databases import MovingClock
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3000)]
 
-RUNS = effort("COMFYUI_RUNS", 8)
-FIRST = effort("COMFYUI_FIRST", 0)
+RUNS = amount("COMFYUI_RUNS", 5, soak=40)
+FIRST = amount("COMFYUI_FIRST", 0)
 LOST = (Fault.RESTART, Fault.VIEW_MISSING)
 """What makes a second render right: the service has lost the first."""
 

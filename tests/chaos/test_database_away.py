@@ -17,11 +17,11 @@ from herdsman.fleet.reconcile import Cycle, Reconciler
 from herdsman.states import JOB, WorkerState
 from herdsman.testing.fakes.runpod import FakeRunpod
 from herdsman.testing.servers.mariadb import MariadbServer
-from tests.chaos.effort import effort
 from tests.chaos.replica import Orders, a_reconciler
 from tests.chaos.site import Site, site
-from tests.databases import ServerDatabases, opened
-from tests.runpod import KEY
+from tests.support.amounts import amount
+from tests.support.databases import ServerDatabases, opened
+from tests.support.runpod import KEY
 
 FLEET = FleetPolicy(promotion=Promotion.POD, heartbeat_timeout=timedelta(days=1))
 # It leads all the time, in its own eyes: only what it cannot read keeps it from acting.
@@ -133,7 +133,7 @@ def test_p10_an_outage_under_load_ends_no_worker_and_costs_no_attempt(
     server: ServerDatabases, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """HERDSMAN_CHAOS_OUTAGE_SEC=360 makes it one of six minutes, with the settings that are shipped."""
-    given = effort("OUTAGE_SEC", 0)
+    given = amount("OUTAGE_SEC", 0)
     outage_s, timings = (given, SHIPPED) if given else (12, SCALED)
     with site(server.fresh(), tmp_path, **{**FLEET_OF_THREE, **timings}) as here:
         here.until(lambda: list(workers(here).values()) == [WorkerState.ACTIVE] * 3)

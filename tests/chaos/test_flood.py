@@ -1,6 +1,6 @@
 """One agent at a hundred times its rate: it is told to wait, and nobody else has to (S2-31, S2-33, S2-47, J10).
 
-Real servers and workers over HTTP, on PostgreSQL and MariaDB.
+Real servers and workers over HTTP.
 """
 
 import time
@@ -19,18 +19,18 @@ import pytest
 from herdsman.jobs.commands import list_jobs
 from herdsman.jobs.model import Job, JobFilter
 from herdsman.states import JobState
-from tests.builders import scalar
-from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile
 from tests.chaos.site import Site, command, free_port, site
-from tests.databases import ServerDatabases
+from tests.chaos.waiting import percentile
+from tests.support.amounts import amount
+from tests.support.builders import scalar
+from tests.support.databases import ServerDatabases
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
-ROUNDS = effort("FLOOD_ROUNDS", 4)
-SECONDS = effort("FLOOD_SECONDS", 5)
-RISE = 1.25 if ROUNDS >= 10 else 2.0
-"""A quarter is what is promised; a few rounds beside other work only show that nothing is badly wrong."""
+ROUNDS = amount("FLOOD_ROUNDS", 2, soak=10)
+SECONDS = amount("FLOOD_SECONDS", 3, soak=5)
+RISE = 1.25 if ROUNDS >= 10 else 4.0
+"""A quarter is what is promised; two rounds beside other tests only show that nothing is badly wrong."""
 TIMES = 100
 WORK_S, ROUND = 0.1, 20
 """The other agent hands in so many jobs at once, and each takes so long."""

@@ -14,13 +14,13 @@ import pytest
 from herdsman.fleet import leader_sql
 from herdsman.jobs.commands import count_jobs
 from herdsman.states import JobState
-from tests.chaos.effort import effort
-from tests.chaos.gate import Gate
-from tests.chaos.lane import IDLE, Lane, Step, Victim
+from tests.chaos.holding_proxy import Gate
 from tests.chaos.site import PATIENCE_S, Site, free_port, site
-from tests.databases import Backend, ServerDatabases
+from tests.chaos.worker_at_step import IDLE, Lane, Step, Victim
+from tests.support.amounts import SOAK, amount
+from tests.support.databases import DATABASES, Backend, ServerDatabases
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600 + effort("JOBS", 0))]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600 + amount("JOBS", 0, soak=10_000))]
 
 WORKERS = 3
 BATCH = 200
@@ -42,7 +42,7 @@ def lanes(yard: Site) -> Iterator[list[Lane]]:
 
 def test_a_kill_at_any_step_loses_no_job_and_completes_none_twice(yard: Site, lanes: list[Lane]) -> None:
     """At each step stands a worker with a job; then the same victim is killed at all of them."""
-    for _ in range(effort("ROUNDS", 1)):
+    for _ in range(amount("ROUNDS", 1, soak=5)):
         for victim in Victim:
             strike_everywhere(yard, lanes, victim)
     yard.check()
@@ -92,11 +92,16 @@ PATIENT = {"HEARTBEAT_INTERVAL_SEC": "0.5", "CLAIM_TTL_SEC": "15", "SELF_FENCE_S
 SPARE = "spare"
 
 
+@pytest.mark.parametrize("backend", DATABASES if SOAK else ["sqlite", "postgresql"], indirect=True)
 def test_kills_at_any_time_lose_nothing_and_throw_no_finished_work_away(
     url: str, backend: Backend, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """`make soak` does it with 10,000 jobs and 50 kills."""
-    random, jobs, kills = Random(effort("SEED", 7)), effort("JOBS", 60), effort("KILLS", 10)
+    random, jobs, kills = (
+        Random(amount("SEED", 7)),
+        amount("JOBS", 40, soak=10_000),
+        amount("KILLS", len(Strike), soak=50),
+    )
     with site(url, tmp_path, **PATIENT) as yard:
         scene = Scene(yard, backend, random)
         began = time.monotonic()

@@ -15,12 +15,12 @@ from herdsman.fleet.leader import LeaderPolicy
 from herdsman.fleet.leader_sql import Term
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import History, LeaderWrite
-from tests.builders import scalar, sql
 from tests.chaos.candidate import TABLES, lead
 from tests.chaos.children import Children, children
-from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile_99, summary, waited_for
-from tests.databases import ServerDatabases, opened
+from tests.chaos.waiting import percentile_99, summary, waited_for
+from tests.support.amounts import amount
+from tests.support.builders import scalar, sql
+from tests.support.databases import ServerDatabases, opened
 
 REPLICAS = 3
 USUAL = LeaderPolicy()
@@ -101,7 +101,7 @@ def test_a_leader_that_is_killed_is_replaced_within_three_seconds(
     """With the usual parameters."""
     election = start(USUAL)
     taken: list[timedelta] = []
-    for _ in range(effort("KILLS", 20)):
+    for _ in range(amount("LEADER_KILLS", 6, soak=50)):
         taken.append(election.succession(election.family.kill))
         election.join()
     record_property("takeover_s", summary(taken))
@@ -115,7 +115,7 @@ def test_a_leader_that_is_stopped_is_replaced_and_cannot_write_when_it_wakes(
     """Five times as fast as usual, and so are the limits."""
     election = start(QUICK)
     taken: list[timedelta] = []
-    for _ in range(effort("PAUSES", 2)):
+    for _ in range(amount("PAUSES", 2, soak=10)):
         old = election.writing()
         taken.append(election.succession(election.family.pause))
         election.family.resume(old.holder)
@@ -131,7 +131,7 @@ def test_a_leader_that_leaves_is_replaced_within_a_second(
     """With the usual parameters, counted from the signal: it ends its own threads in that time, too."""
     election = start(USUAL)
     taken: list[timedelta] = []
-    for _ in range(effort("LEAVES", 4)):
+    for _ in range(amount("LEAVES", 3, soak=20)):
         taken.append(election.succession(election.family.ask_to_stop))
         election.join()
     record_property("takeover_s", summary(taken))

@@ -25,9 +25,7 @@ from herdsman.server.state import build_state
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Use
 from herdsman.testing.simulation.checks.recorded import read_history
-from tests.builders import scalar
 from tests.chaos.children import Children, children
-from tests.chaos.effort import effort
 from tests.chaos.lease_holders import (
     GPUS,
     TOTAL_MB,
@@ -38,13 +36,15 @@ from tests.chaos.lease_holders import (
     node,
     services_at,
 )
+from tests.support.amounts import amount
+from tests.support.builders import scalar
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 KEYRING = Keyring(pepper=b"p" * 32)
-GRANTS = effort("GRANTS", 400)
-PROCESSES = effort("LEASE_PROCESSES", 4)
-HOLDERS = effort("LEASE_HOLDERS", 8)
+GRANTS = amount("GRANTS", 200, soak=2000)
+PROCESSES = amount("LEASE_PROCESSES", 4)
+HOLDERS = amount("LEASE_HOLDERS", 8)
 BY_HTTP = 2
 PATIENCE = 60 + GRANTS * 0.1
 STOPPED_S = (TTL_S * 1.2, TTL_S * 2.2)

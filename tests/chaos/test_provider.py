@@ -27,13 +27,13 @@ from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import Limits, Pod
 from herdsman.testing.simulation.checks.recorded import read_history
 from herdsman.wire import new_job_id
-from tests.builders import scalar
 from tests.chaos.children import Children, children
-from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile, summary, waited_for
 from tests.chaos.replica import Orders, control
-from tests.databases import ServerDatabases, opened
-from tests.runpod import KEY, NAMING
+from tests.chaos.waiting import percentile, summary, waited_for
+from tests.support.amounts import amount
+from tests.support.builders import scalar
+from tests.support.databases import ServerDatabases, opened
+from tests.support.runpod import KEY, NAMING
 
 MAX = 10
 SECOND = timedelta(seconds=1)
@@ -157,7 +157,7 @@ def test_no_storm_leaks_a_pod_or_makes_one_too_many(
     storm: Storm, record_property: Callable[[str, object], None]
 ) -> None:
     began = time.monotonic()
-    storm.blow(until_created=effort("CREATES", 120))
+    storm.blow(until_created=amount("CREATES", 60, soak=400))
     storm.calm()
     calm = time.monotonic()
     waited_for(lambda: at_rest(storm) or None)

@@ -21,22 +21,22 @@ from herdsman.redis.streams import Count
 from herdsman.states import JobState
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire import new_job_id
-from tests.builders import a_worker, claimed, replayed
-from tests.chaos.effort import effort
-from tests.chaos.measuring import percentile
-from tests.chaos.redis_yard import Yard, until, yard
+from tests.chaos.redis_site import Yard, until, yard
 from tests.chaos.site import check_jobs
-from tests.databases import Backend, ServerDatabases, opened
-from tests.streams import NAMES, QUICK, Replica, client, replica
+from tests.chaos.waiting import percentile
+from tests.support.amounts import amount
+from tests.support.builders import a_worker, claimed, replayed
+from tests.support.databases import Backend, ServerDatabases, opened
+from tests.support.redis_streams import NAMES, QUICK, Replica, client, replica
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
-FLUSHES = effort("FLUSHES", 5)
-KILLS = effort("REDIS_KILLS", 3)
-THEFTS = effort("STREAM_THEFTS", 4)
-OUTAGE_S = effort("REDIS_OUTAGE_S", 4)
-JOBS = effort("STREAM_JOBS", 2500)
-LONG_S = effort("LONG_JOB_S", 3)
+FLUSHES = amount("FLUSHES", 5)
+KILLS = amount("REDIS_KILLS", 3)
+THEFTS = amount("STREAM_THEFTS", 4)
+OUTAGE_S = amount("REDIS_OUTAGE_S", 4)
+JOBS = amount("STREAM_JOBS", 1000, soak=10_000)
+LONG_S = amount("LONG_JOB_S", 3)
 MOST_AT_ONCE = 1000
 BACK_S = 10.0
 """Within so long after its return Redis is used again as before."""

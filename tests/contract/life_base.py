@@ -17,11 +17,11 @@ from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, NewJob
 from herdsman.jobs.protocol import MarkStatus, ServiceMark
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, mark_service, release_job
-from tests.builders import a_worker
 from tests.contract.life_model import ENDS, HELD, Model, ModelJob
 from tests.contract.life_seen import check_records, seen_jobs
-from tests.databases import MovingClock
-from tests.fuse import Fuse
+from tests.support.builders import a_worker
+from tests.support.databases import MovingClock
+from tests.support.power_cut import Fuse
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EXAMPLES = count()

@@ -25,9 +25,9 @@ from herdsman.jobs.assign import claim_job
 from herdsman.jobs.worker_commands import complete_job, start_job
 from herdsman.testing.fakes.runpod import Fault
 from herdsman.whatif.replay_cycles import Answered, ask_again, ask_under
-from tests.builders import a_job, scalar, sql
-from tests.databases import MovingClock
-from tests.herd import POLICY, Herd, a_herd
+from tests.support.builders import a_job, scalar, sql
+from tests.support.control_loop import POLICY, Herd, a_herd
+from tests.support.databases import MovingClock
 
 SECOND = timedelta(seconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

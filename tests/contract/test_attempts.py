@@ -9,8 +9,8 @@ from herdsman.context import Services
 from herdsman.jobs.commands import find_attempts
 from herdsman.jobs.model import Attempt, Claim, FailureClass
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job, start_job
-from tests.builders import BROKEN, a_claim, a_worker, claimed
-from tests.databases import MovingClock
+from tests.support.builders import BROKEN, a_claim, a_worker, claimed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -10,9 +10,9 @@ from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from herdsman.states import JobState
-from tests.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
-from tests.databases import MovingClock
-from tests.fuse import Fuse
+from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
+from tests.support.databases import MovingClock
+from tests.support.power_cut import Fuse
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -8,7 +8,7 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job, list_jobs, submit_jobs
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.jobs.sql import LARGEST_BATCH
-from tests.builders import a_job, scalar
+from tests.support.builders import a_job, scalar
 
 ID = JobId("job-1")
 

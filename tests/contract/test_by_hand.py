@@ -16,9 +16,9 @@ from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job
 from herdsman.states import JobState, WorkerState
 from herdsman.testing.fakes.runpod import Fault
-from tests.builders import a_job, sql
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.builders import a_job, sql
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 
 @pytest.fixture

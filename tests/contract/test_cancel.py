@@ -12,8 +12,8 @@ from herdsman.jobs.commands import cancel_job, find_history, find_job
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.worker_commands import Finish, beat, complete_job, fail_job, release_job, start_job
 from herdsman.states import JobState, Reason
-from tests.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, replayed
-from tests.databases import MovingClock
+from tests.support.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, replayed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

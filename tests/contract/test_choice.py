@@ -32,9 +32,9 @@ from herdsman.states import JobState
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.testing.servers.server import free_port
 from herdsman.worker.health import ServiceHealth
-from tests.builders import a_job, a_worker
-from tests.databases import MovingClock
-from tests.threads import at_once
+from tests.support.builders import a_job, a_worker
+from tests.support.databases import MovingClock
+from tests.support.threads import at_once
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

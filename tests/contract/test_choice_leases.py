@@ -15,8 +15,8 @@ from herdsman.jobs.worker_commands import beat, complete_job
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.commands import list_leases, release_lease
 from herdsman.leases.rules import Lease, LeaseMode, LeasePolicy
-from tests.builders import a_job, a_worker, scalar
-from tests.gpus import a_gpu_worker, a_lease, told
+from tests.support.builders import a_job, a_worker, scalar
+from tests.support.gpus import a_gpu_worker, a_lease, told
 
 
 def asked(services: Services, *workers: WorkerId, **wanted: Any) -> Sequence[Claim]:

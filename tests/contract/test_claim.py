@@ -14,8 +14,8 @@ from herdsman.jobs.commands import find_attempts, find_job
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState, Reason, WorkerState
-from tests.builders import a_claim, a_job, a_worker, claimed, replayed
-from tests.databases import MovingClock
+from tests.support.builders import a_claim, a_job, a_worker, claimed, replayed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

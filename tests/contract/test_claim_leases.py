@@ -17,9 +17,9 @@ from herdsman.leases.commands import expire_leases, keep_lease, list_leases, rel
 from herdsman.leases.rules import Lease, LeasePolicy
 from herdsman.leases.sql import Room
 from herdsman.states import LeaseState
-from tests.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
-from tests.databases import MovingClock
-from tests.gpus import TOTAL, a_device, a_gpu_worker, a_lease, a_node, refused, told
+from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar, sql
+from tests.support.databases import MovingClock
+from tests.support.gpus import TOTAL, a_device, a_gpu_worker, a_lease, a_node, refused, told
 
 SECOND = timedelta(seconds=1)
 CARD = "GPU-n1-0"

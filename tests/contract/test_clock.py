@@ -15,8 +15,8 @@ from herdsman.jobs.worker_commands import Finish, beat, complete_job, fail_job, 
 from herdsman.ports import SystemClock
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
-from tests.builders import BROKEN, a_claim, a_job, claimed, replayed
-from tests.databases import MovingClock, ServerDatabases
+from tests.support.builders import BROKEN, a_claim, a_job, claimed, replayed
+from tests.support.databases import MovingClock, ServerDatabases
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SKEW = timedelta(minutes=5)

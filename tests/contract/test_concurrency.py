@@ -16,8 +16,8 @@ from herdsman.jobs.commands import find_job, list_jobs, submit_job, submit_jobs
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import Reason, WorkerState
-from tests.builders import a_worker, scalar
-from tests.threads import at_once
+from tests.support.builders import a_worker, scalar
+from tests.support.threads import at_once
 
 CLAIMERS, JOBS = 50, 2000
 MINUTE = timedelta(minutes=1)

@@ -12,9 +12,9 @@ from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import WORKER
 from herdsman.wire import new_job_id
-from tests.builders import a_claim, a_job, scalar
-from tests.databases import ServerDatabases, opened
-from tests.rows import add_row
+from tests.support.builders import a_claim, a_job, scalar
+from tests.support.databases import ServerDatabases, opened
+from tests.support.rows import add_row
 
 NOTE = "UPDATE workers SET instance_type = :note WHERE id = :id"
 

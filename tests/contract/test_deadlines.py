@@ -11,8 +11,8 @@ from herdsman.jobs.model import FailureClass
 from herdsman.jobs.sweep import expire_claims
 from herdsman.jobs.worker_commands import beat, complete_job, start_job
 from herdsman.states import JobState, Reason
-from tests.builders import a_claim
-from tests.databases import MovingClock
+from tests.support.builders import a_claim
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -13,8 +13,8 @@ from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from herdsman.whatif.recorded_trace import read_history
 from herdsman.whatif.replay import Setup, replay
-from tests.builders import HOPELESS, a_job, a_worker, claimed
-from tests.databases import MovingClock
+from tests.support.builders import HOPELESS, a_job, a_worker, claimed
+from tests.support.databases import MovingClock
 
 DAY = timedelta(days=1)
 

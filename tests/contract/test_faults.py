@@ -18,8 +18,8 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
-from tests.builders import a_claim, a_job, a_worker, replayed
-from tests.databases import ServerDatabases, opened
+from tests.support.builders import a_claim, a_job, a_worker, replayed
+from tests.support.databases import ServerDatabases, opened
 
 SECOND = timedelta(seconds=1)
 # A driver may notice at its own pace, but it has to notice: once for the call, once for the new connection.

@@ -20,8 +20,8 @@ from herdsman.jobs.worker_commands import (
     start_job,
 )
 from herdsman.states import JobState, Reason
-from tests.builders import BROKEN, HOPELESS, a_claim, a_job, claimed, replayed
-from tests.databases import MovingClock
+from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, claimed, replayed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

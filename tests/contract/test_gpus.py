@@ -15,9 +15,9 @@ from herdsman.jobs.worker_commands import beat, take_pulse
 from herdsman.leases.commands import clear_gpu, keep_lease, list_gpus, release_lease, report_gpus
 from herdsman.leases.rules import Gpu
 from herdsman.states import Reason, WorkerState
-from tests.builders import a_worker, scalar
-from tests.databases import MovingClock
-from tests.gpus import TOTAL, a_device, a_lease, a_node, refused
+from tests.support.builders import a_worker, scalar
+from tests.support.databases import MovingClock
+from tests.support.gpus import TOTAL, a_device, a_lease, a_node, refused
 
 SECOND = timedelta(seconds=1)
 

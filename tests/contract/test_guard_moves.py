@@ -8,8 +8,8 @@ from herdsman.db.connection import Database
 from herdsman.db.errors import Refused
 from herdsman.db.schema import jobs
 from herdsman.states import JOB, MACHINES, JobState, Machine, Reason
-from tests.builders import scalar, sql
-from tests.rows import add_row, move_row, row_in_state
+from tests.support.builders import scalar, sql
+from tests.support.rows import add_row, move_row, row_in_state
 
 FROM = [
     pytest.param(machine, here, id=f"{machine.kind}-{here}")

@@ -5,7 +5,7 @@ from sqlalchemy import text
 
 from herdsman.context import Services
 from herdsman.db.errors import Refused
-from tests.builders import a_job
+from tests.support.builders import a_job
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from herdsman.db.errors import Duplicate, Refused
 from herdsman.db.guards import all_guards
 from herdsman.db.schema import jobs
 from herdsman.states import JOB, LEASE, POOL, JobState, Reason
-from tests.builders import scalar, sql
-from tests.rows import HOLDER, add_row, move_row, row_in_state
+from tests.support.builders import scalar, sql
+from tests.support.rows import HOLDER, add_row, move_row, row_in_state
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JOBS = "orchestrator_jobs"

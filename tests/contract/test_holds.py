@@ -21,10 +21,10 @@ from herdsman.jobs.worker_commands import complete_job
 from herdsman.limits.commands import drain, expire_holds, find_holds, pause, resume
 from herdsman.limits.rules import ALL, HoldKind, scope_of
 from herdsman.states import JobState, WorkerState
-from tests.builders import a_claim, a_job, a_worker, claimed
-from tests.databases import MovingClock
-from tests.herd import a_herd
-from tests.threads import at_once
+from tests.support.builders import a_claim, a_job, a_worker, claimed
+from tests.support.control_loop import a_herd
+from tests.support.databases import MovingClock
+from tests.support.threads import at_once
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

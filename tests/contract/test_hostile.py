@@ -12,7 +12,7 @@ from herdsman.jobs.commands import find_history, find_job, submit_job
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.worker_commands import complete_job, report_progress
 from herdsman.json_text import MAX_DEPTH
-from tests.builders import a_claim, a_job, a_worker, claimed
+from tests.support.builders import a_claim, a_job, a_worker, claimed
 
 
 def in_a_list(inner: object) -> object:

@@ -22,8 +22,8 @@ from herdsman.server.app import create_app
 from herdsman.server.state import ServerState, build_state
 from herdsman.states import JobState, Reason, WorkerState
 from tests.api.calling import Client
-from tests.builders import replayed
-from tests.chaos.measuring import waited_for
+from tests.chaos.waiting import waited_for
+from tests.support.builders import replayed
 
 Header = dict[str, str]
 

@@ -20,9 +20,9 @@ from herdsman.jobs.protocol import Pulse
 from herdsman.jobs.worker_commands import take_pulse
 from herdsman.testing.fakes.runpod import Fault
 from herdsman.wire import new_job_id
-from tests.builders import a_job, a_worker, claimed, scalar, sql
-from tests.databases import Backend, MovingClock, opened
-from tests.herd import Herd, a_herd
+from tests.support.builders import a_job, a_worker, claimed, scalar, sql
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import Backend, MovingClock, opened
 
 HOUR_OF_CYCLES = 30
 EVERY = timedelta(minutes=2)

@@ -13,8 +13,8 @@ from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find
 from herdsman.jobs.model import Beat, ClaimKey
 from herdsman.jobs.worker_commands import beat, release_job, report_progress, start_job
 from herdsman.states import JobState, Reason, WorkerState
-from tests.builders import a_claim, a_worker, claimed
-from tests.databases import MovingClock
+from tests.support.builders import a_claim, a_worker, claimed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = timedelta(seconds=20)

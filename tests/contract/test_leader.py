@@ -12,7 +12,7 @@ from herdsman.fleet import leader_sql
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.leader_sql import Term
 from herdsman.ports import SystemClock
-from tests.databases import MovingClock
+from tests.support.databases import MovingClock
 
 POLICY = LeaderPolicy()
 LATER = timedelta(seconds=11)

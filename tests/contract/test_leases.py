@@ -24,9 +24,9 @@ from herdsman.leases.rules import Lease, LeaseMode, LeasePolicy
 from herdsman.limits.policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.states import LeaseState
-from tests.builders import scalar
-from tests.databases import MovingClock, opened
-from tests.gpus import TOTAL, a_lease, a_node, ask, asked, new_token, refused
+from tests.support.builders import scalar
+from tests.support.databases import MovingClock, opened
+from tests.support.gpus import TOTAL, a_lease, a_node, ask, asked, new_token, refused
 
 SECOND = timedelta(seconds=1)
 

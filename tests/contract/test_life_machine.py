@@ -6,18 +6,19 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from herdsman.context import Services
 from tests.contract.life import Life
-from tests.databases import MovingClock
-from tests.fuse import Fuse
+from tests.support.amounts import SOAK
+from tests.support.databases import MovingClock
+from tests.support.power_cut import Fuse
 
 FEW = settings(
-    max_examples=30,
+    max_examples=60 if SOAK else 12,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     print_blob=True,
 )
 # Here a step costs a third of what it costs on a server.
-MANY = settings(FEW, max_examples=150, stateful_step_count=50)
+MANY = settings(FEW, max_examples=600 if SOAK else 50, stateful_step_count=50)
 
 
 @pytest.mark.timeout(600)  # a failure takes a while to be told in few steps

@@ -14,7 +14,7 @@ from herdsman.server.wiring import new_job_id, open_database
 from herdsman.settings import load_settings
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from tests.databases import ServerDatabases, make_schema, opened
+from tests.support.databases import ServerDatabases, make_schema, opened
 
 PASSWORD = "hunter2"
 

@@ -22,8 +22,8 @@ from herdsman.jobs.commands import (
 from herdsman.jobs.model import Claim
 from herdsman.jobs.protocol import LogLines, Pulse
 from herdsman.jobs.worker_commands import fail_job, release_job, take_pulse
-from tests.builders import HOPELESS, a_claim, a_job, a_worker
-from tests.databases import MovingClock
+from tests.support.builders import HOPELESS, a_claim, a_job, a_worker
+from tests.support.databases import MovingClock
 
 
 def write(services: Services, claim: Claim, first: int, *lines: str) -> None:

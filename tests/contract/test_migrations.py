@@ -24,9 +24,9 @@ from herdsman.db.schema import metadata
 from herdsman.db.upgrade import alembic_config, upgrade
 from herdsman.errors import StoreMisconfigured, StoreUnavailable
 from herdsman.states import JOB, JobState
-from tests.builders import scalar, sql
-from tests.databases import Backend, opened
-from tests.rows import add_row, move_row
+from tests.support.builders import scalar, sql
+from tests.support.databases import Backend, opened
+from tests.support.rows import add_row, move_row
 
 SLOW = timedelta(seconds=4)
 

@@ -15,7 +15,7 @@ from herdsman.jobs.worker_commands import (
     report_progress,
     start_job,
 )
-from tests.builders import BROKEN, a_claim, a_job, a_worker
+from tests.support.builders import BROKEN, a_claim, a_job, a_worker
 
 SQLISH = "'; DROP TABLE orchestrator_jobs; -- \" ` \\ % %s :x ? {} $1 \\0 %(a)s"
 

@@ -14,8 +14,8 @@ from herdsman.jobs.sql import BATCH
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState, Reason
-from tests.builders import a_job, a_worker, replayed
-from tests.databases import MovingClock
+from tests.support.builders import a_job, a_worker, replayed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -18,9 +18,9 @@ from herdsman.jobs.model import Claim, NewJob
 from herdsman.jobs.sweep import expire_claims
 from herdsman.jobs.worker_commands import beat
 from herdsman.states import JobState
-from tests.builders import a_claim, a_worker, claimed
 from tests.contract.test_leader import HandClock
-from tests.databases import MovingClock
+from tests.support.builders import a_claim, a_worker, claimed
+from tests.support.databases import MovingClock
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

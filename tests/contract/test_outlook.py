@@ -27,9 +27,9 @@ from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, report_progress, start_job
 from herdsman.limits import commands as limits_commands
 from herdsman.states import JobState, WorkerState
-from tests.builders import BROKEN, a_job, a_worker, an_ended_job, claimed
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.builders import BROKEN, a_job, a_worker, an_ended_job, claimed
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 SECONDS = 10.0
 

@@ -18,9 +18,9 @@ from herdsman.jobs.worker_commands import report_progress
 from herdsman.limits import commands as limits_commands
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.fakes.runpod import Fault
-from tests.builders import a_claim, a_job, a_worker, an_ended_job
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.builders import a_claim, a_job, a_worker, an_ended_job
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from herdsman.jobs.commands import cancel_job, list_jobs, submit_jobs
 from herdsman.jobs.model import JobFilter, NewJob
 from herdsman.jobs.sweep import prune
 from herdsman.states import JobState
-from tests.builders import a_job, an_ended_job
-from tests.databases import MovingClock
+from tests.support.builders import a_job, an_ended_job
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -16,8 +16,8 @@ from herdsman.limits.policy import Change, ControlPolicy, check_policy, with_val
 from herdsman.limits.wire import PolicyDocument, stored, written
 from herdsman.ports import SystemClock
 from herdsman.testing.clocks import ManualClock
-from tests.builders import scalar, sql
-from tests.threads import at_once
+from tests.support.builders import scalar, sql
+from tests.support.threads import at_once
 
 
 def a_policy(**wanted: Any) -> PolicyDocument:

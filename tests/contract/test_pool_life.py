@@ -17,10 +17,10 @@ from herdsman.jobs.worker_commands import complete_job
 from herdsman.pools.commands import beat_pool, drain_pool, evict_pool, find_pool
 from herdsman.pools.rules import Serves
 from herdsman.states import JobState, PoolState, WorkerState
-from tests.builders import a_job, claimed, scalar
-from tests.databases import MovingClock
-from tests.herd import Herd
-from tests.pools import LLM, a_pool, a_pool_herd, alive, cycles, history, rented, state
+from tests.support.builders import a_job, claimed, scalar
+from tests.support.control_loop import Herd
+from tests.support.databases import MovingClock
+from tests.support.pools import LLM, a_pool, a_pool_herd, alive, cycles, history, rented, state
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from herdsman.pools.commands import (
     swap_pool,
 )
 from herdsman.pools.rules import NewPool, PoolLimits, PoolRules, Schedule, ServedBy, Serves, Sizes, Window
-from tests.builders import sql
-from tests.pools import LLM, SERVES, a_pool, history
-from tests.threads import at_once
+from tests.support.builders import sql
+from tests.support.pools import LLM, SERVES, a_pool, history
+from tests.support.threads import at_once
 
 
 def test_asking_again_is_harmless_and_another_size_holds_from_then_on(services: Services) -> None:

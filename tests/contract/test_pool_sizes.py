@@ -15,10 +15,10 @@ from herdsman.ids import PoolId, WorkerId
 from herdsman.pools.commands import drain_pool, find_pool
 from herdsman.pools.rules import PoolLimits, PoolRules, Schedule, ServedBy, Sizes, Window
 from herdsman.states import PoolState, WorkerState
-from tests.builders import a_job, a_worker
-from tests.databases import MovingClock
-from tests.herd import Herd
-from tests.pools import LLM, a_pool, a_pool_herd, alive, cycles, rented, state
+from tests.support.builders import a_job, a_worker
+from tests.support.control_loop import Herd
+from tests.support.databases import MovingClock
+from tests.support.pools import LLM, a_pool, a_pool_herd, alive, cycles, rented, state
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from herdsman.jobs.worker_commands import take_pulse
 from herdsman.pools.commands import evict_pool, find_pool, swap_pool
 from herdsman.pools.rules import PoolRules, Serves
 from herdsman.ports import Provider
-from tests.builders import a_worker, scalar
-from tests.databases import MovingClock
-from tests.herd import Herd
-from tests.pools import LLM, a_pool, a_pool_herd, alive, cycles
+from tests.support.builders import a_worker, scalar
+from tests.support.control_loop import Herd
+from tests.support.databases import MovingClock
+from tests.support.pools import LLM, a_pool, a_pool_herd, alive, cycles
 
 
 @pytest.fixture

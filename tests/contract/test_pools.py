@@ -11,9 +11,9 @@ from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.protocol import Ask
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
-from tests.builders import BROKEN, a_job, a_worker, claimed, scalar
-from tests.databases import MovingClock
-from tests.herd import POLICY, a_herd
+from tests.support.builders import BROKEN, a_job, a_worker, claimed, scalar
+from tests.support.control_loop import POLICY, a_herd
+from tests.support.databases import MovingClock
 
 VIDEO = PoolId("video")
 

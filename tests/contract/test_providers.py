@@ -9,7 +9,7 @@ from herdsman.ports import Provider, SystemClock
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault
 from herdsman.testing.provider_contract import ProviderContract
-from tests.runpod import KEY, NAMING, SPECIFICATION, Recording, a_provider, deviations, some_options
+from tests.support.runpod import KEY, NAMING, SPECIFICATION, Recording, a_provider, deviations, some_options
 
 
 class TestRunpod(ProviderContract):

@@ -17,7 +17,7 @@ from herdsman.context import Services
 from herdsman.server.replica import push_cycle
 from herdsman.settings import load_settings
 from herdsman.telemetry.metrics import PushGateway
-from tests.builders import a_job
+from tests.support.builders import a_job
 from tests.unit.test_settings_defaults import NOWHERE
 
 

@@ -12,9 +12,9 @@ from herdsman.jobs.model import NewJob
 from herdsman.jobs.sweep import prune
 from herdsman.jobs.worker_commands import Finish, complete_job, fail_job, release_job
 from herdsman.states import JobState
-from tests.builders import BROKEN, a_claim, an_ended_job, replayed, scalar, sql
-from tests.databases import MovingClock
-from tests.threads import at_once
+from tests.support.builders import BROKEN, a_claim, an_ended_job, replayed, scalar, sql
+from tests.support.databases import MovingClock
+from tests.support.threads import at_once
 
 ROUNDS = 15
 

@@ -15,9 +15,9 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.server import readiness as ready
 from herdsman.server.readiness import FINE, Readiness
 from herdsman.server.wiring import new_job_id
-from tests.builders import a_job
 from tests.contract.test_sqlite_faults import limit_pages
-from tests.databases import Backend, opened
+from tests.support.builders import a_job
+from tests.support.databases import Backend, opened
 
 WELL = {"loops": FINE, "database": FINE, "writes": FINE}
 ONLY_READS = {

@@ -14,9 +14,9 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
-from tests.builders import a_job, scalar
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.builders import a_job, scalar
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from herdsman.states import LEASE, POOL, JobState
 from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import AttemptRow, JobRow, LeaseRow, Move, Row, WorkerRow
 from herdsman.testing.simulation.checks.recorded import only, read_history
-from tests.builders import HOPELESS, a_claim, claimed
-from tests.databases import MovingClock
-from tests.rows import add_row
+from tests.support.builders import HOPELESS, a_claim, claimed
+from tests.support.databases import MovingClock
+from tests.support.rows import add_row
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -18,8 +18,8 @@ from herdsman.jobs.worker_commands import beat
 from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.direct_queue import DirectQueue
-from tests.builders import a_job, a_worker
-from tests.databases import MovingClock
+from tests.support.builders import a_job, a_worker
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WELL = GpuReport(ready=True, seen=True, vram_total_mb=24_576, vram_used_mb=512, vram_age=timedelta(seconds=2))

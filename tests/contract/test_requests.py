@@ -11,9 +11,9 @@ from herdsman.fleet import leader_sql
 from herdsman.fleet.inbox import PATIENCE, RECONCILE, LeaderInbox, ask_leader
 from herdsman.fleet.reconcile import Reconciler
 from herdsman.ports import SystemClock
-from tests.builders import a_job
-from tests.databases import MovingClock
-from tests.herd import a_herd
+from tests.support.builders import a_job
+from tests.support.control_loop import a_herd
+from tests.support.databases import MovingClock
 
 CLOCK = SystemClock()
 

@@ -26,8 +26,8 @@ from herdsman.jobs.worker_commands import (
     start_job,
 )
 from herdsman.states import JobState, Reason
-from tests.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, claimed, replayed, sql
-from tests.databases import MovingClock
+from tests.support.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, claimed, replayed, sql
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ENDS = (JobState.DONE, JobState.DEAD_LETTER, JobState.CANCELLED)

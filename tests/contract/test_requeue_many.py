@@ -8,7 +8,7 @@ from herdsman.ids import PoolId
 from herdsman.jobs.commands import find_job, requeue_jobs
 from herdsman.jobs.model import FailureClass, JobFilter
 from herdsman.states import JobState
-from tests.builders import an_ended_job
+from tests.support.builders import an_ended_job
 
 DEAD = JobFilter(states=(JobState.DEAD_LETTER,))
 

@@ -16,8 +16,8 @@ from herdsman.jobs.sql import BATCH
 from herdsman.jobs.sweep import prune
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState, Reason, WorkerState
-from tests.builders import a_claim, a_job, an_ended_job, claimed, replayed, scalar
-from tests.databases import MovingClock
+from tests.support.builders import a_claim, a_job, an_ended_job, claimed, replayed, scalar
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -11,8 +11,8 @@ from herdsman.jobs.model import Claim, Failure, FailureClass
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
 from herdsman.states import JobState, Reason
-from tests.builders import BROKEN, a_claim, a_job, claimed, replayed
-from tests.databases import MovingClock
+from tests.support.builders import BROKEN, a_claim, a_job, claimed, replayed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OUT_OF_MEMORY = Failure(kind=FailureClass.OUT_OF_MEMORY, error="CUDA out of memory")

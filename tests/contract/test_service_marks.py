@@ -34,8 +34,8 @@ from herdsman.jobs.worker_commands import (
 from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.direct_queue import DirectQueue
-from tests.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
-from tests.databases import MovingClock
+from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

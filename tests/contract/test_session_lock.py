@@ -15,9 +15,9 @@ from herdsman.db.schema import leader
 from herdsman.errors import StaleWrite, StoreUnavailable
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.ports import SystemClock
-from tests.builders import scalar
-from tests.chaos.measuring import waited_for
-from tests.databases import ServerDatabases, SqliteFiles, opened
+from tests.chaos.waiting import waited_for
+from tests.support.builders import scalar
+from tests.support.databases import ServerDatabases, SqliteFiles, opened
 
 NAME = "gpu_orchestrator_leader"
 SECOND = timedelta(seconds=1)

@@ -15,9 +15,9 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling.observation import Load, Wanted
 from herdsman.fleet.scaling.registry import OURS
 from herdsman.ids import DEFAULT_POOL
-from tests.builders import a_job
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.builders import a_job
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 HALF_A_MINUTE = timedelta(seconds=30)
 

@@ -23,8 +23,8 @@ from herdsman.jobs.commands import find_job, list_jobs
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
-from tests.builders import a_job
-from tests.databases import Backend, opened
+from tests.support.builders import a_job
+from tests.support.databases import Backend, opened
 
 SECOND = timedelta(seconds=1)
 

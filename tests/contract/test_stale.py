@@ -25,8 +25,8 @@ from herdsman.jobs.worker_commands import (
     start_job,
 )
 from herdsman.states import JobState, Reason, WorkerState
-from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed
-from tests.databases import MovingClock
+from tests.support.builders import BROKEN, a_claim, a_job, a_worker, claimed
+from tests.support.databases import MovingClock
 
 Word = Callable[[Services, Claim], object]
 WORDS: dict[str, Word] = {

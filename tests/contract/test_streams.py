@@ -16,11 +16,11 @@ from herdsman.redis.names import job_key
 from herdsman.redis.streams import Count
 from herdsman.states import POOL, JobState
 from herdsman.testing.servers.redis import RedisServer
-from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed, scalar, sql
-from tests.chaos.measuring import waited_for
-from tests.databases import MovingClock
-from tests.rows import add_row
-from tests.streams import NAMES, QUICK, STEADY, Replica, client, replica
+from tests.chaos.waiting import waited_for
+from tests.support.builders import BROKEN, HOPELESS, a_job, a_worker, claimed, scalar, sql
+from tests.support.databases import MovingClock
+from tests.support.redis_streams import NAMES, QUICK, STEADY, Replica, client, replica
+from tests.support.rows import add_row
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from herdsman.jobs.model import NewJob, Submitted
 from herdsman.pools.commands import drain_pool
 from herdsman.pools.rules import PoolRules, Serves
 from herdsman.states import JobState, Reason
-from tests.builders import a_job, a_worker, replayed
-from tests.databases import MovingClock
-from tests.pools import a_pool
+from tests.support.builders import a_job, a_worker, replayed
+from tests.support.databases import MovingClock
+from tests.support.pools import a_pool
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ID = JobId("job-1")

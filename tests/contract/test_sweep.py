@@ -12,8 +12,8 @@ from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import beat, complete_job, fail_job, report_progress, start_job
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState, Reason
-from tests.builders import a_claim, a_job, a_worker, claimed, replayed, scalar
-from tests.databases import MovingClock, opened
+from tests.support.builders import a_claim, a_job, a_worker, claimed, replayed, scalar
+from tests.support.databases import MovingClock, opened
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -9,9 +9,9 @@ from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import Finish, complete_jobs
 from herdsman.states import JobState
-from tests.builders import a_worker, scalar
-from tests.databases import MovingClock
-from tests.threads import at_once
+from tests.support.builders import a_worker, scalar
+from tests.support.databases import MovingClock
+from tests.support.threads import at_once
 
 MINUTE = timedelta(minutes=1)
 

@@ -16,7 +16,7 @@ from herdsman.jobs.attempts_sql import LINES_KEPT
 from herdsman.jobs.sweep import prune
 from herdsman.server.wiring import stored_logs
 from herdsman.settings import Settings, load_settings
-from tests.databases import MovingClock
+from tests.support.databases import MovingClock
 from tests.unit.test_settings_defaults import NOWHERE
 
 KEPT = {"ENABLE_DB_LOGGING": "true", "ORCHESTRATOR_INSTANCE_ID": "replica-a", "LOG_LEVEL": "critical"}

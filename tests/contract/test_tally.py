@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from herdsman.context import Services
 from herdsman.fleet import stats_sql
 from herdsman.jobs.worker_commands import complete_job
-from tests.builders import a_claim, a_job, a_worker, claimed
-from tests.databases import MovingClock
+from tests.support.builders import a_claim, a_job, a_worker, claimed
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -14,10 +14,10 @@ from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import beat, complete_job, start_job
 from herdsman.states import JobState, Reason, WorkerState
-from tests.builders import a_job, a_worker, claimed, replayed, scalar
 from tests.contract.tasks_sql import Face, in_transactions, typed
-from tests.databases import Backend, MovingClock, ServerDatabases
-from tests.threads import at_once
+from tests.support.builders import a_job, a_worker, claimed, replayed, scalar
+from tests.support.databases import Backend, MovingClock, ServerDatabases
+from tests.support.threads import at_once
 
 CLAIMERS, TASKS = 50, 500
 LATER = timedelta(hours=1)

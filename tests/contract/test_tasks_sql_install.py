@@ -11,7 +11,7 @@ from herdsman.db.connection import Database
 from herdsman.db.tasks_sql import PUBLIC, script
 from herdsman.db.upgrade import upgrade
 from herdsman.errors import StoreMisconfigured
-from tests.databases import Backend, ServerDatabases, opened
+from tests.support.databases import Backend, ServerDatabases, opened
 
 NAMED = "SELECT COUNT(*) FROM pg_proc WHERE proname = '{}' AND pronamespace = 'public'::regnamespace"
 

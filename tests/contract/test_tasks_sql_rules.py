@@ -17,10 +17,10 @@ from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.task_status import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.jobs.worker_commands import LONGEST_ERROR, fail_job
 from herdsman.states import JOB, JobState
-from tests.builders import BROKEN, a_job, a_worker, claimed, replayed, sql
 from tests.contract.tasks_sql import Face, in_transactions
-from tests.databases import Backend, MovingClock, ServerDatabases
-from tests.rows import row_in_state
+from tests.support.builders import BROKEN, a_job, a_worker, claimed, replayed, sql
+from tests.support.databases import Backend, MovingClock, ServerDatabases
+from tests.support.rows import row_in_state
 
 PLAIN = replace(RetryPolicy(), jitter=0)
 SECOND = timedelta(seconds=1)

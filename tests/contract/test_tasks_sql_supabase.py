@@ -22,8 +22,8 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.worker_commands import beat
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
-from tests.builders import a_job, a_worker, replayed
-from tests.databases import ServerDatabases, opened
+from tests.support.builders import a_job, a_worker, replayed
+from tests.support.databases import ServerDatabases, opened
 
 OWNER, GATEWAY = "project_owner", "authenticator"
 ROLES = {

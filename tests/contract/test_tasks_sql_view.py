@@ -14,10 +14,10 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.task_status import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from herdsman.states import HELD, JOB, JobState
-from tests.builders import BROKEN, a_claim, a_job, scalar
-from tests.databases import MovingClock
 from tests.docs.pages import page, table
-from tests.rows import HOLDER, row_in_state
+from tests.support.builders import BROKEN, a_claim, a_job, scalar
+from tests.support.databases import MovingClock
+from tests.support.rows import HOLDER, row_in_state
 
 PAGE = page("docs/reference/tasks.md")
 

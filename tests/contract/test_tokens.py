@@ -38,9 +38,9 @@ from herdsman.fleet.commands import move_worker
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.states import Reason, WorkerState
 from herdsman.testing.clocks import ManualClock
-from tests.builders import a_worker, scalar
-from tests.databases import MovingClock
-from tests.threads import at_once
+from tests.support.builders import a_worker, scalar
+from tests.support.databases import MovingClock
+from tests.support.threads import at_once
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RING = Keyring(pepper=b"p" * 32)

@@ -15,8 +15,8 @@ from sqlalchemy import text
 from herdsman.db.connection import TRIES, Database, Tx
 from herdsman.errors import StoreUnavailable
 from herdsman.states import JOB, WORKER
-from tests.builders import scalar
-from tests.rows import add_row
+from tests.support.builders import scalar
+from tests.support.rows import add_row
 
 NOTE = "UPDATE workers SET instance_type = :note WHERE id = :id"
 

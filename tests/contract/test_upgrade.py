@@ -13,9 +13,9 @@ from herdsman.db.upgrade import upgrade
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
-from tests.builders import a_job, replayed
-from tests.databases import Backend, opened
-from tests.fuse import PowerCutError
+from tests.support.builders import a_job, replayed
+from tests.support.databases import Backend, opened
+from tests.support.power_cut import PowerCutError
 
 
 @pytest.mark.parametrize("statement", [1, 2, 3, 5, 8, 13, 21, 34, 55])

@@ -19,9 +19,9 @@ from herdsman.fleet.actions import Code, Finding
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.worker_commands import beat, complete_job, fail_job, start_job
-from tests.builders import BROKEN, HOPELESS, a_job, a_worker, claimed
-from tests.databases import Backend, MovingClock, opened
 from tests.docs.pages import page, table
+from tests.support.builders import BROKEN, HOPELESS, a_job, a_worker, claimed
+from tests.support.databases import Backend, MovingClock, opened
 
 PRICE = 0.5
 

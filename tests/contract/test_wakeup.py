@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from herdsman.db.connection import Database
 from herdsman.db.notify import Wakeup, open_wakeup
-from tests.chaos.measuring import waited_for
-from tests.databases import Backend, ServerDatabases, opened
+from tests.chaos.waiting import waited_for
+from tests.support.databases import Backend, ServerDatabases, opened
 
 PATIENCE = 30
 

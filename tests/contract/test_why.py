@@ -15,9 +15,9 @@ from herdsman.jobs.assign import claim_job
 from herdsman.jobs.failures import cancel_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.testing.fakes.runpod import Fault
-from tests.builders import BROKEN, a_job, a_worker, claimed
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.builders import BROKEN, a_job, a_worker, claimed
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 
 @pytest.fixture

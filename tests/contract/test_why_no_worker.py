@@ -21,10 +21,10 @@ from herdsman.limits.rules import scope_of
 from herdsman.pools.rules import ServedBy
 from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
-from tests.databases import MovingClock
-from tests.pools import LLM, a_pool
-from tests.why_contract import UTC, Expected, Situation, SituationContract, each_of
-from tests.why_site import MINUTE, Site, a_site
+from tests.support.databases import MovingClock
+from tests.support.pools import LLM, a_pool
+from tests.support.why_promises import UTC, Expected, Situation, SituationContract, each_of
+from tests.support.why_situations import MINUTE, Site, a_site
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ from herdsman.leases.commands import release_lease
 from herdsman.limits.commands import drain, pause, resume
 from herdsman.pools.commands import drain_pool, start_pool
 from herdsman.pools.rules import NewPool
-from tests.builders import BROKEN, claimed
-from tests.databases import MovingClock
-from tests.gpus import a_gpu_worker, a_lease, told
-from tests.pools import LLM, SERVES, a_pool
-from tests.why_contract import UTC, Expected, Situation, SituationContract, each_of
-from tests.why_site import MINUTE, Site, a_site
+from tests.support.builders import BROKEN, claimed
+from tests.support.databases import MovingClock
+from tests.support.gpus import a_gpu_worker, a_lease, told
+from tests.support.pools import LLM, SERVES, a_pool
+from tests.support.why_promises import UTC, Expected, Situation, SituationContract, each_of
+from tests.support.why_situations import MINUTE, Site, a_site
 
 
 @pytest.fixture

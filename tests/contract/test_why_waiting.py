@@ -6,7 +6,7 @@ from herdsman.explain.why import why_job
 from herdsman.fleet import sql as fleet_sql
 from herdsman.ids import JobId
 from herdsman.limits.commands import pause
-from tests.builders import a_job, a_worker, claimed
+from tests.support.builders import a_job, a_worker, claimed
 
 
 def named(services: Services, job_id: JobId) -> str:

@@ -17,7 +17,7 @@ from herdsman.jobs.worker_commands import complete_job, finish_jobs, start_jobs,
 from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.direct_queue import DirectQueue
-from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
+from tests.support.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
 
 BATCHES = Ask(types=("demo", "embed"), most={"embed": 4})
 

@@ -16,7 +16,7 @@ from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.model import AuditEntry
 from herdsman.states import WORKER, Reason, WorkerState
-from tests.databases import MovingClock
+from tests.support.databases import MovingClock
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 W1 = WorkerId("w1")

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import NullPool, create_engine, text
 
 from herdsman.testing.servers.redis import RedisServer
-from tests.databases import ServerDatabases, quick_place
 from tests.docs.pages import page
-from tests.shell import Shell
-from tests.upped import until, up
+from tests.support.databases import ServerDatabases, quick_place
+from tests.support.shell import Shell
+from tests.support.up_command import until, up
 
 
 def block(name: str, words: str) -> str:

@@ -20,8 +20,8 @@ from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
-from tests.databases import opened
 from tests.docs.pages import pages
+from tests.support.databases import opened
 
 PASSWORDS = {"herdsman_owner": "change-me", "herdsman_app": "change-me-too"}
 

@@ -9,8 +9,8 @@ import pytest
 
 from herdsman.providers.local.provider import count_gpus
 from tests.docs.pages import ROOT, page
-from tests.shell import Shell
-from tests.upped import until, up
+from tests.support.shell import Shell
+from tests.support.up_command import until, up
 
 README = page("README.md")
 PROMISE_S = 10

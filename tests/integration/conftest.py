@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.served import served
-from tests.shell import Shell
+from tests.support.api_server import served
+from tests.support.shell import Shell
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.served import served
-from tests.shell import Shell
-from tests.upped import until, up
+from tests.support.api_server import served
+from tests.support.shell import Shell
+from tests.support.up_command import until, up
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.protocol import Broken, Finished, Unknown
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
-from tests.comfyui_bench import Bench, a_job, new_id, one_node, render
+from tests.support.comfyui_workflows import Bench, a_job, new_id, one_node, render
 
 
 @pytest.fixture(params=["0.3.45", "0.3.57", "0.7.0"])

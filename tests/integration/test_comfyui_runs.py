@@ -11,7 +11,7 @@ from herdsman.errors import ServiceRejected
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.protocol import Broken, Ended, Finished, Unknown, Working
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
-from tests.comfyui_bench import Bench, a_job, new_id, one_node, render, through_socket
+from tests.support.comfyui_workflows import Bench, a_job, new_id, one_node, render, through_socket
 
 OLD, NEW = "0.3.45", "0.7.0"
 

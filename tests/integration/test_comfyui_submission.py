@@ -9,7 +9,7 @@ import pytest
 from herdsman.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown
 from herdsman.jobs.protocol import Finished, Unknown
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
-from tests.comfyui_bench import Bench, a_job, new_id, one_node, render
+from tests.support.comfyui_workflows import Bench, a_job, new_id, one_node, render
 
 PROMPT = "POST /prompt"
 

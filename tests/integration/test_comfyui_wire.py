@@ -14,7 +14,7 @@ from herdsman.connectors.comfyui.options import read_options
 from herdsman.connectors.comfyui.socket import Socket
 from herdsman.errors import ServiceUnavailable, SubmissionUnknown
 from herdsman.ports import SystemClock
-from tests.comfyui_bench import MemoryStore
+from tests.support.comfyui_workflows import MemoryStore
 
 JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 

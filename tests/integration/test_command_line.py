@@ -18,10 +18,10 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
-from tests.builders import a_claim
-from tests.databases import opened
-from tests.served import served
-from tests.shell import CANARY, Shell
+from tests.support.api_server import served
+from tests.support.builders import a_claim
+from tests.support.databases import opened
+from tests.support.shell import CANARY, Shell
 
 
 @pytest.fixture

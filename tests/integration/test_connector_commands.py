@@ -16,8 +16,8 @@ import pytest
 
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
 from herdsman.testing.fakes.comfyui.nodes import png
-from tests.served import served
-from tests.shell import CANARY, Shell
+from tests.support.api_server import served
+from tests.support.shell import CANARY, Shell
 
 WORKFLOW: dict[str, Any] = {
     "3": {

@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, text
 
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault
 from tests.contract.test_sqlite_faults import damage
-from tests.shell import CANARY, Shell
-from tests.upped import up
+from tests.support.shell import CANARY, Shell
+from tests.support.up_command import up
 
 
 @pytest.fixture

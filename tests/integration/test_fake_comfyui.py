@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from herdsman.testing.fakes.comfyui import Fault
-from tests.comfyui_talk import (
+from tests.support.comfyui_client import (
     PATIENCE_S,
     Talk,
     a_picture,

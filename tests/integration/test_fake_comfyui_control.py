@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedError
 
 from herdsman.testing.fakes.comfyui import FakeComfyUI
-from tests.comfyui_talk import (
+from tests.support.comfyui_client import (
     Talk,
     a_picture,
     next_message,

@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from herdsman.testing.fakes.comfyui import STEPS, FakeComfyUI, Fault
-from tests.comfyui_talk import (
+from tests.support.comfyui_client import (
     Talk,
     a_picture,
     kinds,

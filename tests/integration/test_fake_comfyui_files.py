@@ -8,7 +8,7 @@ import pytest
 
 from herdsman.testing.fakes.comfyui import CHECKPOINTS
 from herdsman.testing.fakes.comfyui.nodes import png
-from tests.comfyui_talk import Talk, node, short, talking
+from tests.support.comfyui_client import Talk, node, short, talking
 
 MEGABYTE = 1024 * 1024
 

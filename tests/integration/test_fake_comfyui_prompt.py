@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.comfyui_talk import Talk, a_picture, node, short, talking
+from tests.support.comfyui_client import Talk, a_picture, node, short, talking
 
 
 @pytest.fixture

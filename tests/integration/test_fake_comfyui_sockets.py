@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import ClientConnection
 
-from tests.comfyui_talk import (
+from tests.support.comfyui_client import (
     Message,
     Talk,
     a_picture,

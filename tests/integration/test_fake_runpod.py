@@ -14,7 +14,7 @@ import pytest
 
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace, serve
-from tests.runpod import KEY, L4, SPECIFICATION, Recording, deviations
+from tests.support.runpod import KEY, L4, SPECIFICATION, Recording, deviations
 
 BODY: dict[str, Any] = {"name": "one", "image": "some/image", "gpu": {"id": L4, "count": 1}, "disk": 20}
 

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from herdsman.testing.fakes.runpod import FakeRunpod
-from tests.runpod import KEY, L4
+from tests.support.runpod import KEY, L4
 
 BODY: dict[str, Any] = {"name": "one", "image": "some/image", "gpu": {"id": L4, "count": 1}, "disk": 20}
 

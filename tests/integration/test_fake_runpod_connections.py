@@ -8,7 +8,7 @@ import pytest
 
 from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
-from tests.runpod import some_options
+from tests.support.runpod import some_options
 
 ANSWER = b'{"pods": []}'
 

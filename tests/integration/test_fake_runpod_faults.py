@@ -20,7 +20,17 @@ from herdsman.fleet.model import Instance, SpawnRequest
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault
-from tests.runpod import A40, KEY, L4, NAMING, SPECIFICATION, Recording, a_provider, a_request, deviations
+from tests.support.runpod import (
+    A40,
+    KEY,
+    L4,
+    NAMING,
+    SPECIFICATION,
+    Recording,
+    a_provider,
+    a_request,
+    deviations,
+)
 
 SECOND = timedelta(seconds=1)
 

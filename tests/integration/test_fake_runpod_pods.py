@@ -10,7 +10,7 @@ from herdsman.fleet.model import InstanceRef, InstanceState
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod, Fault, Pace
-from tests.runpod import KEY, L4, a_provider, a_request
+from tests.support.runpod import KEY, L4, a_provider, a_request
 
 SECOND = timedelta(seconds=1)
 

@@ -13,9 +13,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tests.served import served
-from tests.shell import CANARY, Shell
-from tests.upped import until, up
+from tests.support.api_server import served
+from tests.support.shell import CANARY, Shell
+from tests.support.up_command import until, up
 
 NOBODY = "http://127.0.0.1:1"
 """Where the pods would find the API, if anything ran in them."""

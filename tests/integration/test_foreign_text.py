@@ -17,10 +17,10 @@ from herdsman.jobs.model import Failure, FailureClass
 from herdsman.jobs.protocol import Ask, LogLines, Progress, Pulse
 from herdsman.jobs.worker_commands import complete_job, fail_job, take_pulse
 from herdsman.telemetry.logs import configure_logs
-from tests.builders import a_job, a_worker
 from tests.docs.terminal import Terminal
-from tests.served import serving, settings_of
-from tests.shell import Shell
+from tests.support.api_server import serving, settings_of
+from tests.support.builders import a_job, a_worker
+from tests.support.shell import Shell
 
 HOSTILE = "\x1b]0;PWNED\x07\x1b[2J\x9b2J\u202eevil\rback"
 OBEYED = re.compile("\x1b\\]|\x07|\x1b\\[2J|\x9b|\u202e|evil\r")

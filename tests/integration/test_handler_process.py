@@ -15,14 +15,14 @@ import pytest
 
 from herdsman.settings.environment import harmless_environment, visible_gpus
 from herdsman.worker.handler_process import HandlerChild
-from tests.integration.worker.yard import HANDLERS, eventually, runs
+from tests.integration.worker.worker_programs import HANDLERS, eventually, runs
 
 COMMAND = "'echo $$ > $FILE; exec sleep 600'"
 ORPHANED = """
 import os, time
 from dataclasses import replace
 from herdsman.worker.handler_process import HandlerChild
-from tests.integration.worker.yard import HANDLERS
+from tests.integration.worker.worker_programs import HANDLERS
 child = HandlerChild(HANDLERS, dict(os.environ))
 job = {"job_id": "j", "payload": None, "attempt": 1, "token": 1, "service_job_id": None, "seconds": None, "workspace": os.environ["TMPDIR"] + "/w"}
 child.send({"run": 1, "type": "ignores_cancel", "jobs": [job]})

@@ -16,7 +16,7 @@ from herdsman.jobs.protocol import Ended, Finished, ServiceJob, Unknown, Working
 from herdsman.ports import Connector
 from herdsman.testing.connector_contract import ConnectorContract
 from herdsman.testing.fakes.http_service import PICTURE, FakeHttpService, Fault, wait_for
-from tests.http_options import (
+from tests.support.http_options import (
     NOBODY,
     QUICK,
     a_job,

@@ -12,7 +12,7 @@ from herdsman.jobs.model import FailureClass
 from herdsman.jobs.protocol import Broken, Ended, Unknown, Working
 from herdsman.ports import SystemClock
 from herdsman.testing.fakes.http_service import FakeHttpService, Fault, wait_for
-from tests.http_options import (
+from tests.support.http_options import (
     QUICK,
     a_job,
     opened,

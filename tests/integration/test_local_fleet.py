@@ -24,9 +24,9 @@ from herdsman.providers.local.processes import Identity
 from herdsman.server.wiring import Control, open_control, open_provider, open_sweeper
 from herdsman.settings import Settings, load_settings
 from herdsman.states import HELD, JobState, WorkerState
-from tests.builders import replayed
 from tests.conftest import Backend
-from tests.served import serving
+from tests.support.api_server import serving
+from tests.support.builders import replayed
 
 QUICK = {
     "PROVIDER": "local",

@@ -13,9 +13,9 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.protocol import Pulse
 from herdsman.jobs.worker_commands import take_pulse
 from herdsman.server.wiring import new_job_id
-from tests.builders import a_worker
-from tests.databases import opened
-from tests.shell import Shell
+from tests.support.builders import a_worker
+from tests.support.databases import opened
+from tests.support.shell import Shell
 
 
 def test_why_needs_no_kind(shell: Shell) -> None:

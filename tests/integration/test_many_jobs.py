@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.shell import Shell
+from tests.support.shell import Shell
 
 
 def states(shell: Shell) -> dict[str, str]:

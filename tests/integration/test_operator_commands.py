@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from tests.shell import Shell
+from tests.support.shell import Shell
 
 
 def test_a_pause_from_its_begin_to_its_end(shell: Shell) -> None:

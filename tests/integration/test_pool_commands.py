@@ -1,6 +1,6 @@
 """`herdsman pool`, as a person types it."""
 
-from tests.shell import Shell
+from tests.support.shell import Shell
 
 
 def test_a_pool_from_its_start_to_its_end(shell: Shell) -> None:

@@ -17,7 +17,7 @@ from herdsman.providers.local import LocalProvider, processes
 from herdsman.providers.local.processes import Identity
 from herdsman.server.wiring import open_provider
 from herdsman.settings import load_settings
-from tests.shell import Shell
+from tests.support.shell import Shell
 
 PATIENCE_S = 90
 

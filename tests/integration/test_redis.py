@@ -26,10 +26,10 @@ from herdsman.settings import load_settings
 from herdsman.states import JobState
 from herdsman.testing.servers.redis import RedisServer
 from herdsman.wire import new_job_id
-from tests.builders import a_job, scalar
-from tests.chaos.measuring import waited_for
-from tests.databases import SqliteFiles, opened
-from tests.streams import NAMES, Replica, client, replica
+from tests.chaos.waiting import waited_for
+from tests.support.builders import a_job, scalar
+from tests.support.databases import SqliteFiles, opened
+from tests.support.redis_streams import NAMES, Replica, client, replica
 
 PASSWORD = "canary-" + "x" * 20
 

@@ -9,7 +9,7 @@ from herdsman.fleet.model import InstanceRef
 from herdsman.ports import GrowsVolumes
 from herdsman.providers.runpod.provider import RunpodProvider
 from herdsman.testing.fakes.runpod import FakeRunpod, NetworkVolume
-from tests.runpod import KEY, SPECIFICATION, Recording, a_provider, a_request, deviations
+from tests.support.runpod import KEY, SPECIFICATION, Recording, a_provider, a_request, deviations
 
 VOLUME = NetworkVolume("vol1aaaa", "models", 200, "EU-RO-1")
 

@@ -17,8 +17,8 @@ from herdsman.settings.environment import harmless_environment
 from herdsman.worker.handler_process import Answer, HandlerChild
 from herdsman.worker.registry import Sources
 from herdsman.worker.sandbox import Sandbox
-from tests.shell import Shell
-from tests.upped import until, up
+from tests.support.shell import Shell
+from tests.support.up_command import until, up
 
 HERE = Path(__file__).parents[2]
 CONNECTORS = """

@@ -15,10 +15,10 @@ from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.redis import RedisServer
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
-from tests.builders import a_job, claimed
-from tests.chaos.measuring import waited_for
-from tests.databases import SqliteFiles, opened
-from tests.streams import Replica, client, replica
+from tests.chaos.waiting import waited_for
+from tests.support.builders import a_job, claimed
+from tests.support.databases import SqliteFiles, opened
+from tests.support.redis_streams import Replica, client, replica
 
 FIELDS = {"service_job_id", "service_status", "service_submitted_at", "last_service_check"}
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.shell import Shell
+from tests.support.shell import Shell
 
 # Three jobs and no worker: threshold asks for one, workload for the spare ones as well.
 SPARE = {"MIN_ACTIVE_GPUS": "0", "MACHINES_TO_KEEP_IDLE": "2", "SHADOW_SCALING_POLICY": "workload"}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from herdsman import __version__
-from tests.shell import Shell
-from tests.upped import up
+from tests.support.shell import Shell
+from tests.support.up_command import up
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.served import served
-from tests.shell import Shell
+from tests.support.api_server import served
+from tests.support.shell import Shell
 
 # Every step starts programs, each of which may take seconds on a machine that has much to do.
 pytestmark = pytest.mark.timeout(300)

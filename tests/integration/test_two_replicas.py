@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.databases import Backend
-from tests.shell import Shell
+from tests.support.databases import Backend
+from tests.support.shell import Shell
 
 PATIENCE_S = 40.0
 SETTINGS = {

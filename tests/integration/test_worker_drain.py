@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import cast
 
-from tests.shell import Shell
-from tests.upped import until, up
+from tests.support.shell import Shell
+from tests.support.up_command import until, up
 
 
 def test_a_worker_that_is_drained_leaves_and_is_replaced(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from herdsman.testing.simulation.redis import LAST, WorldRedis, id_of, text_of
 from herdsman.testing.simulation.streams import WorldStreams
 from herdsman.testing.simulation.threads import WorldThreads
 from herdsman.testing.simulation.world import World
-from tests.streams import client
+from tests.support.redis_streams import client
 
 NAMES = Names()
 SHORT, LONG = timedelta(milliseconds=30), timedelta(seconds=60)

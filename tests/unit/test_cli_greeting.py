@@ -14,7 +14,7 @@ from herdsman.fleet.model import GpuDevice
 from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.settings import load_settings
-from tests.databases import opened
+from tests.support.databases import opened
 
 CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_mb=0, utilisation=0)
 

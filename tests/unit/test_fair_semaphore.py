@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from herdsman.db.connection import FairSemaphore
-from tests.threads import at_once
+from tests.support.threads import at_once
 
 LONG = 30.0
 

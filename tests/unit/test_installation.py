@@ -3,7 +3,7 @@
 import pytest
 
 from herdsman.fleet.installation import Installation, Stamp, moved, same_place
-from tests.fleet import INSTALLATION, a_name
+from tests.support.fleets import INSTALLATION, a_name
 
 FILE = {"path": "/data/herd.db", "inode": "7", "machine": "m1"}
 SERVER = {"system": "701", "database": "16384"}

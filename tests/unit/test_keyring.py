@@ -13,7 +13,7 @@ from herdsman.access.rules import Caller, Role, token_id, token_text
 from herdsman.access.secret_file import read_secret, write_secret, write_secret_once
 from herdsman.errors import InvalidSettings
 from herdsman.ids import WorkerId
-from tests.threads import at_once
+from tests.support.threads import at_once
 
 
 @pytest.fixture(autouse=True)

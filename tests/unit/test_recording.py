@@ -16,7 +16,7 @@ from herdsman.fleet.model import Instance
 from herdsman.fleet.recording import ROWS, Recording, applied, difference, plain, read, write
 from herdsman.fleet.scaling.registry import OURS
 from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
-from tests.fleet import a_snapshot, a_worker, snapshots
+from tests.support.fleets import a_snapshot, a_worker, snapshots
 
 LEAVES: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=8),

@@ -20,7 +20,7 @@ from herdsman.server import loops
 from herdsman.server.loops import ReplicaLoops
 from herdsman.server.readiness import Readiness
 from herdsman.states import PoolState
-from tests.fleet import NOW
+from tests.support.fleets import NOW
 from tests.unit.loops.doubles import eventually
 
 

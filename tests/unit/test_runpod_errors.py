@@ -19,7 +19,7 @@ from herdsman.fleet.model import InstanceRef
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.answers import NO_CAPACITY
 from herdsman.testing.clocks import ManualClock
-from tests.runpod import KEY, a_request, some_options
+from tests.support.runpod import KEY, a_request, some_options
 
 Handler = Callable[[httpx.Request], httpx.Response]
 REF = InstanceRef("pod1")

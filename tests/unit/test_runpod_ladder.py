@@ -19,7 +19,7 @@ from herdsman.ids import PoolId
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.provider import MOST_TRIES
 from herdsman.testing.clocks import ManualClock
-from tests.runpod import A40, H100, L4, a_request, some_options
+from tests.support.runpod import A40, H100, L4, a_request, some_options
 
 OUT = (400, "There are no longer any instances available")
 VOLUMES = [

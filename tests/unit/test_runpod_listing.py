@@ -13,7 +13,7 @@ from herdsman.fleet.model import InstanceRef, InstanceState
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.providers.runpod.api import MOST_PAGES, PAGE
 from herdsman.testing.clocks import ManualClock
-from tests.runpod import NAMING, some_options
+from tests.support.runpod import NAMING, some_options
 
 
 def a_pod(own_part: str, **fields: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from herdsman.providers import registry
 from herdsman.providers.runpod import RunpodProvider, render_startup
 from herdsman.settings import load_settings
 from herdsman.testing.clocks import ManualClock
-from tests.runpod import A40, KEY, L4, NAMING, a_request, some_options
+from tests.support.runpod import A40, KEY, L4, NAMING, a_request, some_options
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no GPU type": ({"gpu_types": ()}, "at least one GPU type"),

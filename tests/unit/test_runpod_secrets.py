@@ -16,7 +16,7 @@ from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod
-from tests.runpod import KEY, a_request, some_options
+from tests.support.runpod import KEY, a_request, some_options
 
 TOKEN = "canary-bootstrap-7f3a9c"
 EXTRA = "canary-extra-51be02"

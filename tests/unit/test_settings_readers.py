@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.setting_readers import SOURCES, Code, reader, readers
+from tests.support.setting_readers import SOURCES, Code, reader, readers
 
 PROJECT = SOURCES.parent.parent / "pyproject.toml"
 
@@ -42,7 +42,7 @@ def decide(policy: SizePolicy, other: Other) -> int:
 
 
 def test_every_setting_is_read_outside_the_settings() -> None:
-    """The list is printed: `pytest -s`, or `python -m tests.setting_readers`."""
+    """The list is printed: `pytest -s`, or `python -m tests.support.setting_readers`."""
     found = readers()
     sys.stdout.write("".join(f"{name:40} {line}\n" for name, line in found.items()))
     assert [name for name, line in found.items() if line is None] == []

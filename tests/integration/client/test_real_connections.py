@@ -13,7 +13,7 @@ from herdsman.errors import Unreachable
 from herdsman.ids import WorkerId
 from herdsman.jobs.protocol import Ask, Pulse
 from tests.integration.client.odd_server import Asked, Cut, Send, body, head, reply, serving
-from tests.unit.client.served import SOON_ORDERS, an_event_text
+from tests.unit.client.local_server import SOON_ORDERS, an_event_text
 
 SUBMITTED = {"job_id": "job-1", "created": True}
 

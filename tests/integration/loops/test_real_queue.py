@@ -10,7 +10,7 @@ from herdsman.loops import LoopGroup, MainLoop, WorkQueueMailbox
 from herdsman.ports import SystemClock
 from herdsman.states import JobState
 from herdsman.testing.direct_queue import DirectQueue
-from tests.builders import a_job, a_worker
+from tests.support.builders import a_job, a_worker
 
 
 class Halving(MainLoop[Any, float]):

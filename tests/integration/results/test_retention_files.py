@@ -15,8 +15,8 @@ from herdsman.ports import ResultFiles
 from herdsman.server.wiring import open_results, open_services
 from herdsman.settings import load_settings
 from herdsman.states import JobState
-from tests.builders import a_job, an_ended_job
-from tests.databases import Backend, MovingClock
+from tests.support.builders import a_job, an_ended_job
+from tests.support.databases import Backend, MovingClock
 
 MONTH = timedelta(days=31)
 NOWHERE = Path("/nonexistent")

@@ -16,10 +16,10 @@ from herdsman.jobs.commands import cancel_job, read_logs
 from herdsman.jobs.model import FailureClass, Job
 from herdsman.states import JobState, Reason
 from herdsman.testing.fakes.comfyui import FakeComfyUI, Fault
-from tests.comfyui import workflow
 from tests.conftest import Backend
 from tests.integration.worker.test_real_worker import RealWorker, real_worker
-from tests.integration.worker.yard import ROOT, eventually
+from tests.integration.worker.worker_programs import ROOT, eventually
+from tests.support.comfyui import workflow
 
 SPEED = 10.0
 SETTINGS = {

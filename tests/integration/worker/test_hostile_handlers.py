@@ -12,7 +12,7 @@ from herdsman.jobs.model import FailureClass
 from herdsman.states import JobState
 from herdsman.testing.memory_jobs import MemoryJob
 from herdsman.worker.pids import adopt_orphans
-from tests.integration.worker.yard import Yard, eventually, runs
+from tests.integration.worker.worker_programs import Yard, eventually, runs
 
 _PR_SET_CHILD_SUBREAPER = 36
 

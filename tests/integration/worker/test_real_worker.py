@@ -21,8 +21,8 @@ from herdsman.jobs.model import FailureClass, Job, NewJob
 from herdsman.settings import load_settings
 from herdsman.states import JobState, Reason, WorkerState
 from tests.conftest import Backend
-from tests.integration.worker.yard import ENDS, ROOT, eventually
-from tests.served import serving
+from tests.integration.worker.worker_programs import ENDS, ROOT, eventually
+from tests.support.api_server import serving
 
 MARK = "HOSTILE_PLACE"
 QUICK = {"HEARTBEAT_INTERVAL_SEC": "0.2", "SQL_POLL_SEC": "0.1", "CANCEL_GRACE_SEC": "0.3"}

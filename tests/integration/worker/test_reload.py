@@ -13,8 +13,8 @@ from herdsman.settings import load_settings
 from herdsman.states import JobState
 from tests.conftest import Backend
 from tests.integration.worker.test_real_worker import COMMAND, QUICK, RealWorker
-from tests.integration.worker.yard import eventually
-from tests.served import serving
+from tests.integration.worker.worker_programs import eventually
+from tests.support.api_server import serving
 
 Start = Callable[[str], RealWorker]
 HANDLER = """\

@@ -25,7 +25,7 @@ from herdsman.testing.queue import MemoryQueue
 from tests.conftest import Backend
 from tests.integration.worker.office import open_office
 from tests.integration.worker.test_real_worker import COMMAND, real_worker
-from tests.integration.worker.yard import ENDS, ROOT, eventually
+from tests.integration.worker.worker_programs import ENDS, ROOT, eventually
 
 A = Load(revision=1, model="org/a", adapter="org/a-style", preload=("vae",))
 B = Load(revision=2, model="org/b")

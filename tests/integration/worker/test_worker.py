@@ -11,7 +11,7 @@ from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, HandlerChild
 from herdsman.worker.registry import Sources
 from herdsman.worker.supervisor import ExitReason
-from tests.integration.worker.yard import HANDLERS, ROOT, Yard, eventually, runs
+from tests.integration.worker.worker_programs import HANDLERS, ROOT, Yard, eventually, runs
 
 
 def test_jobs_are_served_by_one_warm_process() -> None:

@@ -20,7 +20,7 @@ from herdsman.client import (
     calls,
 )
 from herdsman.jobs.wire import JobIn, JobOut, SubmittedOut
-from tests.unit.client.served import Served, a_job, refused, said, stream, submitted
+from tests.unit.client.local_server import Served, a_job, refused, said, stream, submitted
 
 PAIRS = [(Client, AsyncClient), (JobHandle, AsyncJobHandle)]
 NO_REQUEST = {"job", "lease"}

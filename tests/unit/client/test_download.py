@@ -8,7 +8,7 @@ import pytest
 from herdsman.errors import InvalidRequest, NotFound, Unreachable
 from herdsman.jobs.wire import sha256_of
 from herdsman.wire import MEDIA_TYPE, VERSION_HEADER, problem
-from tests.unit.client.served import Served
+from tests.unit.client.local_server import Served
 
 OURS = {VERSION_HEADER: "1"}
 NOT_ENDED = httpx.Response(

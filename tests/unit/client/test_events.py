@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from herdsman.client.events import LARGEST_EVENT, Event, Parser, TooLong
 from herdsman.errors import Forbidden, Unreachable
-from tests.unit.client.served import Served, page, refused, stream
+from tests.unit.client.local_server import Served, page, refused, stream
 
 TEXT = b': hello\n\nid: 1\nevent: job\ndata: {"a":\ndata: 1}\n\nid: 2\n\ndata:x\r\n\r\nretry: 5\n\n'
 EVENTS = [Event("1", '{"a":\n1}'), Event("2", ""), Event("2", "x")]

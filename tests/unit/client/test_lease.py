@@ -9,7 +9,7 @@ import pytest
 
 from herdsman.client import LeaseDenied, LeaseLost
 from herdsman.client.lease import Lost
-from tests.unit.client.served import Served, refused, said
+from tests.unit.client.local_server import Served, refused, said
 
 GRANTED: dict[str, Any] = {
     "granted": True,

@@ -34,7 +34,7 @@ from herdsman.jobs.protocol import (
 )
 from herdsman.ports import WorkQueue
 from herdsman.states import JobState
-from tests.unit.client.served import URL, Served, page, refused, said
+from tests.unit.client.local_server import URL, Served, page, refused, said
 
 KEY = ClaimKey(JobId("job-1"), 7)
 OTHER = ClaimKey(JobId("job-2"), 1)

@@ -12,7 +12,7 @@ import pytest
 from herdsman.client import JobCancelled, JobFailed
 from herdsman.client import client as client_module
 from herdsman.errors import InvalidRequest, TooLarge
-from tests.unit.client.served import Served, a_job, said, submitted
+from tests.unit.client.local_server import Served, a_job, said, submitted
 
 
 def taken(request: httpx.Request) -> httpx.Response:

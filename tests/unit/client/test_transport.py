@@ -21,7 +21,7 @@ from herdsman.errors import (
     Unauthenticated,
     Unreachable,
 )
-from tests.unit.client.served import URL, Served, a_job, page, refused, said, submitted
+from tests.unit.client.local_server import URL, Served, a_job, page, refused, said, submitted
 
 CUT = httpx.ReadError("cut")
 

@@ -5,7 +5,7 @@ import pytest
 
 from herdsman.client import JobCancelled, JobFailed
 from herdsman.errors import Conflict, NotFound, Unreachable
-from tests.unit.client.served import NOW, Served, a_job, an_event, refused, said
+from tests.unit.client.local_server import NOW, Served, a_job, an_event, refused, said
 
 NOT_YET = refused(409, "not-finished")
 DONE = said({"job_id": "job-1", "status": "done", "result": {"n": 1}})

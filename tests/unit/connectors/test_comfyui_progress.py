@@ -3,7 +3,7 @@
 from herdsman.connectors.comfyui.socket import Message
 from herdsman.connectors.comfyui.watch import Progress, heard
 from herdsman.jobs.protocol import Ended, Working
-from tests.comfyui_bench import render
+from tests.support.comfyui_workflows import render
 
 WORKFLOW = {node: render()[node] for node in ("3", "4", "5", "6", "9")}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from herdsman.connectors.comfyui.workflow import explain, explain_part
-from tests.comfyui_bench import render
+from tests.support.comfyui_workflows import render
 
 
 def _node_errors(node: str, kind: str, error: str, details: str, **extra: object) -> dict[str, object]:

@@ -7,7 +7,7 @@ import pytest
 from herdsman.connectors.comfyui.verdict import find_in_history, find_in_queue, is_running, judge
 from herdsman.jobs.model import FailureClass
 from herdsman.jobs.protocol import Broken, Finished, Working
-from tests.comfyui_bench import one_node, render
+from tests.support.comfyui_workflows import one_node, render
 
 IMAGES = {"9": {"images": [{"filename": "cat_00001_.png", "subfolder": "", "type": "output"}]}}
 

@@ -4,7 +4,7 @@ import pytest
 
 from herdsman.connectors.comfyui.workflow import InputFile, read_order, substituted
 from herdsman.errors import InvalidRequest
-from tests.comfyui_bench import render
+from tests.support.comfyui_workflows import render
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from herdsman.jobs.protocol import ServiceJob
 from herdsman.ports import Connector, SystemClock
 from herdsman.testing.connector_contract import ConnectorContract
 from herdsman.testing.memory_results import MemoryResults
-from tests.memory_service import SERVICES, MemoryService
+from tests.support.memory_service import SERVICES, MemoryService
 
 
 def around() -> Around:
@@ -58,7 +58,7 @@ class TestPythonConnector(ConnectorContract):
 
     def _opened(self) -> Connector:
         return open_connector(
-            {"class": "tests.memory_service:MemoryConnector", "service": self.key}, around()
+            {"class": "tests.support.memory_service:MemoryConnector", "service": self.key}, around()
         )
 
 
@@ -70,10 +70,10 @@ def test_it_is_found_by_its_name() -> None:
     ("value", "told"),
     [
         (None, "option class is None"),
-        ("tests.memory_service", "MODULE:CLASS"),
+        ("tests.support.memory_service", "MODULE:CLASS"),
         ("no.such.module:Thing", "cannot be imported"),
-        ("tests.memory_service:Nothing", "has no class 'Nothing'"),
-        ("tests.memory_service:SERVICES", "has no class 'SERVICES'"),
+        ("tests.support.memory_service:Nothing", "has no class 'Nothing'"),
+        ("tests.support.memory_service:SERVICES", "has no class 'SERVICES'"),
     ],
 )
 def test_a_class_that_is_not_there_is_named(value: object, told: str) -> None:
@@ -83,6 +83,6 @@ def test_a_class_that_is_not_there_is_named(value: object, told: str) -> None:
 
 def test_everything_that_a_class_lacks_is_named_at_once() -> None:
     with pytest.raises(InvalidSettings) as caught:
-        open_connector({"class": "tests.memory_service:Unfinished"}, around())
+        open_connector({"class": "tests.support.memory_service:Unfinished"}, around())
     lacking = "attach, listen, check, fetch, cancel, fitness, close, capabilities"
     assert f"lacks {lacking};" in str(caught.value)

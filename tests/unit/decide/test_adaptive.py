@@ -14,7 +14,7 @@ from herdsman.fleet.scaling.observation import RECENT, Demand, Load, spans
 from herdsman.fleet.scaling.simple import threshold
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.states import WorkerState
-from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, minutes, seconds, snapshots
+from tests.support.fleets import NOW, POOL, a_job, a_snapshot, a_worker, minutes, seconds, snapshots
 
 NOBODY = (0,) * RECENT
 KNOWN = Demand(arrivals=NOBODY, service_s=(60.0,) * 20, boots_s=(90.0,) * 5)

@@ -10,7 +10,7 @@ from herdsman.fleet.actions import Code, SpawnWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.snapshot import Snapshot, Unseen
-from tests.fleet import NOW, POOL, a_snapshot, a_worker, minutes, seconds, snapshots
+from tests.support.fleets import NOW, POOL, a_snapshot, a_worker, minutes, seconds, snapshots
 
 
 def test_the_length_of_the_queue_that_adds_a_worker_is_said() -> None:

@@ -11,7 +11,7 @@ from herdsman.fleet.model import Instance, InstanceRef, InstanceState
 from herdsman.fleet.snapshot import Unseen
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import WorkerState
-from tests.fleet import a_name, a_snapshot, a_worker, an_instance
+from tests.support.fleets import a_name, a_snapshot, a_worker, an_instance
 
 WHY = Finding(Code.UNKNOWN_INSTANCE, "why")
 STRAY = Instance(

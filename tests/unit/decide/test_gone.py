@@ -7,7 +7,7 @@ import pytest
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.phases.scale import is_gone
 from herdsman.states import WorkerState
-from tests.fleet import NOW, a_worker, minutes, seconds
+from tests.support.fleets import NOW, a_worker, minutes, seconds
 
 POLICY = FleetPolicy(absence_window=minutes(10), confirm_window=seconds(10))
 

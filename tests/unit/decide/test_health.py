@@ -10,7 +10,7 @@ from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy, InstanceState
 from herdsman.fleet.snapshot import SeenWorker
 from herdsman.states import WorkerState
-from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
+from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 SPAWNING = WorkerState.SPAWNING
 

@@ -24,7 +24,17 @@ from herdsman.ids import PoolId
 from herdsman.jobs.model import FailureClass
 from herdsman.states import POOL as POOLS
 from herdsman.states import PoolState, WorkerState
-from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, an_instance, minutes, seconds, snapshots
+from tests.support.fleets import (
+    NOW,
+    POOL,
+    a_job,
+    a_snapshot,
+    a_worker,
+    an_instance,
+    minutes,
+    seconds,
+    snapshots,
+)
 
 CLOSED = (PoolState.DRAINING, PoolState.STOPPED, PoolState.EVICTED)
 

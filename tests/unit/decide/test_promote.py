@@ -10,7 +10,7 @@ from herdsman.fleet.model import FleetPolicy, InstanceState, Promotion
 from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.snapshot import SeenWorker
 from herdsman.states import WorkerState
-from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
+from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 STARTING = a_worker(state=WorkerState.SPAWNING, age=minutes(1), beat_age=None, ready=False, gpu_seen=None)
 BEATING = a_worker(state=WorkerState.SPAWNING, age=minutes(1), ready=False, gpu_seen=None)

@@ -14,7 +14,7 @@ from herdsman.fleet.actions import (
 from herdsman.fleet.decide import decide
 from herdsman.fleet.snapshot import Snapshot, Unseen
 from herdsman.states import WorkerState
-from tests.fleet import POOL, snapshots
+from tests.support.fleets import POOL, snapshots
 
 
 @given(snapshots())

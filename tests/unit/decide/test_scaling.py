@@ -14,7 +14,7 @@ from herdsman.fleet.scaling.observation import Load, Wanted, bounded
 from herdsman.fleet.scaling.simple import calculate_workers_needed, should_scale_up, workload
 from herdsman.fleet.snapshot import Snapshot, Unseen
 from herdsman.states import WorkerState
-from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
+from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 USUAL = FleetPolicy()
 

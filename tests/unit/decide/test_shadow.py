@@ -16,7 +16,7 @@ from herdsman.fleet.scaling.registry import OURS
 from herdsman.fleet.shadow import LONGEST, Compared, compare
 from herdsman.fleet.snapshot import SeenPool, Snapshot
 from herdsman.ids import PoolId
-from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, minutes, snapshots
+from tests.support.fleets import NOW, POOL, a_job, a_snapshot, a_worker, minutes, snapshots
 
 KNOWN = Demand(arrivals=(0,) * RECENT, service_s=(60.0,) * 20, boots_s=(90.0,) * 5)
 SHADOWED = FleetPolicy(min_workers=0, scaling="threshold", shadow="workload")

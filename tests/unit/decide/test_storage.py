@@ -12,7 +12,7 @@ from herdsman.fleet.snapshot import SeenWorker, Unseen
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
 from herdsman.states import WorkerState
-from tests.fleet import a_snapshot, a_worker, minutes
+from tests.support.fleets import a_snapshot, a_worker, minutes
 
 POLICY = FleetPolicy(min_workers=0, volume_min_free_gb=50, volume_max_used=85, volume_grow_gb=20)
 

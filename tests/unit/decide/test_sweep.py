@@ -20,7 +20,7 @@ from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceSta
 from herdsman.fleet.phases.instances import orphans
 from herdsman.fleet.snapshot import SeenWorker
 from herdsman.states import WorkerState
-from tests.fleet import NOW, a_job, a_name, a_snapshot, a_worker, an_instance, minutes, seconds
+from tests.support.fleets import NOW, a_job, a_name, a_snapshot, a_worker, an_instance, minutes, seconds
 
 
 def stray(name: str = a_name("nobody"), ref: str = "pod-x") -> Instance:

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from herdsman.loops import Heartbeat
-from tests.threads import at_once
+from tests.support.threads import at_once
 from tests.unit.loops.doubles import HandClock
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from herdsman.errors import StaleWrite
 from herdsman.loops import InMemoryMailbox, LeaseExtender, Message
-from tests.threads import at_once
+from tests.support.threads import at_once
 from tests.unit.loops.doubles import HandClock, eventually
 
 

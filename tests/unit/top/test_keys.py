@@ -10,9 +10,9 @@ from herdsman.cli.top.app import Top
 from herdsman.cli.top.rows import look
 from herdsman.errors import Conflict, Forbidden
 from herdsman.explain.wire import WhyOut
-from tests.top_herd import WORKERS, a_job
-from tests.top_server import FakeServer
-from tests.top_site import PLACE, StillClock, Terminal, at_terminal
+from tests.support.top_fleet import WORKERS, a_job
+from tests.support.top_server import FakeServer
+from tests.support.top_terminal import PLACE, StillClock, Terminal, at_terminal
 
 FIRST = WORKERS[0].worker_id
 TO_WORKERS = ("tab",)

@@ -11,9 +11,9 @@ from herdsman.cli.top.rows import look
 from herdsman.errors import Unreachable
 from herdsman.fleet.wire import HerdOut
 from tests.docs.pages import page
-from tests.top_herd import an_overview
-from tests.top_server import FakeServer
-from tests.top_site import PLACE, Terminal, at_terminal
+from tests.support.top_fleet import an_overview
+from tests.support.top_server import FakeServer
+from tests.support.top_terminal import PLACE, Terminal, at_terminal
 
 SCREENS = Path(__file__).parent / "screens"
 HOLD = "pool video is paused by admin:first (moving); go on with: herdsman resume --pool video"

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from herdsman.cli.top.rows import look, tables
 from herdsman.cli.top.text import Column, JobAim, Row, Table, widths
-from tests.top_herd import a_held, a_job, a_worker
-from tests.top_server import FakeServer
+from tests.support.top_fleet import a_held, a_job, a_worker
+from tests.support.top_server import FakeServer
 
 
 @pytest.mark.parametrize("width", [20, 79, 80, 100, 139, 300])

@@ -7,7 +7,7 @@ import pytest
 
 from herdsman.worker.context import Alone, Cancelled, JobContext
 from herdsman.worker.registry import demo
-from tests.upped import until
+from tests.support.up_command import until
 
 PROMPT_S = 5.0
 

@@ -23,7 +23,7 @@ from herdsman.states import JobState, Reason
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue
-from tests.threads import at_once
+from tests.support.threads import at_once
 
 ANY = Ask(begin=True)
 BROKEN = Failure(kind=FailureClass.JOB_ERROR, error="the handler raised")

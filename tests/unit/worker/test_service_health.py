@@ -13,7 +13,7 @@ from herdsman.results.options import ResultOptions
 from herdsman.testing.memory_results import MemoryResults
 from herdsman.worker.health import UNASKED, ServiceHealth
 from herdsman.worker.service_run import Outside, Watching, read_outside
-from tests.unit.worker.pretend_service import Hand
+from tests.unit.worker.fake_service import Hand
 
 WELL = Fitness(version="0.7.0", vram_total_mb=24_000, vram_free_mb=20_000)
 ILL = Fitness(fault="nobody answers at http://127.0.0.1:8188")

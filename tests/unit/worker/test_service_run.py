@@ -11,7 +11,7 @@ from herdsman.jobs.protocol import Broken, Capabilities, Ended, Unknown, Working
 from herdsman.wire import service_id
 from herdsman.worker.context import Cancelled, Recovered, TryAgain, UserError
 from herdsman.worker.service_run import HealthMonitor, Stall, Watching
-from tests.unit.worker.pretend_service import AWAY, DONE, attempt
+from tests.unit.worker.fake_service import AWAY, DONE, attempt
 
 OURS = service_id(ClaimKey(JobId("j1"), 3))
 STEP = Working(done=0.25, note="step 5 of 20")

@@ -22,7 +22,8 @@ class MariadbServer(PrivateServer):
     program: ClassVar[str] = "mariadbd"
 
     def url(self, database: str) -> str:
-        return f"mysql+pymysql://herdsman@{HOST}:{self.port}/{database}?charset=utf8mb4"
+        # Without TLS: the driver would read every certificate of the system anew for each connection.
+        return f"mysql+pymysql://herdsman@{HOST}:{self.port}/{database}?charset=utf8mb4&ssl_disabled=true"
 
     def create_database(self, name: str) -> None:
         self._execute(f"CREATE DATABASE {_quoted(name)}")
@@ -61,6 +62,8 @@ class MariadbServer(PrivateServer):
             "max-connections": 200,
             "character-set-server": "utf8mb4",
             "innodb-buffer-pool-size": "256M",
+            # A table is made, emptied and dropped ten times as fast when it has no file of its own.
+            "loose-innodb-file-per-table": 0,
             # 2 hands every commit to the kernel, which outlives us; 0 would lose a second of them when killed.
             "innodb-flush-log-at-trx-commit": 1 if self.durable else 2,
         }

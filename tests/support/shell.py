@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from tests.zygote import LONGEST
+from tests.support.preloaded_commands import LONGEST
 
 _PATIENCE_S = 60
 CANARY = "correct-horse-battery"
@@ -111,8 +111,10 @@ def _zygote() -> socket.socket:
     """One for each process with tests; it ends when that does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        place = Path(__file__).parents[1]
-        process = subprocess.Popen([sys.executable, "-m", "tests.zygote"], stdin=theirs.fileno(), cwd=place)
+        place = Path(__file__).parents[2]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.preloaded_commands"], stdin=theirs.fileno(), cwd=place
+        )
     atexit.register(process.wait)
     atexit.register(ours.close)
     return ours

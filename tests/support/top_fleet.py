@@ -15,7 +15,7 @@ from herdsman.fleet.wire import (
     StepOut,
 )
 from herdsman.jobs.wire import JobDetail
-from tests.job_fields import job_fields
+from tests.support.job_fields import job_fields
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from herdsman.ids import WorkerId
 from herdsman.jobs.worker_commands import beat
 from herdsman.leases.commands import grant_lease, report_gpus
 from herdsman.leases.rules import Lease, LeaseRequest, Refusal, Wish
-from tests.builders import a_worker
+from tests.support.builders import a_worker
 
 TOTAL = 24_000
 _NUMBERS = count(1)

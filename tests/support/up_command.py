@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import IO
 
-from tests.shell import Shell
+from tests.support.shell import Shell
 
 PATIENCE_S = 90
 

@@ -3,23 +3,29 @@
 import shutil
 import sqlite3
 import tempfile
+from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
+from unittest.mock import patch
 from uuid import uuid4
 
 from sqlalchemy import NullPool, create_engine, make_url, text
 
-from herdsman.db import guards
+from herdsman.db import connection, guards
 from herdsman.db.connection import Database
+from herdsman.db.engine import Engines, open_engines
 from herdsman.db.schema import metadata
+from herdsman.db.statements import Compiled, Hot
 from herdsman.db.upgrade import upgrade
 from herdsman.ports import SystemClock
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 
+DATABASES = ("sqlite", "postgresql", "mariadb")
 TIMEOUT = timedelta(seconds=10)
 MEMORY = Path("/dev/shm")
 ROOM_FOR_SERVERS = 2 * 1024**3
@@ -59,18 +65,39 @@ class MovingClock:
 def opened(
     url: str, clock: MovingClock | None = None, *, timeout: timedelta = TIMEOUT, pool_size: int = 10
 ) -> Generator[Database]:
+    """A `Database` of its own on engines that may have served an earlier test.
+
+    A new engine compiles every statement again, and asks MariaDB a dozen questions at its first connection: that takes
+    longer than most tests. So engines are kept, without connections, until the same URL is opened again.
+    """
     moving = clock or MovingClock()
-    database = Database(
-        url,
-        clock=SystemClock(),
-        timeout=timeout,
-        pool_size=pool_size,
-        clock_of=lambda tx: moving.shown(database.read_clock(tx)),
+    unused = _UNUSED[url, timeout, pool_size]
+    kept = (
+        unused.pop() if unused else _Kept(open_engines(url, timeout=timeout, pool_size=pool_size, login={}))
     )
+    with patch.object(connection, "open_engines", lambda *_, **__: kept.engines):
+        database = Database(
+            url,
+            clock=SystemClock(),
+            timeout=timeout,
+            pool_size=pool_size,
+            clock_of=lambda tx: moving.shown(database.read_clock(tx)),
+        )
+    database._compiled = kept.compiled
     try:
         yield database
     finally:
         database.close()
+        unused.append(kept)
+
+
+@dataclass
+class _Kept:
+    engines: Engines
+    compiled: dict[tuple[Hot, int], Compiled] = field(default_factory=dict[tuple[Hot, int], Compiled])
+
+
+_UNUSED: defaultdict[tuple[str, timedelta, int], list[_Kept]] = defaultdict(list)
 
 
 class Backend(Protocol):
@@ -98,9 +125,11 @@ class SqliteFiles:
         self._directory = directory
         self._template = directory / "template.db"
         make_schema(f"sqlite:///{self._template}")
+        self._dropped: list[str] = []
 
     def fresh(self) -> str:
-        url = self.empty()
+        """A name that was dropped is used again, and with it the engines that know it."""
+        url = self._dropped.pop() if self._dropped else self.empty()
         shutil.copyfile(self._template, url.removeprefix("sqlite:///"))
         return url
 
@@ -111,6 +140,7 @@ class SqliteFiles:
         file = Path(url.removeprefix("sqlite:///"))
         for left in file.parent.glob(f"{file.name}*"):
             left.unlink()
+        self._dropped.append(url)
 
 
 class ServerDatabases:
@@ -123,16 +153,23 @@ class ServerDatabases:
         self.product = f"{NAMES[server.program]} {server.version}"
         server.create_database(self.SHARED)
         make_schema(server.url(self.SHARED))
+        self._engine = create_engine(server.url(self.SHARED), poolclass=NullPool)
+        self._filled = text(
+            " UNION ALL ".join(
+                f"SELECT '{name}' FROM (SELECT 1 FROM {name} LIMIT 1) AS any_row" for name in metadata.tables
+            )
+        )
 
     def fresh(self) -> str:
-        url = self.server.url(self.SHARED)
-        with create_engine(url, poolclass=NullPool).begin() as connection:
+        with self._engine.begin() as connection:
             assert not guards.missing(connection), "an earlier test has taken guards away"
             connection.execute(text(UNGUARDED[connection.dialect.name]))
-            for table in metadata.tables:
-                if connection.execute(text(f"SELECT 1 FROM {table} LIMIT 1")).first():
-                    connection.execute(text(f"{EMPTY[connection.dialect.name]} {table}"))
-        return url
+            # MariaDB lets nobody past its triggers, but has none for TRUNCATE, which is much slower.
+            kept = KEPT if connection.dialect.name == "mysql" else ()
+            for table in connection.scalars(self._filled).all():
+                emptied = "TRUNCATE" if table in kept else "DELETE FROM"
+                connection.execute(text(f"{emptied} {table}"))
+        return self.server.url(self.SHARED)
 
     def empty(self) -> str:
         name = uuid4().hex
@@ -152,7 +189,7 @@ UNGUARDED = {
     "postgresql": "SET LOCAL session_replication_role = replica",
     "mysql": "SET foreign_key_checks = 0",
 }
-EMPTY = {"postgresql": "DELETE FROM", "mysql": "TRUNCATE"}
+KEPT = frozenset(guard.table for guard in guards.all_guards() if guard.event == "DELETE")
 
 
 def make_schema(url: str) -> None:

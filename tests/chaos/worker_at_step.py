@@ -6,7 +6,7 @@ from pathlib import Path
 
 from herdsman.ids import JobId
 from herdsman.states import JobState
-from tests.chaos.gate import Gate, Hold, When
+from tests.chaos.holding_proxy import Gate, Hold, When
 from tests.chaos.site import Site, handlers
 
 

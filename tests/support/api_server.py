@@ -13,7 +13,7 @@ from herdsman.server.runtime_files import shown_database, whereabouts
 from herdsman.server.state import build_state
 from herdsman.server.wiring import open_keyring, open_results, open_services
 from herdsman.settings import Settings, load_settings
-from tests.shell import Shell
+from tests.support.shell import Shell
 
 
 @contextmanager

@@ -26,7 +26,7 @@ NAMING = Naming("gpu", "test")
 SILENCE = timedelta(seconds=0.3)
 
 # It belongs to Runpod, so it is not part of this repository; where it lies beside it, it is used.
-SPECIFICATION = Path(__file__).resolve().parents[2] / "shared" / "runpod" / "openapi-v2.json"
+SPECIFICATION = Path(__file__).resolve().parents[3] / "shared" / "runpod" / "openapi-v2.json"
 # What the live API takes and this copy of its specification does not know yet.
 NEWER_FIELDS = {"cmd", "entrypoint"}
 NEWER_GPU_FIELDS = {"minRamPerGpu", "minVcpuCountPerGpu"}

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from herdsman.cli.top.app import Top
 from herdsman.cli.top.rows import look
 from herdsman.cli.top.screens import Watching
-from tests.top_server import PATIENCE_S, FakeServer
+from tests.support.top_server import PATIENCE_S, FakeServer
 
 PLACE = "http://127.0.0.1:8765"
 

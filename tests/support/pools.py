@@ -12,8 +12,8 @@ from herdsman.ids import PoolId
 from herdsman.pools.commands import find_pool, start_pool
 from herdsman.pools.rules import NewPool, PoolStanding, Serves
 from herdsman.states import PoolState
-from tests.databases import MovingClock
-from tests.herd import POLICY, Herd, a_herd
+from tests.support.control_loop import POLICY, Herd, a_herd
+from tests.support.databases import MovingClock
 
 LLM = PoolId("llm")
 SERVES = Serves(model="org/llama-8b")

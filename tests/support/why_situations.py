@@ -22,9 +22,9 @@ from herdsman.jobs.worker_commands import beat
 from herdsman.limits.commands import PolicyBook, set_policy
 from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
-from tests.builders import a_job, a_worker
-from tests.databases import MovingClock
-from tests.herd import Herd, a_herd
+from tests.support.builders import a_job, a_worker
+from tests.support.control_loop import Herd, a_herd
+from tests.support.databases import MovingClock
 
 MINUTE = timedelta(minutes=1)
 

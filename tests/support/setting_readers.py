@@ -1,4 +1,4 @@
-"""Which line reads each setting, found in the sources: `python -m tests.setting_readers` prints the list.
+"""Which line reads each setting, found in the sources: `python -m tests.support.setting_readers` prints the list.
 
 A setting counts as read where code outside `settings/` reads its field from a group of settings. One that `settings/`
 hands on, into a policy, into options or through a function, counts as read where that is read outside. What only
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from herdsman.settings.model import CATALOGUE, groups
 
-SOURCES = Path(__file__).resolve().parent.parent / "src" / "herdsman"
+SOURCES = Path(__file__).resolve().parents[2] / "src" / "herdsman"
 
 BUILT_FROM_OPTIONS = {"local.py": "LocalOptions", "runpod.py": "RunpodOptions"}
 """Providers are opened with a mapping of options, for they are found by name: the class that is built from it."""

@@ -9,7 +9,7 @@ import pytest
 from herdsman.explain.eta import eta
 from herdsman.explain.rules import Block
 from herdsman.ids import JobId
-from tests.why_site import Site
+from tests.support.why_situations import Site
 
 Situation = Callable[[Site], Generator[JobId]]
 """Makes it and gives the job; what comes after that takes the blocker away."""

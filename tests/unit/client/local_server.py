@@ -9,7 +9,7 @@ import httpx
 
 from herdsman.client import AsyncClient, Client
 from herdsman.wire import MEDIA_TYPE, problem
-from tests.job_fields import job_fields
+from tests.support.job_fields import job_fields
 
 URL = "http://127.0.0.1:1"
 Answering = Callable[[httpx.Request], httpx.Response]

@@ -26,7 +26,7 @@ from herdsman.jobs.protocol import Ask, Done, Pulse
 from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.children import children
 from tests.chaos.site import QUICK, ROOT, command, free_port
-from tests.databases import opened
+from tests.support.databases import opened
 
 WORKERS = 6
 TOGETHER = 3

@@ -17,8 +17,8 @@ from herdsman.fleet.worker_access import by_name_only
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod
-from tests.databases import MovingClock
-from tests.runpod import KEY, NAMING, a_provider
+from tests.support.databases import MovingClock
+from tests.support.runpod import KEY, NAMING, a_provider
 
 # A pod that runs is enough of a worker here: nothing runs in it.
 POLICY = FleetPolicy(promotion=Promotion.POD, heartbeat_timeout=timedelta(days=1))

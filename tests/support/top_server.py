@@ -11,7 +11,7 @@ from herdsman.errors import HerdsmanError
 from herdsman.explain.wire import EtaOut, MoveOut, SpanOut, WhyOut
 from herdsman.fleet.wire import DrainedOut, HerdOut, HerdWorkerOut, OverviewOut
 from herdsman.jobs.wire import AttemptOut, AttemptsOut, CancelOut, JobDetail, JobOut, JobsOut, LogOut, LogsOut
-from tests.top_herd import JOBS, NOW, WORKERS, ago, an_overview
+from tests.support.top_fleet import JOBS, NOW, WORKERS, ago, an_overview
 
 PATIENCE_S = 30.0
 
