@@ -174,12 +174,14 @@ def start(
 ) -> int:
     """Claims and the deadlines of their jobs; how many of the claims were good and not started before."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker, "b_incarnation": incarnation}
-    return _run(tx, START, [{**named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
+    return tx.run_many(START, [{**named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
 
 
 def renew(tx: Tx, keys: Sequence[ClaimKey], worker_id: WorkerId, expires_at: datetime) -> int:
     """Only the worker that holds a job keeps it: a token alone is not a right."""
-    return _run(tx, RENEW, [{**named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys])
+    return tx.run_many(
+        RENEW, [{**named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys]
+    )
 
 
 def cancelled(tx: Tx, keys: Sequence[ClaimKey]) -> frozenset[ClaimKey]:
@@ -211,7 +213,7 @@ def complete(tx: Tx, results: Sequence[Result], who: str, worker: WorkerId | Non
             made.append(row)
         else:  # rare, so one at a time
             good += tx.run(RECOVER, {**row, "b_saved": saved.total_seconds()})
-    return good + (_run(tx, COMPLETE, made) if made else 0)
+    return good + (tx.run_many(COMPLETE, made) if made else 0)
 
 
 def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
@@ -258,11 +260,6 @@ def standing(tx: Tx, job_id: JobId) -> Standing | None:
     return Standing(
         JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s), begun_by
     )
-
-
-def _run(tx: Tx, hot: Hot, rows: Sequence[dict[str, Any]]) -> int:
-    """One row at a time is the usual case, and the driver's way for many is slower there."""
-    return tx.run(hot, rows[0]) if len(rows) == 1 else tx.run_many(hot, rows)
 
 
 def named(key: ClaimKey) -> dict[str, Any]:

@@ -262,9 +262,7 @@ def add_jobs(tx: Tx, drafts: Sequence[Draft], policy: JobPolicy) -> None:
     """Insert them all. `Duplicate` when one is there already: look with `find` and add the rest."""
     now = tx.now()
     rows = [_row(draft, index, now, policy) for index, draft in enumerate(drafts)]
-    if len(rows) == 1:
-        tx.run(INSERT, rows[0])
-    elif rows:
+    if rows:
         tx.run_many(INSERT, rows)
     tags = [
         {"tag": tag, "job_id": draft.job_id, "created_at": now}
