@@ -372,7 +372,7 @@ def test_without_limits_nothing_is_looked_at(services: Services, monkeypatch: py
         raise AssertionError("there is nothing to look at")
 
     monkeypatch.setattr("herdsman.jobs.commands.admit", never)
-    monkeypatch.setattr("herdsman.limits.admit.look", never)
+    monkeypatch.setattr("herdsman.limits.admit.read_gates", never)
     here = limited(services, agents={"bob": {"rate_per_second": 1}}, default={"max_running": 3})
     assert submitted(here, 3) == 3
     assert count_gpu_seconds(here) == 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import bindparam, func, literal_column, null, or_, select, update
 
@@ -13,6 +13,7 @@ from herdsman.db.statements import Hot, one_of
 from herdsman.errors import StaleWrite
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import Done
 from herdsman.jobs.rules import Ending, Holding, Tally, check_name
 from herdsman.jobs.sql import seconds
 from herdsman.states import HELD, JOB, JobState, Reason
@@ -140,15 +141,6 @@ CANCELLED = Hot(
 )
 
 
-class Result(NamedTuple):
-    """What a job brought, as JSON text."""
-
-    key: ClaimKey
-    text: str
-    saved: timedelta | None = None
-    """It had been made before and was only found: the GPU time that this spared."""
-
-
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a job stands, for whoever was refused."""
@@ -202,17 +194,17 @@ def progress(
     return tx.run(PROGRESS, {**named(key), **values, "b_worker": worker}) == 1
 
 
-def complete(tx: Tx, results: Sequence[Result], who: str, worker: WorkerId | None = None) -> int:
-    """How many of the claims were still good; with one too few, ask `standing` which."""
+def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None = None) -> int:
+    """Their results are JSON text. How many of the claims were still good; with one too few, ask `standing` which."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
     made: list[dict[str, Any]] = []
     good = 0
-    for key, text, saved in results:
-        row = {**named(key), **shared, "b_result": text}
-        if saved is None:
+    for done in results:
+        row = {**named(done.key), **shared, "b_result": done.result}
+        if done.saved is None:
             made.append(row)
         else:  # rare, so one at a time
-            good += tx.run(RECOVER, {**row, "b_saved": saved.total_seconds()})
+            good += tx.run(RECOVER, {**row, "b_saved": done.saved.total_seconds()})
     return good + (tx.run_many(COMPLETE, made) if made else 0)
 
 
