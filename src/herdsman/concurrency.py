@@ -244,9 +244,9 @@ class Batcher(WaitQueue[_Call[T, R], R]):
             results = [error] * len(calls)
         for call, result in zip(calls, results, strict=True):
             if isinstance(result, Exception):
-                self._fail(call, result)
+                call.answer.set_exception(result)
             else:
-                self._finish(call, result)
+                call.answer.set_result(result)
 
 
 FRESH_S = 0.5

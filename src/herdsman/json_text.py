@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import accumulate
 from typing import Any, NoReturn, cast
 
 from herdsman.errors import InvalidRequest, TooLarge
@@ -77,7 +76,12 @@ def count_parts(body: bytes, *, what: str, most: int = MOST_PARTS) -> int:
         between = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside = b"".join(between[in_text::2])
         in_text ^= len(between) % 2 == 0
-        level = _levels(outside, level, what)
+        deepest = level
+        for bracket in outside.translate(None, _NO_BRACKETS):
+            level += _STEPS[bracket]
+            deepest = max(deepest, level)
+        if deepest > MAX_DEPTH + ROOM_AROUND:
+            raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
         runs = [
             (len(each) + (_FIELD_PARTS - 1) * each.count(b":"))
             for each in outside.translate(None, _NO_MARKS).split(b"{")
@@ -145,17 +149,6 @@ def _too_many(what: str, most: int) -> InvalidRequest:
         f"{what} is made of too many values: {most:,} commas, colons and brackets are taken;"
         " store the data elsewhere and pass a reference, or send fewer jobs at once"
     )
-
-
-def _levels(outside: bytes, level: int, what: str) -> int:
-    """How deep it is after this piece."""
-    steps = map(_STEPS.__getitem__, outside.translate(None, _NO_BRACKETS))
-    deepest = last = level
-    for last in accumulate(steps, initial=level):
-        deepest = max(deepest, last)
-    if deepest > MAX_DEPTH + ROOM_AROUND:
-        raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
-    return last
 
 
 def _plain(value: object) -> str:

@@ -23,9 +23,9 @@ from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
 from herdsman.states import JobState
 from herdsman.testing.clocks import ManualClock
-from tests.support.builders import a_worker, scalar, sql
-from tests.support.databases import MovingClock, opened
-from tests.support.threads import at_once
+from tests.builders import a_worker, scalar, sql
+from tests.databases import MovingClock, opened
+from tests.threads import at_once
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -372,7 +372,7 @@ def test_without_limits_nothing_is_looked_at(services: Services, monkeypatch: py
         raise AssertionError("there is nothing to look at")
 
     monkeypatch.setattr("herdsman.jobs.commands.admit", never)
-    monkeypatch.setattr("herdsman.limits.sql.read_gates", never)
+    monkeypatch.setattr("herdsman.limits.admit.read_gates", never)
     here = limited(services, agents={"bob": {"rate_per_second": 1}}, default={"max_running": 3})
     assert submitted(here, 3) == 3
     assert count_gpu_seconds(here) == 0

@@ -188,8 +188,8 @@ MUTANTS = (
         name="one_gpu_for_two",
         breaks="L1: two workers on one GPU that ask in one transaction",
         file="herdsman/jobs/assign.py",
-        was="if room is None or taken.isdisjoint(room.gpus):",
-        becomes="if room is None or room:",
+        was="(room is None or taken.isdisjoint(room.gpus))",
+        becomes="(room is None or bool(room))",
         noticed_by=(f"{CONTRACT}/test_choice_leases.py",),
     ),
     Mutant(
@@ -265,8 +265,8 @@ MUTANTS = (
         name="claim_without_lease",
         breaks="L5: a claim on a GPU comes with its lease",
         file="herdsman/jobs/assign.py",
-        was="if room is not None and each.slot == 0:",
-        becomes="if room is not None and each.slot < 0:",
+        was="if room is not None and slot == 0:",
+        becomes="if room is not None and slot < 0:",
         noticed_by=(f"{CONTRACT}/test_choice_leases.py",),
     ),
 )

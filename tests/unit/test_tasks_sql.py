@@ -36,7 +36,7 @@ def written(hot: Hot, dialect: str, **given: str) -> str:
         name = element.key.removeprefix("b_")
         return literal_column(given.get(name, f"v_{name}"))
 
-    swapped = visitors.replacement_traverse(hot.build(0), {}, swap)
+    swapped = visitors.replacement_traverse(hot.build(()), {}, swap)
     assert isinstance(swapped, UpdateBase)
     compiled = swapped.compile(create_engine(URLS[dialect]), compile_kwargs={"literal_binds": True})
     words = re.sub(r"(orchestrator_jobs|workers)\.", "", " ".join(str(compiled).split()))

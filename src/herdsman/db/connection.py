@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, CursorResult, Engine, Executable
 from sqlalchemy.exc import SQLAlchemyError
 
-from herdsman.db.engine import deadline, open_engines, parse_url, size_of
+from herdsman.db.engine import DEADLINE_SLACK, open_engines, parse_url, set_deadline, size_of
 from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
-from herdsman.db.statements import Compiled, Hot, Row, room_for
+from herdsman.db.statements import MOST_LISTED, Compiled, Hot, Row
 from herdsman.errors import (
     HerdsmanError,
     InvalidSettings,
@@ -61,19 +61,24 @@ class Tx:
 
     def run(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> int:
         """How many rows the statement touched."""
-        self._execute(hot, values, listed)
+        compiled = self._database.compiled(hot, listed)
+        self._cursor.execute(compiled.sql, compiled.bind(values, listed))
         return int(self._cursor.rowcount)
 
     def run_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
-        compiled = self._database.compiled(hot, 0)
-        if compiled.bulk is not None:
+        """The same for each of the rows; how many rows were touched in all."""
+        compiled = self._database.compiled(hot)
+        if len(rows) == 1:  # the usual case, and the driver's way for many is slower there
+            self._cursor.execute(compiled.sql, compiled.bind(rows[0]))
+        elif compiled.bulk is not None:
             self._cursor.execute(compiled.bulk.sql, compiled.bulk.bind(rows))
         else:
             self._cursor.executemany(compiled.sql, [compiled.bind(values) for values in rows])
         return int(self._cursor.rowcount)
 
     def rows(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Row]:
-        compiled = self._execute(hot, values, listed)
+        compiled = self._database.compiled(hot, listed)
+        self._cursor.execute(compiled.sql, compiled.bind(values, listed))
         return compiled.read(self._cursor.fetchall())
 
     def scalar(self, sql: str) -> Any:
@@ -82,11 +87,6 @@ class Tx:
         row = self._cursor.fetchone()
         assert row is not None
         return row[0]
-
-    def _execute(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str]) -> Compiled:
-        compiled = self._database.compiled(hot, room_for(listed))
-        self._cursor.execute(compiled.sql, compiled.bind(values, listed))
-        return compiled
 
 
 class Database:
@@ -131,20 +131,19 @@ class Database:
 
     def transact(self, work: Callable[[Tx], T]) -> T:
         """Run `work` and commit; when another transaction was in the way, do all of it again."""
-        try:
-            return self._with_retries(self.engine, work)
-        except StoreUnwritable:
-            self._unwritable_at = self._clock.monotonic()
-            raise
+        return self._transact(self.engine, work)
 
     def refused_a_write(self, within: timedelta) -> bool:
         """Whether it did lately, if only a large one: a small write may still find room on a full disk."""
         return self._clock.monotonic() - self._unwritable_at < within.total_seconds()
 
     def read(self, work: Callable[[Tx], T]) -> T:
-        return self._with_retries(self._reading, work)
+        return self._transact(self._reading, work)
 
-    def compiled(self, hot: Hot, room: int) -> Compiled:
+    def compiled(self, hot: Hot, listed: Sequence[str] = ()) -> Compiled:
+        """Room for the list is a power of two, so that few lengths of one statement exist."""
+        assert len(listed) <= MOST_LISTED, f"{len(listed)} entries in one list"
+        room = 1 << (len(listed) - 1).bit_length() if listed else 0
         if (hot, room) not in self._compiled:
             self._compiled[hot, room] = Compiled(hot, self.engine.dialect, room)
         return self._compiled[hot, room]
@@ -170,7 +169,7 @@ class Database:
 
     def read_clock(self, tx: Tx) -> datetime:
         """SQLite has no clock but that of its machine; the others are asked."""
-        match tx.dialect:
+        match self.engine.dialect.name:
             case "sqlite":
                 return datetime.now(UTC)
             case "mysql":
@@ -188,12 +187,12 @@ class Database:
         self.engine.dispose()
         self._reading.dispose()
 
-    def _with_retries(self, engine: Engine, work: Callable[[Tx], T]) -> T:
+    def _transact(self, engine: Engine, work: Callable[[Tx], T]) -> T:
         patience = self._clock.monotonic() + self._timeout.total_seconds()
         said, attempt = "", 0
         while attempt < TRIES and self._clock.monotonic() <= patience:
             try:
-                with self._connected(engine) as connection, deadline(connection, self._timeout):
+                with self._connected(engine, self._timeout + DEADLINE_SLACK) as connection:
                     with self._translated(engine, connection):
                         connection.begin()
                         tx = Tx(self, connection)
@@ -205,10 +204,14 @@ class Database:
                 said = str(error)
                 self._clock.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**attempt) * (0.5 + self._chance()))
                 attempt += 1
+            except StoreUnwritable:
+                self._unwritable_at = self._clock.monotonic()
+                raise
         raise StoreUnavailable(f"the database was too busy, {attempt} tries in a row failed: {said}")
 
     @contextmanager
-    def _connected(self, engine: Engine) -> Generator[Connection]:
+    def _connected(self, engine: Engine, deadline: timedelta | None = None) -> Generator[Connection]:
+        """`deadline` is that of each statement."""
         semaphore, seconds = self._semaphores[engine], self._timeout.total_seconds()
         if not semaphore.acquire(seconds):
             only = self.backend == "SQLite" and engine is self.engine
@@ -222,6 +225,7 @@ class Database:
             except self._driver_errors as error:
                 raise self.cannot_connect(error) from error
             with connection:
+                set_deadline(connection, deadline)
                 yield connection
         finally:
             semaphore.release()
@@ -363,9 +367,8 @@ def records(tx: Tx, query: Executable) -> list[Record]:
 
 def record(tx: Tx, query: Executable) -> Record | None:
     """The only row, or None; a query that finds two is a bug."""
-    found = records(tx, query)
-    assert len(found) <= 1, f"{len(found)} rows where one was meant"
-    return found[0] if found else None
+    found = tx.execute(query).mappings().one_or_none()
+    return None if found is None else {str(name): value for name, value in found.items()}
 
 
 def values(tx: Tx, query: Executable) -> list[Any]:

@@ -5,7 +5,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
@@ -254,16 +254,6 @@ def set_deadline(connection: Connection, per_statement: timedelta | None) -> Any
     if hasattr(driver, "deadline"):
         driver.deadline = per_statement
     return driver
-
-
-@contextmanager
-def deadline(connection: Connection, timeout: timedelta) -> Generator[None]:
-    driver = set_deadline(connection, timeout + DEADLINE_SLACK)
-    try:
-        yield
-    finally:
-        if hasattr(driver, "deadline"):
-            driver.deadline = None
 
 
 def _connect_with_deadline(_dialect: object, _record: object, arguments: Any, named: Any) -> Any:

@@ -43,10 +43,13 @@ class Hot:
         self.columns = columns
         """Of an INSERT: those that are given; without this, all of them."""
 
-    def build(self, listed: int) -> Statement:
-        if callable(self._statement):
-            return self._statement([bindparam(_listed(index)) for index in range(listed)])
-        return self._statement
+    def build(self, listed: Sequence[str]) -> Statement:
+        """`listed` names the parameters of its list."""
+        return (
+            self._statement([bindparam(name) for name in listed])
+            if callable(self._statement)
+            else self._statement
+        )
 
 
 _PARAMETER = re.compile(r"%s::(TIMESTAMP WITH TIME ZONE|[A-Z]+)")
@@ -92,14 +95,14 @@ class Compiled:
     """A statement as one database's driver takes it; `room` is how many entries its list has."""
 
     def __init__(self, hot: Hot, dialect: Dialect, room: int) -> None:
-        statement = hot.build(room)
+        self._listed = [f"listed_{index}" for index in range(room)]
+        statement = hot.build(self._listed)
         compiled = statement.compile(dialect=dialect, column_keys=hot.columns)
         assert isinstance(compiled, SQLCompiler)
         self.sql = compiled.string
         names = compiled.positiontup
         assert names is not None, f"{dialect.name} must be opened with a positional parameter style"
         self._names = names
-        self._room = room
         self._fixed = {name: bind.value for name, bind in compiled.binds.items() if bind.value is not None}
         self._writers = _writers(compiled, dialect)
         self._readers = _readers(statement, dialect)
@@ -108,8 +111,8 @@ class Compiled:
     def bind(self, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Any]:
         """A list is filled up with its last entry."""
         given = {**self._fixed, **values}
-        for index in range(self._room):
-            given[_listed(index)] = listed[min(index, len(listed) - 1)]
+        for index, name in enumerate(self._listed):
+            given[name] = listed[min(index, len(listed) - 1)]
         for name, convert in self._writers:
             given[name] = convert(given[name])
         return [given[name] for name in self._names]
@@ -131,21 +134,9 @@ class Compiled:
         return found
 
 
-def room_for(listed: Sequence[str]) -> int:
-    """A power of two, so that few lengths of one statement exist."""
-    if not listed:
-        return 0
-    assert len(listed) <= MOST_LISTED, f"{len(listed)} entries in one list"
-    return 1 << (len(listed) - 1).bit_length()
-
-
 def one_of(column: ColumnElement[str], states: Iterable[StrEnum]) -> ColumnElement[bool]:
     """`IN` with a fixed list; a plain `in_` would leave the list to be rendered at each execution."""
     return column.in_([literal(state.value) for state in states])
-
-
-def _listed(index: int) -> str:
-    return f"listed_{index}"
 
 
 def _writers(compiled: SQLCompiler, dialect: Dialect) -> Writers:

@@ -17,7 +17,7 @@ from herdsman.db.statements import MOST_LISTED
 from herdsman.errors import InvalidRequest
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import claim_sql, running_sql
-from herdsman.jobs.claim_sql import Free, Taking, Waiting
+from herdsman.jobs.claim_sql import Waiting
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import MOST_AT_ONCE, Ask
 from herdsman.jobs.rules import Head, JobSelector, Loaded, best, check_model, check_name, shares
@@ -27,6 +27,7 @@ from herdsman.leases.sql import Room
 from herdsman.limits.policy import ControlPolicy
 
 Models = tuple[str, ...]
+Slot = tuple[WorkerId, int]
 
 
 @dataclass(kw_only=True)
@@ -46,41 +47,29 @@ class Choice:
     _full_keys: set[str] = field(default_factory=set[str])
     _full_agents: set[str] = field(default_factory=set[str])
 
-    @staticmethod
-    def of(tx: Tx, services: Services, rules: ControlPolicy, free: Sequence[Free]) -> "Choice":
-        stopped = any(each.types_held for each in free)
-        leased = services.leasing.mode is not LeaseMode.OFF and free
-        names = [each.worker_id for each in free]
-        return Choice(
-            tx=tx,
-            services=services,
-            rules=rules,
-            rooms=leases_sql.rooms(tx, names, services.leasing) if leased else {},
-            not_types=claim_sql.held_types(tx) if stopped else frozenset(),
-            changed={each.worker_id: each.loaded_at for each in free},
-            no_gpu=frozenset(each.worker_id for each in free if each.gpu_seen == 0),
-        )
-
     def first(self, pool: PoolId, types: Sequence[str], takers: Mapping[WorkerId, Models]) -> list[Claim]:
         """One job for each taker, as far as there are any for it."""
-        easy = self._apart([worker for worker in takers if self._unhindered(worker)])
+        easy: list[WorkerId] = []
+        taken: set[str] = set()
+        for worker in takers:
+            room = self.rooms.get(worker)
+            # Of those that share a GPU only one: both would find it free.
+            if self._unhindered(worker) and (room is None or taken.isdisjoint(room.gpus)):
+                easy.append(worker)
+                taken.update(room.gpus if room else ())
         jobs = self._in_line(pool, easy, len(easy), types) if easy else []
         if jobs is None:
             easy, jobs = [], []
-        given = self._give(pool, [Taking(job, worker, 0) for job, worker in zip(jobs, easy, strict=False)])
+        given = self._give(pool, jobs, [(worker, 0) for worker in easy])
         for worker in [each for each in takers if each not in easy]:
             given += self._carefully(pool, worker, 0, types, takers[worker])
         return given
 
     def more(self, pool: PoolId, worker: WorkerId, slots: range, kind: str, models: Models) -> list[Claim]:
         """The rest of a batch: further jobs of one type for the same worker, each in a slot of its own."""
-        if not slots:
-            return []
         jobs = self._in_line(pool, [worker], len(slots), [kind]) if self._unhindered(worker) else None
         if jobs is not None:
-            return self._give(
-                pool, [Taking(job, worker, slot) for job, slot in zip(jobs, slots, strict=False)]
-            )
+            return self._give(pool, jobs, [(worker, slot) for slot in slots])
         given: list[Claim] = []
         for slot in slots:
             one = self._carefully(pool, worker, slot, [kind], models)
@@ -93,24 +82,13 @@ class Choice:
         return not self.not_types and not self.rules.limits_running and self._narrow(worker) is None
 
     def _narrow(self, worker: WorkerId) -> int | None:
-        """How much of its GPU a worker has, where others hold leases on it; a shadow hinders nobody."""
+        """How much of its GPU a worker has, where others hold leases on it; a shadow lease narrows nothing."""
         room = self.rooms.get(worker)
         if room is None or self.services.leasing.mode is not LeaseMode.ON:
             return None
         if any(self._given.get(gpu, worker) != worker for gpu in room.gpus):
             return 0  # the room was measured before that; there is another round
         return None if room.whole else room.free_mb
-
-    def _apart(self, takers: Sequence[WorkerId]) -> list[WorkerId]:
-        """Those who share no GPU: two that do would both find it free."""
-        apart: list[WorkerId] = []
-        taken: set[str] = set()
-        for worker in takers:
-            room = self.rooms.get(worker)
-            if room is None or taken.isdisjoint(room.gpus):
-                apart.append(worker)
-                taken.update(room.gpus if room else ())
-        return apart
 
     def _in_line(
         self, pool: PoolId, takers: Sequence[WorkerId], count: int, types: Sequence[str]
@@ -122,9 +100,13 @@ class Choice:
             if turns is None:
                 return None
             jobs = turns
-        if any(job.needs_gpu for job in jobs) and not self.no_gpu.isdisjoint(takers):
-            return None
-        return jobs if all(job.plain for job in jobs) else None
+        no_gpu = not self.no_gpu.isdisjoint(takers)
+        for job in jobs:
+            if no_gpu and job.gpu_memory_mb is not None and not job.allow_cpu:
+                return None
+            if job.model is not None or job.concurrency_key is not None:
+                return None
+        return jobs
 
     def _by_turns(self, pool: PoolId, count: int, types: Sequence[str]) -> list[Waiting] | None:
         circle = self._agents(pool, lambda: JobSelector(types=types))
@@ -139,12 +121,13 @@ class Choice:
                 break
             known = {job.job_id for job in jobs}
             for agent, number in shares(waiting, count - len(jobs)).items():
-                mine = claim_sql.next_jobs(self.tx, pool, number + _of(jobs, agent), types, agent)
+                before = sum(1 for job in jobs if job.agent == agent)
+                mine = claim_sql.next_jobs(self.tx, pool, number + before, types, agent)
                 fresh = [job for job in mine if job.job_id not in known]
                 jobs += fresh
                 if len(fresh) < number:
                     waiting.remove(agent)
-        return jobs if all(job.plain for job in jobs) else None
+        return jobs
 
     def _carefully(
         self, pool: PoolId, worker: WorkerId, slot: int, types: Sequence[str], models: Models
@@ -152,66 +135,58 @@ class Choice:
         room_mb = self._narrow(worker)
         if room_mb == 0:
             return []
-        changed = self.changed.get(worker)
+        changed, policy = self.changed.get(worker), self.services.policy
         loaded = Loaded(
             here=models,
             elsewhere=claim_sql.loaded_elsewhere(self.tx, pool, worker),
-            settled=changed is None or self.tx.now() - changed >= self.services.policy.model_dwell,
+            settled=changed is None or self.tx.now() - changed >= policy.model_dwell,
         )
-        job = self._next(pool, lambda: self._selector(worker, types, room_mb, loaded), loaded)
-        if job is None:
-            return []
-        if job.model is not None and job.model not in models:
-            claim_sql.note_change(self.tx, worker, job.model)
-        return self._give(pool, [Taking(job, worker, slot)])
+        overdue_before = self.tx.now() - policy.model_wait
 
-    def _next(self, pool: PoolId, wanted: Callable[[], JobSelector], loaded: Loaded) -> Waiting | None:
-        """Agents that take turns are looked at one after the other; without turns, all at once."""
-        if not self.rules.fair:
-            return self._with_place(lambda: claim_sql.heads_of_all(self.tx, pool, wanted()), loaded)
-        for agent in self._agents(pool, wanted):
-            job = self._with_place(
-                lambda agent=agent: claim_sql.heads(self.tx, pool, wanted(), agent), loaded
+        def wanted() -> JobSelector:
+            """Asked again for each query: which agents and keys are full is found on the way."""
+            return JobSelector(
+                types=types,
+                no_gpu=worker in self.no_gpu,
+                not_types=self.not_types,
+                only_agents=frozenset(self.rules.agents) if self.rules.default.max_running == 0 else None,
+                not_agents=frozenset(self._full_agents),
+                not_keys=frozenset(self._full_keys),
+                room_mb=room_mb,
+                loaded=loaded,
+                overdue_before=overdue_before,
             )
-            if job is not None:
-                return job
-        return None
 
-    def _with_place(self, heads: Callable[[], Sequence[Waiting]], loaded: Loaded) -> Waiting | None:
-        """What is full is left out, and the look is repeated without it."""
+        # Agents that take turns are tried one after the other; without turns, all at once.
+        for agent in self._agents(pool, wanted) if self.rules.fair else (None,):
+            job = self._with_place(pool, agent, wanted, loaded, overdue_before)
+            if job is not None:
+                if job.model is not None and job.model not in models:
+                    claim_sql.note_change(self.tx, worker, job.model)
+                return self._give(pool, [job], [(worker, slot)])
+        return []
+
+    def _with_place(
+        self,
+        pool: PoolId,
+        agent: str | None,
+        wanted: Callable[[], JobSelector],
+        loaded: Loaded,
+        overdue_before: datetime,
+    ) -> Waiting | None:
+        """The best job of the agent, or of all agents. What is full is left out, and the query repeated without it."""
         while True:
-            job = self._best(heads(), loaded)
-            if job is None or self._has_place(job):
-                return job
+            if agent is None:
+                heads = claim_sql.heads_of_all(self.tx, pool, wanted())
+            else:
+                heads = claim_sql.heads(self.tx, pool, wanted(), agent)
+            judged = {Head(job.model, job.place, overdue=job.run_at <= overdue_before): job for job in heads}
+            chosen = best(list(judged), loaded)
+            if chosen is None or self._has_place(judged[chosen]):
+                return None if chosen is None else judged[chosen]
 
     def _agents(self, pool: PoolId, wanted: Callable[[], JobSelector]) -> Iterator[str]:
-        return claim_sql.agents_behind(self.tx, pool, self.services.turns.last(pool), wanted)
-
-    def _selector(
-        self, worker: WorkerId, types: Sequence[str], room_mb: int | None, loaded: Loaded
-    ) -> JobSelector:
-        shut_out = self.rules.default.max_running == 0
-        return JobSelector(
-            types=types,
-            no_gpu=worker in self.no_gpu,
-            not_types=self.not_types,
-            only_agents=frozenset(self.rules.agents) if shut_out else None,
-            not_agents=frozenset(self._full_agents),
-            not_keys=frozenset(self._full_keys),
-            room_mb=room_mb,
-            loaded=loaded,
-            overdue_before=self._overdue_before,
-        )
-
-    @property
-    def _overdue_before(self) -> datetime:
-        return self.tx.now() - self.services.policy.model_wait
-
-    def _best(self, heads: Sequence[Waiting], loaded: Loaded) -> Waiting | None:
-        bound = self._overdue_before
-        judged = {Head(job.model, job.place, overdue=job.run_at <= bound): job for job in heads}
-        chosen = best(list(judged), loaded)
-        return None if chosen is None else judged[chosen]
+        return claim_sql.agents_behind(self.tx, pool, self.services.turns.get(pool, ""), wanted)
 
     def _has_place(self, job: Waiting) -> bool:
         """Counted while the key is locked, so that two replicas cannot both give out its last place.
@@ -236,28 +211,24 @@ class Choice:
                 return False
         return True
 
-    def _give(self, pool: PoolId, taking: Sequence[Taking]) -> list[Claim]:
-        """The claim and the lease together, or neither (L5)."""
-        claims = claim_sql.claim(self.tx, pool, taking, self.services.policy.claim_ttl)
-        for claim, each in zip(claims, taking, strict=True):
-            self.services.turns.served(pool, each.job.agent)
-            room = self.rooms.get(each.worker_id)
-            if room is not None and each.slot == 0:
-                self._given |= dict.fromkeys(room.gpus, each.worker_id)
+    def _give(self, pool: PoolId, jobs: Sequence[Waiting], slots: Sequence[Slot]) -> list[Claim]:
+        """Jobs to slots of workers, as far as there are both. The claim and the lease together, or neither (L5)."""
+        claims = claim_sql.claim(self.tx, pool, jobs, slots, self.services.policy.claim_ttl)
+        for claim, job, (worker, slot) in zip(claims, jobs, slots, strict=False):
+            self.services.turns[pool] = job.agent
+            room = self.rooms.get(worker)
+            if room is not None and slot == 0:
+                self._given |= dict.fromkeys(room.gpus, worker)
                 leases_sql.occupy(
                     self.tx,
-                    each.worker_id,
-                    agent=each.job.agent,
+                    worker,
+                    agent=job.agent,
                     gpus=room.gpus,
-                    memory_mb=each.job.gpu_memory_mb,
-                    job_id=each.job.job_id,
+                    memory_mb=job.gpu_memory_mb,
+                    job_id=job.job_id,
                     expires_at=claim.expires_at,
                 )
         return claims
-
-
-def _of(jobs: Sequence[Waiting], agent: str) -> int:
-    return sum(1 for job in jobs if job.agent == agent)
 
 
 _TRIES = 5
@@ -321,58 +292,47 @@ def check_ask(ask: Ask) -> None:
 def give(tx: Tx, services: Services, asks: Mapping[WorkerId, Ask], rules: ControlPolicy) -> list[Claim]:
     """The same, within a transaction that does more."""
     lost = [worker_id for worker_id, ask in asks.items() if ask.resume]
-    given = [each for each in claim_sql.held(tx, lost) if _runs(asks[each.worker_id], each)] if lost else []
+    held = claim_sql.held(tx, lost) if lost else []
+    # A worker that came back with fewer types is not handed what it cannot run: that claim runs out.
+    given = [each for each in held if each.type in (asks[each.worker_id].types or (each.type,))]
     empty = [worker_id for worker_id, ask in asks.items() if not ask.beside]
     free = claim_sql.free_workers(tx, empty) if empty else []
     fuller = [worker_id for worker_id, ask in asks.items() if ask.beside]
     active = [found for worker_id in fuller if (found := claim_sql.active_worker(tx, worker_id))]
-    choice = Choice.of(tx, services, rules, [*free, *active])
-    for (pool, types), workers in sorted(_lines(free, asks).items()):
-        given += _take(choice, pool, types, {worker: asks[worker] for worker in workers})
-    for each in active:
-        given += _fill_up(choice, each, asks[each.worker_id])
-    return given
-
-
-def _runs(ask: Ask, claim: Claim) -> bool:
-    """A worker that came back with fewer types is not handed what it cannot run: that claim runs out."""
-    return not ask.types or claim.type in ask.types
-
-
-def _lines(
-    free: Sequence[Free], asks: Mapping[WorkerId, Ask]
-) -> Mapping[tuple[PoolId, tuple[str, ...]], list[WorkerId]]:
-    """Those who would take the same jobs."""
-    lines: defaultdict[tuple[PoolId, tuple[str, ...]], list[WorkerId]] = defaultdict(list)
+    both = [*free, *active]
+    leased = services.leasing.mode is not LeaseMode.OFF and both
+    choice = Choice(
+        tx=tx,
+        services=services,
+        rules=rules,
+        rooms=leases_sql.rooms(tx, [each.worker_id for each in both], services.leasing) if leased else {},
+        not_types=claim_sql.held_types(tx) if any(each.types_held for each in both) else frozenset(),
+        changed={each.worker_id: each.loaded_at for each in both},
+        no_gpu=frozenset(each.worker_id for each in both if each.gpu_seen == 0),
+    )
+    # Those who would take the same jobs are served together.
+    lines: defaultdict[tuple[PoolId, tuple[str, ...]], dict[WorkerId, Models]] = defaultdict(dict)
     for each in free:
-        lines[each.pool, asks[each.worker_id].types].append(each.worker_id)
-    return lines
-
-
-def _take(choice: Choice, pool: PoolId, types: tuple[str, ...], asks: Mapping[WorkerId, Ask]) -> list[Claim]:
-    taken = choice.first(pool, types, {worker: ask.models for worker, ask in asks.items()})
-    for first in tuple(taken):
-        ask = asks[first.worker_id]
-        slots = range(1, ask.most.get(first.type, 1))
-        taken += choice.more(pool, first.worker_id, slots, first.type, ask.models)
-    _begin(choice.tx, [claim for claim in taken if asks[claim.worker_id].begin], asks)
-    return taken
-
-
-def _fill_up(choice: Choice, worker: Free, ask: Ask) -> list[Claim]:
-    """The slots behind those that it says to hold; one that is taken after all undoes everything (`Duplicate`)."""
-    kind = ask.types[0]
-    slots = range(ask.beside, ask.beside + ask.most.get(kind, 1))
-    taken = choice.more(worker.pool, worker.worker_id, slots, kind, ask.models)
-    _begin(choice.tx, taken if ask.begin else [], {worker.worker_id: ask})
-    return taken
-
-
-def _begin(tx: Tx, taken: Sequence[Claim], asks: Mapping[WorkerId, Ask]) -> None:
-    now = tx.now()
-    by_worker: defaultdict[WorkerId, list[Claim]] = defaultdict(list)
+        ask = asks[each.worker_id]
+        lines[each.pool, ask.types][each.worker_id] = ask.models
+    taken: list[Claim] = []
+    for (pool, types), takers in sorted(lines.items()):
+        first = choice.first(pool, types, takers)
+        taken += first
+        for claim in first:
+            slots = range(1, asks[claim.worker_id].most.get(claim.type, 1))
+            if slots:
+                taken += choice.more(pool, claim.worker_id, slots, claim.type, takers[claim.worker_id])
+    for each in active:
+        # The slots behind those that it says to hold; one that is taken after all undoes everything (`Duplicate`).
+        ask = asks[each.worker_id]
+        slots = range(ask.beside, ask.beside + ask.most.get(ask.types[0], 1))
+        taken += choice.more(each.pool, each.worker_id, slots, ask.types[0], ask.models)
+    begun: defaultdict[WorkerId, list[tuple[ClaimKey, datetime | None]]] = defaultdict(list)
     for claim in taken:
-        by_worker[claim.worker_id].append(claim)
-    for worker, mine in by_worker.items():
-        due = [(claim.key, now + claim.timeout if claim.timeout else None) for claim in mine]
-        running_sql.start(tx, due, f"worker:{worker}", worker, asks[worker].incarnation)
+        if asks[claim.worker_id].begin:
+            due = tx.now() + claim.timeout if claim.timeout else None
+            begun[claim.worker_id].append((claim.key, due))
+    for worker, claims in begun.items():
+        running_sql.start(tx, claims, f"worker:{worker}", worker, asks[worker].incarnation)
+    return given + taken

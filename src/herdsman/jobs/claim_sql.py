@@ -100,26 +100,8 @@ class Waiting(NamedTuple):
     several: bool = False
     """Jobs of other agents wait in its pool too."""
 
-    @property
-    def plain(self) -> bool:
-        """Who comes first may have it: it wants no model, and no key stands in its way."""
-        return self.model is None and self.concurrency_key is None
-
-    @property
-    def needs_gpu(self) -> bool:
-        """A worker that has none must not have it."""
-        return self.gpu_memory_mb is not None and not self.allow_cpu
-
 
 WAITING = tuple(jobs.c[field] for field in Waiting._fields if field != "several")
-
-
-class Taking(NamedTuple):
-    """A job, and the slot of a worker that it goes to."""
-
-    job: Waiting
-    worker_id: WorkerId
-    slot: int
 
 
 _IN_POOL = (jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
@@ -225,33 +207,46 @@ def next_jobs(
     return [Waiting(*row) for row in (tx.rows(some, wanted, types) if types else tx.rows(every, wanted))]
 
 
-def claim(tx: Tx, pool: PoolId, taking: Sequence[Taking], ttl: timedelta) -> list[Claim]:
-    if not taking:
-        return []
+def claim(
+    tx: Tx, pool: PoolId, waiting: Sequence[Waiting], slots: Sequence[tuple[WorkerId, int]], ttl: timedelta
+) -> list[Claim]:
+    """Gives the jobs to the slots of workers, as far as there are both."""
     now = tx.now()
-    claims = [_claim(each.job, each.worker_id, now + ttl) for each in taking]
-    rows = [_claim_values(claim, pool, each.slot, now) for claim, each in zip(claims, taking, strict=True)]
-    changed = tx.run(CLAIM, rows[0]) if len(rows) == 1 else tx.run_many(CLAIM, rows)
-    assert changed == len(claims), "a locked pending job could not be claimed"
+    claims = [_claim(job, worker, now + ttl) for job, (worker, _) in zip(waiting, slots, strict=False)]
+    if not claims:
+        return []
+    rows = [
+        {
+            "b_slot": slot,
+            "b_job": claim.key.job_id,
+            "b_token": claim.key.token - 1,
+            "b_now": now,
+            "b_actor": f"worker:{worker}",
+            "b_worker": worker,
+            "b_pool": pool,
+            "b_expires": claim.expires_at,
+            "b_deadline": now + claim.timeout if claim.timeout else None,
+        }
+        for claim, (worker, slot) in zip(claims, slots, strict=False)
+    ]
+    assert tx.run_many(CLAIM, rows) == len(claims), "a locked pending job could not be claimed"
     return claims
 
 
 def held(tx: Tx, asking: Sequence[WorkerId]) -> list[Claim]:
     """What these workers hold and have not begun, as it was given to them."""
-    return [_held(row) for row in tx.rows(HELD_JOBS, {}, asking)]
+    claims: list[Claim] = []
+    for *waiting, worker, expires in tx.rows(HELD_JOBS, {}, asking):
+        job = Waiting(*waiting)
+        before = job._replace(claim_token=job.claim_token - 1, attempts=job.attempts - 1)
+        claims.append(_claim(before, WorkerId(worker), expires))
+    return claims
 
 
 def held_keys(tx: Tx, worker: WorkerId, incarnation: str | None) -> list[ClaimKey]:
     """What this worker holds, but for what another incarnation of it has begun."""
     asked = {"b_worker": worker, "b_incarnation": incarnation or ""}
     return [ClaimKey(JobId(job_id), token) for job_id, token in tx.rows(HELD_KEYS, asked)]
-
-
-def _held(row: Sequence[Any]) -> Claim:
-    *waiting, worker, expires = row
-    job = Waiting(*waiting)
-    before = job._replace(claim_token=job.claim_token - 1, attempts=job.attempts - 1)
-    return _claim(before, WorkerId(worker), expires)
 
 
 def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
@@ -267,20 +262,6 @@ def _claim(job: Waiting, worker: WorkerId, expires_at: datetime) -> Claim:
         model=job.model,
         agent=job.agent,
     )
-
-
-def _claim_values(claim: Claim, pool: PoolId, slot: int, now: datetime) -> dict[str, Any]:
-    return {
-        "b_slot": slot,
-        "b_job": claim.key.job_id,
-        "b_token": claim.key.token - 1,
-        "b_now": now,
-        "b_actor": f"worker:{claim.worker_id}",
-        "b_worker": claim.worker_id,
-        "b_pool": pool,
-        "b_expires": claim.expires_at,
-        "b_deadline": now + claim.timeout if claim.timeout else None,
-    }
 
 
 MOST_MODELS = 64

@@ -47,8 +47,7 @@ def find_history(services: Services, job_id: JobId) -> Sequence[AuditEntry]:
     return services.database.read(lambda tx: sql.job_history(tx, JOB.kind, job_id))
 
 
-_TRIES = 5
-_MANY_AT_ONCE = "the same jobs are being submitted by many at once: send the request again"
+_TRIES = 6
 
 
 def submit_job(services: Services, new: NewJob) -> Submitted:
@@ -57,12 +56,12 @@ def submit_job(services: Services, new: NewJob) -> Submitted:
 
 def submit_jobs(services: Services, news: Sequence[NewJob]) -> list[Submitted]:
     """All of them or, when one is refused, none. `TooMany` and `Overloaded` say which limit, and when to ask again."""
-    batch = _checked(services, news)
-    answers = _submit(services, batch, [batch.distinct])
-    for answer in answers:
+    accepted: list[Submitted] = []
+    for answer in _submit(services, news, together=True):
         if isinstance(answer, HerdsmanError):
             raise answer
-    return [answer for answer in answers if isinstance(answer, Submitted)]
+        accepted.append(answer)
+    return accepted
 
 
 def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
@@ -83,157 +82,94 @@ def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Sub
 
 def submit_each(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
     """In one transaction, but a limit refuses only the jobs that it is for. Any other fault is raised."""
-    batch = _checked(services, news)
-    return _submit(services, batch, [[draft] for draft in batch.distinct])
+    return _submit(services, news, together=False)
 
 
-def _checked(services: Services, news: Sequence[NewJob]) -> "_Batch":
+def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> list[Submitted | HerdsmanError]:
     if len(news) > LARGEST_BATCH:
         raise InvalidRequest(
             f"{len(news)} jobs were sent at once, the limit is {LARGEST_BATCH}: send them in parts"
         )
-    return _Batch.of([_draft(services, new) for new in news])
-
-
-def _submit(
-    services: Services, batch: "_Batch", parcels: Sequence[Sequence[Draft]]
-) -> list[Submitted | HerdsmanError]:
-    rules = rules_for(services, [draft.new for draft in batch.distinct])
-    if rules is not None:
-        return _submit_limited(services, batch, parcels, rules)
-    try:
-        # Almost every submission is a new one: insert first, look only when that fails.
-        services.database.transact(lambda tx: _store(tx, services, batch.distinct))
-        return batch.answers({})
-    except Duplicate:
-        return _submit_rest(services, batch)
-
-
-def _submit_limited(
-    services: Services, batch: "_Batch", parcels: Sequence[Sequence[Draft]], rules: Rules
-) -> list[Submitted | HerdsmanError]:
+    sent = _drafts(services, news)
+    distinct = list({draft.job_id: draft for draft in sent}.values())
+    groups = [distinct] if together else [[draft] for draft in distinct]
+    rules = rules_for(services, news)
+    # Almost every submission is a new one: where nothing limits it, insert first and look only when that fails.
+    look = rules is not None
     for _ in range(_TRIES):
         try:
-            return services.database.transact(lambda tx: _add_admitted(tx, services, batch, parcels, rules))
+            return services.database.transact(
+                lambda tx, look=look: _add(tx, services, sent, groups, rules, look=look)
+            )
         except NoBucket as met:
+            assert rules is not None
             make_buckets(services, rules, met.agents)
-        except Duplicate:  # somebody else submitted the same in this very moment: look again
-            continue
-    raise StoreUnavailable(_MANY_AT_ONCE)
+        except Duplicate:  # somebody else submitted the same, before or in this very moment
+            look = True
+    raise StoreUnavailable("the same jobs are being submitted by many at once: send the request again")
 
 
-def _add_admitted(
-    tx: Tx, services: Services, batch: "_Batch", parcels: Sequence[Sequence[Draft]], rules: Rules
+def _drafts(services: Services, news: Sequence[NewJob]) -> list[Draft]:
+    """One for each job of a request. The same job sent twice in it is one job, as it is in two requests."""
+    named: dict[object, Draft] = {}
+    drafts: list[Draft] = []
+    for new in news:
+        payload = check(new, services.policy)
+        draft = Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
+        key = new.idempotency_key
+        names = [draft.job_id, *([(new.agent, key)] if key else [])]
+        first = next((named[name] for name in names if name in named), draft)
+        same = (first.body_hash, first.new.job_id, first.new.idempotency_key)
+        if same != (draft.body_hash, new.job_id, key):
+            raise Conflict(f"two jobs of this request have the name {draft.job_id} and differ")
+        named.update(dict.fromkeys(names, first))
+        drafts.append(first)
+    return drafts
+
+
+def _add(
+    tx: Tx,
+    services: Services,
+    sent: Sequence[Draft],
+    groups: Sequence[Sequence[Draft]],
+    rules: Rules | None,
+    *,
+    look: bool,
 ) -> list[Submitted | HerdsmanError]:
-    """What is known already is neither refused nor charged (J2)."""
-    # Whether it could have been submitted before: an id that was made here could not.
-    known = _known(
-        tx,
-        [
-            draft
-            for draft in batch.distinct
-            if (draft.new.job_id is not None or draft.new.idempotency_key is not None)
-        ],
-    )
-    new = [[draft for draft in parcel if draft.job_id not in known] for parcel in parcels]
-    judged: dict[JobId, Draft | HerdsmanError] = {}
-    for parcel, answer in zip(new, admit(tx, rules, new), strict=True):
-        for index, draft in enumerate(parcel):
-            judged[draft.job_id] = answer if isinstance(answer, HerdsmanError) else answer[index]
+    """What is known already is neither refused nor charged (J2). A limit refuses a group as a whole."""
+    # An id that was made here could not have been submitted before.
+    named = [draft for draft in sent if draft.new.job_id is not None or draft.new.idempotency_key is not None]
+    known = sql.find_submitted(tx, named) if look and named else {}
+    new = [[draft for draft in group if draft.job_id not in known] for group in groups]
+    judged: dict[JobId, Draft | HerdsmanError] = {draft.job_id: draft for group in new for draft in group}
+    if rules is not None:
+        for group, answer in zip(new, admit(tx, rules, new), strict=True):
+            for index, draft in enumerate(group):
+                judged[draft.job_id] = answer if isinstance(answer, HerdsmanError) else answer[index]
     admitted = [draft for draft in judged.values() if isinstance(draft, Draft)]
-    _store(tx, services, admitted)
-    return batch.answers(known, judged)
-
-
-def _submit_rest(services: Services, batch: "_Batch") -> list[Submitted | HerdsmanError]:
-    for _ in range(_TRIES):
-        try:
-            return services.database.transact(lambda tx: _add_missing(tx, services, batch))
-        except Duplicate:  # somebody else submitted the same in this very moment: look again
-            continue
-    raise StoreUnavailable(_MANY_AT_ONCE)
-
-
-def _add_missing(tx: Tx, services: Services, batch: "_Batch") -> list[Submitted | HerdsmanError]:
-    found = _known(tx, batch.distinct)
-    _store(tx, services, [draft for draft in batch.distinct if draft.job_id not in found])
-    return batch.answers(found)
-
-
-def _store(tx: Tx, services: Services, drafts: Sequence[Draft]) -> None:
-    """What is known already shows itself first: it is not refused although its pool is closed by now (J2)."""
-    sql.add_jobs(tx, drafts, services.policy)
-    pools_sql.require_open(tx, [draft.new.pool for draft in drafts])
+    # The insert comes first, so that a job which is known already is not refused for a pool that is closed by now (J2).
+    sql.add_jobs(tx, admitted, services.policy)
+    pools_sql.require_open(tx, [draft.new.pool for draft in admitted])
     if services.policy.known_models_only:
-        fleet_sql.require_known(tx, {draft.new.model for draft in drafts if draft.new.model is not None})
-
-
-def _known(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
-    """Those that were submitted before, and the ids that they have."""
-    if not drafts:
-        return {}
-    found = sql.find_submitted(tx, drafts)
-    return {draft.job_id: match.job_id for draft, match in zip(drafts, found, strict=True) if match}
-
-
-def _draft(services: Services, new: NewJob) -> Draft:
-    payload = check(new, services.policy)
-    return Draft(new.job_id or services.new_job_id(), new, payload, body_hash(new))
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """The drafts of one request. The same job sent twice in it is one job, as it is in two requests."""
-
-    distinct: list[Draft]
-    sent: list[Draft]
-
-    @staticmethod
-    def of(drafts: Sequence[Draft]) -> "_Batch":
-        named: dict[object, Draft] = {}
-        distinct: dict[JobId, Draft] = {}
-        sent: list[Draft] = []
-        for draft in drafts:
-            twin = next((named[name] for name in _names(draft) if name in named), draft)
-            names = (twin.new.job_id, twin.new.idempotency_key), (draft.new.job_id, draft.new.idempotency_key)
-            same = twin.body_hash == draft.body_hash and names[0] == names[1]
-            if not same:
-                raise Conflict(f"two jobs of this request have the name {_names(draft)[0]} and differ")
-            named.update(dict.fromkeys(_names(draft), twin))
-            distinct[twin.job_id] = twin
-            sent.append(twin)
-        return _Batch(list(distinct.values()), sent)
-
-    def answers(
-        self, found: Mapping[JobId, JobId], judged: Mapping[JobId, Draft | HerdsmanError] | None = None
-    ) -> list[Submitted | HerdsmanError]:
-        return [_answer(draft, found, judged or {}) for draft in self.sent]
-
-
-def _answer(
-    draft: Draft, found: Mapping[JobId, JobId], judged: Mapping[JobId, Draft | HerdsmanError]
-) -> Submitted | HerdsmanError:
-    if draft.job_id in found:
-        return Submitted(found[draft.job_id], created=False)
-    stored = judged.get(draft.job_id, draft)
-    if isinstance(stored, HerdsmanError):
-        return stored
-    if stored.admission is None:
-        return Submitted(draft.job_id, created=True)
-    sent_away, put_off = stored.new.pool != draft.new.pool, stored.new.run_at != draft.new.run_at
-    return Submitted(
-        draft.job_id,
-        created=True,
-        admission=stored.admission,
-        pool=stored.new.pool if sent_away else None,
-        run_at=stored.new.run_at if put_off else None,
-    )
-
-
-def _names(draft: Draft) -> list[object]:
-    """What a job of one request may not share with a different one."""
-    key = draft.new.idempotency_key
-    return [draft.job_id, *([(draft.new.agent, key)] if key else [])]
+        fleet_sql.require_known(tx, {draft.new.model for draft in admitted if draft.new.model is not None})
+    answers: list[Submitted | HerdsmanError] = []
+    for draft in sent:
+        stored = judged.get(draft.job_id)
+        if stored is None:
+            answers.append(Submitted(known[draft.job_id], created=False))
+        elif isinstance(stored, HerdsmanError):
+            answers.append(stored)
+        else:
+            answers.append(
+                Submitted(
+                    draft.job_id,
+                    created=True,
+                    admission=stored.admission,
+                    pool=stored.new.pool if stored.new.pool != draft.new.pool else None,
+                    run_at=stored.new.run_at if stored.new.run_at != draft.new.run_at else None,
+                )
+            )
+    return answers
 
 
 MOST_REQUEUED = 10_000

@@ -46,9 +46,6 @@ class _Line:
     in_vain: int = 0
     """How many were asked for in vain since there was news. A few prove nothing: they may not be allowed any job."""
 
-    def known_empty(self, now: float) -> bool:
-        return self.empty_until > now and self.in_vain >= FIRST
-
 
 class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
     """Asks the database when it is woken, when a worker comes, and every `poll`."""
@@ -116,8 +113,9 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             self._finish(older, [])
         self._waiting[waiter.worker_id] = waiter
         line = self._line(waiter.key)
-        # What it already holds is not seen by a look at the queue, so no empty queue answers that.
-        if waiter.last or waiter.ask.resume or not line.known_empty(self._clock.monotonic()):
+        known_empty = line.in_vain >= FIRST and line.empty_until > self._clock.monotonic()
+        # What it already holds is not in the queue, so no empty queue answers that.
+        if waiter.last or waiter.ask.resume or not known_empty:
             self._at_once[waiter.worker_id] = waiter
             self._news.notify()
         else:
@@ -173,8 +171,17 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         with self._news:
             for waiter in batch:
                 self._answer(waiter, claims.get(waiter.worker_id, []))
-            if self._rung_before == self._rung:
-                self._remember(batch, claims)
+            # A queue is empty when it ran out, or gave nothing to so many: one alone may not be allowed any job.
+            asked = Counter(each.key for each in batch if self._rung_before == self._rung)
+            served = Counter(each.key for each in batch if each.worker_id in claims)
+            for key, count in asked.items():
+                line = self._line(key)
+                enough = served[key] > 0 or count >= min(MOST, len(line.waiting))
+                empty = served[key] < count and enough
+                line.size = FIRST if empty else MOST
+                line.in_vain = line.in_vain + count if not served[key] else FIRST if empty else 0
+                if empty:
+                    line.empty_until = self._clock.monotonic() + self._poll_s
         self._on_round(len(batch), len(claims))
 
     def _answer(self, waiter: _Waiter, claims: list[Claim]) -> None:
@@ -189,19 +196,6 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
             self._finish(current, claims)
         elif current is waiter:
             self._line(waiter.key).waiting[waiter.worker_id] = waiter
-
-    def _remember(self, batch: Sequence[_Waiter], claims: Mapping[WorkerId, list[Claim]]) -> None:
-        """A queue is empty when it ran out, or gave nothing to so many: one alone may not be allowed any job."""
-        asked = Counter(each.key for each in batch)
-        served = Counter(each.key for each in batch if each.worker_id in claims)
-        for key, count in asked.items():
-            line = self._line(key)
-            enough = served[key] > 0 or count >= min(MOST, len(line.waiting))
-            empty = served[key] < count and enough
-            line.size = FIRST if empty else MOST
-            line.in_vain = line.in_vain + count if not served[key] else FIRST if empty else 0
-            if empty:
-                line.empty_until = self._clock.monotonic() + self._poll_s
 
     def _take_back(self, result: list[Claim]) -> None:
         """To the same worker where it waits again, else back into the queue."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import GpuReport
-from herdsman.jobs.model import Claim, ClaimKey, Failure
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.rules import check_model
 from herdsman.states import JobState
 
@@ -116,6 +116,10 @@ class GivenBack:
 
     key: ClaimKey
     why: str
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(kind=FailureClass.INTERRUPTED, error=self.why)
 
 
 Ending = Done | Failed | GivenBack

@@ -56,12 +56,22 @@ LARGEST_MEMORY_MB = 16_777_216
 
 def check(new: NewJob, policy: JobPolicy) -> str:
     """The payload as JSON text, once everything about the submission has been found in order."""
-    _check_names(new)
-    _check_range("priority", new.priority, LOWEST, HIGHEST)
-    if new.max_attempts is not None:
-        _check_range("max_attempts", new.max_attempts, 1, MAX_ATTEMPTS)
-    if new.gpu_memory_mb is not None:
-        _check_range("gpu_memory_mb", new.gpu_memory_mb, 1, LARGEST_MEMORY_MB)
+    for field in ("type", "agent", "pool", "job_id", "idempotency_key", "concurrency_key"):
+        if (value := getattr(new, field)) is not None:
+            check_name(field, value)
+    if new.model is not None:
+        check_model("model", new.model)
+    if len(new.tags) > MAX_TAGS:
+        raise InvalidRequest(f"{len(new.tags)} tags were given, the limit is {MAX_TAGS}")
+    for tag in new.tags:
+        check_name("tag", tag)
+    for field, value, low, high in (
+        ("priority", new.priority, LOWEST, HIGHEST),
+        ("max_attempts", new.max_attempts, 1, MAX_ATTEMPTS),
+        ("gpu_memory_mb", new.gpu_memory_mb, 1, LARGEST_MEMORY_MB),
+    ):
+        if value is not None and (type(value) is not int or not low <= value <= high):
+            raise InvalidRequest(f"{field} is {value!r}: it must be a whole number from {low} to {high}")
     _check_times(new)
     return encode(new.payload, what="payload", limit=policy.max_payload_bytes)
 
@@ -99,46 +109,18 @@ def check_name(field: str, value: str, longest: int | None = None) -> None:
         )
 
 
-def _check_names(new: NewJob) -> None:
-    check_name("type", new.type)
-    check_name("agent", new.agent)
-    check_name("pool", new.pool)
-    if new.job_id is not None:
-        check_name("job_id", new.job_id)
-    if new.idempotency_key is not None:
-        check_name("idempotency_key", new.idempotency_key)
-    if new.concurrency_key is not None:
-        check_name("concurrency_key", new.concurrency_key)
-    if new.model is not None:
-        check_model("model", new.model)
-    if len(new.tags) > MAX_TAGS:
-        raise InvalidRequest(f"{len(new.tags)} tags were given, the limit is {MAX_TAGS}")
-    for tag in new.tags:
-        check_name("tag", tag)
-
-
-def _check_range(field: str, value: int, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise InvalidRequest(f"{field} is {value!r}: it must be a whole number from {low} to {high}")
-
-
-def _check_instant(run_at: datetime | None) -> None:
-    if run_at is None:
-        return
-    if run_at.tzinfo is None:
-        raise InvalidRequest(f"run_at is {run_at.isoformat()}: it must say its time zone")
-    try:
-        run_at.astimezone(UTC)
-    except OverflowError as error:
-        raise InvalidRequest(
-            f"run_at is {run_at.isoformat()}, which lies outside the calendar in UTC"
-        ) from error
-
-
 def _check_times(new: NewJob) -> None:
     if new.run_at is not None and new.delay is not None:
         raise InvalidRequest("run_at and delay were both given: use one of them")
-    _check_instant(new.run_at)
+    if new.run_at is not None:
+        if new.run_at.tzinfo is None:
+            raise InvalidRequest(f"run_at is {new.run_at.isoformat()}: it must say its time zone")
+        try:
+            new.run_at.astimezone(UTC)
+        except OverflowError as error:
+            raise InvalidRequest(
+                f"run_at is {new.run_at.isoformat()}, which lies outside the calendar in UTC"
+            ) from error
     longest: Mapping[str, tuple[timedelta | None, timedelta]] = {
         "delay": (new.delay, LONGEST_WAIT),
         "max_defer": (new.max_defer, LONGEST_WAIT),
@@ -417,14 +399,14 @@ class JobSelector:
             and (
                 self.room_mb is None or (job.gpu_memory_mb is not None and job.gpu_memory_mb <= self.room_mb)
             )
-            and self._accepts_model(job)
+            and (
+                self.loaded is None
+                or job.model is None
+                or job.model in self.loaded.here
+                or job.model not in self.loaded.elsewhere
+                or (self.overdue_before is not None and job.run_at <= self.overdue_before)
+            )
         )
-
-    def _accepts_model(self, job: WaitingJob) -> bool:
-        loaded, bound = self.loaded, self.overdue_before
-        if loaded is None or job.model is None or job.model in loaded.here:
-            return True
-        return job.model not in loaded.elsewhere or (bound is not None and job.run_at <= bound)
 
 
 def best(heads: Sequence[Head], loaded: Loaded) -> Head | None:
@@ -434,11 +416,7 @@ def best(heads: Sequence[Head], loaded: Loaded) -> Head | None:
     if loaded.settled:
         suits += overdue
     new = [head for head in heads if head.model not in loaded.elsewhere]
-    return min(suits or [*new, *overdue], key=_place, default=None)
-
-
-def _place(head: Head) -> int:
-    return head.place
+    return min(suits or [*new, *overdue], key=lambda head: head.place, default=None)
 
 
 def shares(agents: Sequence[str], count: int) -> Mapping[str, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import bindparam, func, literal_column, null, or_, select, update
 
@@ -13,6 +13,7 @@ from herdsman.db.statements import Hot, one_of
 from herdsman.errors import StaleWrite
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
+from herdsman.jobs.protocol import Done
 from herdsman.jobs.rules import Ending, Holding, Tally, check_name
 from herdsman.jobs.sql import seconds
 from herdsman.states import HELD, JOB, JobState, Reason
@@ -140,15 +141,6 @@ CANCELLED = Hot(
 )
 
 
-class Result(NamedTuple):
-    """What a job brought, as JSON text."""
-
-    key: ClaimKey
-    text: str
-    saved: timedelta | None = None
-    """It had been made before and was only found: the GPU time that this spared."""
-
-
 @dataclass(frozen=True, slots=True)
 class Standing:
     """Where a job stands, for whoever was refused."""
@@ -174,12 +166,14 @@ def start(
 ) -> int:
     """Claims and the deadlines of their jobs; how many of the claims were good and not started before."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker, "b_incarnation": incarnation}
-    return _run(tx, START, [{**named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
+    return tx.run_many(START, [{**named(key), **shared, "b_deadline": deadline} for key, deadline in begun])
 
 
 def renew(tx: Tx, keys: Sequence[ClaimKey], worker_id: WorkerId, expires_at: datetime) -> int:
     """Only the worker that holds a job keeps it: a token alone is not a right."""
-    return _run(tx, RENEW, [{**named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys])
+    return tx.run_many(
+        RENEW, [{**named(key), "b_worker": worker_id, "b_expires": expires_at} for key in keys]
+    )
 
 
 def cancelled(tx: Tx, keys: Sequence[ClaimKey]) -> frozenset[ClaimKey]:
@@ -200,18 +194,18 @@ def progress(
     return tx.run(PROGRESS, {**named(key), **values, "b_worker": worker}) == 1
 
 
-def complete(tx: Tx, results: Sequence[Result], who: str, worker: WorkerId | None = None) -> int:
-    """How many of the claims were still good; with one too few, ask `standing` which."""
+def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None = None) -> int:
+    """Their results are JSON text. How many of the claims were still good; with one too few, ask `standing` which."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
     made: list[dict[str, Any]] = []
     good = 0
-    for key, text, saved in results:
-        row = {**named(key), **shared, "b_result": text}
-        if saved is None:
+    for done in results:
+        row = {**named(done.key), **shared, "b_result": done.result}
+        if done.saved is None:
             made.append(row)
         else:  # rare, so one at a time
-            good += tx.run(RECOVER, {**row, "b_saved": saved.total_seconds()})
-    return good + (_run(tx, COMPLETE, made) if made else 0)
+            good += tx.run(RECOVER, {**row, "b_saved": done.saved.total_seconds()})
+    return good + (tx.run_many(COMPLETE, made) if made else 0)
 
 
 def end(tx: Tx, key: ClaimKey, who: str, ending: Ending) -> bool:
@@ -258,11 +252,6 @@ def standing(tx: Tx, job_id: JobId) -> Standing | None:
     return Standing(
         JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s), begun_by
     )
-
-
-def _run(tx: Tx, hot: Hot, rows: Sequence[dict[str, Any]]) -> int:
-    """One row at a time is the usual case, and the driver's way for many is slower there."""
-    return tx.run(hot, rows[0]) if len(rows) == 1 else tx.run_many(hot, rows)
 
 
 def named(key: ClaimKey) -> dict[str, Any]:

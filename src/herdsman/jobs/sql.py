@@ -252,19 +252,11 @@ class Draft:
     """Why it was put off, or sent to another pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    job_id: JobId
-    body_hash: str
-
-
 def add_jobs(tx: Tx, drafts: Sequence[Draft], policy: JobPolicy) -> None:
     """Insert them all. `Duplicate` when one is there already: look with `find` and add the rest."""
     now = tx.now()
     rows = [_row(draft, index, now, policy) for index, draft in enumerate(drafts)]
-    if len(rows) == 1:
-        tx.run(INSERT, rows[0])
-    elif rows:
+    if rows:
         tx.run_many(INSERT, rows)
     tags = [
         {"tag": tag, "job_id": draft.job_id, "created_at": now}
@@ -275,8 +267,11 @@ def add_jobs(tx: Tx, drafts: Sequence[Draft], policy: JobPolicy) -> None:
         tx.run_many(INSERT_TAG, tags)
 
 
-def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> list[Known | None]:
-    """For each draft the job that already has its id or its idempotency key."""
+def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> dict[JobId, JobId]:
+    """The jobs that already have the id or the idempotency key of a draft, by the draft's id.
+
+    `Conflict` where one of them has another body.
+    """
     columns = select(jobs.c.job_id, jobs.c.body_hash, jobs.c.agent, jobs.c.idempotency_key)
     found = list(tx.execute(columns.where(jobs.c.job_id.in_([draft.job_id for draft in drafts]))))
     keys = [(draft.new.agent, draft.new.idempotency_key) for draft in drafts if draft.new.idempotency_key]
@@ -284,24 +279,23 @@ def find_submitted(tx: Tx, drafts: Sequence[Draft]) -> list[Known | None]:
         found += tx.execute(columns.where(tuple_(jobs.c.agent, jobs.c.idempotency_key).in_(keys)))
     by_id = {row.job_id: row for row in found}
     by_key = {(row.agent, row.idempotency_key): row for row in found if row.idempotency_key}
-    return [_match(draft, by_id, by_key) for draft in drafts]
-
-
-def _match(draft: Draft, by_id: Mapping[str, Any], by_key: Mapping[tuple[str, str], Any]) -> Known | None:
-    key = draft.new.idempotency_key
-    same_key = by_key.get((draft.new.agent, key)) if key else None
-    row = same_key or by_id.get(draft.job_id)
-    if row is None:
-        return None
-    if row.body_hash != draft.body_hash:
-        # The agent is part of the body: the words are the same whoever has the id, and tell nobody of another's jobs.
-        named = f"idempotency_key {key!r}" if same_key else f"job_id {draft.job_id!r}"
-        raise Conflict(
-            f"{named} was used before for another job body: choose a new one, or send the same body"
-        )
-    if draft.new.job_id is not None and row.job_id != draft.job_id:
-        raise Conflict(f"idempotency_key {key!r} belongs to job {row.job_id!r}, not to {draft.job_id!r}")
-    return Known(JobId(row.job_id), row.body_hash)
+    known: dict[JobId, JobId] = {}
+    for draft in drafts:
+        key = draft.new.idempotency_key
+        same_key = by_key.get((draft.new.agent, key)) if key else None
+        row = same_key or by_id.get(draft.job_id)
+        if row is None:
+            continue
+        if row.body_hash != draft.body_hash:
+            # The agent is part of the body: the words are the same whoever has the id, and tell nobody of another's jobs.
+            named = f"idempotency_key {key!r}" if same_key else f"job_id {draft.job_id!r}"
+            raise Conflict(
+                f"{named} was used before for another job body: choose a new one, or send the same body"
+            )
+        if draft.new.job_id is not None and row.job_id != draft.job_id:
+            raise Conflict(f"idempotency_key {key!r} belongs to job {row.job_id!r}, not to {draft.job_id!r}")
+        known[draft.job_id] = JobId(row.job_id)
+    return known
 
 
 def _row(draft: Draft, index: int, now: datetime, policy: JobPolicy) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -29,7 +29,6 @@ from herdsman.jobs.protocol import (
     Done,
     Ending,
     Exchange,
-    Failed,
     GivenBack,
     Orders,
     Progress,
@@ -39,12 +38,10 @@ from herdsman.jobs.protocol import (
     check_saved,
 )
 from herdsman.jobs.rules import end_of
-from herdsman.jobs.running_sql import Result
 from herdsman.json_text import clean, encode
 from herdsman.leases import gpus_sql
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.rules import LeaseMode
-from herdsman.limits.policy import ControlPolicy
 from herdsman.redis import sql as redis_sql
 from herdsman.states import JobState, WorkerState
 
@@ -83,7 +80,7 @@ def complete_job(
 
     `saved` says that it had been made before and was only found, and which GPU time that spared.
     """
-    one = checked(services, key, result, saved)
+    one = stored_form(services, Done(key, result, saved))
     outcome = services.database.transact(lambda tx: complete_all(tx, services, [one], who, worker))[key]
     if isinstance(outcome, HerdsmanError):
         raise outcome
@@ -98,11 +95,11 @@ def complete_jobs(
     worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
     """Store many results at once; one that is refused does not hold up the others."""
-    good: list[Result] = []
+    good: list[Done] = []
     refused: dict[ClaimKey, Finish | HerdsmanError] = {}
     for key, result in results.items():
         try:
-            good.append(checked(services, key, result))
+            good.append(stored_form(services, Done(key, result)))
         except InvalidRequest as error:
             refused[key] = error
     if not good:
@@ -110,10 +107,10 @@ def complete_jobs(
     return refused | services.database.transact(lambda tx: complete_all(tx, services, good, who, worker))
 
 
-def checked(services: Services, key: ClaimKey, result: object, saved: timedelta | None = None) -> Result:
-    """As it can be stored; `InvalidRequest` for what cannot."""
-    check_saved(saved)
-    return Result(key, encode(result, what="result", limit=services.policy.max_result_bytes), saved)
+def stored_form(services: Services, done: Done) -> Done:
+    """With its result as JSON text; `InvalidRequest` for what cannot be stored."""
+    check_saved(done.saved)
+    return replace(done, result=encode(done.result, what="result", limit=services.policy.max_result_bytes))
 
 
 def fail_job(
@@ -132,18 +129,17 @@ def release_job(
     services: Services, key: ClaimKey, why: str, *, who: str = "worker", worker: WorkerId | None = None
 ) -> JobState:
     """Give the job back unharmed: it keeps its place, and the attempt does not count against it."""
-    failure = Failure(kind=FailureClass.INTERRUPTED, error=why)
-    return fail_job(services, key, failure, who=who, worker=worker)
+    return fail_job(services, key, GivenBack(key, why).failure, who=who, worker=worker)
 
 
 def complete_all(
     tx: Tx,
     services: Services,
-    results: Sequence[Result],
+    results: Sequence[Done],
     who: str,
     worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
-    """Results that have been checked, within a transaction that does more."""
+    """Results in their `stored_form`, within a transaction that does more."""
     if running_sql.complete(tx, results, who, worker) == len(results):
         return dict.fromkeys((each.key for each in results), Finish.DONE)
     return {each.key: _look(tx, services, each.key, who, worker) for each in results}
@@ -350,72 +346,45 @@ def finish_jobs(
     if then is not None:
         check_ask(then)
         services.types.note(services.database, {worker_id: then})
-    results, refused = _checked(services, endings)
-    reports = _Reports(worker_id, endings, results, refused)
-    rules = services.rules()
-    try:
-        return services.database.transact(lambda tx: _exchange(tx, services, reports, then, rules))
-    except Duplicate:  # a second request of this worker got a job in this very moment: it has its work
-        return services.database.transact(lambda tx: _exchange(tx, services, reports, None, rules))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reports:
-    worker_id: WorkerId
-    endings: Sequence[Ending]
-    results: Sequence[Result]
-    refused: Mapping[ClaimKey, Told]
-
-
-def _checked(services: Services, endings: Sequence[Ending]) -> tuple[list[Result], dict[ClaimKey, Told]]:
-    """Results as text, and those that cannot be stored: another word about these jobs may follow."""
-    good: dict[ClaimKey, Result] = {}
+    results: dict[ClaimKey, Done] = {}
     refused: dict[ClaimKey, Told] = {}
     for ending in endings:
         if isinstance(ending, Done):
             try:
-                good[ending.key] = checked(services, ending.key, ending.result, ending.saved)
-            except InvalidRequest as error:
+                results[ending.key] = stored_form(services, ending)
+            except InvalidRequest as error:  # another word about this job may follow
                 refused[ending.key] = Told(key=ending.key, refused=str(error))
-    return list(good.values()), refused
+    rules, who = services.rules(), f"worker:{worker_id}"
 
-
-def _exchange(
-    tx: Tx, services: Services, reports: _Reports, then: Ask | None, rules: ControlPolicy
-) -> Exchange:
-    worker_id, endings = reports.worker_id, reports.endings
-    who = f"worker:{worker_id}"
-    if then is not None:
-        workers_sql.lock_worker(
-            tx, worker_id
-        )  # before its jobs, as a beat does: two that lock in turn cannot get stuck
-    told = dict(reports.refused)
-    if reports.results:
-        for key, outcome in complete_all(tx, services, reports.results, who, worker_id).items():
+    def finish(tx: Tx, then: Ask | None) -> Exchange:
+        if then is not None:
+            # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
+            workers_sql.lock_worker(tx, worker_id)
+        told = dict(refused)
+        outcomes: dict[ClaimKey, Finish | JobState | HerdsmanError] = {
+            **complete_all(tx, services, list(results.values()), who, worker_id)
+        }
+        for ending in endings:
+            if isinstance(ending, Done):
+                continue
+            try:
+                outcomes[ending.key] = end_claim(tx, services, ending.key, ending.failure, who, worker_id)
+            except (StaleWrite, NotFound) as error:
+                outcomes[ending.key] = error
+        for key, outcome in outcomes.items():
             stale = isinstance(outcome, HerdsmanError)
-            told[key] = _stale(key, outcome) if stale else Told(key=key, state=JobState(outcome.value))
-    for ending in endings:
-        if isinstance(ending, Failed | GivenBack):
-            told[ending.key] = _end(tx, services, ending, who, worker_id)
-    claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
-    return Exchange(told=[told[ending.key] for ending in endings], claims=claims)
+            told[key] = (
+                Told(key=key, refused=str(outcome), stale=True)
+                if stale
+                else Told(key=key, state=JobState(outcome.value))
+            )
+        claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
+        return Exchange(told=[told[ending.key] for ending in endings], claims=claims)
 
-
-def _end(tx: Tx, services: Services, ending: Failed | GivenBack, who: str, worker_id: WorkerId) -> Told:
-    failure = (
-        ending.failure
-        if isinstance(ending, Failed)
-        else Failure(kind=FailureClass.INTERRUPTED, error=ending.why)
-    )
     try:
-        state = end_claim(tx, services, ending.key, failure, who, worker_id)
-    except (StaleWrite, NotFound) as error:
-        return _stale(ending.key, error)
-    return Told(key=ending.key, state=state)
-
-
-def _stale(key: ClaimKey, error: HerdsmanError) -> Told:
-    return Told(key=key, refused=str(error), stale=True)
+        return services.database.transact(lambda tx: finish(tx, then))
+    except Duplicate:  # a second request of this worker got a job in this very moment: it has its work
+        return services.database.transact(lambda tx: finish(tx, None))
 
 
 LONGEST_EXTERNAL_ID = 255
@@ -426,11 +395,7 @@ def mark_service(
     services: Services, key: ClaimKey, mark: ServiceMark, *, worker: WorkerId | None = None
 ) -> Mapping[str, str]:
     """Committed when this returns; what stands there now, as text, with empty text for what is not known (S3-04)."""
-    _check(mark.external_id)
-    return services.database.transact(lambda tx: _mark(tx, key, mark, worker))
-
-
-def _check(external_id: str) -> None:
+    external_id = mark.external_id
     if not 0 < len(external_id) <= LONGEST_EXTERNAL_ID:
         raise InvalidRequest(
             f"external_id has {len(external_id)} characters: it must have from 1 to {LONGEST_EXTERNAL_ID}"
@@ -440,9 +405,10 @@ def _check(external_id: str) -> None:
             f"external_id is {external_id!r}: it must hold only printable ASCII characters; encode the service's own id"
         )
 
+    def write(tx: Tx) -> Mapping[str, str]:
+        if not attempts_sql.mark_service(tx, key, mark, worker):
+            raise refusal(tx, key, "mark")
+        known = redis_sql.look_up(tx, [key.job_id])[key.job_id].service
+        return {name: known.get(name, "") for name in SERVICE}
 
-def _mark(tx: Tx, key: ClaimKey, mark: ServiceMark, worker: WorkerId | None) -> Mapping[str, str]:
-    if not attempts_sql.mark_service(tx, key, mark, worker):
-        raise refusal(tx, key, "mark")
-    known = redis_sql.look_up(tx, [key.job_id])[key.job_id].service
-    return {name: known.get(name, "") for name in SERVICE}
+    return services.database.transact(write)

@@ -1,17 +1,15 @@
 """The app: its routes, its middleware, its OpenAPI description, and how errors leave it."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, get_args, get_origin
+from collections.abc import Sequence
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from herdsman import __version__
-from herdsman.errors import InvalidRequest
 from herdsman.server import errors
 from herdsman.server.access import MATRIX, OPEN, Line
-from herdsman.server.middleware import AuthMiddleware, ErrorMiddleware, HeaderLimitMiddleware, HeadMiddleware
+from herdsman.server.middleware import ApiMiddleware
 from herdsman.server.request import ApiRoute, guard
 from herdsman.server.routes import ROUTERS
 from herdsman.server.state import ServerState
@@ -25,11 +23,7 @@ def create_app(server: ServerState, *, routers: Sequence[APIRouter] = ROUTERS) -
     app = described(routers)
     app.state.server = server
     errors.install(app)
-    # The last one added is the first to see a request.
-    app.add_middleware(AuthMiddleware, server=server)
-    app.add_middleware(HeadMiddleware)
-    app.add_middleware(ErrorMiddleware)
-    app.add_middleware(HeaderLimitMiddleware, limits=server.limits)
+    app.add_middleware(ApiMiddleware, server=server)
     check_complete(app)
     return app
 
@@ -45,42 +39,13 @@ def described(routers: Sequence[APIRouter] = ROUTERS) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(guard), Depends(check_query)],
-        generate_unique_id_function=_operation,
+        dependencies=[Depends(guard)],
+        # The function's own name: short in generated clients, and the same on every machine.
+        generate_unique_id_function=lambda route: route.name,
     )
     for router in (*routers, _about):
         app.include_router(router)
     return app
-
-
-async def check_query(request: Request) -> None:
-    """A filter that is misspelt would match everything, and what follows may end all of it."""
-    if not request.query_params:
-        return
-    route = request.scope["route"]
-    known = dict(_query_of(route.dependant))
-    for name in request.query_params:
-        if name not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes none"
-            raise InvalidRequest(
-                f"there is no query parameter {name[: errors.LONGEST_STEP]!r}: {request.method} {route.path} {takes}"
-            )
-        if not known[name] and len(request.query_params.getlist(name)) > 1:
-            raise InvalidRequest(f"the query parameter {name!r} came more than once: give it one value")
-
-
-def _query_of(dependant: Dependant) -> Iterator[tuple[str, bool]]:
-    """The parameters by name, and whether each may be repeated."""
-    for field in dependant.query_params:
-        kind = field.field_info.annotation
-        yield field.alias, list in map(get_origin, (kind, *get_args(kind)))
-    for each in dependant.dependencies:
-        yield from _query_of(each)
-
-
-def _operation(route: APIRoute) -> str:
-    """The function's own name: short in generated clients, and the same on every machine."""
-    return route.name
 
 
 _about = APIRouter(tags=["about"])
@@ -141,19 +106,16 @@ def _complete_operation(path: str, method: str, operation: dict[str, Any]) -> No
         operation["security"] = [{_BEARER: []}]
     answers = operation["responses"]
     answers.pop("422", None)  # FastAPI's own, which is not the one that is sent
-    for status in map(str, sorted(_statuses(path, method))):
+    statuses = [408, 413, 415, 421, 422, 431]
+    if not _open(path, method):
+        statuses += (401, 403, 429, 503)
+    if method != "get" or "{" in path:
+        statuses += (404, 409)
+    for status in map(str, sorted(statuses)):
         answers.setdefault(status, {"$ref": f"#/components/responses/{status}"})
     for status, answer in answers.items():
         if status >= "400" and "$ref" not in answer:
             answer.setdefault("content", {})[MEDIA_TYPE] = _PROBLEM
-
-
-def _statuses(path: str, method: str) -> Iterator[int]:
-    yield from (408, 413, 415, 421, 422, 431)
-    if not _open(path, method):
-        yield from (401, 403, 429, 503)
-    if method != "get" or "{" in path:
-        yield from (404, 409)
 
 
 def _open(path: str, method: str) -> bool:

@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class _StoreFaults:
-    """What is wrong with the database, in full: callers are not told. Seldom, since all of them meet it at once."""
+    """What is wrong with the database, in full: callers are not told. Logged rarely, since all of them meet it at once."""
 
     EVERY_S = 5.0
 
@@ -107,7 +107,10 @@ async def _ours(_request: Request, error: HerdsmanError | Refused) -> Response:
 async def _invalid(_request: Request, error: RequestValidationError) -> Response:
     """Where and why, never what: a value may be a secret."""
     found = error.errors()[:_MOST_FIELDS]
-    fields = tuple({"field": _path(each["loc"]), "message": str(each["msg"])} for each in found)
+    fields = tuple(
+        {"field": ".".join(str(step)[:LONGEST_STEP] for step in each["loc"]), "message": str(each["msg"])}
+        for each in found
+    )
     said = "; ".join(f"{each['field']}: {each['message']}" for each in fields)
     told = problem(422, "invalid-request", f"the request is not as it must be: {said}")
     return problem_response(told.model_copy(update={"errors": fields}))
@@ -131,10 +134,6 @@ _DETAILS = {
 async def _no_text(_request: Request, _error: UnicodeEncodeError) -> Response:
     said = "a text contains half of a surrogate pair, which is not valid text"
     return problem_response(problem(422, "invalid-request", said))
-
-
-def _path(loc: tuple[int | str, ...]) -> str:
-    return ".".join(str(step)[:LONGEST_STEP] for step in loc)
 
 
 async def _discard(receive: Receive) -> bool:

@@ -3,19 +3,19 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args, get_origin
 
 from fastapi import Depends, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import HTTPException, RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope
+from starlette.types import Scope
 
 from herdsman.access.rules import Caller
 from herdsman.errors import Forbidden, HerdsmanError, InvalidRequest, NotFound, TooLarge, Unauthenticated
@@ -24,7 +24,7 @@ from herdsman.jobs.commands import find_job
 from herdsman.jobs.model import Job
 from herdsman.json_text import MOST_PARTS, decode
 from herdsman.server.access import OPEN, authorise, require_harmless
-from herdsman.server.errors import Refused, refusal
+from herdsman.server.errors import LONGEST_STEP, Refused, refusal
 from herdsman.server.limits import Limits
 from herdsman.server.state import ServerState
 from herdsman.wire import MEDIA_TYPE, problem, problem_of
@@ -33,17 +33,41 @@ CALLER = "caller"
 
 
 async def guard(request: Request) -> Caller | None:
-    """A dependency of the whole app. None only where the route is open to all."""
+    """A dependency of the whole app: rights, and the names of query parameters. None where the route is open to all."""
     route = request.scope.get("route")
     assert isinstance(route, APIRoute), "only plain routes can be authorised"
     line = (request.method, route.path)
-    if line in OPEN:
-        return None
-    caller: Caller = getattr(request.state, CALLER)
-    authorise(caller, line)
-    if request.app.state.server.safe_mode:
-        require_harmless(line)
-    return caller
+    found: Caller | None = None
+    if line not in OPEN:
+        found = cast("Caller", getattr(request.state, CALLER))
+        authorise(found, line)
+        if request.app.state.server.safe_mode:
+            require_harmless(line)
+    if request.query_params:
+        _check_query(request, route)
+    return found
+
+
+def _check_query(request: Request, route: APIRoute) -> None:
+    """A filter that is misspelt would match everything, and what follows may end all of it."""
+    known = dict(_query_of(route.dependant))
+    for name in request.query_params:
+        if name not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes none"
+            raise InvalidRequest(
+                f"there is no query parameter {name[:LONGEST_STEP]!r}: {request.method} {route.path} {takes}"
+            )
+        if not known[name] and len(request.query_params.getlist(name)) > 1:
+            raise InvalidRequest(f"the query parameter {name!r} came more than once: give it one value")
+
+
+def _query_of(dependant: Dependant) -> Iterator[tuple[str, bool]]:
+    """The parameters by name, and whether each may be repeated."""
+    for field in dependant.query_params:
+        kind = field.field_info.annotation
+        yield field.alias, list in map(get_origin, (kind, *get_args(kind)))
+    for each in dependant.dependencies:
+        yield from _query_of(each)
 
 
 async def caller(found: Annotated[Caller | None, Depends(guard)]) -> Caller:
@@ -94,31 +118,38 @@ class WithBody(Request):
 
 
 async def read(request: Request, limits: Limits, *, many: bool) -> bytes:
-    """All of it, or `TooLarge` or `Refused` before the rest has come."""
+    """All of the body, or `TooLarge` or `Refused` before the rest has come."""
     headers, limit = request.headers, limits.large_body_bytes if many else limits.body_bytes
     declared = headers.get("content-length", "0")
     if not declared.isdecimal() or len(declared) > _MOST_DIGITS or int(declared) > limit:
         raise _too_large(limit)
     if int(declared) > 0 or "transfer-encoding" in headers:
-        _check_kind(headers)
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            said = "compressed bodies are not taken: send it as it is"
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-encoding", said)
+        if not _JSON.match(headers.get("content-type", "")):
+            said = "the body must be JSON: send the header Content-Type: application/json"
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-type", said)
     deadline = limits.body_deadline.total_seconds()
+    parts, size, more = [b""], 0, True
     try:
         async with asyncio.timeout(deadline):
-            return await _collect(request.receive, limit)
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > limit:
+                    raise _too_large(limit)
+                more = message.get("more_body", False)
     except TimeoutError as error:
         said = f"the body did not arrive within {deadline:g} seconds"
         raise Refused(HTTPStatus.REQUEST_TIMEOUT, "too-slow", said) from error
+    return b"".join(parts)
 
 
-async def parse(body: bytes, wanted: TypeAdapter[Any], *, many: bool, at_once: asyncio.Semaphore) -> object:
-    """`at_once` bounds the threads that are busy with this; the event loop has to share the processor with them."""
-    if len(body) <= SMALL:
-        return _parsed(body, wanted, many=many)
-    async with at_once:
-        return await run_in_threadpool(_parsed, body, wanted, many=many)
-
-
-def _parsed(body: bytes, wanted: TypeAdapter[Any], *, many: bool) -> object:
+def parse(body: bytes, wanted: TypeAdapter[Any], *, many: bool) -> object:
     value = decode(body, what="the body", most=MOST_PARTS_OF_MANY if many else MOST_PARTS)
     try:
         return wanted.validate_python(value)
@@ -131,34 +162,8 @@ def _parsed(body: bytes, wanted: TypeAdapter[Any], *, many: bool) -> object:
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in found]) from error
 
 
-async def _collect(receive: Receive, limit: int) -> bytes:
-    parts, size = [b""], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            raise _too_large(limit)
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
-def _check_kind(headers: Headers) -> None:
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        said = "compressed bodies are not taken: send it as it is"
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-encoding", said)
-    if not _JSON.match(headers.get("content-type", "")):
-        said = "the body must be JSON: send the header Content-Type: application/json"
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-type", said)
-
-
 def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"the body is larger than {limit:,} bytes: store the data elsewhere and pass a reference")
-
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class ApiRoute(APIRoute):
@@ -168,33 +173,12 @@ class ApiRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Any:
-        handle = self._after_body(super().get_route_handler())
-
-        async def measured(request: Request) -> Response:
-            began, status = time.monotonic(), 500
-            try:
-                response = await handle(request)
-            except Exception as error:
-                status = _status(error)
-                raise
-            else:
-                status = response.status_code
-                return response
-            finally:
-                took = time.monotonic() - began
-                server: ServerState = request.app.state.server
-                server.metrics.answered(request.method, self.path, status, took)
-
-        return measured
-
-    def _after_body(self, handle: Handler) -> Handler:
-        """The framework would read the body first, on the event loop, and look at the caller afterwards."""
+        handle: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
         field, many = self.body_field, self.path in MANY
-        if field is None:
-            return handle
-        wanted = TypeAdapter[Any](cast("Any", field.field_info.annotation))
+        wanted = None if field is None else TypeAdapter[Any](cast("Any", field.field_info.annotation))
 
-        async def handle_with_body(request: Request) -> Response:
+        async def with_body(request: Request, wanted: TypeAdapter[Any]) -> Response:
+            """The framework would read the body first, on the event loop, and look at the caller afterwards."""
             server: ServerState = request.app.state.server
             try:
                 await guard(request)
@@ -204,11 +188,28 @@ class ApiRoute(APIRoute):
             except ClientDisconnect:
                 return Response(status_code=400)  # nobody is there to read it
             value = None
-            if body:
-                value = await parse(body, wanted, many=many, at_once=server.parsing)
+            if len(body) > SMALL:
+                async with server.parsing:
+                    value = await run_in_threadpool(parse, body, wanted, many=many)
+            elif body:
+                value = parse(body, wanted, many=many)
             return await handle(WithBody(request, body, value))
 
-        return handle_with_body
+        async def measured(request: Request) -> Response:
+            began, status = time.monotonic(), 500
+            try:
+                response = await (handle(request) if wanted is None else with_body(request, wanted))
+            except Exception as error:
+                status = _status(error)
+                raise
+            else:
+                status = response.status_code
+                return response
+            finally:
+                server: ServerState = request.app.state.server
+                server.metrics.answered(request.method, self.path, status, time.monotonic() - began)
+
+        return measured
 
 
 def _status(error: Exception) -> int:

@@ -124,8 +124,9 @@ class WorldDatabase(Database):
         return super().read(work)
 
     @contextmanager
-    def _connected(self, engine: Engine) -> Generator[Connection]:
+    def _connected(self, engine: Engine, deadline: timedelta | None = None) -> Generator[Connection]:
         """The same for all: a transaction is one step, so no two are open at once, and opening takes a fifth of it."""
+        _ = deadline
         if self._open is None:
             self._open = engine.connect()
         yield self._open
