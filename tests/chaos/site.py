@@ -255,7 +255,7 @@ class Site:
         another = [
             line
             for line in untold
-            if f"job {line.job_id} was taken away before its end could be told" in logs
+            if f"job {line.job_id} was taken away before its end could be reported" in logs
         ]
         twice = self.services.database.read(
             lambda tx: tx.execute(

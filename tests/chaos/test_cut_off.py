@@ -56,7 +56,7 @@ def test_a_worker_that_slept_past_its_claim_is_refused_and_stops(yard: Site) -> 
     yard.work("twin")
     yard.until(lambda: yard.did("started", first) == 2 and yard.did("finished", first))
     yard.pack.resume(early)
-    yard.until(lambda: f"job {first} was taken away before its end could be told" in yard.said(early))
+    yard.until(lambda: f"job {first} was taken away before its end could be reported" in yard.said(early))
     yard.until_done()
     yard.pack.resume(late)
     yard.until(lambda: f"job {second} is stopped" in yard.said(late))
@@ -84,7 +84,9 @@ def test_a_handler_whose_supervisor_stands_still_has_ended_before_the_next_begin
         by_attempt = [line.attempt for line in yard.lines() if line.job_id == job_id]
         assert by_attempt == sorted(by_attempt), "side by side"
         yard.pack.resume(asleep)
-        yard.until(lambda: f"job {job_id} was taken away before its end could be told" in yard.said(asleep))
+        yard.until(
+            lambda: f"job {job_id} was taken away before its end could be reported" in yard.said(asleep)
+        )
         assert f"job {job_id} is stopped: no heartbeat was accepted for too long" in yard.said(asleep)
         yard.check()
 

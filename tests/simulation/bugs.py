@@ -243,7 +243,7 @@ BUGS = (
     Bug(
         "end_given_up",
         "J12: an end that cannot be reported at once is forgotten",
-        "worker/reporter.py",
+        "worker/supervisor.py",
         "if hurried or self.keeper.heard.dismissed is not None:",
         "if True:",
     ),

@@ -121,7 +121,7 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
             interval,
             fitness.report,
             echo,
-            warm.standing,
+            warm.model_state,
             unfit=services.faults,
             self_fence=self_fence,
             server=server_url(settings),

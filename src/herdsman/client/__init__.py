@@ -24,22 +24,16 @@ __all__ = [
 ]
 
 # Loaded when they are asked for: an HTTP client takes a while, and a worker or a command needs one part of it.
-_PLACES = {
-    "AsyncClient": "client",
-    "AsyncJobHandle": "handle",
-    "AsyncLease": "lease",
-    "Client": "client",
-    "JobCancelled": "errors",
-    "JobFailed": "errors",
-    "JobHandle": "handle",
-    "Lease": "lease",
-    "LeaseDenied": "errors",
-    "LeaseLost": "errors",
-    "LogLine": "handle",
+_MODULES = {
+    "client": "AsyncClient Client",
+    "errors": "JobCancelled JobFailed LeaseDenied LeaseLost",
+    "handle": "AsyncJobHandle JobHandle LogLine",
+    "lease": "AsyncLease Lease",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -100,15 +100,6 @@ def nothing(answer: Answer) -> None:
         raise foreign(answer)
 
 
-def understood(call: Call[T], answer: Answer) -> T:
-    if answer.status not in call.also:
-        if answer.status >= 400:
-            raise refusal(answer)
-        if not 200 <= answer.status < 300:
-            raise foreign(answer)
-    return call.read(answer)
-
-
 def refusal(answer: Answer) -> HerdsmanError:
     """The error that an answer stands for. A foreign 404 is no proof that something is gone."""
     found = answer.problem()

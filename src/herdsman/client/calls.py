@@ -3,12 +3,13 @@
 Those of a worker stand in `queue`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from urllib.parse import quote
 
-from herdsman.client.call import Answer, Call, built, encoded, get, named, nothing, post, refusal
+from herdsman.client.call import Answer, Call, M, built, encoded, get, named, nothing, post, refusal
 from herdsman.explain.wire import EtaOut, TimelineOut, WhyOut
 from herdsman.fleet.wire import (
     CostOut,
@@ -73,6 +74,12 @@ LONGEST_CYCLE = timedelta(seconds=60)
 """Another replica may have to be asked, and a cycle takes its time."""
 
 
+def _by_id(how: Callable[[str, type[M]], Call[M]], path: str, reply: type[M]) -> Callable[[str], Call[M]]:
+    """A request about one thing, whose id stands in the path."""
+    field = path.partition("{")[2].partition("}")[0]
+    return lambda thing: how(path.replace(f"{{{field}}}", named(field, thing)), reply)
+
+
 # Jobs
 
 
@@ -107,8 +114,7 @@ def look(job_id: str, mark: str | None = None) -> Call[Look | None]:
     )
 
 
-def job(job_id: str) -> Call[JobDetail]:
-    return get(_job(job_id), JobDetail)
+job = _by_id(get, "/jobs/{job_id}", JobDetail)
 
 
 def result(job_id: str) -> Call[ResultOut | None]:
@@ -157,8 +163,7 @@ def jobs(
     )
 
 
-def attempts(job_id: str) -> Call[AttemptsOut]:
-    return get(f"{_job(job_id)}/attempts", AttemptsOut)
+attempts = _by_id(get, "/jobs/{job_id}/attempts", AttemptsOut)
 
 
 def history(job_id: str, since: str | None) -> Call[EventsOut]:
@@ -169,16 +174,9 @@ def logs(job_id: str, since: str | None) -> Call[LogsOut]:
     return get(f"{_job(job_id)}/logs", LogsOut, since=since)
 
 
-def eta(job_id: str) -> Call[EtaOut]:
-    return get(f"{_job(job_id)}/eta", EtaOut)
-
-
-def timeline(job_id: str) -> Call[TimelineOut]:
-    return get(f"{_job(job_id)}/timeline", TimelineOut)
-
-
-def cancel(job_id: str) -> Call[CancelOut]:
-    return post(f"{_job(job_id)}/cancel", CancelOut)
+eta = _by_id(get, "/jobs/{job_id}/eta", EtaOut)
+timeline = _by_id(get, "/jobs/{job_id}/timeline", TimelineOut)
+cancel = _by_id(post, "/jobs/{job_id}/cancel", CancelOut)
 
 
 def retry(job_id: str, body: RetryIn) -> Call[None]:
@@ -222,16 +220,9 @@ def health() -> Call[None]:
     return Call(method="GET", path="/health/live", read=nothing)
 
 
-def me() -> Call[MeOut]:
-    return get("/me", MeOut)
-
-
-def overview() -> Call[OverviewOut]:
-    return get("/overview", OverviewOut)
-
-
-def herd() -> Call[HerdOut]:
-    return get("/herd", HerdOut)
+me = partial(get, "/me", MeOut)
+overview = partial(get, "/overview", OverviewOut)
+herd = partial(get, "/herd", HerdOut)
 
 
 def why(kind: str, thing: str) -> Call[WhyOut]:
@@ -264,20 +255,10 @@ def workers(
     return get("/workers", WorkersOut, status=tuple(states), pool=pool, after=after, limit=limit)
 
 
-def worker(worker_id: str) -> Call[WorkerOut]:
-    return get(_worker(worker_id), WorkerOut)
-
-
-def drain_worker(worker_id: str) -> Call[DrainedOut]:
-    return post(f"{_worker(worker_id)}/drain", DrainedOut)
-
-
-def leader() -> Call[LeaderOut]:
-    return get("/leader", LeaderOut)
-
-
-def reconcile() -> Call[CycleOut]:
-    return post("/control/reconcile", CycleOut, wait=LONGEST_CYCLE)
+worker = _by_id(get, "/workers/{worker_id}", WorkerOut)
+drain_worker = _by_id(post, "/workers/{worker_id}/drain", DrainedOut)
+leader = partial(get, "/leader", LeaderOut)
+reconcile = partial(post, "/control/reconcile", CycleOut, wait=LONGEST_CYCLE)
 
 
 def pause(wanted: PauseIn) -> Call[HoldOut]:
@@ -292,10 +273,7 @@ def drain(wanted: DrainIn) -> Call[HoldOut]:
     return post("/control/drain", HoldOut, wanted)
 
 
-def holds() -> Call[HoldsOut]:
-    return get("/control/holds", HoldsOut)
-
-
+holds = partial(get, "/control/holds", HoldsOut)
 # Pools and limits
 
 
@@ -307,8 +285,7 @@ def pools(after: str | None, limit: int) -> Call[PoolsOut]:
     return get("/workers/pool", PoolsOut, after=after, limit=limit)
 
 
-def pool(pool_id: str) -> Call[PoolOut]:
-    return get(_pool(pool_id), PoolOut)
+pool = _by_id(get, "/workers/pool/{pool_id}", PoolOut)
 
 
 def scale_pool(pool_id: str, wanted: ScaleIn) -> Call[PoolOut]:
@@ -322,8 +299,7 @@ def swap_pool(pool_id: str, wanted: SwapIn) -> Call[PoolOut]:
     return Call(method="POST", path=path, read=lambda answer: answer.read(PoolOut), body=body)
 
 
-def drain_pool(pool_id: str) -> Call[PoolOut]:
-    return post(f"{_pool(pool_id)}/drain", PoolOut)
+drain_pool = _by_id(post, "/workers/pool/{pool_id}/drain", PoolOut)
 
 
 def evict_pool(pool_id: str) -> Call[PoolOut]:
@@ -355,15 +331,11 @@ def lease(body: LeaseIn) -> Call[LeaseAnswer]:
 
 
 def keep_lease(token: str) -> Call[KeptOut]:
-    return post(f"{_lease(token)}/heartbeat", KeptOut, BeatIn())
+    return post(f"/leases/{named('token', token)}/heartbeat", KeptOut, BeatIn())
 
 
-def release_lease(token: str) -> Call[LeaseOut]:
-    return post(f"{_lease(token)}/release", LeaseOut)
-
-
-def revoke_lease(token: str) -> Call[LeaseOut]:
-    return post(f"{_lease(token)}/revoke", LeaseOut)
+release_lease = _by_id(post, "/leases/{token}/release", LeaseOut)
+revoke_lease = _by_id(post, "/leases/{token}/revoke", LeaseOut)
 
 
 def leases(*, ended: bool, after: str | None, limit: int) -> Call[LeasesOut]:
@@ -378,21 +350,12 @@ def report_gpus(node: str, body: GpusIn) -> Call[TakenOut]:
     return post(f"/nodes/{named('node', node)}/gpus", TakenOut, body)
 
 
-def clear_gpu(uuid: str) -> Call[GpuOut]:
-    return post(f"/gpus/{named('uuid', uuid)}/clear", GpuOut)
+clear_gpu = _by_id(post, "/gpus/{uuid}/clear", GpuOut)
 
 
 def _job(job_id: str) -> str:
     return f"/jobs/{named('job_id', job_id)}"
 
 
-def _worker(worker_id: str) -> str:
-    return f"/workers/{named('worker_id', worker_id)}"
-
-
 def _pool(pool_id: str) -> str:
     return f"/workers/pool/{named('pool_id', pool_id)}"
-
-
-def _lease(token: str) -> str:
-    return f"/leases/{named('token', token)}"

@@ -5,7 +5,7 @@ an event loop.
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -15,18 +15,17 @@ import httpx
 
 from herdsman.client import calls
 from herdsman.client.call import Call, batches, built, encoded, onward, weight
-from herdsman.client.download import download
 from herdsman.client.errors import JobCancelled, JobFailed
-from herdsman.client.events import read_events
 from herdsman.client.handle import KEEP, AsyncJobHandle, JobHandle, LogLine
 from herdsman.client.lease import AsyncLease, Lease
 from herdsman.client.operation import Awaited, Blocking, iteration, operation, run
 from herdsman.client.options import Seconds, SharedOptions, SubmitOptions, job_in, span
+from herdsman.client.streams import download, read_events
 from herdsman.client.transport import AsyncConnection, BlockingConnection, Connection, Patience, Transport
 from herdsman.errors import InvalidRequest
 from herdsman.explain.wire import EtaOut, WhyOut
 from herdsman.fleet.wire import CostOut, DecisionsOut, OverviewOut, WorkerOut
-from herdsman.jobs.wire import EventOut, FailuresOut, JobIn, JobOut, SubmittedOut
+from herdsman.jobs.wire import EventOut, FailuresOut, JobOut, SubmittedOut
 from herdsman.leases.wire import LeaseIn
 from herdsman.ports import Clock
 from herdsman.wire import new_job_id, new_lease_token
@@ -40,27 +39,31 @@ MOST_JOBS = 1000
 MOST_BYTES = 8 * 1024 * 1024
 
 T = TypeVar("T")
+X = TypeVar("X")
+"""What httpx sends requests through."""
 H = TypeVar("H", JobHandle, AsyncJobHandle)
 L = TypeVar("L", Lease, AsyncLease)
 
 
-class _Client(Generic[H, L]):
+class _Client(Generic[H, L, X]):
     _handle: type[H]
     _lease: type[L]
+    _connect: Callable[[Clock | None, X | None], Connection]
 
     def __init__(
         self,
-        connection: Connection,
-        *,
         url: str,
-        token: str | None,
-        timeout: Seconds,
-        patience: Seconds,
-        agent: str | None,
-        on_version: Callable[[str], None] | None,
+        token: str | None = None,
+        *,
+        timeout: Seconds = TIMEOUT,
+        patience: Seconds = PATIENCE,
+        agent: str | None = None,
+        on_version: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
+        transport: X | None = None,
     ) -> None:
         self._transport = Transport(
-            connection,
+            self._connect(clock, transport),
             url=url,
             token=token,
             timeout=span(timeout),
@@ -249,7 +252,7 @@ class _Client(Generic[H, L]):
 
     @operation
     async def overview(self) -> OverviewOut:
-        """Everything at a glance: queues, workers, money, the latest decisions, the last hour."""
+        """Everything on one page: queues, workers, money, the latest decisions, the last hour."""
         return await self._transport.send(calls.overview())
 
     @operation
@@ -287,20 +290,15 @@ class _Client(Generic[H, L]):
             if name in options:
                 raise InvalidRequest(f"{name} was given for many jobs at once: submit such a job by itself")
         done: list[SubmittedOut] = []
-        weighed = self._weighed(kind, payloads, SubmitOptions(**options))
+        each = SubmitOptions(**options)
+        jobs = (job_in(kind, payload, each, job_id=new_job_id(), agent=self._agent) for payload in payloads)
+        weighed = ((job, weight(encoded(job))) for job in jobs)
         for batch in batches(weighed, most=MOST_JOBS, largest=MOST_BYTES):
             done.extend((await self._transport.send(calls.submit_many(batch))).jobs)
         return done
 
-    def _weighed(
-        self, kind: str, payloads: Iterable[object], options: SubmitOptions
-    ) -> Iterator[tuple[JobIn, int]]:
-        for payload in payloads:
-            job = job_in(kind, payload, options, job_id=new_job_id(), agent=self._agent)
-            yield job, weight(encoded(job))
 
-
-class Client(_Client[JobHandle, Lease], Blocking):
+class Client(_Client[JobHandle, Lease, httpx.BaseTransport], Blocking):
     """Safe to share between threads.
 
     `timeout` limits every single request, `patience` how long one is repeated while the server cannot be
@@ -309,28 +307,7 @@ class Client(_Client[JobHandle, Lease], Blocking):
 
     _handle = JobHandle
     _lease = Lease
-
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: Seconds = TIMEOUT,
-        patience: Seconds = PATIENCE,
-        agent: str | None = None,
-        on_version: Callable[[str], None] | None = None,
-        clock: Clock | None = None,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
-        super().__init__(
-            BlockingConnection(clock, transport),
-            url=url,
-            token=token,
-            timeout=timeout,
-            patience=patience,
-            agent=agent,
-            on_version=on_version,
-        )
+    _connect = BlockingConnection
 
     def __enter__(self) -> Self:
         return self
@@ -343,33 +320,12 @@ class Client(_Client[JobHandle, Lease], Blocking):
         return run(self._transport.send(call))
 
 
-class AsyncClient(_Client[AsyncJobHandle, AsyncLease], Awaited):
+class AsyncClient(_Client[AsyncJobHandle, AsyncLease, httpx.AsyncBaseTransport], Awaited):
     """`Client` for programs with an event loop: its methods are awaited, a lease is for an `async with` block."""
 
     _handle = AsyncJobHandle
     _lease = AsyncLease
-
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: Seconds = TIMEOUT,
-        patience: Seconds = PATIENCE,
-        agent: str | None = None,
-        on_version: Callable[[str], None] | None = None,
-        clock: Clock | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        super().__init__(
-            AsyncConnection(clock, transport),
-            url=url,
-            token=token,
-            timeout=timeout,
-            patience=patience,
-            agent=agent,
-            on_version=on_version,
-        )
+    _connect = AsyncConnection
 
     async def __aenter__(self) -> Self:
         return self

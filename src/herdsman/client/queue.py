@@ -71,6 +71,7 @@ class HttpQueue:
         on_version: Callable[[str], None] | None = None,
     ) -> None:
         self.worker_id = worker_id
+        self._path = f"/workers/{named('worker_id', worker_id)}"
         self._transport = Transport(
             BlockingConnection(clock, transport),
             url=url,
@@ -107,14 +108,23 @@ class HttpQueue:
         told: list[Told] = []
         for ending in endings:
             try:
-                fit.append((ending, _size(ending)))
+                match ending:
+                    case Done():
+                        check_saved(ending.saved)
+                        text = encode(ending.result, what="result", limit=LARGEST_REPORT)
+                        fit.append((ending, weight(text.encode())))
+                    case Failed():
+                        fit.append((ending, len(ending.failure.error)))
+                    case _:
+                        fit.append((ending, len(ending.why)))
             except InvalidRequest as error:
                 told.append(Told(key=ending.key, refused=str(error)))
         claims: list[Claim] = []
         parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
         for part in parts:
-            more = then if part is parts[-1] else None
-            answer = self._send(post("/jobs/finish", FinishedOut, _finish_in(part, more))).exchange()
+            more = AskIn.of(then, timedelta(0)) if then is not None and part is parts[-1] else None
+            body = built(lambda: FinishIn(endings=tuple(EndingIn.of(each) for each in part), then=more))  # noqa: B023  (called at once)
+            answer = self._send(post("/jobs/finish", FinishedOut, body)).exchange()
             told.extend(answer.told)
             claims.extend(answer.claims)
         return Exchange(told=told, claims=claims)
@@ -132,10 +142,6 @@ class HttpQueue:
 
     def leave(self) -> None:
         self._send(Call(method="POST", path=f"{self._path}/leave", read=nothing, body=b"{}"))
-
-    @property
-    def _path(self) -> str:
-        return f"/workers/{named('worker_id', self.worker_id)}"
 
     def _put(self, key: ClaimKey, what: str, body: Request) -> None:
         path = f"/jobs/{named('job_id', key.job_id)}/{what}"
@@ -206,23 +212,3 @@ def register(
         url, found.token, named, timeout=timeout, clock=clock, transport=transport, on_version=on_version
     )
     return queue, found
-
-
-def _finish_in(endings: Sequence[Ending], then: Ask | None) -> FinishIn:
-    return built(
-        lambda: FinishIn(
-            endings=tuple(EndingIn.of(ending) for ending in endings),
-            then=None if then is None else AskIn.of(then, timedelta(0)),
-        )
-    )
-
-
-def _size(ending: Ending) -> int:
-    match ending:
-        case Done():
-            check_saved(ending.saved)
-            return weight(encode(ending.result, what="result", limit=LARGEST_REPORT).encode())
-        case Failed():
-            return len(ending.failure.error)
-        case _:
-            return len(ending.why)

@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, cast
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 import httpx
 
 from herdsman import __version__
-from herdsman.client.call import Answer, Call, foreign, refusal, understood
+from herdsman.client.call import Answer, Call, foreign, refusal
 from herdsman.errors import HerdsmanError, InvalidRequest, TooMany, Unreachable
 from herdsman.ports import Clock, SystemClock
 from herdsman.wire import VERSION_HEADER
@@ -86,39 +86,38 @@ class Transport:
         self._patience = patience
         self._on_version = on_version
         self._spread = spread
+        self.now, self.pause, self.close = connection.monotonic, connection.pause, connection.close
 
     def renew(self, token: str) -> None:
         """For every later request."""
         self._token = checked_token(token)
-
-    def now(self) -> float:
-        return self._connection.monotonic()
-
-    async def pause(self, duration: timedelta) -> None:
-        await self._connection.pause(duration)
-
-    async def close(self) -> None:
-        await self._connection.close()
 
     async def send(self, call: Call[T], *, until: float | None = None) -> T:
         """The answer. Failures that may pass are retried, but neither past the patience nor past `until`."""
         began, tries = self.now(), 0
         while True:
             tries += 1
+            timeout = self._timeout + call.wait
+            if until is not None:
+                timeout = min(timeout, max(SHORTEST, timedelta(seconds=until - self.now())))
+            deadline = self.now() + timeout.total_seconds()
             try:
-                answer = await self._exchange(call, until)
+                async with self._connection.open(self._request(call, timeout)) as (response, chunks):
+                    answer = await self._read(response, chunks, deadline)
             except _Endless:
                 raise
             except Unreachable as error:
                 failed, asked = error, None
             else:
+                if answer.status in call.also or 200 <= answer.status < 300:
+                    return call.read(answer)
+                failed, asked = (
+                    refusal(answer) if answer.status >= 400 else foreign(answer),
+                    answer.retry_after,
+                )
                 if answer.status not in RETRIED:
-                    return understood(call, answer)
-                failed, asked = refusal(answer), answer.retry_after
-            pause = self._pause_after(tries, asked=asked, began=began)
-            if pause is None or (until is not None and self.now() + pause.total_seconds() > until):
-                raise failed
-            await self.pause(pause)
+                    raise failed
+            await self.rest(failed, tries=tries, began=began, asked=asked, until=until)
 
     async def stream(
         self, call: Call[object], *, silence: timedelta, ours: Callable[[Mapping[str, str]], bool]
@@ -127,43 +126,35 @@ class Transport:
 
         `ours` tells by the headers whether a 200 is Herdsman's; any other answer is raised as the error it stands for.
         """
-        request = self._request(call, silence)
-        stream = await self._connection.open(request)
-        try:
-            status = stream.response.status_code
-            if status in call.also:
+        async with self._connection.open(self._request(call, silence)) as (response, chunks):
+            if response.status_code in call.also:
                 raise StreamOver
-            if status != 200 or not ours(stream.response.headers):
-                answer = await self._read(stream, self.now() + self._timeout.total_seconds())
-                raise refusal(answer) if status >= 400 else foreign(answer)
-            while chunk := await stream.chunk():
+            if response.status_code != 200 or not ours(response.headers):
+                answer = await self._read(response, chunks, self.now() + self._timeout.total_seconds())
+                raise refusal(answer) if answer.status >= 400 else foreign(answer)
+            async for chunk in chunks:
                 yield chunk
-        finally:
-            await stream.close()
 
-    async def rest(self, error: HerdsmanError, *, tries: int, began: float) -> None:
-        """Pause after that many failed tries since `began`; raises the error when it is time to give up."""
-        asked = error.retry_after if isinstance(error, TooMany) else None
-        pause = self._pause_after(tries, asked=asked, began=began)
-        if pause is None:
+    async def rest(
+        self,
+        error: HerdsmanError,
+        *,
+        tries: int,
+        began: float,
+        asked: timedelta | None = None,
+        until: float | None = None,
+    ) -> None:
+        """Pause after that many failed tries since `began`; raises the error when it is time to give up.
+
+        `asked` is how long the server wants us to wait.
+        """
+        if isinstance(error, TooMany):
+            asked = error.retry_after
+        spent = timedelta(seconds=self.now() - began)
+        pause = self._patience.pause(tries=tries, asked=asked, spent=spent, spread=self._spread())
+        if pause is None or (until is not None and self.now() + pause.total_seconds() > until):
             raise error
         await self.pause(pause)
-
-    def _pause_after(self, tries: int, *, asked: timedelta | None, began: float) -> timedelta | None:
-        spent = timedelta(seconds=self.now() - began)
-        return self._patience.pause(tries=tries, asked=asked, spent=spent, spread=self._spread())
-
-    async def _exchange(self, call: Call[Any], until: float | None) -> Answer:
-        timeout = self._timeout + call.wait
-        if until is not None:
-            timeout = min(timeout, max(SHORTEST, timedelta(seconds=until - self.now())))
-        request = self._request(call, timeout)
-        deadline = self.now() + timeout.total_seconds()
-        stream = await self._connection.open(request)
-        try:
-            return await self._read(stream, deadline)
-        finally:
-            await stream.close()
 
     def _request(self, call: Call[Any], timeout: timedelta) -> httpx.Request:
         headers = {
@@ -186,49 +177,39 @@ class Transport:
             extensions={"timeout": httpx.Timeout(timeout.total_seconds()).as_dict()},
         )
 
-    async def _read(self, stream: "Stream", deadline: float) -> Answer:
+    async def _read(self, response: httpx.Response, chunks: AsyncIterator[bytes], deadline: float) -> Answer:
         """To its end, but neither for ever nor without measure: the timeout limits only the silence in between.
 
         An answer that is late but here is read: it may bring claims, and nobody would know of them. It is here when
         its rest takes no time.
         """
-        request = stream.response.request
-        asked = f"{request.method} {request.url}"
+        asked = f"{response.request.method} {response.request.url}"
         body, late = bytearray(), False
-        while chunk := await stream.chunk():
+        async for chunk in chunks:
             body += chunk
             if (now := self.now()) > deadline and not late:
                 deadline, late = now + SHORTEST.total_seconds(), True
             if len(body) > LARGEST_ANSWER or now > deadline:
                 raise _Endless(f"{asked} is still being answered after {len(body):,} bytes: gave up")
-        headers = stream.response.headers
-        version = headers.get(VERSION_HEADER)
+        version = response.headers.get(VERSION_HEADER)
         if version and self._on_version is not None:
             self._on_version(version)
-        return Answer(asked=asked, status=stream.response.status_code, headers=headers, body=bytes(body))
+        return Answer(asked=asked, status=response.status_code, headers=response.headers, body=bytes(body))
 
 
-class Stream(Protocol):
-    """An answer whose head has arrived."""
-
-    @property
-    def response(self) -> httpx.Response: ...
-
-    async def chunk(self) -> bytes:
-        """The next piece of the body; empty at its end."""
-        ...
-
-    async def close(self) -> None: ...
+Opened = tuple[httpx.Response, AsyncIterator[bytes]]
+"""An answer whose head has arrived, and the chunks of its body."""
 
 
 class Connection(Protocol):
     """Raises `Unreachable` for whatever the network does."""
 
-    def monotonic(self) -> float: ...
+    @property
+    def monotonic(self) -> Callable[[], float]: ...
 
     async def pause(self, duration: timedelta) -> None: ...
 
-    async def open(self, request: httpx.Request) -> Stream: ...
+    def open(self, request: httpx.Request) -> AbstractAsyncContextManager[Opened]: ...
 
     async def close(self) -> None: ...
 
@@ -238,20 +219,28 @@ class BlockingConnection:
 
     def __init__(self, clock: Clock | None = None, transport: httpx.BaseTransport | None = None) -> None:
         self._clock = clock or SystemClock()
+        self.monotonic = self._clock.monotonic
         self._client = httpx.Client(limits=LIMITS, transport=transport)
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
 
     async def pause(self, duration: timedelta) -> None:
         self._clock.sleep(duration)
 
-    async def open(self, request: httpx.Request) -> Stream:
+    @asynccontextmanager
+    async def open(self, request: httpx.Request) -> AsyncGenerator[Opened]:
         with translated(request):
-            return _BlockingStream(self._client.send(request, stream=True))
+            response = self._client.send(request, stream=True)
+            try:
+                yield response, _each(response.iter_bytes())
+            finally:
+                response.close()
 
     async def close(self) -> None:
         self._client.close()
+
+
+async def _each(chunks: Iterator[bytes]) -> AsyncGenerator[bytes]:
+    for chunk in chunks:
+        yield chunk
 
 
 class AsyncConnection:
@@ -259,48 +248,25 @@ class AsyncConnection:
 
     def __init__(self, clock: Clock | None = None, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._clock = clock
+        self.monotonic = time.monotonic if clock is None else clock.monotonic
         self._client = httpx.AsyncClient(limits=LIMITS, transport=transport)
-
-    def monotonic(self) -> float:
-        return time.monotonic() if self._clock is None else self._clock.monotonic()
 
     async def pause(self, duration: timedelta) -> None:
         if self._clock is not None:
             self._clock.sleep(duration)
         await asyncio.sleep(duration.total_seconds() if self._clock is None else 0)
 
-    async def open(self, request: httpx.Request) -> Stream:
+    @asynccontextmanager
+    async def open(self, request: httpx.Request) -> AsyncGenerator[Opened]:
         with translated(request):
-            return _AsyncStream(await self._client.send(request, stream=True))
+            response = await self._client.send(request, stream=True)
+            try:
+                yield response, response.aiter_bytes()
+            finally:
+                await response.aclose()
 
     async def close(self) -> None:
         await self._client.aclose()
-
-
-class _BlockingStream:
-    def __init__(self, response: httpx.Response) -> None:
-        self.response = response
-        self._chunks: Iterator[bytes] = response.iter_bytes()
-
-    async def chunk(self) -> bytes:
-        with translated(self.response.request):
-            return next(self._chunks, b"")
-
-    async def close(self) -> None:
-        self.response.close()
-
-
-class _AsyncStream:
-    def __init__(self, response: httpx.Response) -> None:
-        self.response = response
-        self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
-
-    async def chunk(self) -> bytes:
-        with translated(self.response.request):
-            return await anext(self._chunks, b"")
-
-    async def close(self) -> None:
-        await self.response.aclose()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ The class is made with the other options and with what a connector may use: `Cap
 It has the properties and methods of `herdsman.ports.Connector`, and need not inherit anything.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
@@ -26,12 +26,6 @@ def open_connector(options: Mapping[str, object], around: Around) -> Connector:
     where = own.pop("class", None)
     if not isinstance(where, str):
         raise InvalidSettings(f'option class is {where!r}; write the connector\'s class as "MODULE:CLASS"')
-    made = _load(where)(own, around)
-    _check(made, where)
-    return cast("Connector", made)
-
-
-def _load(where: str) -> Callable[[Mapping[str, object], Around], object]:
     module, colon, name = where.partition(":")
     if not (module and colon and name):
         raise InvalidSettings(f'option class is {where!r}; write it as "MODULE:CLASS"')
@@ -45,14 +39,11 @@ def _load(where: str) -> Callable[[Mapping[str, object], Around], object]:
         found = getattr(found, part, None)
     if not callable(found):
         raise InvalidSettings(f"option class: the module {module!r} has no class {name!r}")
-    return found
-
-
-def _check(made: object, where: str) -> None:
-    """All that is missing is named at once, and before the first job."""
+    made = found(own, around)
     missing = [each for each in _METHODS if not callable(getattr(made, each, None))]
     missing += [each for each in _PROPERTIES if not hasattr(made, each)]
     if missing:
         raise InvalidSettings(
             f"option class: {where} lacks {', '.join(missing)}; herdsman.ports.Connector says what each does"
         )
+    return cast("Connector", made)

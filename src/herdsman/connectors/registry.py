@@ -8,7 +8,7 @@ A plugin names a function in its own package metadata, and is found once it is i
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from herdsman.errors import InvalidSettings
@@ -45,20 +45,14 @@ def find(name: str) -> OpenConnector:
     if len(found) > 1:
         origins = " and ".join(sorted(plugin.value for plugin in found))
         raise InvalidSettings(f"two installed packages call their connector {name!r}: {origins}")
-    return _load(found[0])
-
-
-def _load(plugin: EntryPoint) -> OpenConnector:
     try:
-        return plugin.load()
+        return found[0].load()
     except ImportError as error:
         raise InvalidSettings(
-            f"the connector {plugin.name!r} lacks a package: {error}; install herdsman[worker]"
+            f"the connector {name!r} lacks a package: {error}; install herdsman[worker]"
         ) from error
     except AttributeError as error:
-        raise InvalidSettings(
-            f"the connector {plugin.name!r} is not there: {error}; mend its package"
-        ) from error
+        raise InvalidSettings(f"the connector {name!r} is not there: {error}; repair its package") from error
 
 
 @dataclass(kw_only=True)
@@ -75,18 +69,17 @@ class ConnectorManager:
 
     def get(self, job_type: str) -> Connector:
         if job_type not in self._open:
-            self._open[job_type] = self._opened(job_type)
+            options = dict(self.services.get(job_type, {}))
+            name = options.pop("connector", None)
+            if not isinstance(name, str):
+                known = ", ".join(self.services) or "none"
+                raise InvalidSettings(
+                    f"no connector runs jobs of type {job_type!r}; known types are: {known}"
+                )
+            self._open[job_type] = find(name)(options, self.around)
         return self._open[job_type]
 
     def close(self) -> None:
         for connector in self._open.values():
             connector.close()
         self._open.clear()
-
-    def _opened(self, job_type: str) -> Connector:
-        options = dict(self.services.get(job_type, {}))
-        name = options.pop("connector", None)
-        if not isinstance(name, str):
-            known = ", ".join(self.services) or "none"
-            raise InvalidSettings(f"no connector runs jobs of type {job_type!r}; known types are: {known}")
-        return find(name)(options, self.around)

@@ -49,33 +49,21 @@ __all__ = [
 ]
 
 # Each name is loaded when it is asked for: who wants a heartbeat does not pay for a server.
-_HOMES = {
-    "AdaptiveThreshold": "heartbeat",
-    "CrashRecord": "crash_report",
-    "DeadLetter": "mailbox",
-    "DeadLetterPolicy": "mailbox",
-    "HealthServer": "health",
-    "Heartbeat": "heartbeat",
-    "InMemoryMailbox": "mailbox",
-    "LeaseExtender": "main_loop",
-    "LoopGroup": "loop_group",
-    "Mailbox": "mailbox",
-    "MainLoop": "main_loop",
-    "MainLoopRequest": "mailbox",
-    "MainLoopResult": "mailbox",
-    "Message": "mailbox",
-    "Notifier": "watchdog",
-    "Runnable": "heartbeat",
-    "ShutdownCoordinator": "shutdown",
-    "Watchdog": "watchdog",
-    "WorkQueueMailbox": "work_queue_mailbox",
-    "read_crashes": "crash_report",
-    "replay": "mailbox",
-    "run_loops": "loop_group",
+_MODULES = {
+    "crash_report": "CrashRecord read_crashes",
+    "health": "HealthServer",
+    "heartbeat": "AdaptiveThreshold Heartbeat Runnable",
+    "loop_group": "LoopGroup run_loops",
+    "mailbox": "DeadLetter DeadLetterPolicy InMemoryMailbox Mailbox MainLoopRequest MainLoopResult Message replay",
+    "main_loop": "LeaseExtender MainLoop",
+    "shutdown": "ShutdownCoordinator",
+    "watchdog": "Notifier Watchdog",
+    "work_queue_mailbox": "WorkQueueMailbox",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,8 +16,6 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-_NAMES = "crash-*.json"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashRecord:
@@ -53,23 +51,18 @@ def write_crash(directory: Path, record: CrashRecord) -> Path:
 
 def read_crashes(directory: Path) -> list[CrashRecord]:
     """The records that earlier processes left here, oldest first; they are gone afterwards."""
-    found = [record for path in sorted(directory.glob(_NAMES)) if (record := _take(path)) is not None]
+    found: list[CrashRecord] = []
+    for path in sorted(directory.glob("crash-*.json")):
+        try:
+            text = path.read_text(encoding="utf-8")
+            path.unlink()
+            fields: dict[str, Any] = json.loads(text)
+            found.append(CrashRecord(**fields))
+        except OSError as error:
+            logger.warning("the crash record %s cannot be taken: %s; look at its rights", path, error)
+        except (TypeError, ValueError) as error:
+            logger.warning("the crash record %s is not one and was removed: %s", path, error)
     return sorted(found, key=lambda record: record.at)
-
-
-def _take(path: Path) -> CrashRecord | None:
-    try:
-        text = path.read_text(encoding="utf-8")
-        path.unlink()
-    except OSError as error:
-        logger.warning("the crash record %s cannot be taken: %s; look at its rights", path, error)
-        return None
-    try:
-        fields: dict[str, Any] = json.loads(text)
-        return CrashRecord(**fields)
-    except (TypeError, ValueError) as error:
-        logger.warning("the crash record %s is not one and was removed: %s", path, error)
-        return None
 
 
 LONGEST = 200_000
@@ -93,8 +86,15 @@ def within(seconds: float, steps: Sequence[Step]) -> None:
     """Each step has a thread of its own: one that hangs or fails keeps none of the others from its turn."""
     deadline = time.monotonic() + seconds
     started: list[threading.Thread] = []
+
+    def attempt(step: Step) -> None:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  nobody is left who could act on it
+            os.write(2, f"Watchdog: a last step failed: {error!r}\n".encode())
+
     for step in steps:
-        thread = threading.Thread(target=_attempt, args=(step,), name="crash-report", daemon=True)
+        thread = threading.Thread(target=attempt, args=(step,), name="crash-report", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # no thread is to be had any more: the kill matters more than the report
@@ -102,13 +102,6 @@ def within(seconds: float, steps: Sequence[Step]) -> None:
         started.append(thread)
     for thread in started:
         thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _attempt(step: Step) -> None:
-    try:
-        step()
-    except Exception as error:  # noqa: BLE001  nobody is left who could act on it
-        os.write(2, f"Watchdog: a last step failed: {error!r}\n".encode())
 
 
 def kill_group(group: int) -> None:

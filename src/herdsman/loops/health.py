@@ -24,8 +24,8 @@ class Answer:
     kind: str = "application/json"
 
 
-Respond = Callable[[str, str], Answer]
-"""What to answer to this method and path."""
+Respond = Callable[[str], Answer]
+"""What to answer to a GET of this path."""
 
 
 class HttpServer(socketserver.ThreadingTCPServer):
@@ -74,30 +74,31 @@ class HttpServer(socketserver.ThreadingTCPServer):
 class _Connection(socketserver.BaseRequestHandler):
     request: socket.socket
 
-    def setup(self) -> None:
-        assert isinstance(self.server, HttpServer)
-        self._server = self.server
-
     def handle(self) -> None:
+        assert isinstance(self.server, HttpServer)
         head = _read_head(self.request)
-        self._server.heard(self.request)
-        if head is not None:
-            self.request.settimeout(READ_DEADLINE)
-            self.request.sendall(self._answer(head))
+        self.server.heard(self.request)
+        if head is None:
+            return
+        words = head.split(b"\n", 1)[0].decode("latin-1").split()
+        if len(head) > LONGEST_REQUEST:
+            answer = _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif len(words) != 3 or not words[2].startswith("HTTP/"):
+            answer = _refusal(HTTPStatus.BAD_REQUEST)
+        elif words[0] not in ("GET", "HEAD"):
+            answer = _refusal(HTTPStatus.METHOD_NOT_ALLOWED)
+        else:
+            answer = self.server.respond(words[1].partition("?")[0])
+        lines = (
+            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.kind}\r\n"
+            f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+        )
+        self.request.settimeout(READ_DEADLINE)
+        self.request.sendall(lines.encode() + (b"" if words[:1] == ["HEAD"] else answer.body))
 
     def finish(self) -> None:
-        self._server.heard(self.request)
-
-    def _answer(self, head: bytes) -> bytes:
-        if len(head) > LONGEST_REQUEST:
-            return _framed(_refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
-        words = head.split(b"\n", 1)[0].decode("latin-1").split()
-        if len(words) != 3 or not words[2].startswith("HTTP/"):
-            return _framed(_refusal(HTTPStatus.BAD_REQUEST))
-        method, target, _ = words
-        if method not in ("GET", "HEAD"):
-            return _framed(_refusal(HTTPStatus.METHOD_NOT_ALLOWED))
-        return _framed(self._server.respond(method, target.partition("?")[0]), with_body=method == "GET")
+        assert isinstance(self.server, HttpServer)
+        self.server.heard(self.request)
 
 
 def _read_head(connection: socket.socket) -> bytes | None:
@@ -117,14 +118,6 @@ def _read_head(connection: socket.socket) -> bytes | None:
 
 def _refusal(status: HTTPStatus) -> Answer:
     return Answer(status, b'{"error": "%s"}' % status.phrase.lower().encode())
-
-
-def _framed(answer: Answer, *, with_body: bool = True) -> bytes:
-    head = (
-        f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\nContent-Type: {answer.kind}\r\n"
-        f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + (answer.body if with_body else b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,20 +151,14 @@ class Readiness:
 
     def ask(self) -> Verdict:
         """The answer, or a no when it takes too long; a check that hangs is never begun a second time."""
-        question = self._join_or_begin()
+        with self._lock:
+            question = self._asked
+            if question is None:
+                question = self._asked = _Question(time.monotonic() + self._timeout)
+                threading.Thread(target=self._answer, args=(question,), name="readiness", daemon=True).start()
         if question.answered.wait(max(0.0, question.deadline - time.monotonic())):
             return question.verdict
         return Verdict(ready=False, details={"error": f"the readiness check takes over {self._timeout:g} s"})
-
-    def _join_or_begin(self) -> _Question:
-        with self._lock:
-            if self._asked is None:
-                self._asked = _Question(time.monotonic() + self._timeout)
-                thread = threading.Thread(
-                    target=self._answer, args=(self._asked,), name="readiness", daemon=True
-                )
-                thread.start()
-            return self._asked
 
     def _answer(self, question: _Question) -> None:
         try:
@@ -238,7 +225,7 @@ class HealthServer:
             server.cut_all()
             thread.join()
 
-    def _respond(self, method: str, path: str) -> Answer:  # noqa: ARG002  HEAD is GET without its body
+    def _respond(self, path: str) -> Answer:
         match path:
             case "/health/live":
                 try:

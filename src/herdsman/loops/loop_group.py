@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,15 +56,25 @@ class LoopGroup:
         self._coordinator = coordinator or ShutdownCoordinator()
         self._notifier = notifier or Notifier()
         self._health = health or LoopHealth()
-        self._on_late = on_late or _log_late
+        self._on_late = on_late
         self._threads, self._clock = threads or SystemThreads(), clock
         late_after = readiness_threshold
         if late_after is None and watchdog_threshold is not None:
             # Half of the watchdog's patience, so that there is time between the warning and the kill.
             late_after = Half(watchdog_threshold)
         self.status = GroupStatus(self.loops, late_after, self._threads.event)
-        self.watchdog = self._make_watchdog()
+        self.watchdog: Watchdog | None = None
         """To tell it of process groups to end, and of what to do before a kill."""
+        if watchdog_threshold is not None and any(each.heartbeat is not None for each in self.status.members):
+            self.watchdog = Watchdog(
+                [],
+                stall_threshold=watchdog_threshold,
+                check_interval=min(watchdog_interval, self._notifier.period or watchdog_interval),
+                crash_dir=crash_dir,
+                notifier=self._notifier,
+            )
+            for member in self.status.members:
+                self.watchdog.before_kill(partial(_give_back, member))
         self._server: HealthServer | None = None
         if health_port is not None:
             self._server = HealthServer(
@@ -94,7 +103,17 @@ class LoopGroup:
         wait_time_seconds: float = 30,
     ) -> None:
         """Until every loop has ended. The first error of a loop is raised again here, once the others ended."""
-        self._warn(visibility_timeout, wait_time_seconds)
+        for misfit in misfits(
+            wait_time_seconds=wait_time_seconds,
+            watchdog_threshold=None if self._threshold is None else seconds_of(self._threshold),
+            watchdog_interval=self._interval,
+            visibility_timeout=visibility_timeout,
+            max_processing_time=self._max_processing_time,
+        ):
+            logger.warning("LoopGroup: %s", misfit)
+        for crash in read_crashes(self._crash_dir) if self._crash_dir is not None else ():
+            said = "LoopGroup: process %d was killed by its watchdog at %s; stalled: %s\n%s"
+            logger.warning(said, crash.pid, crash.at, crash.stalled, crash.stacks)
         self._over.clear()
         self._coordinator.register(self._changed.set)
         installed = self._coordinator.install()
@@ -150,20 +169,6 @@ class LoopGroup:
         self._coordinator.trigger()
         return self._over.wait(self.shutdown_timeout if timeout is None else timeout)
 
-    def _warn(self, visibility_timeout: float, wait_time_seconds: float) -> None:
-        given = Timeouts(
-            wait_time_seconds=wait_time_seconds,
-            watchdog_threshold=None if self._threshold is None else seconds_of(self._threshold),
-            watchdog_interval=self._interval,
-            visibility_timeout=visibility_timeout,
-            max_processing_time=self._max_processing_time,
-        )
-        for misfit in misfits(given):
-            logger.warning("LoopGroup: %s", misfit)
-        for crash in read_crashes(self._crash_dir) if self._crash_dir is not None else ():
-            said = "LoopGroup: process %d was ended by its watchdog at %s; stalled: %s\n%s"
-            logger.warning(said, crash.pid, crash.at, crash.stalled, crash.stacks)
-
     def _run_one(self, member: Member, work: Callable[[], None]) -> None:
         self.status.begin(member)
         if self.watchdog is not None and member.heartbeat is not None:
@@ -184,7 +189,16 @@ class LoopGroup:
         """Until all have ended, one has failed, or they are asked to stop."""
         while not self._coordinator.triggered:
             self._changed.clear()
-            self._report_late()
+            late, back = self.status.turned()
+            for member in late:  # it gets no new work before it beats again
+                if self._on_late is not None:
+                    self._on_late(member)
+                else:
+                    logger.warning("LoopGroup: %s is late: no beat for %.1fs", member.name, member.age or 0.0)
+                if (pause := getattr(member.loop, "pause", None)) is not None:
+                    pause()
+            for member in back:
+                logger.info("LoopGroup: %s beats again", member.name)
             failed = [member for member in self.status.members if member.error is not None]
             if failed:
                 said = "LoopGroup: %s failed; the others are asked to stop"
@@ -192,18 +206,8 @@ class LoopGroup:
                 return
             if all(member.over.is_set() for member in self.status.members):
                 return
-            late = self.status.late_after
-            self._changed.wait(None if late is None else min(LONGEST_CHECK, max(SHORTEST_CHECK, late / 10)))
-
-    def _report_late(self) -> None:
-        """A loop that is late gets no new work before it beats again."""
-        late, back = self.status.turned()
-        for member in late:
-            self._on_late(member)
-            if (pause := getattr(member.loop, "pause", None)) is not None:
-                pause()
-        for member in back:
-            logger.info("LoopGroup: %s beats again", member.name)
+            limit = self.status.late_after
+            self._changed.wait(None if limit is None else min(LONGEST_CHECK, max(SHORTEST_CHECK, limit / 10)))
 
     def _stop_all(self) -> None:
         """Side by side, within one time for all; a loop that does not stop in time loses its messages, not its group."""
@@ -233,21 +237,6 @@ class LoopGroup:
                 return
             member.over.wait(min(STEP, left))
 
-    def _make_watchdog(self) -> Watchdog | None:
-        threshold, notifier = self._threshold, self._notifier
-        if threshold is None or all(member.heartbeat is None for member in self.status.members):
-            return None
-        watchdog = Watchdog(
-            [],
-            stall_threshold=threshold,
-            check_interval=min(self._interval, notifier.period or self._interval),
-            crash_dir=self._crash_dir,
-            notifier=notifier,
-        )
-        for member in self.status.members:
-            watchdog.before_kill(partial(_give_back, member))
-        return watchdog
-
     def _alive(self) -> bool:
         """Without its watchdog a stuck process would stay for ever; whoever probes it ends it instead."""
         return self.watchdog is None or self.watchdog.alive
@@ -256,10 +245,6 @@ class LoopGroup:
         counted = dict[str, int]() if self.watchdog is None else self.watchdog.stalls
         stalls = {member.name: counted.get(member.name, 0) for member in self.status.members}
         return age_metric(self.status.ages()) + stalls_metric(stalls)
-
-
-def _log_late(member: Member) -> None:
-    logger.warning("LoopGroup: %s is late: no beat for %.1fs", member.name, member.age or 0.0)
 
 
 def _give_back(member: Member) -> None:
@@ -287,37 +272,33 @@ def run_loops(loops: Sequence[Runnable], settings: "Settings | None" = None, **o
     group.run(visibility_timeout=given.visibility_timeout_sec, wait_time_seconds=given.wait_time_sec)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    wait_time_seconds: float = 30.0
-    watchdog_threshold: float | None = 720.0
-    watchdog_interval: float = 60.0
-    visibility_timeout: float = 1800.0
-    max_processing_time: float = 0.0
-    """The longest that one message takes between two beats; 0 when nobody said."""
-
-
-def misfits(given: Timeouts) -> list[str]:
-    return [] if given.watchdog_threshold is None else list(_misfits(given, given.watchdog_threshold))
-
-
-def _misfits(given: Timeouts, threshold: float) -> Iterator[str]:
-    longest = given.max_processing_time
-    if not given.visibility_timeout > threshold + longest:
+def misfits(
+    *,
+    wait_time_seconds: float = 30.0,
+    watchdog_threshold: float | None = 720.0,
+    watchdog_interval: float = 60.0,
+    visibility_timeout: float = 1800.0,
+    max_processing_time: float = 0.0,
+) -> Iterator[str]:
+    """Timeouts that do not fit together. `max_processing_time` is the longest that a message takes between two beats."""
+    threshold, longest = watchdog_threshold, max_processing_time
+    if threshold is None:
+        return
+    if not visibility_timeout > threshold + longest:
         yield (
             "visibility_timeout > watchdog_threshold + max_processing_time does not hold: "
-            f"{given.visibility_timeout:g} > {threshold:g} + {longest:g}; "
+            f"{visibility_timeout:g} > {threshold:g} + {longest:g}; "
             "raise visibility_timeout, or a message comes back while it is still worked on"
         )
-    if not threshold > given.wait_time_seconds + longest:
+    if not threshold > wait_time_seconds + longest:
         yield (
             "watchdog_threshold > wait_time_seconds + max_processing_time does not hold: "
-            f"{threshold:g} > {given.wait_time_seconds:g} + {longest:g}; "
+            f"{threshold:g} > {wait_time_seconds:g} + {longest:g}; "
             "raise watchdog_threshold, or healthy work is killed"
         )
-    if not given.watchdog_interval < threshold / 3:
+    if not watchdog_interval < threshold / 3:
         yield (
             "watchdog_interval < watchdog_threshold / 3 does not hold: "
-            f"{given.watchdog_interval:g} < {threshold:g} / 3; "
+            f"{watchdog_interval:g} < {threshold:g} / 3; "
             "lower watchdog_interval, or a stall is found late"
         )

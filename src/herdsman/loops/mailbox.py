@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
@@ -168,10 +169,6 @@ def replay(graves: Mailbox[DeadLetter[BodyT]], mailbox: Mailbox[BodyT], most: in
 SHORTEST_SLEEP, LONGEST_SLEEP = 0.001, 3600.0
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(slots=True)
 class _Letter(Generic[BodyT]):
     number: int
@@ -186,10 +183,12 @@ class _Letter(Generic[BodyT]):
 class InMemoryMailbox(Generic[BodyT]):
     """Oldest first. A message that is neither acked nor extended in time is delivered again."""
 
-    def __init__(self, *, batch: int = 1, clock: Ticks = time, now: Callable[[], datetime] = _now) -> None:
+    def __init__(
+        self, *, batch: int = 1, clock: Ticks = time, now: Callable[[], datetime] | None = None
+    ) -> None:
         self._batch = batch
         self._clock = clock
-        self._now = now
+        self._now = now or partial(datetime.now, UTC)
         self._changed = threading.Condition()
         self._letters: dict[str, _Letter[BodyT]] = {}
         self._order: list[tuple[float, int, str]] = []
@@ -225,11 +224,14 @@ class InMemoryMailbox(Generic[BodyT]):
         until = self._clock.monotonic() + wait_time_seconds
         with self._changed:
             wakes = self._wakes
-            while not (due := self._due()):
+            while self._until_next() > 0:
                 left = until - self._clock.monotonic()
                 if left <= 0 or wakes != self._wakes:
                     return []
                 self._changed.wait(min(left, max(SHORTEST_SLEEP, self._until_next())))
+            due: list[_Letter[BodyT]] = []
+            while len(due) < self._batch and self._until_next() <= 0:
+                due.append(self._letters[heappop(self._order)[2]])
             return [self._deliver(letter, visibility_timeout) for letter in due]
 
     def ack(self, message: Message[BodyT], output: object = None) -> None:  # noqa: ARG002  nobody keeps results here
@@ -265,13 +267,6 @@ class InMemoryMailbox(Generic[BodyT]):
         letter.visible_at = at
         heappush(self._order, (at, letter.number, letter.id))
         self._changed.notify_all()
-
-    def _due(self) -> list[_Letter[BodyT]]:
-        """Takes them off the order; whoever asks delivers them, which puts them back."""
-        due: list[_Letter[BodyT]] = []
-        while len(due) < self._batch and self._until_next() <= 0:
-            due.append(self._letters[heappop(self._order)[2]])
-        return due
 
     def _until_next(self) -> float:
         """Seconds until the next letter can be seen; void entries before it are dropped."""

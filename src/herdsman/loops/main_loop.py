@@ -86,8 +86,23 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             while not self._shutdown_event.is_set() and not self._requests.closed:
                 if max_iterations is not None and done >= max_iterations:
                     break
-                self._turn(visibility_timeout, wait_time_seconds)
                 done += 1
+                self._held.take(
+                    self._requests.receive(
+                        visibility_timeout=visibility_timeout, wait_time_seconds=wait_time_seconds
+                    )
+                )
+                self._heartbeat.beat()
+                while not self._shutdown_event.is_set() and (message := self._held.next()) is not None:
+                    try:
+                        self._work_on(message)
+                    except StaleWrite as error:
+                        logger.warning("%s: message %s is no longer ours: %s", self.name, message.id, error)
+                    except HerdsmanError as error:
+                        said = "%s: message %s could not be answered for: %s"
+                        logger.warning(said, self.name, message.id, error)
+                    self._held.put_down()
+                    self._heartbeat.beat()
         finally:
             self._held.give_back_all()
             self._running.clear()
@@ -119,37 +134,29 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
         self._shutdown_event.set()
         self._held.give_back_all()
 
-    def _turn(self, visibility_timeout: float, wait_time_seconds: float) -> None:
-        messages = self._requests.receive(
-            visibility_timeout=visibility_timeout,
-            wait_time_seconds=wait_time_seconds,
-        )
-        self._held.take(messages)
-        self._heartbeat.beat()
-        while not self._shutdown_event.is_set() and (message := self._held.next()) is not None:
-            self._handle_message(message)
-            self._held.put_down()
-            self._heartbeat.beat()
-
-    def _handle_message(self, msg: Message[MainLoopRequest[RequestT]]) -> None:
-        try:
-            self._work_on(msg)
-        except StaleWrite as error:
-            logger.warning("%s: message %s is no longer ours: %s", self.name, msg.id, error)
-        except HerdsmanError as error:
-            logger.warning("%s: message %s could not be answered for: %s", self.name, msg.id, error)
-
     def _work_on(self, msg: Message[MainLoopRequest[RequestT]]) -> None:
         if self._policy.worn_out(msg.delivery_count):
-            self._bury(msg, WornOut(f"delivered {msg.delivery_count} times and never finished"))
+            self._give_up(msg, WornOut(f"delivered {msg.delivery_count} times and never finished"))
             return
         begun = self._clock.monotonic()
+        extender = LeaseExtender(
+            msg, interval=self._extend_interval, extension=self._extension, clock=self._clock
+        )
+
+        def beat() -> None:
+            self._heartbeat.beat()
+            extender.beat()
+
         try:
-            output = self.perform(msg.body.request, self._beat_for(msg))
+            output = self.perform(msg.body.request, beat)
         except StaleWrite as error:
             msg.nack(error=error)  # it is refused, unless the error was about something else
-        except Exception as error:  # noqa: BLE001  one bad message must not end the loop
-            self._failed(msg, error)
+        except Exception as error:
+            logger.exception("%s: message %s failed", self.name, msg.id)
+            if self._policy.gives_up(error, msg.delivery_count):
+                self._give_up(msg, error)
+            else:
+                msg.nack(visibility_timeout=self._policy.delay(msg.delivery_count), error=error)
         else:
             if self._history is not None:
                 self._history.note(self._clock.monotonic() - begun)
@@ -157,7 +164,7 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             self._reply(msg, MainLoopResult(message_id=msg.id, output=output, trace_id=msg.body.trace_id))
 
     def _ack(self, msg: Message[MainLoopRequest[RequestT]], output: OutputT) -> None:
-        """Until it is heard: work that was done is not thrown away because nobody could be told at the moment (J12)."""
+        """Until it is recorded: work that was done is not lost to an outage of the queue (J12)."""
         while True:
             try:
                 msg.ack(output)
@@ -171,26 +178,8 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             else:
                 return
 
-    def _beat_for(self, msg: Message[MainLoopRequest[RequestT]]) -> Callable[[], None]:
-        extender = LeaseExtender(
-            msg, interval=self._extend_interval, extension=self._extension, clock=self._clock
-        )
-
-        def beat() -> None:
-            self._heartbeat.beat()
-            extender.beat()
-
-        return beat
-
-    def _failed(self, msg: Message[MainLoopRequest[RequestT]], error: Exception) -> None:
-        logger.error("%s: message %s failed", self.name, msg.id, exc_info=error)
-        if self._policy.gives_up(error, msg.delivery_count):
-            self._bury(msg, error)
-        else:
-            msg.nack(visibility_timeout=self._policy.delay(msg.delivery_count), error=error)
-
-    def _bury(self, msg: Message[MainLoopRequest[RequestT]], error: Exception) -> None:
-        """The grave is dug before the message is let go: a crash in between shows it twice, never not at all."""
+    def _give_up(self, msg: Message[MainLoopRequest[RequestT]], error: Exception) -> None:
+        """The dead letter is sent before the message is given up: a crash in between shows it twice, never not at all."""
         if self._dead_letters is not None:
             self._dead_letters.send(dead_letter(msg, self.name, error))
         msg.bury(error)

@@ -22,7 +22,10 @@ class Notifier:
     """Speaks on the socket that systemd names in the environment; without one it is silent."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        self._address = _address(environment.get("NOTIFY_SOCKET", ""))
+        name = environment.get("NOTIFY_SOCKET", "")
+        # A leading @ stands for the zero byte of an abstract socket.
+        address = f"\0{name[1:]}" if name.startswith("@") else name
+        self._address = os.fsencode(address) if name.startswith(("/", "@")) else None
         self.period: float | None = None
         """Seconds between signs of life, half of what systemd waits for; None when it waits for none."""
         wanted, owner = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
@@ -48,13 +51,6 @@ class Notifier:
                 channel.sendto(state, self._address)
         except OSError as error:
             logger.warning("systemd was not told %s: %s", state.decode(), error)
-
-
-def _address(name: str) -> bytes | None:
-    """A leading @ stands for the zero byte of an abstract socket."""
-    if not name.startswith(("/", "@")):
-        return None
-    return os.fsencode(f"\0{name[1:]}" if name.startswith("@") else name)
 
 
 class Watchdog:
@@ -166,34 +162,28 @@ class Watchdog:
         return [(name, age) for name, age in ages if age > threshold]
 
     def _terminate(self, stalled: list[tuple[str, float]]) -> None:
-        """Leaves word of what happened and gives back what it can, then kills, whatever became of that."""
+        """Records what happened and gives back what it can, then kills, whatever became of that."""
         try:
             with self._lock:
                 for name, _ in stalled:
                     self._stalls[name] = self._stalls.get(name, 0) + 1
-            threshold = seconds_of(self._threshold)
-            stacks = all_stacks()
-            within(
-                self._kill_grace,
-                [
-                    lambda: self._say(stalled, threshold),
-                    lambda: os.write(2, stacks.encode()),
-                    lambda: self._record(stalled, threshold, stacks),
-                    *self._hooks,
-                ],
-            )
+            threshold, stacks = seconds_of(self._threshold), all_stacks()
+
+            def record() -> None:
+                if self._crash_dir is not None:
+                    write_crash(self._crash_dir, describe(stalled, threshold, stacks))
+
+            def say() -> None:
+                for name, elapsed in stalled:
+                    logger.critical(
+                        "Watchdog: %s stalled for %.1fs (threshold: %.1fs)", name, elapsed, threshold
+                    )
+                logger.critical("Watchdog: terminating process due to stalled workers")
+                _flush()
+
+            within(self._kill_grace, [say, lambda: os.write(2, stacks.encode()), record, *self._hooks])
         finally:
             self._kill()
-
-    def _say(self, stalled: list[tuple[str, float]], threshold: float) -> None:
-        for name, elapsed in stalled:
-            logger.critical("Watchdog: %s stalled for %.1fs (threshold: %.1fs)", name, elapsed, threshold)
-        logger.critical("Watchdog: terminating process due to stalled workers")
-        _flush()
-
-    def _record(self, stalled: list[tuple[str, float]], threshold: float, stacks: str) -> None:
-        if self._crash_dir is not None:
-            write_crash(self._crash_dir, describe(stalled, threshold, stacks))
 
     def _kill(self) -> None:
         for group in self._groups:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.ids import JobId
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Orders, Pulse, Told
+from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Pulse, Told
 from herdsman.loops.heartbeat import Ticks
 from herdsman.loops.mailbox import MainLoopRequest, Message
 from herdsman.ports import WorkQueue
@@ -97,9 +97,11 @@ class WorkQueueMailbox:
         error: BaseException | None = None,
     ) -> None:
         key = _key(message)
-        self._finish(
-            GivenBack(key, "its loop gave it back") if error is None else Failed(key, _failure(error))
-        )
+        if error is None:
+            self._finish(GivenBack(key, "its loop gave it back"))
+        else:
+            kind = FailureClass.OUT_OF_MEMORY if isinstance(error, MemoryError) else FailureClass.JOB_ERROR
+            self._finish(Failed(key, Failure(kind=kind, error=_text(error))))
 
     def bury(self, message: Message[Body], error: BaseException) -> None:
         self._finish(Failed(_key(message), Failure(kind=FailureClass.USER_ERROR, error=_text(error))))
@@ -148,18 +150,11 @@ class WorkQueueMailbox:
         )
 
     def _finish(self, ending: Ending) -> Told:
-        told = self._tell(ending)
-        if told.refused is None or told.stale:
-            self._held.let_go(ending.key)
-        if told.stale:
-            raise StaleWrite(f"job {ending.key.job_id} is another's by now: {told.refused}")
-        return told
-
-    def _tell(self, ending: Ending) -> Told:
-        """An end may be told twice; one that is never told costs the work that was done."""
+        """An ending may be reported twice; one that is never reported costs the work that was done."""
         for tried in range(1, TRIES + 1):
             try:
-                return self._queue.finish([ending]).told[0]
+                told = self._queue.finish([ending]).told[0]
+                break
             except (StaleWrite, NotFound) as error:
                 raise StaleWrite(f"job {ending.key.job_id} is no longer ours: {error}") from error
             except InvalidRequest as error:
@@ -168,16 +163,17 @@ class WorkQueueMailbox:
                 if tried == TRIES:
                     raise
                 time.sleep(self._retry_delay * tried)
-        raise AssertionError("the last try returns or raises")
+        else:
+            raise AssertionError("the last try returns or raises")
+        if told.refused is None or told.stale:
+            self._held.let_go(ending.key)
+        if told.stale:
+            raise StaleWrite(f"job {ending.key.job_id} is another's by now: {told.refused}")
+        return told
 
 
 def _key(message: Message[Body]) -> ClaimKey:
     return ClaimKey(JobId(message.id), int(message.receipt_handle))
-
-
-def _failure(error: BaseException) -> Failure:
-    kind = FailureClass.OUT_OF_MEMORY if isinstance(error, MemoryError) else FailureClass.JOB_ERROR
-    return Failure(kind=kind, error=_text(error))
 
 
 def _text(error: BaseException) -> str:
@@ -263,7 +259,12 @@ class HeldClaims:
         except HerdsmanError as error:
             logger.warning("a heartbeat was not accepted: %s", error)
         else:
-            self._obey(orders, sent)
+            with self._lock:
+                self._accepted_at = max(self._accepted_at, sent)
+                self.drain = self.drain or orders.drain
+                for key, held in self._held.items():
+                    held.lost = held.lost or orders.lost.get(key)
+                    held.cancelled = held.cancelled or key in orders.cancel
 
     def _run(self) -> None:
         while not self._closing.wait(self._interval):
@@ -271,14 +272,6 @@ class HeldClaims:
                 self.beat()
             except Exception:  # the claims would be lost without a word if the beats ended here
                 logger.exception("a heartbeat failed; the next one follows in %.1fs", self._interval)
-
-    def _obey(self, orders: Orders, sent: float) -> None:
-        with self._lock:
-            self._accepted_at = max(self._accepted_at, sent)
-            self.drain = self.drain or orders.drain
-            for key, held in self._held.items():
-                held.lost = held.lost or orders.lost.get(key)
-                held.cancelled = held.cancelled or key in orders.cancel
 
     def dismiss(self, why: str) -> None:
         """This worker is no longer wanted, and none of its claims is its own."""

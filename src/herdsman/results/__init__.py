@@ -18,19 +18,15 @@ def open_store(options: ResultOptions) -> ResultFiles:
     limits = Limits(file_mb=options.max_file_mb, job_mb=options.max_job_mb)
     web = Web(options.allow_hosts, limits)
     if options.place.startswith(S3):
-        return _bucket(options, limits, web)
+        try:
+            from herdsman.results.s3 import S3Store  # noqa: PLC0415  (an extra that few need)
+        except ModuleNotFoundError as error:
+            raise InvalidSettings(
+                f"RESULT_STORE is {options.place!r}, and the package {error.name} is missing: install herdsman[s3]"
+            ) from error
+        return S3Store(options, limits, web)
     if SCHEME.match(options.place):
         raise InvalidSettings(
             f"RESULT_STORE is {options.place!r}: it must be a directory or s3://BUCKET/PREFIX"
         )
     return LocalStore(Path(options.place).expanduser().absolute(), limits, web)
-
-
-def _bucket(options: ResultOptions, limits: Limits, web: Web) -> ResultFiles:
-    try:
-        from herdsman.results.s3 import S3Store  # noqa: PLC0415  (an extra that few need)
-    except ModuleNotFoundError as error:
-        raise InvalidSettings(
-            f"RESULT_STORE is {options.place!r}, and the package {error.name} is missing: install herdsman[s3]"
-        ) from error
-    return S3Store(options, limits, web)

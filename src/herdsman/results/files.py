@@ -47,7 +47,14 @@ _PATIENCE_S = 30.0
 
 def harmless(name: str) -> str:
     """The last part of it, without anything that a file system, a terminal or a header could stumble over."""
-    return _short(_clean(name)) or UNNAMED
+    clean = _clean(name)
+    # Its end says what it is, so the middle is what goes; a number still fits in.
+    suffix = PurePosixPath(clean).suffix if clean else ""
+    suffix = suffix if len(suffix) <= _LONGEST_SUFFIX else ""
+    stem = clean.removesuffix(suffix)[: LONGEST - _ROOM - len(suffix)]
+    while len(f"{stem}{suffix}".encode()) > LONGEST_BYTES - _ROOM:
+        stem = stem[:-1]
+    return f"{stem}{suffix}" or UNNAMED
 
 
 def candidates(name: str) -> Iterator[str]:
@@ -82,16 +89,6 @@ def may_be_kept(job_id: str, name: str) -> bool:
 def _clean(name: str) -> str:
     last = name.replace("\\", "/").rpartition("/")[2]
     return "".join(letter for letter in last if letter.isprintable()).lstrip(". ").rstrip()
-
-
-def _short(name: str) -> str:
-    """Its end says what it is, so the middle is what goes; a number still fits in."""
-    suffix = PurePosixPath(name).suffix if name else ""
-    suffix = suffix if len(suffix) <= _LONGEST_SUFFIX else ""
-    stem = name.removesuffix(suffix)[: LONGEST - _ROOM - len(suffix)]
-    while len(f"{stem}{suffix}".encode()) > LONGEST_BYTES - _ROOM:
-        stem = stem[:-1]
-    return f"{stem}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,22 +183,19 @@ class Web:
                     raise ServiceUnavailable(
                         f"{what} could not be read: its server answered with {answer.status_code}"
                     )
-                yield from self._limited(what, answer)
+                told = answer.headers.get("content-length", "")
+                self._limits.check_file(what, int(told) if told.isdecimal() else 0)
+                size = 0
+                for piece in answer.iter_bytes(PIECE):
+                    size += len(piece)
+                    self._limits.check_file(what, size)
+                    yield piece
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise ServiceUnavailable(
                 f"{what} could not be read: {type(error).__name__}; check that it can be reached from the worker"
             ) from error
         except httpx.InvalidURL as error:
             raise InvalidRequest(f"{_shown(_place(uri))} is no URL: {error}") from error
-
-    def _limited(self, what: str, answer: httpx.Response) -> Iterator[bytes]:
-        told = answer.headers.get("content-length", "")
-        self._limits.check_file(what, int(told) if told.isdecimal() else 0)
-        size = 0
-        for piece in answer.iter_bytes(PIECE):
-            size += len(piece)
-            self._limits.check_file(what, size)
-            yield piece
 
 
 def _place(uri: str) -> str:

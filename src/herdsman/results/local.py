@@ -51,7 +51,17 @@ class LocalStore:
         check_job(job_id)
         wanted = harmless(name)
         what = described(job_id, wanted)
-        part = self._new_part(what)
+        parts = self._directory / _PARTS
+        with self._kept(what):
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            parts.mkdir(mode=0o700, exist_ok=True)
+            # What processes left that were killed while they wrote.
+            oldest = time.time() - _STALE_S
+            for left in parts.iterdir():
+                with suppress(FileNotFoundError):
+                    if left.stat().st_mtime < oldest:
+                        left.unlink()
+        part = parts / secrets.token_hex(16)
         try:
             measured = self._written(part, what, content)
             with self._kept(what):
@@ -91,21 +101,8 @@ class LocalStore:
         with self._kept(f"the directory of job {job_id!r}"), suppress(FileNotFoundError):
             shutil.rmtree(home)
 
-    def _new_part(self, what: str) -> Path:
-        parts = self._directory / _PARTS
-        with self._kept(what):
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            parts.mkdir(mode=0o700, exist_ok=True)
-            # What processes left that were killed while they wrote.
-            oldest = time.time() - _STALE_S
-            for part in parts.iterdir():
-                with suppress(FileNotFoundError):
-                    if part.stat().st_mtime < oldest:
-                        part.unlink()
-        return parts / secrets.token_hex(16)
-
     def _written(self, part: Path, what: str, content: Iterable[bytes]) -> Measured:
-        """To the disk, and not only to its cache: the job is told to be done right after this."""
+        """To the disk, and not only to its cache: the job is reported as done right after this."""
         with self._kept(what):
             file = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
 
@@ -125,13 +122,20 @@ class LocalStore:
         for name in candidates(wanted):
             path = home / name
             if not os.path.lexists(path):
-                self._limits.check_job(described(job_id, name), measured.bytes, _kept_bytes(home))
+                others = (
+                    [each.stat(follow_symlinks=False).st_size for each in os.scandir(home)]
+                    if home.is_dir()
+                    else []
+                )
+                self._limits.check_job(described(job_id, name), measured.bytes, sum(others))
                 home.mkdir(mode=0o700, exist_ok=True)
                 self._own(home)
                 if _linked(part, path):
                     return path
-            if _is(path, measured):
-                return path
+            if path.is_file() and not path.is_symlink() and path.stat().st_size == measured.bytes:
+                with path.open("rb") as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() == measured.sha256:
+                        return path
         raise AssertionError("the candidates end with an error")
 
     def _own(self, home: Path) -> None:
@@ -204,20 +208,6 @@ def _linked(part: Path, path: Path) -> bool:
     finally:
         os.close(handle)
     return True
-
-
-def _is(path: Path, measured: Measured) -> bool:
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != measured.bytes:
-        return False
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == measured.sha256
-
-
-def _kept_bytes(home: Path) -> int:
-    if not home.is_dir():
-        return 0
-    with os.scandir(home) as found:
-        return sum(each.stat(follow_symlinks=False).st_size for each in found)
 
 
 def _pieces(path: Path, first: int, length: int | None) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """Files in a bucket of S3, or of a server that speaks like it: `<prefix>/<job id>/<name>`."""
 
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import IO, Any
@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store as Bucket
 
-from herdsman.errors import HerdsmanError, InvalidSettings, ServiceUnavailable
+from herdsman.errors import InvalidSettings, ServiceUnavailable
 from herdsman.jobs.protocol import StoredFile
 from herdsman.results.files import (
     PIECE,
@@ -50,48 +50,24 @@ def reached(place: str, what: str) -> Generator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
-        raise _in_our_words(error, place, what) from error
-
-
-def _in_our_words(error: Exception, place: str, what: str) -> HerdsmanError:
-    text = str(error)
-    if _NO_BUCKET in text:
-        return ServiceUnavailable(f"there is no bucket for {place}: make it, or correct RESULT_STORE")
-    if isinstance(error, FileNotFoundError):
-        return missing(what)
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError) or any(
-        each in text for each in _REFUSALS
-    ):
-        return ServiceUnavailable(
-            f"{place} refused {what}: check RESULT_S3_KEY_ID, RESULT_S3_SECRET and the rights of that key"
-        )
-    return ServiceUnavailable(
-        f"{place} did not take or give {what}: {_first_line(text) or type(error).__name__};"
-        " check RESULT_STORE, RESULT_S3_ENDPOINT and RESULT_S3_REGION"
-    )
-
-
-def _first_line(text: str) -> str:
-    """What follows is for those who know the library."""
-    return next(iter(text.splitlines()), "").partition("<?xml")[0].strip(" :")[:_LONGEST]
-
-
-@contextmanager
-def spool(what: str) -> Generator[IO[bytes]]:
-    """It has no name, so that nothing is left behind whatever happens to this process."""
-    with _room(what):
-        file = tempfile.TemporaryFile()  # noqa: SIM115  (closed below; errors of the two differ)
-    with file:
-        yield file
-
-
-def writing_to(file: IO[bytes], what: str) -> Callable[[bytes], None]:
-    def write(piece: bytes) -> None:
-        with _room(what):
-            file.write(piece)
-            file.flush()
-
-    return write
+        text = str(error)
+        refused = isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
+        if _NO_BUCKET in text:
+            said = f"there is no bucket for {place}: make it, or correct RESULT_STORE"
+        elif isinstance(error, FileNotFoundError):
+            raise missing(what) from error
+        elif refused or any(each in text for each in _REFUSALS):
+            said = (
+                f"{place} refused {what}: check RESULT_S3_KEY_ID, RESULT_S3_SECRET and the rights of that key"
+            )
+        else:
+            # What follows the first line is for those who know the library.
+            first = next(iter(text.splitlines()), "").partition("<?xml")[0].strip(" :")[:_LONGEST]
+            said = (
+                f"{place} did not take or give {what}: {first or type(error).__name__};"
+                " check RESULT_STORE, RESULT_S3_ENDPOINT and RESULT_S3_REGION"
+            )
+        raise ServiceUnavailable(said) from error
 
 
 @contextmanager
@@ -128,8 +104,17 @@ class S3Store:
         check_job(job_id)
         wanted = harmless(name)
         what = described(job_id, wanted)
-        with spool(what) as file:
-            measured = self._limits.measured(what, content, writing_to(file, what))
+        with _room(what):
+            # It has no name, so that nothing is left behind whatever happens to this process.
+            spool = tempfile.TemporaryFile()  # noqa: SIM115  (closed below; errors of the two differ)
+        with spool as file:
+
+            def write(piece: bytes) -> None:
+                with _room(what):
+                    file.write(piece)
+                    file.flush()
+
+            measured = self._limits.measured(what, content, write)
             kept = self._placed(file, job_id, wanted, measured)
         return StoredFile(
             name=kept,
@@ -167,31 +152,29 @@ class S3Store:
         for name in candidates(wanted):
             key = f"{self._root}{job_id}/{name}"
             there = self._sum_of(key)
-            if there is None:
-                self._send(file, job_id, name, measured)
-                return name
             if there == measured.sha256:
                 return name
+            if there is not None:
+                continue
+            what = described(job_id, name)
+            with self._reached(what):
+                others = sum(each["size"] for each in self._listed(job_id))
+            self._limits.check_job(what, measured.bytes, others)
+            file.seek(0)
+            with self._reached(what):
+                self._bucket.put(
+                    key,
+                    file,
+                    attributes={
+                        "Content-Type": content_type(name),
+                        _SUM: measured.sha256,
+                        **({_AGENT: self._agent} if self._agent else {}),
+                    },
+                    chunk_size=_PART,
+                    max_concurrency=_AT_ONCE,
+                )
+            return name
         raise AssertionError("the candidates end with an error")
-
-    def _send(self, file: IO[bytes], job_id: str, name: str, measured: Measured) -> None:
-        what = described(job_id, name)
-        with self._reached(what):
-            kept = sum(each["size"] for each in self._listed(job_id))
-        self._limits.check_job(what, measured.bytes, kept)
-        file.seek(0)
-        with self._reached(what):
-            self._bucket.put(
-                f"{self._root}{job_id}/{name}",
-                file,
-                attributes={
-                    "Content-Type": content_type(name),
-                    _SUM: measured.sha256,
-                    **({_AGENT: self._agent} if self._agent else {}),
-                },
-                chunk_size=_PART,
-                max_concurrency=_AT_ONCE,
-            )
 
     def _sum_of(self, key: str) -> str | None:
         """None where there is nothing; a file that another program put there has no sum, and is no file of ours."""

@@ -64,14 +64,6 @@ class Link(Protocol):
     def why_stopped(self, job_id: str) -> str | None: ...
 
 
-class AnsweringLink(Link, Protocol):
-    """The same, for whoever runs the handlers."""
-
-    def answer(self, job_id: str, word: Mapping[str, object]) -> None:
-        """The last word of a job."""
-        ...
-
-
 @dataclass(slots=True)
 class Alone:
     """Without a supervisor, as in the tests of a handler: what is said is kept here."""

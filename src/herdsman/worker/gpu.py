@@ -72,34 +72,28 @@ class Nvml:
         except nvml.NVMLError:  # no driver: no GPU
             return GpuReport(ready=True, seen=False)
         try:
-            return self._measure(nvml)
+            own = self.own()
+            if self.visible is None:
+                handles = [nvml.nvmlDeviceGetHandleByIndex(each) for each in range(nvml.nvmlDeviceGetCount())]
+            else:
+                handles = [
+                    nvml.nvmlDeviceGetHandleByIndex(int(each))
+                    if each.isdecimal()
+                    else nvml.nvmlDeviceGetHandleByUUID(each)
+                    for each in self.visible
+                ]
+            devices = tuple(_device(nvml, handle, own) for handle in handles)
+            return GpuReport(
+                ready=True,
+                seen=bool(devices),
+                vram_total_mb=sum(each.total_mb for each in devices) if devices else None,
+                vram_used_mb=sum(each.used_mb for each in devices) if devices else None,
+                devices=devices,
+            )
         except nvml.NVMLError as error:
             return GpuReport(ready=False, seen=True, fault=f"NVML: {error}")
         finally:
             nvml.nvmlShutdown()
-
-    def _measure(self, nvml: Any) -> GpuReport:
-        own = self.own()
-        devices = tuple(_device(nvml, handle, own) for handle in self._handles(nvml))
-        if not devices:
-            return GpuReport(ready=True, seen=False)
-        return GpuReport(
-            ready=True,
-            seen=True,
-            vram_total_mb=sum(each.total_mb for each in devices),
-            vram_used_mb=sum(each.used_mb for each in devices),
-            devices=devices,
-        )
-
-    def _handles(self, nvml: Any) -> list[Any]:
-        if self.visible is None:
-            return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        return [
-            nvml.nvmlDeviceGetHandleByIndex(int(each))
-            if each.isdecimal()
-            else nvml.nvmlDeviceGetHandleByUUID(each)
-            for each in self.visible
-        ]
 
 
 def _device(nvml: Any, handle: Any, own: Collection[int] | None) -> GpuDevice:
@@ -107,7 +101,11 @@ def _device(nvml: Any, handle: Any, own: Collection[int] | None) -> GpuDevice:
     # tell.
     found = _or_none(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
     memory = nvml.nvmlDeviceGetMemoryInfo(handle) if found is None else found
-    processes = _or_none(nvml, lambda: _processes(nvml, handle))
+    # Inside a container the driver may hide others, or their memory.
+    running = _or_none(nvml, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    processes: tuple[tuple[int, int | None], ...] | None = None
+    if running is not None:
+        processes = tuple((each.pid, each.usedGpuMemory and each.usedGpuMemory // _MB) for each in running)
     ours = [taken for pid, taken in processes or () if pid in (own or ())]
     return GpuDevice(
         index=nvml.nvmlDeviceGetIndex(handle),
@@ -121,14 +119,6 @@ def _device(nvml: Any, handle: Any, own: Collection[int] | None) -> GpuDevice:
         own_mb=None
         if processes is None or own is None or None in ours
         else sum(each for each in ours if each is not None),
-    )
-
-
-def _processes(nvml: Any, handle: Any) -> tuple[tuple[int, int | None], ...]:
-    """Inside a container the driver may hide others, or their memory."""
-    found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    return tuple(
-        (each.pid, None if each.usedGpuMemory is None else each.usedGpuMemory // _MB) for each in found
     )
 
 

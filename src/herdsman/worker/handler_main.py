@@ -26,9 +26,9 @@ from herdsman.jobs.model import Failure
 from herdsman.jobs.protocol import from_variables
 from herdsman.worker.context import (
     LONGEST_ERROR,
-    AnsweringLink,
     Cancelled,
     JobContext,
+    Link,
     Recovered,
     Setup,
     TryAgain,
@@ -49,10 +49,8 @@ _CHUNK = 64 * 1024  # as at the other end of the socket
 def main() -> None:
     die_with(int(sys.argv[1]))
     leave_others_alone()
-    for stream in (
-        sys.stdout,
-        sys.stderr,
-    ):  # by the line, so that a job that is killed has its last lines in its log
+    for stream in (sys.stdout, sys.stderr):
+        # By the line, so that a job that is killed has its last lines in its log.
         assert isinstance(stream, TextIOWrapper)
         stream.reconfigure(line_buffering=True, errors="backslashreplace")
     connection = socket.socket(fileno=int(sys.argv[2]))
@@ -62,14 +60,13 @@ def main() -> None:
     if given is None:
         sys.exit()
     if given["services"] is not None:
-        ctypes.CDLL(None).prctl(
-            _PR_SET_DUMPABLE, 0, 0, 0, 0
-        )  # nobody reads the secrets of services from its memory
+        # No other process reads the secrets of services from its memory.
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     handlers = _loaded(channel, given["sources"], given["services"])
     # Modules and models live as long as the process: the collector need not look at them after each job.
     gc.collect()
     gc.freeze()
-    channel.send({"ready": [asdict(each.spec) for each in handlers.values()]})
+    channel.tell("", {"ready": [asdict(each.spec) for each in handlers.values()]})
     while (order := channel.next_order()) is not None:
         serve(channel, handlers, order)
     sys.exit()
@@ -93,7 +90,8 @@ class Channel:
 
     def next_order(self) -> Any:
         """Waits for the next jobs; None when the supervisor has hung up."""
-        self._leave_forks()
+        if os.getpid() != self._owner:  # a fork of a handler's setup, which would run our jobs a second time
+            os._exit(0)
         with self._reading:
             while not self._orders:
                 if not self._read():
@@ -102,25 +100,18 @@ class Channel:
         self._run, self._cancelled = order["run"], {}
         return order
 
-    def send(self, word: Mapping[str, object]) -> None:
-        line = json.dumps({"run": self._run, **word}, allow_nan=False).encode() + b"\n"
+    def tell(self, job_id: str, word: Mapping[str, object]) -> None:
+        line = json.dumps({"run": self._run, "job": job_id, **word}, allow_nan=False).encode() + b"\n"
         if len(line) > LONGEST_WORD:
             raise UserError(f"one answer has {len(line):,} bytes, the limit is {LONGEST_WORD:,}")
         with self._sending:
             self._connection.sendall(line)
 
-    def answer(self, job_id: str, word: Mapping[str, object]) -> None:
-        self._leave_forks()
-        self.send({"job": job_id, **word})
-
-    def tell(self, job_id: str, word: Mapping[str, object]) -> None:
-        self.send({"job": job_id, **word})
-
     def ask(self, job_id: str, word: Mapping[str, object]) -> Any:
         with self._reading:
             self._asked += 1
             number = self._asked
-            self.send({"job": job_id, "ask": number, **word})
+            self.tell(job_id, {"ask": number, **word})
             while number not in self._replies:
                 if not self._read():
                     raise Cancelled("the supervisor has gone")
@@ -154,11 +145,6 @@ class Channel:
                 else:
                     self._orders.append(word)
         return bool(got)
-
-    def _leave_forks(self) -> None:
-        """A fork of the handler that comes back here would run our jobs a second time."""
-        if os.getpid() != self._owner:
-            os._exit(0)
 
 
 def value_of(reply: Any) -> Any:
@@ -215,15 +201,14 @@ def _loaded(channel: Channel, given: dict[str, Any], services: str | None) -> di
         prepare(handlers.values(), setup)
     except BaseException as error:
         with suppress(OSError):
-            channel.send({"broken": str(error)[:LONGEST_ERROR]})
+            channel.tell("", {"broken": str(error)[:LONGEST_ERROR]})
         raise
     return handlers
 
 
-def serve(channel: AnsweringLink, handlers: dict[str, Handler], order: dict[str, Any]) -> None:
+def serve(channel: Link, handlers: dict[str, Handler], order: dict[str, Any]) -> None:
     """Runs one order and answers for each of its jobs."""
-    handler = handlers[order["type"]]
-    now = time.monotonic()
+    handler, now, process = handlers[order["type"]], time.monotonic(), os.getpid()
     jobs = [
         JobContext(
             job_id=given["job_id"],
@@ -242,27 +227,44 @@ def serve(channel: AnsweringLink, handlers: dict[str, Handler], order: dict[str,
         )
         for given in order["jobs"]
     ]
+    exits: SystemExit | None = None
+    results: Sequence[object] = ()
     try:
         with limited_to(handler.spec.memory_limit_mb):
-            results = _results(handler, jobs)
-    except Exception as error:  # noqa: BLE001  a handler may raise anything; it is told, not swallowed
+            results = [handler.run(jobs[0])] if handler.spec.batch == 1 else _batch_results(handler, jobs)
+    except Exception as error:  # noqa: BLE001  a handler may raise anything; it is reported, not swallowed
         results = [error] * len(jobs)
-    except SystemExit as error:  # threads of the handler may keep a polite exit from ever ending
-        _flush()
-        os._exit(error.code if isinstance(error.code, int) else error.code is not None)
-    _flush()
+    except SystemExit as error:
+        exits = error
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # before the answer, so that the last lines still belong to this job
+        with suppress(Exception):
+            stream.flush()
+    if exits is not None:  # threads of the handler may keep a polite exit from ever ending
+        os._exit(exits.code if isinstance(exits.code, int) else exits.code is not None)
+    if os.getpid() != process:  # a fork of the handler came back here: it would answer a second time
+        os._exit(0)
     for job, result in zip(jobs, results, strict=True):
         try:
-            channel.answer(job.job_id, _word(result))
+            match result:
+                case BaseException():
+                    word = failure_message(result)
+                case Recovered():
+                    word = {"result": result.result, "recovered": result.seconds}
+                case Failure():
+                    word = {"failure": result.kind.value, "error": result.error[:LONGEST_ERROR]}
+                case _:
+                    word = {"result": result}
+            channel.tell(job.job_id, word)
         except (OSError, SystemExit):
             raise
-        except Exception as error:  # noqa: BLE001  a result that is no JSON is the handler's fault, and is told
-            channel.answer(job.job_id, failure_message(error))
+        except Exception as error:  # noqa: BLE001  a result that is no JSON is the handler's fault, and is reported
+            channel.tell(job.job_id, failure_message(error))
 
 
-def _results(handler: Handler, jobs: list[JobContext]) -> Sequence[object]:
-    if handler.spec.batch == 1:
-        return [handler.run(jobs[0])]
+def _batch_results(handler: Handler, jobs: list[JobContext]) -> Sequence[object]:
     results = handler.run(jobs)
     if not isinstance(results, list | tuple):
         raise TypeError(f"a batch handler returned a {type(results).__name__}: it must return a list")
@@ -270,25 +272,6 @@ def _results(handler: Handler, jobs: list[JobContext]) -> Sequence[object]:
     if len(found) != len(jobs):
         raise ValueError(f"a batch handler returned {len(found)} results for {len(jobs)} jobs")
     return found
-
-
-def _word(result: object) -> dict[str, object]:
-    match result:
-        case BaseException():
-            return failure_message(result)
-        case Recovered():
-            return {"result": result.result, "recovered": result.seconds}
-        case Failure():
-            return {"failure": result.kind.value, "error": result.error[:LONGEST_ERROR]}
-        case _:
-            return {"result": result}
-
-
-def _flush() -> None:
-    """Before the answer, so that the last lines still belong to this job."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
-            stream.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The handler's process and what it has loaded: started ahead of its first job, kept warm, replaced when it must be."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
@@ -11,7 +12,7 @@ from herdsman.jobs.protocol import NOTHING, Load
 from herdsman.jobs.rules import check_model
 from herdsman.jobs.wire import MOST_MODELS
 from herdsman.ports import Clock
-from herdsman.worker.handler_process import Answer, Child, Exit
+from herdsman.worker.handler_process import Child, Exit
 from herdsman.worker.registry import HandlerSpec, check_spec
 
 _MOST_FAILED_STARTS = 3
@@ -21,12 +22,12 @@ _LONGEST_TROUBLE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What a worker serves, as its beats tell it."""
+class ModelState:
+    """What a worker serves, as its heartbeats report it."""
 
     models: tuple[str, ...] = ()
     changes: int = 0
-    """How often they have changed: who guessed at a change in between must be told again."""
+    """How often they have changed: a server that guessed in between needs them again."""
     revision: int | None = None
     """None while it has served nothing yet, or where its pool has no editions."""
     trouble: str | None = None
@@ -127,17 +128,13 @@ class Models:
 
 
 def _usable(said: object) -> list[str]:
-    found = cast("list[object]", said) if isinstance(said, list) else []
-    texts = [each for each in found[:MOST_MODELS] if isinstance(each, str)]
-    return [each for each in texts if _is_name(each)]
-
-
-def _is_name(text: str) -> bool:
-    try:
-        check_model("model", text)
-    except InvalidRequest:
-        return False
-    return True
+    names: list[str] = []
+    for each in cast("list[object]", said)[:MOST_MODELS] if isinstance(said, list) else ():
+        with suppress(InvalidRequest):
+            if isinstance(each, str):
+                check_model("model", each)
+                names.append(each)
+    return names
 
 
 @dataclass(kw_only=True)
@@ -171,11 +168,11 @@ class HandlerPool:
     def ready(self) -> bool:
         return self.child is not None and bool(self.specs)
 
-    def standing(self) -> Standing:
+    def model_state(self) -> ModelState:
         served = self._served_load
         revision = None if served is None else served.revision or None
         models, changes = self.models.told()
-        return Standing(models=models, changes=changes, revision=revision, trouble=self.trouble)
+        return ModelState(models=models, changes=changes, revision=revision, trouble=self.trouble)
 
     def is_behind(self, order: Load | None) -> bool:
         """Whether the order is a new one, and none that was tried in vain."""
@@ -197,9 +194,19 @@ class HandlerPool:
         if self.fault is not None:
             return False
         if self.child is None:
-            return self._launch()
+            self._launched_at = self.clock.monotonic()
+            try:
+                self.child = self.launch(self.load)
+            except OSError as error:
+                self._has_failed(f"no process could be started for handlers: {error}")
+            return False
         for answer in self.child.listen(wait.total_seconds()):
-            self._hear(answer)
+            if "broken" in answer:
+                self._broken = str(answer["broken"])
+            elif isinstance(answer.get("ready"), list):
+                self._loaded(answer["ready"])
+            else:
+                self.models.hear(answer)
         if not self.specs and self._late():
             self._broken = f"the handler's process was not ready within {self.start_limit}"
             self.child.kill()
@@ -209,7 +216,7 @@ class HandlerPool:
     def check(self) -> bool:
         """Whether there is a process; one that ended by itself while no job ran is counted as a failed start."""
         if self.child is not None and self.child.ended():
-            how = self.bury()
+            how = self.end()
             self._has_failed(self._broken or f"the handler's process {how} while no job ran")
         return self.child is not None
 
@@ -217,12 +224,10 @@ class HandlerPool:
         """After an order: a process that has ended, or has done its share, is replaced by a fresh one."""
         self._served += jobs
         self._failed = 0
-        if self.child is None:
-            return
-        if self.max_jobs is not None and self._served >= self.max_jobs:
-            self.bury()
+        if self.child is not None and self.max_jobs is not None and self._served >= self.max_jobs:
+            self.end()
 
-    def bury(self, grace_s: float = 0) -> Exit:
+    def end(self, grace_s: float = 0) -> Exit:
         """Ends the process, where it still lives; the next one is started when jobs may come."""
         assert self.child is not None
         how = self.child.close(grace_s)
@@ -232,35 +237,29 @@ class HandlerPool:
 
     def close(self) -> None:
         if self.child is not None:
-            self.bury(_LAST_WORDS_S)
-
-    def _launch(self) -> bool:
-        self._launched_at = self.clock.monotonic()
-        try:
-            self.child = self.launch(self.load)
-        except OSError as error:
-            self._has_failed(f"no process could be started for handlers: {error}")
-        return False
+            self.end(_LAST_WORDS_S)
 
     def _late(self) -> bool:
         return self.clock.monotonic() - self._launched_at >= self.start_limit.total_seconds()
 
-    def _hear(self, answer: Answer) -> None:
-        if "broken" in answer:
-            self._broken = str(answer["broken"])
-        elif isinstance(answer.get("ready"), list):
-            self.specs = _specs(answer["ready"])
-            self._served_load, self._broken = self.load, None
-            self.models.serve(self.load)
-            if self.load.revision > self._refused:
-                self.trouble = None
-            # Not with every fresh process: there may be one for each job.
-            types = tuple(sorted(self.specs))
-            if types != self._said:
-                self._said = types
-                self.say(f"handlers are loaded: {', '.join(types)}")
-        else:
-            self.models.hear(answer)
+    def _loaded(self, given: list[Any]) -> None:
+        """The process is not trusted: what is no handler is left out."""
+        found: dict[str, HandlerSpec] = {}
+        for each in given:
+            with suppress(TypeError, ValueError):
+                spec = HandlerSpec(**cast("dict[str, Any]", each))
+                check_spec(spec)
+                found[spec.type] = spec
+        self.specs = found
+        self._served_load, self._broken = self.load, None
+        self.models.serve(self.load)
+        if self.load.revision > self._refused:
+            self.trouble = None
+        # Not with every fresh process: there may be one for each job.
+        types = tuple(sorted(self.specs))
+        if types != self._said:
+            self._said = types
+            self.say(f"handlers are loaded: {', '.join(types)}")
 
     def _has_failed(self, why: str) -> None:
         """A first start that fails will fail again; a later one may have met a full machine."""
@@ -278,16 +277,3 @@ class HandlerPool:
         else:
             self.say(f"{why}; it is started again")
             self.clock.sleep(_PAUSE)
-
-
-def _specs(given: list[Any]) -> dict[str, HandlerSpec]:
-    """Words of a process that is not trusted: what is no handler is none."""
-    found: dict[str, HandlerSpec] = {}
-    for each in given:
-        try:
-            spec = HandlerSpec(**cast("dict[str, Any]", each))
-            check_spec(spec)
-        except (TypeError, ValueError):
-            continue
-        found[spec.type] = spec
-    return found

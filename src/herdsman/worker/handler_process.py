@@ -115,9 +115,26 @@ class HandlerChild:
         self._home, self._home_lock = _create_home()
         reading, writing = os.pipe()
         try:
-            self._popen = _start({**environment, MARK: mark}, theirs, writing, self._home, sandbox)
+            # In a sandbox its parent is the first process of the namespace, which ends with us.
+            parent = os.getpid() if sandbox is None else 1
+            before = () if sandbox is None else sandbox.words(self._home)
+            main = (sys.executable, "-P", "-m", "herdsman.worker.handler_main")
+            self._popen = subprocess.Popen(  # noqa: S603  our own module, with no word from a job
+                [*before, *main, str(parent), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                env={**environment, MARK: mark},
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
             self.pid = self._popen.pid
-            self._fence = self._fenced(mark, environment)
+            try:  # there is no handler without a fence
+                self._fence = Fence(self.pid, mark, self._home, environment)
+            except BaseException:
+                self._popen.kill()
+                self._popen.wait()
+                raise
         except BaseException:
             ours.close()
             os.close(reading)
@@ -162,7 +179,7 @@ class HandlerChild:
         if "until" in word:
             self._fence.hold_until(cast("float | None", word["until"]))
             return
-        self._line.send(json.dumps(word).encode())
+        self._line.write(json.dumps(word).encode() + b"\n")
 
     def print_to(self, sink: Sink | None) -> None:
         self._output.turn_to(sink)
@@ -196,11 +213,17 @@ class HandlerChild:
         if grace_s:
             select.select([self._pidfd], [], [], grace_s)
         by_itself = self.ended()
-        fenced = (
-            self._fence.close()
-        )  # first: it knows the group by a number that is somebody else's after the wait
+        # First the fence: it knows the group by a number that is somebody else's after the wait.
+        fenced = self._fence.close()
         self._kill_group()  # what the handler started ends with it
-        self._wait_for_group()
+        # Its GPU is free only when all of it is gone, and a driver may take its time. Its leader is not reaped yet.
+        select.select([self._pidfd], [], [], _GROUP_ENDS_S)
+        for _ in range(int(_GROUP_ENDS_S / _GROUP_LOOK_S)):
+            if is_alone(self.pid):
+                break
+            time.sleep(_GROUP_LOOK_S)
+        else:
+            self._say(f"processes of a handler live on {_GROUP_ENDS_S:.0f} seconds after they were killed")
         status = self._popen.wait()
         self._orphans.end()
         os.close(self._pidfd)
@@ -213,27 +236,9 @@ class HandlerChild:
             status, out_of_memory=starved and kernel_kills() > self._kills and not fenced, fenced=fenced
         )
 
-    def _fenced(self, mark: str, environment: Mapping[str, str]) -> "Fence":
-        """There is no handler without one."""
-        try:
-            return Fence(self.pid, mark, self._home, environment)
-        except BaseException:
-            self._popen.kill()
-            self._popen.wait()
-            raise
-
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-
-    def _wait_for_group(self) -> None:
-        """Its GPU is free only when all of it is gone, and a driver may take its time. Its leader is not reaped yet."""
-        select.select([self._pidfd], [], [], _GROUP_ENDS_S)
-        for _ in range(int(_GROUP_ENDS_S / _GROUP_LOOK_S)):
-            if is_alone(self.pid):
-                return
-            time.sleep(_GROUP_LOOK_S)
-        self._say(f"processes of a handler live on {_GROUP_ENDS_S:.0f} seconds after they were killed")
 
     def _print_idle(self, lines: Sequence[str]) -> None:
         for line in lines[: MOST_IDLE_LINES - self._idle_lines]:
@@ -255,13 +260,10 @@ class Line:
         self._unread = bytearray()
         self.open = True
 
-    def send(self, word: bytes) -> None:
+    def write(self, word: bytes = b"") -> None:
+        """As much as it takes of the message, and of those before."""
         with self._lock:
-            self.unsent += word + b"\n"
-        self.write()
-
-    def write(self) -> None:
-        with self._lock:
+            self.unsent += word
             try:
                 while self.unsent:
                     sent = self._connection.send(self.unsent)
@@ -373,18 +375,18 @@ class SplitChild:
     """What each of them can run, by its process id."""
 
     def __post_init__(self) -> None:
-        self._at_work = self.own
+        self._at_work, self._both = self.own, (self.own, self.services)
 
     def listen(self, wait_s: float) -> Sequence[Answer]:
         answers: list[Answer] = []
-        for child in self._both():
+        for child in self._both:
             # Until both are ready, the one that is not is waited for; then the one that has an order.
-            unready = (each for each in self._both() if each.pid not in self._ready)
+            unready = (each for each in self._both if each.pid not in self._ready)
             found = child.listen(wait_s if child is next(unready, self._at_work) else 0)
             for answer in found:
                 if isinstance(answer.get("ready"), list):
                     self._ready[child.pid] = answer["ready"]
-                    if len(self._ready) == len(self._both()):
+                    if len(self._ready) == len(self._both):
                         answers.append({"ready": [spec for known in self._ready.values() for spec in known]})
                 else:
                     answers.append(answer)
@@ -392,7 +394,7 @@ class SplitChild:
 
     def send(self, word: Mapping[str, object]) -> None:
         if "until" in word:
-            for child in self._both():
+            for child in self._both:
                 child.send(word)
             return
         if "jobs" in word:
@@ -401,54 +403,33 @@ class SplitChild:
         self._at_work.send(word)
 
     def print_to(self, sink: Sink | None) -> None:
-        for child in self._both():
+        for child in self._both:
             child.print_to(sink)
 
     def workspace(self, name: str) -> str:
         return self.own.workspace(name)
 
     def tidy(self) -> None:
-        for child in self._both():
+        for child in self._both:
             child.tidy()
 
     def memory_mb(self) -> int:
         return self._at_work.memory_mb()
 
     def ended(self) -> bool:
-        return any(child.ended() for child in self._both())
+        return any(child.ended() for child in self._both)
 
     def kill(self) -> None:
-        for child in self._both():
+        for child in self._both:
             child.kill()
 
     def close(self, grace_s: float = 0) -> Exit:
         """How the one ended that had something to do."""
-        first = next((child for child in self._both() if child.ended()), self._at_work)
+        first = next((child for child in self._both if child.ended()), self._at_work)
         other = self.services if first is self.own else self.own
         how = first.close(grace_s)
         other.close()
         return how
-
-    def _both(self) -> tuple[HandlerChild, HandlerChild]:
-        return self.own, self.services
-
-
-def _start(
-    environment: Mapping[str, str], line: socket.socket, output: int, home: Path, sandbox: Sandbox | None
-) -> "subprocess.Popen[bytes]":
-    # In a sandbox its parent is the first process of the namespace, which ends with us.
-    parent = os.getpid() if sandbox is None else 1
-    words = [str(parent), str(line.fileno())]
-    before = () if sandbox is None else sandbox.words(home)
-    return subprocess.Popen(  # noqa: S603  our own module, with no word from a job
-        [*before, sys.executable, "-P", "-m", "herdsman.worker.handler_main", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env=dict(environment),
-        pass_fds=[line.fileno()],
-        process_group=0,
-    )
 
 
 def remove_dead_homes() -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +15,6 @@ from herdsman.jobs.protocol import Fitness
 from herdsman.worker.handler_pool import HandlerPool
 
 _MB = 1024 * 1024
-_MEMINFO = Path("/proc/meminfo")
 Look = Callable[[], GpuReport]
 UNASKED = "it was not asked yet"
 
@@ -27,22 +27,6 @@ class Needs:
     memory_mb: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Free:
-    """None where it cannot be seen."""
-
-    disk_mb: int | None
-    memory_mb: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """In millions of bytes."""
-
-    total_mb: int
-    free_mb: int
-
-
 @dataclass(kw_only=True)
 class MachineHealth:
     gpus: Callable[[], GpuReport | None]
@@ -52,61 +36,35 @@ class MachineHealth:
     """Where jobs write."""
     volume: Path = field(default_factory=Path.cwd)
     """Where the worker was started: on a rented machine, its volume."""
+    meminfo: Path = Path("/proc/meminfo")
     _passed: bool = False
 
     def report(self) -> GpuReport | None:
+        """The GPUs with all that speaks against jobs. A full disk is no fault: the worker waits until there is room."""
         seen = self.gpus()
         if seen is None:
             return None
         self._passed = self._passed or (self.warm.ready and seen.ready)
-        measured = disk_of(self.volume)
-        if measured is not None:
-            seen = replace(seen, disk_total_mb=measured.total_mb, disk_free_mb=measured.free_mb)
-        return judge(seen, free(self.workspaces), self.needs, fault=self.warm.fault, loaded=self._passed)
+        with suppress(OSError):
+            usage = shutil.disk_usage(self.volume)
+            seen = replace(seen, disk_total_mb=usage.total // 1_000_000, disk_free_mb=usage.free // 1_000_000)
+        fault = seen.fault or self.warm.fault
+        ready = seen.ready and self._passed and fault is None and self.short() is None
+        return replace(seen, ready=ready, fault=fault)
 
     def short(self) -> str | None:
-        """What a job would lack here now; there may be room again, so nobody has failed."""
-        return lack(free(self.workspaces), self.needs)
-
-
-def judge(seen: GpuReport, free: Free, needs: Needs, *, fault: str | None, loaded: bool) -> GpuReport:
-    """The report with all that speaks against jobs. A full disk is no fault: the worker waits until there is room."""
-    why = seen.fault or fault
-    ready = seen.ready and loaded and why is None and lack(free, needs) is None
-    return replace(seen, ready=ready, fault=why)
-
-
-def lack(free: Free, needs: Needs) -> str | None:
-    for what, there, needed in (
-        ("disk", free.disk_mb, needs.disk_mb),
-        ("memory", free.memory_mb, needs.memory_mb),
-    ):
-        if there is not None and there < needed:
-            return f"only {there} MB of {what} are free, and jobs need {needed}: make room"
-    return None
-
-
-def disk_of(place: Path) -> Disk | None:
-    try:
-        usage = shutil.disk_usage(place)
-    except OSError:
+        """What a job would lack here now; what cannot be measured is not lacking."""
+        free: dict[str, int] = {}
+        with suppress(OSError):
+            free["disk"] = shutil.disk_usage(self.workspaces).free // _MB
+        with suppress(OSError, ValueError):
+            for line in self.meminfo.read_text().splitlines():
+                if line.startswith("MemAvailable:"):
+                    free["memory"] = int(line.split()[1]) // 1024
+        for what, needed in (("disk", self.needs.disk_mb), ("memory", self.needs.memory_mb)):
+            if (there := free.get(what, needed)) < needed:
+                return f"only {there} MB of {what} are free, and jobs need {needed}: make room"
         return None
-    return Disk(total_mb=usage.total // 1_000_000, free_mb=usage.free // 1_000_000)
-
-
-def free(workspaces: Path, meminfo: Path = _MEMINFO) -> Free:
-    try:
-        disk = shutil.disk_usage(workspaces).free // _MB
-    except OSError:
-        disk = None
-    try:
-        lines = meminfo.read_text().splitlines()
-        memory = next(
-            (int(line.split()[1]) // 1024 for line in lines if line.startswith("MemAvailable:")), None
-        )
-    except (OSError, ValueError):
-        memory = None
-    return Free(disk_mb=disk, memory_mb=memory)
 
 
 class ServiceHealth:

@@ -20,7 +20,7 @@ from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier, Watchdog
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
-from herdsman.worker.handler_pool import Standing
+from herdsman.worker.handler_pool import ModelState
 from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
 from herdsman.worker.stop_rules import Heard
 
@@ -38,7 +38,7 @@ class Keeper:
         interval: timedelta,
         report: Callable[[], GpuReport | None],
         say: Callable[[str], None],
-        standing: Callable[[], Standing] = Standing,
+        model_state: Callable[[], ModelState] = ModelState,
         threads: Threads | None = None,
         *,
         unfit: Callable[[], Mapping[str, str]] = dict[str, str],
@@ -57,18 +57,18 @@ class Keeper:
         self._server = server
         self._report = report
         self._say = say
-        self._standing = standing
+        self._model_state = model_state
         self._unfit = unfit
-        self._unfit_told: Mapping[str, str] = {}
-        self._telling = Standing()
-        self._told: Standing | None = None
+        self._unfit_sent: Mapping[str, str] = {}
+        self._models_sent: ModelState | None = None
         """The last one that arrived."""
         self._lock = Lock()
         self._one_at_a_time = self._threads.lock()
         self._loop = PeriodicLoop("heartbeat", self._turn, clock=clock, threads=self._threads)
         self._books: dict[ClaimKey, LogBook] = {}
         self._progress: dict[ClaimKey, Progress] = {}
-        self._heard = Heard(accepted_at=clock.monotonic())
+        self.heard = Heard(accepted_at=clock.monotonic())
+        """Replaced as a whole, under the lock; read without it."""
         self._away_since: float | None = None
         self._connected_at = -math.inf
         """When the last request was sent that was answered."""
@@ -80,20 +80,15 @@ class Keeper:
         """Shows a watchdog that the beats go on, accepted or not."""
         return self._loop.heartbeat
 
-    @property
-    def heard(self) -> Heard:
-        with self._lock:
-            return self._heard
-
     def hold(self, books: Mapping[ClaimKey, LogBook], claimed_at: float) -> None:
         """From here on the beats keep these claims too; `claimed_at` is from before they were asked for."""
         with self._lock:
-            self._heard = replace(
-                self._heard,
+            self.heard = replace(
+                self.heard,
                 # The oldest of them decides when all are given up.
-                accepted_at=min(claimed_at, self._heard.accepted_at) if self._books else claimed_at,
+                accepted_at=min(claimed_at, self.heard.accepted_at) if self._books else claimed_at,
                 # What was said of the claims at hand was not said of one that is new here.
-                held_at=self._heard.held_at if books.keys() <= self._books.keys() else -math.inf,
+                held_at=self.heard.held_at if books.keys() <= self._books.keys() else -math.inf,
             )
             self._books |= books
 
@@ -102,10 +97,10 @@ class Keeper:
             for key in keys:
                 self._books.pop(key, None)
                 self._progress.pop(key, None)
-            self._heard = replace(
-                self._heard,
-                cancel=self._heard.cancel & self._books.keys(),
-                lost={key: why for key, why in self._heard.lost.items() if key in self._books},
+            self.heard = replace(
+                self.heard,
+                cancel=self.heard.cancel & self._books.keys(),
+                lost={key: why for key, why in self.heard.lost.items() if key in self._books},
             )
 
     def note_progress(self, key: ClaimKey, progress: Progress) -> None:
@@ -116,7 +111,7 @@ class Keeper:
 
     def dismiss(self, why: str) -> None:
         with self._lock:
-            self._heard = replace(self._heard, dismissed=self._heard.dismissed or why)
+            self.heard = replace(self.heard, dismissed=self.heard.dismissed or why)
 
     @contextmanager
     def beating(self) -> Generator[None]:
@@ -143,9 +138,23 @@ class Keeper:
                 return
 
     def beat(self) -> bool:
-        """One beat, and what it brings back. One that is not accepted changes nothing: time tells."""
+        """One heartbeat, and what its reply brings. One that is not accepted changes nothing: time will tell."""
         with self._one_at_a_time:
-            pulse = self._pulse()
+            with self._lock:
+                keys = tuple(key for key in self._books if key not in self.heard.lost)
+                progress = {key: self._progress[key] for key in keys if key in self._progress}
+                books = {key: self._books[key] for key in keys}
+            now, before, unfit = self._model_state(), self._models_sent, dict(self._unfit())
+            pulse = Pulse(
+                keys=keys,
+                report=self._report(),
+                progress=progress,
+                logs=_pieces(books),
+                models=now.models if before is None or before.changes != now.changes else None,
+                revision=now.revision if before is None or before.revision != now.revision else None,
+                trouble=now.trouble,
+                unfit=None if unfit == self._unfit_sent else unfit,
+            )
             sent = self._clock.monotonic()
             try:
                 orders = self._queue.beat(pulse)
@@ -153,9 +162,18 @@ class Keeper:
                 self.dismiss(str(error))
                 return False
             except HerdsmanError as error:
-                self._answered(sent, error)
+                if isinstance(error, StoreUnavailable):
+                    with self._lock:
+                        heard = self.heard
+                        # An answer that came too late is none: by then the claims may have been given to others.
+                        silence = self._clock.monotonic() - heard.kept_at
+                        in_time = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
+                        self.heard = replace(
+                            heard, answered_at=sent, held_at=sent if in_time else heard.held_at
+                        )
                 self.note_outage(error, sent)
                 return False
+            self._models_sent, self._unfit_sent = now, unfit
             self._accepted(pulse, sent, orders)
             return True
 
@@ -173,28 +191,7 @@ class Keeper:
         """There is something to tell that somebody waits for: the next beat need not be waited for."""
         self._loop.wake()
 
-    def _pulse(self) -> Pulse:
-        with self._lock:
-            keys = tuple(key for key in self._books if key not in self._heard.lost)
-            progress = {key: self._progress[key] for key in keys if key in self._progress}
-            books = {key: self._books[key] for key in keys}
-        now, told = self._standing(), self._told
-        unfit = dict(self._unfit())
-        self._telling = now
-        return Pulse(
-            keys=keys,
-            report=self._report(),
-            progress=progress,
-            logs=_pieces(books),
-            models=now.models if told is None or told.changes != now.changes else None,
-            revision=now.revision if told is None or told.revision != now.revision else None,
-            trouble=now.trouble,
-            unfit=None if unfit == self._unfit_told else unfit,
-        )
-
     def _accepted(self, pulse: Pulse, sent: float, orders: Orders) -> None:
-        self._told = self._telling
-        self._unfit_told = self._unfit_told if pulse.unfit is None else pulse.unfit
         with self._lock:
             for key, piece in pulse.logs.items():
                 if key in self._books:
@@ -204,23 +201,23 @@ class Keeper:
                     del self._progress[key]
             held = self._books.keys()
             # A beat that left out a claim has not kept it.
-            all_kept = held - self._heard.lost.keys() <= set(pulse.keys)
-            self._heard = replace(
-                self._heard,
-                accepted_at=max(sent, self._heard.accepted_at) if all_kept else self._heard.accepted_at,
-                cancel=(self._heard.cancel | orders.cancel) & held,
+            all_kept = held - self.heard.lost.keys() <= set(pulse.keys)
+            self.heard = replace(
+                self.heard,
+                accepted_at=max(sent, self.heard.accepted_at) if all_kept else self.heard.accepted_at,
+                cancel=(self.heard.cancel | orders.cancel) & held,
                 lost={
-                    **self._heard.lost,
+                    **self.heard.lost,
                     **{key: why for key, why in orders.lost.items() if key in held},
                 },
-                drain=self._heard.drain or orders.drain,
+                drain=self.heard.drain or orders.drain,
                 load=orders.load,
             )
         self.note_connected(sent)
         if not orders.drain:
-            self.note_standing(orders.not_active)
+            self.note_active(orders.not_active)
 
-    def note_standing(self, not_active: str | None) -> None:
+    def note_active(self, not_active: str | None) -> None:
         """Said once for each change: why no jobs come yet, or that they may come."""
         with self._lock:
             known, self._not_active = self._not_active, not_active
@@ -229,16 +226,6 @@ class Keeper:
         elif not_active not in (known, LOADS_HANDLERS):
             self._say(f"not active yet: {not_active}")
 
-    def _answered(self, sent: float, error: HerdsmanError) -> None:
-        """An answer that came too late is none: by then the claims may have been given to others."""
-        if not isinstance(error, StoreUnavailable):
-            return
-        with self._lock:
-            heard = self._heard
-            silence = self._clock.monotonic() - heard.kept_at
-            in_time = isinstance(error, ClaimsHeld) and silence < self._self_fence.total_seconds()
-            self._heard = replace(heard, answered_at=sent, held_at=sent if in_time else heard.held_at)
-
     def note_outage(self, error: HerdsmanError, sent: float) -> None:
         """Said once for each outage, whoever meets it first. A request from before the last answer tells nothing new."""
         now = self._clock.monotonic()
@@ -246,7 +233,7 @@ class Keeper:
             if self._away_since is not None or sent < self._connected_at:
                 return
             self._away_since = now
-            held, left = bool(self._books), self._heard.kept_at + self._self_fence.total_seconds() - now
+            held, left = bool(self._books), self.heard.kept_at + self._self_fence.total_seconds() - now
         if isinstance(error, Unreachable):
             reason = str(error).partition("; ")[0].rpartition(" got no answer: ")[2]
             said = f"lost the connection to {self._server}: {reason}"
@@ -310,34 +297,31 @@ class WorkerProbes:
     def shown(self, ready: Callable[[], bool]) -> Generator[None]:
         for crash in read_crashes(self._crash_dir):
             loops = ", ".join(f"{name} for {age:.0f} s" for name, age in crash.stalled.items())
-            self._say(f"a worker of this machine was ended at {crash.at}, since it stood still: {loops}")
+            self._say(f"a worker on this machine was killed at {crash.at}: no heartbeat of {loops}")
         self._watchdog.start()
-        server = self._server(ready)
+        server: HealthServer | None = None
+        if self.address is not None:
+            host, port = self.address
+            server = HealthServer(
+                host=host,
+                port=port,
+                readiness_check=lambda: (
+                    ready() and all(age <= self._readiness for age in self._ages().values())
+                ),
+                liveness_check=lambda: self._watchdog.alive,
+                details=lambda: {"loops": self._ages()},
+                metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
+            )
+            server.start()
+            everywhere = host in ("0.0.0.0", "::", "")  # noqa: S104  (no address that can be called)
+            where = f"port {port} of every address" if everywhere else f"{host}:{port}"
+            self._say(f"health endpoints at {where}")
         try:
             yield
         finally:
             if server is not None:
                 server.stop()
             self._watchdog.stop()
-
-    def _server(self, ready: Callable[[], bool]) -> HealthServer | None:
-        if self.address is None:
-            return None
-        host, port = self.address
-        server = HealthServer(
-            host=host,
-            port=port,
-            readiness_check=lambda: ready() and all(age <= self._readiness for age in self._ages().values()),
-            liveness_check=lambda: self._watchdog.alive,
-            details=lambda: {"loops": self._ages()},
-            metrics=lambda: age_metric(self._ages()) + stalls_metric(self._watchdog.stalls),
-        )
-        server.start()
-        everywhere = host in ("0.0.0.0", "::", "")  # noqa: S104  (no address that can be called)
-        self._say(
-            f"health endpoints at {f'port {port} of every address' if everywhere else f'{host}:{port}'}"
-        )
-        return server
 
     def _ages(self) -> dict[str, float]:
         return {name: round(heartbeat.elapsed(), 1) for name, heartbeat in self._loops.items()}

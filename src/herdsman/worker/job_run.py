@@ -82,7 +82,7 @@ class JobRunner:
         child.print_to(None)
         how = None
         if child.ended():
-            how = warm.bury()
+            how = warm.end()
         else:
             self._hold_until(child, None)
             child.tidy()
@@ -132,7 +132,7 @@ class JobRunner:
     def _attend(
         self, tasks: Mapping[ClaimKey, Task], spec: HandlerSpec, child: Child, models: Models
     ) -> Stop | None:
-        """Until each has said its last word, or the process is gone; why it was killed, if it was."""
+        """Until each has ended, or the process is gone; why it was killed, if it was."""
         by_id = {str(task.claim.key.job_id): task for task in tasks.values()}
         killed: Stop | None = None
         while not child.ended():
@@ -141,7 +141,31 @@ class JobRunner:
             at_work = [task for task in tasks.values() if task.word is None]
             if not at_work:
                 return None
-            killed = killed or self._judge_all(at_work, spec, child)
+            if killed is not None:
+                continue
+            now = self.clock.monotonic()
+            for task in at_work:
+                stop = must_stop(
+                    task.claim.key,
+                    now=now,
+                    heard=self.keeper.heard,
+                    leaving=self.leaving(),
+                    limits=self.limits,
+                    deadline=task.deadline,
+                    stalls_at=None if spec.stall_seconds is None else self._spoke_at + spec.stall_seconds,
+                )
+                if stop is None or (task.stop is not None and (task.stop.at_once or not stop.at_once)):
+                    continue
+                task.stop = stop
+                task.kill_at = now if stop.at_once else now + self.limits.stop_grace.total_seconds()
+                self.say(f"job {task.claim.key.job_id} is stopped: {stop.value}")
+                child.send({"run": self._runs, "cancel": task.claim.key.job_id, "why": stop.name})
+            killed = next((task.stop for task in at_work if now >= task.kill_at), None)
+            if killed is None and spec.memory_limit_mb is not None and now >= self._look_at:
+                self._look_at = now + _MEMORY_LOOK_S
+                killed = Stop.MEMORY if child.memory_mb() > spec.memory_limit_mb else None
+            if killed is not None:
+                child.kill()
         self._hear(child, by_id, models, 0)  # what it had said before it ended still counts
         return killed
 
@@ -150,35 +174,6 @@ class JobRunner:
         if until != self._until:
             self._until = until
             child.send({"run": self._runs, "until": until})
-
-    def _judge_all(self, at_work: Sequence[Task], spec: HandlerSpec, child: Child) -> Stop | None:
-        now = self.clock.monotonic()
-        for task in at_work:
-            self._judge(task, spec, child, now)
-        over = next((task.stop for task in at_work if now >= task.kill_at), None)
-        if over is None and spec.memory_limit_mb is not None and now >= self._look_at:
-            self._look_at = now + _MEMORY_LOOK_S
-            over = Stop.MEMORY if child.memory_mb() > spec.memory_limit_mb else None
-        if over is not None:
-            child.kill()
-        return over
-
-    def _judge(self, task: Task, spec: HandlerSpec, child: Child, now: float) -> None:
-        stop = must_stop(
-            task.claim.key,
-            now=now,
-            heard=self.keeper.heard,
-            leaving=self.leaving(),
-            limits=self.limits,
-            deadline=task.deadline,
-            stalls_at=None if spec.stall_seconds is None else self._spoke_at + spec.stall_seconds,
-        )
-        if stop is None or (task.stop is not None and (task.stop.at_once or not stop.at_once)):
-            return
-        task.stop = stop
-        task.kill_at = now if stop.at_once else now + self.limits.stop_grace.total_seconds()
-        self.say(f"job {task.claim.key.job_id} is stopped: {stop.value}")
-        child.send({"run": self._runs, "cancel": task.claim.key.job_id, "why": stop.name})
 
     def _hear(self, child: Child, by_id: Mapping[str, Task], models: Models, wait_s: float) -> None:
         for answer in child.listen(wait_s):
@@ -227,7 +222,13 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
     if word is not None and word.get("failure") == FailureClass.INTERRUPTED.value:
         return GivenBack(key, str(word.get("error", "")))  # somebody stopped it at its service: not its fault
     if word is not None:
-        return Failed(key, _reported(word))
+        # The handler names the class of its failure, but only of those that it can know about.
+        said, error = str(word["failure"]), str(word.get("error", ""))
+        if said == CANCELLED:
+            return _failed(key, FailureClass.JOB_ERROR, f"the handler stopped, and nobody had asked: {error}")
+        known = (FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY, FailureClass.INFRASTRUCTURE)
+        kind = next((each for each in known if each.value == said), FailureClass.JOB_ERROR)
+        return _failed(key, kind, error)
     if how is not None and how.fenced:
         return GivenBack(key, Stop.FENCED.value)
     if culprit is Stop.MEMORY:
@@ -237,19 +238,6 @@ def _ending(task: Task, how: Exit | None, culprit: Stop | None) -> Ending | Aban
     starved = how is not None and how.out_of_memory
     kind = FailureClass.OUT_OF_MEMORY if starved else FailureClass.JOB_ERROR
     return _failed(key, kind, f"the handler's process {how} without a word")
-
-
-def _reported(word: Mapping[str, object]) -> Failure:
-    """The handler says which class its failure is of, but only those that it can know about."""
-    said = str(word["failure"])
-    error = str(word.get("error", ""))
-    if said == CANCELLED:
-        return Failure(
-            kind=FailureClass.JOB_ERROR, error=f"the handler stopped, and nobody had asked: {error}"
-        )
-    known = (FailureClass.USER_ERROR, FailureClass.OUT_OF_MEMORY, FailureClass.INFRASTRUCTURE)
-    kind = next((each for each in known if each.value == said), FailureClass.JOB_ERROR)
-    return Failure(kind=kind, error=error)
 
 
 def _failed(key: ClaimKey, kind: FailureClass, error: str) -> Failed:
@@ -280,30 +268,30 @@ class AsyncCalls:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _go(self, key: ClaimKey, answer: Mapping[str, Any], reply: Reply) -> None:
+        until = self._clock.monotonic() + self._patience.total_seconds()
+        outcome: Mapping[str, object] | None = None
         try:
-            reply({"reply": answer.get("ask"), **self._outcome(key, answer)})
+            while outcome is None:
+                try:
+                    if "service" in answer:
+                        self._queue.mark_service(key, _mark(answer["service"]))
+                        outcome = {"value": None}
+                    elif answer["checkpoint"] == "put":
+                        self._queue.put_checkpoint(key, answer.get("value"))
+                        outcome = {"value": None}
+                    else:
+                        outcome = {"value": self._queue.get_checkpoint(key)}
+                except InvalidRequest as error:
+                    outcome = {"error": {"kind": "refused", "said": str(error)}}
+                except HerdsmanError as error:
+                    over = self._closed.is_set() or self._clock.monotonic() >= until
+                    if over or isinstance(error, StaleWrite | NotFound):
+                        outcome = {"error": {"said": str(error)}}
+                    else:
+                        self._clock.sleep(_PAUSE)
+            reply({"reply": answer.get("ask"), **outcome})
         finally:
             self._room.release()
-
-    def _outcome(self, key: ClaimKey, answer: Mapping[str, Any]) -> Mapping[str, object]:
-        until = self._clock.monotonic() + self._patience.total_seconds()
-        while True:
-            try:
-                if "service" in answer:
-                    self._queue.mark_service(key, _mark(answer["service"]))
-                    return {"value": None}
-                if answer["checkpoint"] == "put":
-                    self._queue.put_checkpoint(key, answer.get("value"))
-                    return {"value": None}
-                return {"value": self._queue.get_checkpoint(key)}
-            except InvalidRequest as error:
-                return {"error": {"kind": "refused", "said": str(error)}}
-            except (StaleWrite, NotFound) as error:
-                return {"error": {"said": str(error)}}
-            except HerdsmanError as error:
-                if self._closed.is_set() or self._clock.monotonic() >= until:
-                    return {"error": {"said": str(error)}}
-                self._clock.sleep(_PAUSE)
 
 
 def _mark(said: Any) -> ServiceMark:

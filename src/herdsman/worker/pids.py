@@ -43,7 +43,12 @@ def limited_to(megabytes: int | None) -> Generator[None]:
 
 def group_memory_mb(group: int, proc: Path = _PROC) -> int:
     """What a process group has in memory. Pages that its processes share are counted once."""
-    return sum(_share_kb(proc / str(pid)) for pid in members(group, proc)) // 1024
+    total = 0
+    for pid in members(group, proc):
+        with suppress(OSError, ValueError):  # it has ended, or is not ours to look at
+            lines = (proc / str(pid) / "smaps_rollup").read_text().splitlines()
+            total += next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+    return total // 1024
 
 
 def members(group: int, proc: Path = _PROC) -> Iterator[int]:
@@ -66,41 +71,26 @@ def read_stat(pid: int, proc: Path = _PROC) -> list[str] | None:
         return None
 
 
-def _share_kb(process: Path) -> int:
-    try:
-        for line in (process / "smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1])
-    except (OSError, ValueError):
-        return 0  # it has ended, or is not ours to look at
-    return 0
-
-
 def kernel_kills(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
     """How often the kernel has killed in our control group for want of memory; 0 when nobody counts."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return 0
-    return sum(_kills(file) for line in lines for file in _counters(line, cgroups))
-
-
-def _counters(line: str, cgroups: Path) -> Iterator[Path]:
-    """The second version has one tree, the first a tree for memory alone."""
-    _, kinds, path = line.split(":", 2)
-    inside = path.lstrip("/")
-    if kinds == "":
-        yield cgroups / inside / "memory.events"
-    elif "memory" in kinds.split(","):
-        yield cgroups / "memory" / inside / "memory.oom_control"
-
-
-def _kills(file: Path) -> int:
-    try:
-        words = dict(line.split(maxsplit=1) for line in file.read_text().splitlines() if " " in line)
-        return int(words.get("oom_kill", 0))
-    except (OSError, ValueError):
-        return 0
+    kills = 0
+    for line in lines:
+        _, kinds, path = line.split(":", 2)
+        # The second version has one tree, the first a tree for memory alone.
+        if kinds == "":
+            file = cgroups / path.lstrip("/") / "memory.events"
+        elif "memory" in kinds.split(","):
+            file = cgroups / "memory" / path.lstrip("/") / "memory.oom_control"
+        else:
+            continue
+        with suppress(OSError, ValueError):
+            words = dict(line.split(maxsplit=1) for line in file.read_text().splitlines() if " " in line)
+            kills += int(words.get("oom_kill", 0))
+    return kills
 
 
 def own_processes(proc: Path = _PROC) -> frozenset[int] | None:

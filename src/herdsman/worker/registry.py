@@ -44,8 +44,8 @@ _LOOK_S = 0.1
 _STOP_S = 5.0
 _STEPS = 20
 _LONGEST_S = 86_400
-_GLANCE_S = 0.2
-"""However long a step is, a word that it should stop is heard within this time."""
+_LONGEST_NAP_S = 0.2
+"""However long a step is, a request to stop is noticed within this time."""
 
 
 class UnusableHandler(Exception):
@@ -237,21 +237,16 @@ def fill_command(words: list[str], values: Mapping[str, object]) -> list[str]:
 def _value(hole: re.Match[str], values: Mapping[str, object]) -> str:
     if hole[1] is None:
         return _BRACES[hole[0]]
-    value = _look_up(hole[1], values)
+    value: object = values
+    for step in hole[1].split("."):
+        inside = cast("Mapping[str, object]", value if isinstance(value, dict) else {})
+        if step not in inside:
+            raise UserError(f"the job has no {hole[1]}, which its command needs")
+        value = inside[step]
     text = value if isinstance(value, str) else json.dumps(value)
     if "\0" in text:
         raise UserError(f"{hole[1]} contains a NUL character, which no argument can hold")
     return text
-
-
-def _look_up(path: str, values: Mapping[str, object]) -> object:
-    here: object = values
-    for step in path.split("."):
-        inside = cast("Mapping[str, object]", here if isinstance(here, dict) else {})
-        if step not in inside:
-            raise UserError(f"the job has no {path}, which its command needs")
-        here = inside[step]
-    return here
 
 
 def command_handler(template: str) -> Callable[[JobContext], object]:
@@ -270,28 +265,23 @@ def _run(words: list[str], job: JobContext) -> object:
         "payload": job.payload,
     }
     argv = fill_command(words, values)
-    with payload_file.open("rb") as payload, _started(argv, payload, job) as process:
-        tail = _listen(process, job)
-    return _result(process.returncode, tail)
-
-
-def _started(argv: list[str], payload: Any, job: JobContext) -> "subprocess.Popen[bytes]":
-    try:
-        return subprocess.Popen(  # noqa: S603  no shell; the operator wrote the command
-            argv, stdin=payload, stdout=subprocess.PIPE, env=os.environ | _job_variables(job)
-        )
-    except OSError as error:
-        raise TryAgain(f"the command {argv[0]!r} could not be started: {error}") from error
-
-
-def _job_variables(job: JobContext) -> dict[str, str]:
-    told = {"JOB_MODEL": job.model, "JOB_ADAPTER": job.adapter, "JOB_VARIANT": job.variant}
-    return {
+    named = {"JOB_MODEL": job.model, "JOB_ADAPTER": job.adapter, "JOB_VARIANT": job.variant}
+    variables = {
         "JOB_ID": job.job_id,
         "JOB_ATTEMPT": str(job.attempt),
         "JOB_WORKSPACE": str(job.workspace),
-        **{name: value for name, value in told.items() if value is not None},
+        **{name: value for name, value in named.items() if value is not None},
     }
+    with payload_file.open("rb") as payload:
+        try:
+            process = subprocess.Popen(  # noqa: S603  no shell; the operator wrote the command
+                argv, stdin=payload, stdout=subprocess.PIPE, env=os.environ | variables
+            )
+        except OSError as error:
+            raise TryAgain(f"the command {argv[0]!r} could not be started: {error}") from error
+        with process:
+            tail = _listen(process, job)
+    return _result(process.returncode, tail)
 
 
 def _listen(process: "subprocess.Popen[bytes]", job: JobContext) -> bytes:
@@ -348,6 +338,6 @@ def demo(job: JobContext) -> object:
         until = time.monotonic() + given / _STEPS
         job.raise_if_cancelled()
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, _GLANCE_S))
+            time.sleep(min(left, _LONGEST_NAP_S))
             job.raise_if_cancelled()
     return {"slept": given}

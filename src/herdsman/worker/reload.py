@@ -105,7 +105,7 @@ class Reloading(HandlerPool):
         return self._check is not None and not self._first and self.clock.monotonic() < self._patient_until
 
     def _has_failed(self, why: str) -> None:
-        """Whoever wrote the mistake is about to mend it: that ends no worker."""
+        """A mistake in a source file is about to be repaired: that ends no worker."""
         super()._has_failed(why)
         if self.fault is not None:
             self.say(f"{self.fault}; it is tried again when a file changes")
@@ -119,11 +119,9 @@ class Reloading(HandlerPool):
             return
         now = self.stamps(self._files)
         self._look_at = self.clock.monotonic() + max(_LOOK_S, _SHARE * (self.clock.monotonic() - began))
-        if now != self._seen:
-            self._try_anew(now)
-
-    def _try_anew(self, now: Stamps) -> None:
-        """What was good a moment ago is not taken any more: the newer must prove itself."""
+        if now == self._seen:
+            return
+        # What was good a moment ago is not taken any more: the newer must prove itself.
         if self._check is not None:
             self._check.close()
         self._first = not self._seen and self._first
@@ -145,7 +143,7 @@ class Reloading(HandlerPool):
             self._fresh = not self._first or self._spoiled
         elif not self._first:
             kept = "no jobs are run" if self.child is None else "the old ones go on"
-            self.say(f"the handlers cannot be loaded, {kept} until that is mended:\n{found.error}")
+            self.say(f"the handlers cannot be loaded, {kept} until that is repaired:\n{found.error}")
         self._first = False
 
 
@@ -192,9 +190,12 @@ def stamps_in(directory: Path) -> Callable[[Sequence[str]], Stamps]:
     """Looks at all Python files below the directory, as far as they can be counted, and at those that are named."""
 
     def look(files: Sequence[str]) -> Stamps:
-        every = {str(each): each for each in (*_below(directory), *map(Path, files))}
-        found = {name: _stamp(each) for name, each in sorted(every.items())}
-        return {name: stamp for name, stamp in found.items() if stamp is not None}
+        stamps: dict[str, tuple[int, int]] = {}
+        for name in sorted({*map(str, _below(directory)), *files}):
+            with suppress(OSError):  # it was just removed, or an editor puts another in its place
+                found = Path(name).stat()
+                stamps[name] = found.st_mtime_ns, found.st_size
+        return stamps
 
     return look
 
@@ -211,36 +212,24 @@ def _below(directory: Path) -> Iterator[Path]:
             return
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
-    try:
-        seen = file.stat()
-    except OSError:  # it was just removed, or an editor puts another in its place
-        return None
-    return seen.st_mtime_ns, seen.st_size
-
-
 def main() -> None:
     parent, said, seconds = sys.argv[1:]
     die_with(int(parent))
     leave_others_alone()
     signal.alarm(int(float(seconds)))
-    error = _trouble(read_sources(json.load(sys.stdin)))
+    sources, error = read_sources(json.load(sys.stdin)), None
+    sys.path[:0] = sources.paths
+    try:
+        load(sources)
+    except BaseException as failed:  # noqa: BLE001  a module may raise anything while it is imported
+        error = "".join(_described(failed))[-LONGEST_ERROR:].rstrip()
     Path(said).write_text(
         json.dumps({"files": sorted(_files())[:MOST_FILES], "error": error}), encoding="utf-8"
     )
     os._exit(0)  # threads that a module has started need not end first
 
 
-def _trouble(sources: Sources) -> str | None:
-    sys.path[:0] = sources.paths
-    try:
-        load(sources)
-    except BaseException as error:  # noqa: BLE001  a module may raise anything while it is imported
-        return "".join(_told(error))[-LONGEST_ERROR:].rstrip()
-    return None
-
-
-def _told(error: BaseException) -> Iterator[str]:
+def _described(error: BaseException) -> Iterator[str]:
     """The cause with its line, as Python shows it, without our own frames."""
     cause = error.__cause__ or error
     if cause is error:

@@ -149,7 +149,7 @@ class ServiceRun:
                 return before, verdict
             case Working():
                 self._log(before, verdict, "an earlier claim had handed it over")
-                self._mark(before, MarkStatus.ATTACHED)
+                self.job.mark_service(before, MarkStatus.ATTACHED)
                 self._persist(lambda: self.connector.attach(self._described(), before))
                 return before, None
             case Broken() | Unknown():  # its failure was that of an earlier attempt
@@ -163,13 +163,13 @@ class ServiceRun:
     def _submit(self) -> str:
         """The id is written down before anything is sent, so that no crash can lose it (S3-04)."""
         chosen = service_id(ClaimKey(JobId(self.job.job_id), self.job.token))
-        self._mark(chosen, MarkStatus.SUBMITTED)
+        self.job.mark_service(chosen, MarkStatus.SUBMITTED)
         try:
             given = self._persist(lambda: self._handed_over(chosen))
         except ServiceRejected as error:
             raise _refused(error) from error
         if given != chosen:
-            self._mark(given, MarkStatus.SUBMITTED)
+            self.job.mark_service(given, MarkStatus.SUBMITTED)
         return given
 
     def _handed_over(self, external_id: str) -> str:
@@ -208,7 +208,12 @@ class ServiceRun:
             else:
                 continue
             if isinstance(verdict, Working | None):
-                self._give_up_if_stalled(external_id, stall, verdict)
+                if verdict is not None:
+                    self._tell(verdict)
+                    why = stall.look(verdict, self.clock.monotonic())
+                    if why is not None:
+                        self._cancel(external_id)
+                        raise TryAgain(f"{why}; it may have to be restarted")
                 continue
             return self._end(external_id, verdict, missed=missed)
 
@@ -235,7 +240,7 @@ class ServiceRun:
             return None
         self._unreached_since = None
         self._log(external_id, verdict, _reason(verdict), inactive)
-        self._mark(external_id, MarkStatus.CHECKED)
+        self.job.mark_service(external_id, MarkStatus.CHECKED)
         return verdict
 
     def _settled(self, external_id: str) -> Verdict | None:
@@ -246,15 +251,6 @@ class ServiceRun:
             if not isinstance(verdict, Working) or self.clock.monotonic() >= until:
                 return verdict
             self._wait(TICK)
-
-    def _give_up_if_stalled(self, external_id: str, stall: Stall, verdict: Working | None) -> None:
-        if verdict is None:
-            return
-        self._tell(verdict)
-        why = stall.look(verdict, self.clock.monotonic())
-        if why is not None:
-            self._cancel(external_id)
-            raise TryAgain(f"{why}; it may have to be restarted")
 
     def _adopt(self, external_id: str, finished: Finished) -> object:
         """What is there need not be made again, unless it is gone after all."""
@@ -325,9 +321,6 @@ class ServiceRun:
             variant=job.variant,
             workspace=str(job.workspace),
         )
-
-    def _mark(self, external_id: str, status: MarkStatus) -> None:
-        self.job.mark_service(external_id, status)
 
     def _tell(self, working: Working) -> None:
         if working.position:

@@ -1,33 +1,42 @@
-"""Claims jobs, has them run in a process of their own, and says what became of them.
+"""Claims jobs, has them run in a process of their own, and reports how they ended.
 
-The supervisor never runs user code, so it can always beat, stop and report.
+The supervisor never runs user code, so it can always send heartbeats, stop jobs and report.
 """
 
+import json
 import math
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
+from typing import IO
 
-from herdsman.errors import HerdsmanError, NotFound, StaleWrite
-from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import Ask, Ending, GivenBack
+from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
+from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
+from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Told
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.job_run import Abandoned, AsyncCalls, JobRunner
 from herdsman.worker.logs import LogBook
-from herdsman.worker.reporter import Reporter
 from herdsman.worker.stop_rules import DeadMan, Leaving, Limits
 
 _INSTANT_S = 0.001
 _MOST_BEGUN = 1_000
 """How many claims are remembered as begun."""
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
+_LARGE = 1024 * 1024
+"""Results above this wait on disk: an outage may be long, and a batch may have a hundred of them."""
+
+Claimed = tuple[Sequence[Claim], float]
+"""Claims, and when they were asked for."""
 
 
 class ExitReason(Enum):
-    """How a worker came to its end; the value is the exit status of its process."""
+    """Why a worker ended; the value is the exit status of its process."""
 
     DRAINED = 0
     UNOWNED = 3
@@ -85,42 +94,42 @@ class Supervisor:
             calls=self._calls,
             say=self.say,
         )
-        self._reporter = Reporter(
-            queue=self.queue, keeper=self.keeper, clock=self.clock, leaving=self._leaving, say=self.say
-        )
         self._begun: OrderedDict[ClaimKey, None] = OrderedDict()
 
     def drain(self) -> None:
-        """Finish the job at hand and leave; asked again, give it back and leave. Safe in a signal handler."""
+        """Finish the running job and exit; called again, give it back and exit. Safe in a signal handler."""
         self._asked += 1
 
     def run(self) -> WorkerExit:
         """Until drained, or until there is a reason to end."""
         with self.keeper.beating():
             try:
-                parted = self._serve()
+                ended = self._serve()
             finally:
                 self.warm.close()
                 self._calls.close()
-            if parted.how is ExitReason.BROKEN:
+            if ended.how is ExitReason.BROKEN:
                 self.keeper.beat()  # so that whoever started the machine learns why
-            if parted.how is not ExitReason.DISMISSED:
+            if ended.how is not ExitReason.DISMISSED:
                 try:
                     self.queue.leave()
                 except HerdsmanError as error:
-                    self.say(f"nobody could be told of the leave: {error}")
-        if parted.how is ExitReason.UNOWNED:
-            self._end_instance()
-        return parted
+                    self.say(f"the worker could not be deregistered: {error}")
+        if ended.how is ExitReason.UNOWNED and self.end_instance is not None:
+            try:
+                self.end_instance()
+            except (HerdsmanError, OSError) as error:
+                self.say(f"the provider could not be asked to end this machine: {error}")
+        return ended
 
     def _serve(self) -> WorkerExit:
-        while (parted := self._parting()) is None:
+        while (ended := self._must_exit()) is None:
             self.warm.follow(self.keeper.heard.load)
             was_ready = self.warm.ready
             if not self.warm.get_ready(self.limits.look):
                 continue
             if not was_ready:
-                self.keeper.hurry()  # jobs may come from now on, and a swap waits for this word
+                self.keeper.hurry()  # jobs may come from now on, and a swap waits for this heartbeat
             lacking = self.short()
             if lacking is not None or not self._ask().types:
                 unfit = "; ".join(f"{kind}: {why}" for kind, why in sorted(self.unfit().items()))
@@ -130,9 +139,9 @@ class Supervisor:
             claims, asked_at = self.claim()
             while claims:
                 claims, asked_at = self.work(claims, asked_at)
-        return parted
+        return ended
 
-    def _parting(self) -> WorkerExit | None:
+    def _must_exit(self) -> WorkerExit | None:
         if (dismissed := self.keeper.heard.dismissed) is not None:
             return WorkerExit(ExitReason.DISMISSED, dismissed)
         if self.warm.fault is not None:
@@ -166,8 +175,8 @@ class Supervisor:
             models=self.warm.models.names(),
         )
 
-    def claim(self) -> tuple[Sequence[Claim], float]:
-        """Jobs to work on, if there are any, and when they were asked for."""
+    def claim(self) -> Claimed:
+        """Jobs to work on, if there are any."""
         ask, asked_at = self._ask(), self.clock.monotonic()
         try:
             if self.clock.monotonic() < self._unsure_until:
@@ -189,9 +198,7 @@ class Supervisor:
         self.keeper.note_connected(asked_at)
         if claims:
             self._unsure_until = -math.inf
-            self.keeper.note_standing(
-                None
-            )  # the next beat will say so, and the jobs should not be told of first
+            self.keeper.note_active(None)  # now, and not with the next heartbeat: the log names jobs after it
         elif self.clock.monotonic() - asked_at <= self._wait.total_seconds() / 2:
             self._sleep(self.pause)
         return claims, asked_at
@@ -201,22 +208,22 @@ class Supervisor:
         they are not looked for only once."""
         self._unsure_until = self.clock.monotonic() + self.limits.self_fence.total_seconds()
 
-    def work(self, claims: Sequence[Claim], asked_at: float) -> tuple[Sequence[Claim], float]:
-        """Runs them to their ends; then the claims that came back with the telling of the last."""
+    def work(self, claims: Sequence[Claim], asked_at: float) -> Claimed:
+        """Runs them to their ends; then the claims that came back with the report of the last."""
         claims = self.fill_up(claims)
-        news: tuple[Sequence[Claim], float] = (), asked_at
+        more: Claimed = (), asked_at
         groups: list[Sequence[Claim]] = []
         for kind in dict.fromkeys(
             claim.type for claim in claims
-        ):  # of several types only after a lost answer
+        ):  # several types come only after a lost answer
             same = [claim for claim in claims if claim.type == kind]
             size = self.warm.specs[kind].batch if kind in self.warm.specs else len(same)
             groups += [same[start : start + size] for start in range(0, len(same), size)]
         if len(groups) > 1:  # the later ones wait for the first, and are kept alive meanwhile
             self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
         for number, group in enumerate(groups, start=1):
-            news = self._tell(self._run(group, asked_at), last=number == len(groups))
-        return news
+            more = self._report(self._run(group, asked_at), last=number == len(groups))
+        return more
 
     def fill_up(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """A batch that is not full waits a moment for the rest."""
@@ -242,27 +249,28 @@ class Supervisor:
         return [*{claim.key.job_id: claim for claim in (*claims, *found)}.values()]
 
     def _run(self, claims: Sequence[Claim], asked_at: float) -> list[Ending | Abandoned]:
-        spec = self.warm.specs.get(claims[0].type)
-        if again := [claim for claim in claims if claim.key in self._begun]:
+        again = [claim for claim in claims if claim.key in self._begun]
+        new = [claim for claim in claims if claim.key not in self._begun]
+        endings: list[Ending | Abandoned] = [
+            GivenBack(claim.key, "it was begun here before under this token") for claim in again
+        ]
+        if again:
             self.keeper.hold({claim.key: LogBook() for claim in again}, asked_at)
-            given_back = [
-                GivenBack(claim.key, "it was begun here before under this token") for claim in again
-            ]
-            new = [claim for claim in claims if claim.key not in self._begun]
-            return [*given_back, *(self._run(new, asked_at) if new else ())]
-        self._begun |= {claim.key: None for claim in claims}
+        if not new:
+            return endings
+        self._begun |= {claim.key: None for claim in new}
         while len(self._begun) > _MOST_BEGUN:
             self._begun.popitem(last=False)
-        for claim in claims:
+        for claim in new:
             self.say(f"job {claim.key.job_id} claimed: {claim.type}, attempt {claim.attempt}")
-        if spec is None:
-            self.keeper.hold({claim.key: LogBook() for claim in claims}, asked_at)
-            known = ", ".join(sorted(self.warm.specs))
-            why = f"no handler for type {claims[0].type!r}; here are: {known}"
-            return [GivenBack(claim.key, why) for claim in claims]
-        return self._runner.work(claims, spec, self.warm, asked_at)
+        spec = self.warm.specs.get(new[0].type)
+        if spec is not None:
+            return endings + self._runner.work(new, spec, self.warm, asked_at)
+        self.keeper.hold({claim.key: LogBook() for claim in new}, asked_at)
+        why = f"no handler for type {new[0].type!r}; here are: {', '.join(sorted(self.warm.specs))}"
+        return [*endings, *(GivenBack(claim.key, why) for claim in new)]
 
-    def _tell(self, endings: Sequence[Ending | Abandoned], *, last: bool) -> tuple[Sequence[Claim], float]:
+    def _report(self, endings: Sequence[Ending | Abandoned], *, last: bool) -> Claimed:
         keys = [ending.key for ending in endings]
         ours = [ending for ending in endings if not isinstance(ending, Abandoned)]
         for lost in [ending for ending in endings if isinstance(ending, Abandoned)]:
@@ -272,24 +280,97 @@ class Supervisor:
             if not ours:
                 return (), 0.0
             self.keeper.flush([ending.key for ending in ours])
-            # One that has something else to load takes no new job before: this was the last with what is loaded now.
+            # A worker that has something else to load takes no new job before it has.
             fit = self.warm.ready and not self.warm.is_behind(self.keeper.heard.load) and self.short() is None
             sure = self.clock.monotonic() >= self._unsure_until
-            ask = self._ask() if last and fit and sure and self._parting() is None else None
-            news = self._reporter.tell(ours, ask if ask is not None and ask.types else None)
-            if news.unsure:
-                self._note_lost_answer()
-            return news.claims, news.asked_at
+            ask = self._ask() if last and fit and sure and self._must_exit() is None else None
+            return self._finish(ours, ask if ask is not None and ask.types else None)
         finally:
             self.keeper.let_go(keys)
 
-    def _end_instance(self) -> None:
-        if self.end_instance is None:
-            return
-        try:
-            self.end_instance()
-        except (HerdsmanError, OSError) as error:
-            self.say(f"the provider could not be asked to end this machine: {error}")
+    def _finish(self, endings: list[Ending], then: Ask | None) -> Claimed:
+        """Reports until it is recorded, or the claims are known to be another's (J12): heartbeats go on meanwhile.
+
+        Time alone takes no claim away: while the database is out of reach, nobody else can have got the job. So only
+        the queue's own answer ends this, or an order to exit at once. `endings` is emptied when they have to wait.
+        """
+        kept: list[_Kept] = []
+        pause, unsure = _FIRST_PAUSE, False
+        with ExitStack() as files:
+            while True:
+                asked_at = self.clock.monotonic()
+                now = [each.ending() for each in kept] or endings
+                try:
+                    exchange = self.queue.finish(now, then)
+                except (StaleWrite, NotFound) as error:
+                    self.keeper.dismiss(str(error))
+                    return (), 0.0
+                except InvalidRequest as error:
+                    claims, asked_at = self._finish_in_parts(now, then, error)
+                    break
+                except HerdsmanError as error:
+                    self.keeper.note_outage(error, asked_at)
+                    unsure, then = unsure or then is not None, None
+                    leaving = self._leaving()
+                    hurried = leaving.at_once or leaving.unowned is not None
+                    if hurried or self.keeper.heard.dismissed is not None:
+                        for each in now:
+                            self.say(
+                                f"the end of job {each.key.job_id} was not reported: it will run again ({error})"
+                            )
+                        claims = ()
+                        break
+                else:
+                    self.keeper.note_connected(asked_at)
+                    self._note_results(now, exchange.told)
+                    # None of the very jobs whose end was refused and is reported anew.
+                    ended = {ending.key for ending in now}
+                    claims = [each for each in exchange.claims if each.key not in ended]
+                    break
+                del now
+                kept = kept or [_Kept(endings.pop(0), files) for _ in range(len(endings))]
+                self.clock.sleep(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+        if unsure:
+            self._note_lost_answer()
+        return claims, asked_at
+
+    def _finish_in_parts(self, endings: Sequence[Ending], then: Ask | None, error: InvalidRequest) -> Claimed:
+        """All of it in one request was too much; one ending alone that is refused is the job's own fault."""
+        if len(endings) > 1:
+            half = len(endings) // 2
+            self._finish(list(endings[:half]), None)
+            return self._finish(list(endings[half:]), then)
+        if (substitute := _substitute(endings[0], str(error))) is not None:
+            return self._finish([substitute], then)
+        self.say(f"the end of job {endings[0].key.job_id} was refused: {error}")
+        return (), 0.0
+
+    def _note_results(self, endings: Sequence[Ending], results: Sequence[Told]) -> None:
+        by_key = {ending.key: ending for ending in endings}
+        again: list[Ending] = []
+        for each in results:
+            said = f"job {each.key.job_id}"
+            match by_key.get(each.key):
+                case None:
+                    continue
+                case ending if each.refused is not None and not each.stale:
+                    if (substitute := _substitute(ending, each.refused)) is not None:
+                        again.append(substitute)
+                        continue
+                    said = f"the end of {said} was refused: {each.refused}"
+                case _ if each.stale:
+                    said += f" was taken away before its end could be reported: {each.refused}"
+                case Done():
+                    said += f" is {each.state}"
+                case GivenBack(_, why):
+                    said += f" was given back ({why}): {each.state}"
+                case Failed(_, failure):
+                    last = failure.error.strip().splitlines()[-1:] or [""]
+                    said += f" is {each.state} ({failure.kind}): {last[0][:200]}"
+            self.say(said)
+        if again:
+            self._finish(again, None)
 
     def _sleep(self, duration: timedelta) -> None:
         """In short steps: a signal must not wait for the end of a long one."""
@@ -301,3 +382,32 @@ class Supervisor:
         if not self._troubled:
             self._troubled = True
             self.say(text)
+
+
+class _Kept:
+    """An ending that could not be reported yet. Its file has no name: nothing is left of it when this process ends."""
+
+    def __init__(self, ending: Ending, files: ExitStack) -> None:
+        self._ending = ending
+        self._file: IO[str] | None = None
+        if isinstance(ending, Done) and len(text := json.dumps(ending.result)) > _LARGE:
+            try:
+                file = files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))  # noqa: SIM115
+                file.write(text)
+                file.flush()
+            except OSError:  # the disk is full: memory will do
+                return
+            self._file, self._ending = file, replace(ending, result=None)
+
+    def ending(self) -> Ending:
+        if self._file is None or not isinstance(self._ending, Done):
+            return self._ending
+        self._file.seek(0)
+        return replace(self._ending, result=json.load(self._file))
+
+
+def _substitute(ending: Ending, refused: str) -> Ending | None:
+    if not isinstance(ending, Done):
+        return None
+    failure = Failure(kind=FailureClass.USER_ERROR, error=f"its result was refused: {refused}")
+    return Failed(ending.key, failure)

@@ -94,7 +94,7 @@ def test_a_mistake_is_shown_and_the_old_handlers_go_on(start: Start) -> None:
     worker = start(a_handler("1"))
     assert worker.run("say").result == 1
     write(worker.place, "from herdsman import handler\n\n\ndef broken(:\n    pass\n")
-    said(worker, "the handlers cannot be loaded, the old ones go on until that is mended")
+    said(worker, "the handlers cannot be loaded, the old ones go on until that is repaired")
     assert 'jobs.py", line 4' in worker.said()
     assert "SyntaxError" in worker.said()
     assert worker.run("say").result == 1

@@ -52,7 +52,7 @@ class Yard:
             timedelta(milliseconds=50),
             lambda: None,
             self.said.append,
-            self.warm.standing,
+            self.warm.model_state,
         )
         limits = Limits(
             self_fence=timedelta(seconds=25),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from herdsman.loops import HealthServer, LoopGroup, MainLoop, Watchdog
-from herdsman.loops.loop_group import Timeouts, misfits
+from herdsman.loops.loop_group import misfits
 from tests.docs.pages import page, table
 
 PAGE = page("docs/loops.md")
@@ -27,7 +27,7 @@ def test_the_defaults_are_as_the_page_says(name: str, of: str, default: str) -> 
 
 
 def test_the_inequalities_are_those_that_are_checked() -> None:
-    said = "".join(misfits(Timeouts(visibility_timeout=1, wait_time_seconds=900, watchdog_interval=900)))
+    said = "".join(misfits(visibility_timeout=1, wait_time_seconds=900, watchdog_interval=900))
     listed = re.findall(r"^- `(.*)`", PAGE.section("Timeouts that must fit together"), re.MULTILINE)
     assert len(listed) == 3
     assert all(f"{each} does not hold" in said for each in listed)

@@ -116,7 +116,7 @@ class Bench:
             timedelta(seconds=5),
             lambda: None,
             self.said.append,
-            self.warm.standing,
+            self.warm.model_state,
             self_fence=LIMITS.self_fence,
         )
         self.supervisor = Supervisor(

@@ -4,6 +4,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,7 +20,7 @@ from herdsman.settings.environment import this_machine
 from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, failure_class
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
 from herdsman.worker.handler_process import Exit
-from herdsman.worker.health import Free, Needs, disk_of, judge, lack
+from herdsman.worker.health import MachineHealth, Needs
 from herdsman.worker.logs import LONGEST_LINE, LogBook, split_lines
 from herdsman.worker.pids import descendants, is_alone, kernel_kills, own_processes
 from herdsman.worker.registry import Sources, UnusableHandler, fill_command, handler, load, split_command
@@ -214,7 +215,36 @@ def test_a_handler_can_be_tried_without_a_worker() -> None:
 
 
 SEEN = GpuReport(ready=True, seen=True)
-ENOUGH = Free(disk_mb=10, memory_mb=10)
+
+
+@dataclass
+class Machine:
+    """With 10 MB of disk and 10 MB of memory free, unless the test takes them away."""
+
+    directory: Path
+    monkeypatch: pytest.MonkeyPatch
+
+    def __post_init__(self) -> None:
+        usage = SimpleNamespace(total=20 * 1024 * 1024, free=10 * 1024 * 1024)
+        self.monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+        (self.directory / "meminfo").write_text("MemTotal: 99999 kB\nMemAvailable: 10240 kB\n")
+
+    def health(
+        self, needs: Needs, seen: GpuReport = SEEN, *, fault: str | None = None, loaded: bool = True
+    ) -> MachineHealth:
+        warm = cast("Any", SimpleNamespace(ready=loaded, fault=fault))
+        return MachineHealth(
+            gpus=lambda: seen,
+            warm=warm,
+            needs=needs,
+            volume=self.directory,
+            meminfo=self.directory / "meminfo",
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -229,26 +259,46 @@ ENOUGH = Free(disk_mb=10, memory_mb=10)
     ],
 )
 def test_only_a_fit_machine_is_ready(
-    seen: GpuReport, needs: Needs, fault: str | None, loaded: bool, ready: bool, words: str | None
+    machine: Machine,
+    seen: GpuReport,
+    needs: Needs,
+    fault: str | None,
+    loaded: bool,
+    ready: bool,
+    words: str | None,
 ) -> None:
     """S0-18"""
-    report = judge(seen, ENOUGH, needs, fault=fault, loaded=loaded)
+    report = machine.health(needs, seen, fault=fault, loaded=loaded).report()
+    assert report is not None
     assert report.ready is ready
     assert (report.fault is None) if words is None else words in (report.fault or "")
 
 
-def test_what_a_machine_lacks_is_said_with_its_numbers() -> None:
-    assert lack(ENOUGH, Needs(disk_mb=10, memory_mb=10)) is None
-    assert lack(ENOUGH, Needs(disk_mb=11)) == "only 10 MB of disk are free, and jobs need 11: make room"
-    assert lack(ENOUGH, Needs(memory_mb=11)) == "only 10 MB of memory are free, and jobs need 11: make room"
-    assert lack(Free(disk_mb=None, memory_mb=None), Needs(disk_mb=11, memory_mb=11)) is None
+def test_what_a_machine_lacks_is_said_with_its_numbers(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert machine.health(Needs(disk_mb=10, memory_mb=10)).short() is None
+    for needs, what in ((Needs(disk_mb=11), "disk"), (Needs(memory_mb=11), "memory")):
+        said = f"only 10 MB of {what} are free, and jobs need 11: make room"
+        assert machine.health(needs).short() == said
+
+    def away(_: object) -> object:
+        raise OSError
+
+    monkeypatch.setattr("shutil.disk_usage", away)
+    (machine.directory / "meminfo").unlink()
+    unmeasured = machine.health(Needs(disk_mb=11, memory_mb=11))
+    assert unmeasured.short() is None
+    report = unmeasured.report()
+    assert report is not None
+    assert report.disk_free_mb is None
 
 
 def test_the_disk_that_a_worker_was_started_on_is_measured(tmp_path: Path) -> None:
-    measured = disk_of(tmp_path)
-    assert measured is not None
-    assert 0 < measured.free_mb <= measured.total_mb
-    assert disk_of(tmp_path / "gone") is None
+    warm = cast("Any", SimpleNamespace(ready=True, fault=None))
+    report = MachineHealth(gpus=lambda: SEEN, warm=warm, needs=Needs(), volume=tmp_path).report()
+    assert report is not None
+    assert 0 < (report.disk_free_mb or 0) <= (report.disk_total_mb or 0)
 
 
 def test_fake_gpus_have_names_of_their_own() -> None:

@@ -363,7 +363,7 @@ def test_an_end_whose_claim_was_lost_to_another_is_let_go() -> None:
     job_id = bench.submit()
     away_until(bench, 60, lambda: bench.jobs.take(WorkerId("other"), Ask(), 1))
     bench.work()
-    assert f"job {job_id} was taken away before its end could be told" in " ".join(bench.said)
+    assert f"job {job_id} was taken away before its end could be reported" in " ".join(bench.said)
     assert (bench.job(job_id).worker_id, bench.job(job_id).token) == ("other", 2)
     assert executed(bench) == [(job_id, 1)]
 
@@ -383,7 +383,7 @@ def test_a_worker_that_drains_tells_the_end_first_and_one_asked_twice_says_what_
         away_until(bench, 300, each=later)
         assert bench.supervisor.run().how is ExitReason.DRAINED
         assert bench.job(job_id).state is state
-        said = f"job {job_id} has ended, and nobody could be told"
+        said = f"the end of job {job_id} was not reported"
         assert any(said in each for each in bench.said) == (asked == 2)
 
 
@@ -579,7 +579,7 @@ def test_the_lines_of_a_lost_claim_are_not_sent_for_ever() -> None:
     bench.submit()
     bench.work()
     assert bench.queue.words.count("beat") == 1
-    assert "was taken away before its end could be told" in bench.said[-1]
+    assert "was taken away before its end could be reported" in bench.said[-1]
 
 
 def test_a_worker_without_room_takes_no_jobs_and_goes_on_when_there_is_some() -> None:

@@ -179,7 +179,7 @@ def test_what_a_handler_says_is_kept_until_its_process_is_replaced() -> None:
     bench.submit()
     bench.work()
     assert bench.queue.models == ("a", "mine", "of-a-thread")
-    bench.warm.bury()
+    bench.warm.end()
     bench.beat()
     assert bench.queue.models == ("a", "vae")
 
@@ -234,6 +234,7 @@ def test_a_later_order_ends_the_trouble() -> None:
 def test_a_load_that_takes_too_long_is_tried_once() -> None:
     bench = serving_a()
     bench.queue.load, bench.first = B, {"hello": 1}
+    bench.beat()  # so that B is launched before the first tick, which makes all later ones ready
 
     def late() -> bool:
         bench.first = READY

@@ -176,10 +176,6 @@ def _asked(request: httpx.Request) -> str:
     return f"{request.method} {request.url.path}"
 
 
-def pieces(response: httpx.Response) -> Iterator[bytes]:
-    return response.iter_bytes(CHUNK)
-
-
 class Api:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -250,7 +246,7 @@ class Api:
     def view(self, params: Mapping[str, str]) -> Generator[tuple[int, Iterator[bytes]]]:
         """The status and the content, which ends with an error where it is shorter than was said."""
         with self._wire.stream("/view", params, also=(400, 404)) as response:
-            yield response.status_code, pieces(response)
+            yield response.status_code, response.iter_bytes(CHUNK)
 
     def _get(self, path: str) -> Mapping[str, object]:
         return self._wire.ask("GET", path).object()

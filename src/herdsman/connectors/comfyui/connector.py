@@ -1,14 +1,14 @@
 """Runs jobs on ComfyUI, one at a time, with their files, and loses none that ComfyUI still knows."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import PurePosixPath
-from typing import IO, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from herdsman.connectors.comfyui.api import INTERRUPTS_BY_ID, Answer, Api, NotAllowed, Wire
+from herdsman.connectors.comfyui.api import INTERRUPTS_BY_ID, Api, NotAllowed, Wire
 from herdsman.connectors.comfyui.options import ComfyUIOptions
 from herdsman.connectors.comfyui.shapes import as_list, as_object, as_text
 from herdsman.connectors.comfyui.verdict import OURS, Look, is_running, read_fitness, stopped
@@ -17,7 +17,6 @@ from herdsman.connectors.comfyui.workflow import (
     InputFile,
     Order,
     Rejection,
-    Workflow,
     explain,
     explain_part,
     read_order,
@@ -52,7 +51,15 @@ def upload(api: Api, results: ResultStore, file: InputFile, limit_mb: int) -> st
     """The name under which ComfyUI has it now."""
     with tempfile.TemporaryFile() as content:
         try:
-            _copy(results.read(file.reference), content, file, limit_mb * MB)
+            size = 0
+            for chunk in results.read(file.reference):
+                size += len(chunk)
+                if size > limit_mb * MB:
+                    raise InvalidRequest(  # noqa: TRY301  (as what the store refuses)
+                        f"{file.reference[:200]!r} is larger than {limit_mb} MB; where ComfyUI takes more, raise the"
+                        " option upload_limit_mb"
+                    )
+                content.write(chunk)
         except (NotFound, Forbidden, InvalidRequest) as error:
             # A file of this machine's own directory may be there on another.
             here_only = isinstance(error, NotFound) and file.reference.startswith("file:")
@@ -64,18 +71,6 @@ def upload(api: Api, results: ResultStore, file: InputFile, limit_mb: int) -> st
             each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in last
         )
         return api.upload(plain.lstrip(".")[-LONGEST_NAME:] or "input", content)
-
-
-def _copy(chunks: Iterator[bytes], content: IO[bytes], file: InputFile, limit: int) -> None:
-    size = 0
-    for chunk in chunks:
-        size += len(chunk)
-        if size > limit:
-            raise InvalidRequest(
-                f"{file.reference[:200]!r} is larger than {limit // MB} MB; where ComfyUI takes more, raise the"
-                " option upload_limit_mb"
-            )
-        content.write(chunk)
 
 
 class Harvest:
@@ -94,7 +89,7 @@ class Harvest:
         files: list[dict[str, object]] = []
         values: dict[str, dict[str, object]] = {}
         for node in sorted({*outputs, *from_socket}, key=_by_number):
-            files += [_told(node, "images", stored) for stored in from_socket.get(node, ())]
+            files += [_described(node, "images", stored) for stored in from_socket.get(node, ())]
             for kind, found in as_object(outputs.get(node)).items():
                 files += [
                     self._bring(node, kind, each)
@@ -112,34 +107,32 @@ class Harvest:
     def _bring(self, node: str, kind: str, entry: object) -> dict[str, object]:
         said = as_object(entry)
         place = {part: as_text(said.get(part)) or "" for part in ("filename", "subfolder", "type")}
-        _check_place(node, place)
-        # Two nodes may use one name in two folders.
-        free = place["filename"]
-        while free in self._names:
-            free = f"{node}-{free}"
-        self._names.add(free)
-        name = free
+        name, folder = place["filename"], place["subfolder"]
+        if ".." in f"{folder}/{name}".replace("\\", "/").split("/") or name.startswith("/") or not name:
+            raise ServiceRejected(
+                f"node {node} says that its output is {name!r} in {folder!r}, which leads"
+                " out of ComfyUI's own folders; nothing was fetched"
+            )
+        kept = name
+        while kept in self._names:  # two nodes may use one name in two folders
+            kept = f"{node}-{kept}"
+        self._names.add(kept)
         with self._api.view(place) as (status, content):
             if status == 404:
-                self._gone(node, place)
-            if status == 400:
+                # Cached nodes name files that were deleted since: only without the cache they are made anew.
+                self._api.free(unload_models=False)
                 raise ServiceRejected(
-                    f"ComfyUI does not give {place['filename']!r} of node {node} to anybody"
+                    f"ComfyUI has no file {name!r} of node {node} any more; its cache was dropped, so that"
+                    " the next run makes it anew",
+                    retry=True,
                 )
-            stored = self._results.put(self._job_id, name, content)
-        return _told(node, kind, stored)
-
-    def _gone(self, node: str, place: Mapping[str, str]) -> None:
-        """Cached nodes name files that somebody has deleted since: only without the cache they are made anew."""
-        self._api.free(unload_models=False)
-        raise ServiceRejected(
-            f"ComfyUI has no file {place['filename']!r} of node {node} any more; its cache was dropped, so that"
-            " the next run makes it anew",
-            retry=True,
-        )
+            if status == 400:
+                raise ServiceRejected(f"ComfyUI does not give {name!r} of node {node} to anybody")
+            stored = self._results.put(self._job_id, kept, content)
+        return _described(node, kind, stored)
 
 
-def _told(node: str, kind: str, stored: StoredFile) -> dict[str, object]:
+def _described(node: str, kind: str, stored: StoredFile) -> dict[str, object]:
     return {
         "node": node,
         "kind": kind,
@@ -149,15 +142,6 @@ def _told(node: str, kind: str, stored: StoredFile) -> dict[str, object]:
         "sha256": stored.sha256,
         "content_type": stored.content_type,
     }
-
-
-def _check_place(node: str, place: Mapping[str, str]) -> None:
-    parts = f"{place['subfolder']}/{place['filename']}".replace("\\", "/").split("/")
-    if ".." in parts or place["filename"].startswith("/") or not place["filename"]:
-        raise ServiceRejected(
-            f"node {node} says that its output is {place['filename']!r} in {place['subfolder']!r}, which leads"
-            " out of ComfyUI's own folders; nothing was fetched"
-        )
 
 
 def _by_number(node: str) -> tuple[tuple[int, int, str], ...]:
@@ -186,7 +170,21 @@ class ComfyUIConnector:
     def submit(self, job: ServiceJob, external_id: str) -> str:
         order = _read(job)
         try:
-            return self._submitted(job, external_id, order)
+            changed = None not in {job.model, self._model} and job.model != self._model
+            if changed and self._options.free_between_models:
+                self._api.free(unload_models=True)
+            self._model = job.model or self._model
+            limit, results = self._options.upload_limit_mb, self._around.results.for_agent(job.agent)
+            names = {(file.node, file.name): upload(self._api, results, file, limit) for file in order.files}
+            watch = Watch(job, external_id, with_inputs(order.workflow, names), self._options, self._around)
+            try:
+                self._take_up(watch, from_the_start=True)
+                return self._hand_over(job, watch, order)
+            except SubmissionUnknown:
+                raise  # and go on listening: it may run
+            except HerdsmanError:
+                self._leave()
+                raise
         except NotAllowed as error:
             raise ServiceRejected(str(error), retry=True) from error
 
@@ -223,13 +221,12 @@ class ComfyUIConnector:
         self._api.delete_waiting(external_id)
         if self._api.version() >= INTERRUPTS_BY_ID:
             self._api.interrupt(external_id)
-        else:
-            # It stops whatever runs, so we look right before. What starts in between is not safe from it.
-            if is_running(self._api.queue(), external_id):
-                self._around.say(
-                    "this ComfyUI cannot interrupt by id: what runs now is interrupted, which is this job"
-                )
-                self._api.interrupt(external_id)
+        # An older one stops whatever runs, so we look right before. What starts in between is not safe from it.
+        elif is_running(self._api.queue(), external_id):
+            self._around.say(
+                "this ComfyUI cannot interrupt by id: what runs now is interrupted, which is this job"
+            )
+            self._api.interrupt(external_id)
 
     def fitness(self) -> Fitness:
         return read_fitness(self._api)
@@ -237,23 +234,6 @@ class ComfyUIConnector:
     def close(self) -> None:
         self._cancelled.clear()
         self._leave()
-
-    def _submitted(self, job: ServiceJob, external_id: str, order: Order) -> str:
-        changed = None not in {job.model, self._model} and job.model != self._model
-        if changed and self._options.free_between_models:
-            self._api.free(unload_models=True)
-        self._model = job.model or self._model
-        limit, results = self._options.upload_limit_mb, self._around.results.for_agent(job.agent)
-        names = {(file.node, file.name): upload(self._api, results, file, limit) for file in order.files}
-        watch = Watch(job, external_id, with_inputs(order.workflow, names), self._options, self._around)
-        try:
-            self._take_up(watch, from_the_start=True)
-            return self._hand_over(job, watch, order)
-        except SubmissionUnknown:
-            raise  # and go on listening: it may run
-        except HerdsmanError:
-            self._leave()
-            raise
 
     def _take_up(self, watch: Watch, *, from_the_start: bool) -> None:
         """The old socket has to be closed before, since it may have the same name."""
@@ -267,8 +247,16 @@ class ComfyUIConnector:
             watch.close()
 
     def _hand_over(self, job: ServiceJob, watch: Watch, order: Order) -> str:
-        body = _prompt(job, watch.external_id, watch.workflow, order)
-        answer = self._api.post_prompt(body)
+        ours = {"job_id": job.job_id, "attempt": job.attempt, "expect": list(order.expect)}
+        answer = self._api.post_prompt(
+            {
+                "prompt": watch.workflow,
+                "prompt_id": watch.external_id,
+                # Always: a cached run for nobody ends as a success without outputs.
+                "client_id": watch.external_id,
+                "extra_data": {OURS: ours},
+            }
+        )
         if answer.status == 413:
             raise ServiceRejected(
                 f"the workflow is larger than ComfyUI takes ({answer.sentence()}); files belong into 'files'"
@@ -276,9 +264,6 @@ class ComfyUIConnector:
         told = answer.object(SubmissionUnknown)
         if answer.status == 400:
             raise _rejected(explain(told, watch.workflow))
-        return self._taken(answer, told, watch)
-
-    def _taken(self, answer: Answer, told: Mapping[str, object], watch: Watch) -> str:
         given = as_text(told.get("prompt_id"))
         if not given:
             raise SubmissionUnknown(f"{answer.sentence()}, without the id of the job")
@@ -301,17 +286,6 @@ def _read(job: ServiceJob) -> Order:
         return read_order(job.payload)
     except InvalidRequest as error:
         raise ServiceRejected(str(error)) from error
-
-
-def _prompt(job: ServiceJob, external_id: str, workflow: Workflow, order: Order) -> dict[str, object]:
-    ours = {"job_id": job.job_id, "attempt": job.attempt, "expect": list(order.expect)}
-    return {
-        "prompt": workflow,
-        "prompt_id": external_id,
-        # Always: a cached run for nobody ends as a success without outputs.
-        "client_id": external_id,
-        "extra_data": {OURS: ours},
-    }
 
 
 def _rejected(why: Rejection) -> ServiceRejected:

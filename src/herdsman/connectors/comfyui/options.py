@@ -11,17 +11,13 @@ from pydantic import SecretStr
 from herdsman.errors import InvalidSettings
 
 
-def _no_headers() -> Mapping[str, SecretStr]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComfyUIOptions:
     url: str
     """http://HOST:PORT, with the path of a proxy where there is one."""
     timeout_s: float = 5.0
     """For each request; a file may take longer as long as it moves."""
-    headers: Mapping[str, SecretStr] = field(default_factory=_no_headers)
+    headers: Mapping[str, SecretStr] = field(default_factory=dict[str, SecretStr])
     """For a proxy that asks who we are; ComfyUI itself never does."""
     max_previews: int = 20
     """For each job; 0 for none."""
@@ -78,16 +74,12 @@ def read_options(given: Mapping[str, object]) -> ComfyUIOptions:
 def _secret(headers: object) -> Mapping[str, SecretStr]:
     if not isinstance(headers, Mapping):
         raise InvalidSettings("the option headers must be an object of names and texts")
-    named = cast("Mapping[object, object]", headers)
-    return MappingProxyType({str(name): _hidden(str(name), value) for name, value in named.items()})
-
-
-def _hidden(name: str, value: object) -> SecretStr:
-    if isinstance(value, SecretStr):
-        return value
-    if not isinstance(value, str):
-        raise InvalidSettings(f"the option headers must hold texts, and that of {name!r} is none")
-    return SecretStr(value)
+    hidden: dict[str, SecretStr] = {}
+    for name, value in cast("Mapping[object, object]", headers).items():
+        if not isinstance(value, str | SecretStr):
+            raise InvalidSettings(f"the option headers must hold texts, and that of {str(name)!r} is none")
+        hidden[str(name)] = value if isinstance(value, SecretStr) else SecretStr(value)
+    return MappingProxyType(hidden)
 
 
 def _check_url(url: object) -> None:

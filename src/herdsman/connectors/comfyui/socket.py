@@ -4,7 +4,7 @@ import json
 import logging
 import struct
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -65,19 +65,10 @@ class NodeText:
 
 def read_frame(frame: str | bytes) -> Message | Picture | NodeText | None:
     """None for what is not understood: custom nodes send whatever they like."""
-    return _read_text(frame) if isinstance(frame, str) else _read_bytes(frame)
-
-
-def _read_text(frame: str) -> Message | None:
-    try:
-        said = as_object(json.loads(frame))
-    except (ValueError, RecursionError):
-        return None
-    kind = as_text(said.get("type"))
-    return None if kind is None else Message(kind, as_object(said.get("data")))
-
-
-def _read_bytes(frame: bytes) -> Picture | NodeText | None:
+    if isinstance(frame, str):
+        said = _read_object(frame) or {}
+        kind = as_text(said.get("type"))
+        return None if kind is None else Message(kind, as_object(said.get("data")))
     if len(frame) < 2 * _WORD.size:
         return None
     event, word = _WORD.unpack_from(frame)[0], _WORD.unpack_from(frame, _WORD.size)[0]
@@ -88,23 +79,23 @@ def _read_bytes(frame: bytes) -> Picture | NodeText | None:
         case 3 if word <= len(rest):
             node, text = rest[:word].decode(errors="replace"), rest[word:].decode(errors="replace")
             return NodeText(node=node, text=text)
-        case 4 if word <= min(len(rest), _MOST_NAMES):
-            return _read_named(rest, word)
+        case 4 if word <= min(len(rest), _MOST_NAMES) and (names := _read_object(rest[:word])) is not None:
+            return Picture(
+                content=rest[word:],
+                content_type=as_text(names.get("image_type")) or "image/jpeg",
+                node=as_text(names.get("real_node_id")) or as_text(names.get("node_id")),
+                prompt_id=as_text(names.get("prompt_id")),
+            )
         case _:
             return None
 
 
-def _read_named(rest: bytes, length: int) -> Picture | None:
+def _read_object(text: str | bytes) -> Mapping[str, object] | None:
+    """None where it is no JSON."""
     try:
-        names = as_object(json.loads(rest[:length]))
+        return as_object(json.loads(text))
     except (ValueError, RecursionError):
         return None
-    return Picture(
-        content=rest[length:],
-        content_type=as_text(names.get("image_type")) or "image/jpeg",
-        node=as_text(names.get("real_node_id")) or as_text(names.get("node_id")),
-        prompt_id=as_text(names.get("prompt_id")),
-    )
 
 
 class Socket:
@@ -158,17 +149,10 @@ class Socket:
                 return None
             self._clock.sleep(timedelta(seconds=pause))
             self._wait, self._not_before = min(2 * self._wait, LONGEST_WAIT_S), now + pause + self._wait
-            line = self._tried(deadline)
-            if line is not None:
-                return line
-
-    def _tried(self, deadline: float) -> ClientConnection | None:
-        left = max(deadline - self._clock.monotonic(), SHORTEST_OPENING_S)
-        try:
-            self._line = self._opened(min(left, self._options.timeout_s))
-        except ServiceUnavailable:
-            return None
-        return self._line
+            left = max(deadline - self._clock.monotonic(), SHORTEST_OPENING_S)
+            with suppress(ServiceUnavailable):
+                self._line = self._opened(min(left, self._options.timeout_s))
+                return self._line
 
     def _opened(self, patience: float) -> ClientConnection:
         deadline = self._clock.monotonic() + patience
@@ -187,9 +171,25 @@ class Socket:
         return line
 
     def _connected(self, patience: float) -> ClientConnection:
+        # Its details are headers, and those are secret.
+        logger = logging.getLogger(__name__)
+        logger.setLevel(logging.WARNING)
         try:
+            connection = connect(
+                self._url,
+                additional_headers=self._options.plain_headers(),
+                compression=None,
+                proxy=None,
+                open_timeout=patience,
+                close_timeout=CLOSE_S,
+                ping_interval=PING_S,
+                ping_timeout=PING_S,
+                max_size=self._options.ws_max_size_mb * 1024 * 1024,
+                max_queue=MOST_WAITING,
+                logger=logger,
+            )
             # Entered as newer versions of the library want it; left by `close`, which is enough.
-            return ExitStack().enter_context(self._connect(patience))
+            return ExitStack().enter_context(connection)
         except InvalidStatus as error:
             status = error.response.status_code
             said = f"the socket of ComfyUI at {self._options.base_url} was refused with status {status}"
@@ -202,21 +202,3 @@ class Socket:
             raise ServiceUnavailable(
                 f"the socket of ComfyUI at {self._options.base_url} could not be opened: {error or 'no answer'}"
             ) from error
-
-    def _connect(self, patience: float) -> ClientConnection:
-        # Its details are headers, and those are secret.
-        logger = logging.getLogger(__name__)
-        logger.setLevel(logging.WARNING)
-        return connect(
-            self._url,
-            additional_headers=self._options.plain_headers(),
-            compression=None,
-            proxy=None,
-            open_timeout=patience,
-            close_timeout=CLOSE_S,
-            ping_interval=PING_S,
-            ping_timeout=PING_S,
-            max_size=self._options.ws_max_size_mb * 1024 * 1024,
-            max_queue=MOST_WAITING,
-            logger=logger,
-        )

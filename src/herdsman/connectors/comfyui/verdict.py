@@ -11,7 +11,7 @@ The last message comes first: an error between two nodes leaves a history that c
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from herdsman.connectors.comfyui.api import HAS_JOBS, OLDEST, Api, NotThere, read_version
@@ -78,7 +78,18 @@ def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finis
     at = {name: as_number(told.get("timestamp")) for name, told in messages}
     begun, over = at.get("execution_start"), at.get("execution_success")
     seconds = None if begun is None or over is None else max(over - begun, 0.0) / 1000
-    return _success(entry, seconds, frozenset(delivered))
+    outputs, need = as_object(entry.get("outputs")), _needed(entry)
+    missing = (need.by_history - set(outputs) - set(delivered)) | (need.by_socket - set(delivered))
+    if not missing:
+        return Finished(outputs=outputs, seconds=seconds)
+    named = ", ".join(sorted(missing))
+    text = f"ComfyUI calls it a success, but has no output of node {named}; it has to run again"
+    if missing & need.by_socket:
+        text = (
+            f"ComfyUI calls it a success, but images of node {named} came through a socket that was not open"
+            " all the time, and it keeps none of them; it has to run again (SaveImage would keep them)"
+        )
+    return Broken(failure=Failure(kind=FailureClass.INFRASTRUCTURE, error=text))
 
 
 def stopped(why: str) -> Broken:
@@ -89,27 +100,6 @@ def stopped(why: str) -> Broken:
 class _Need:
     by_history: frozenset[str]
     by_socket: frozenset[str]
-
-
-def _success(
-    entry: Mapping[str, object], seconds: float | None, delivered: frozenset[str]
-) -> Finished | Broken:
-    outputs = as_object(entry.get("outputs"))
-    need = _needed(entry)
-    missing = (need.by_history - set(outputs) - delivered) | (need.by_socket - delivered)
-    if not missing:
-        return Finished(outputs=outputs, seconds=seconds)
-    return Broken(failure=Failure(kind=FailureClass.INFRASTRUCTURE, error=_missing(missing, need)))
-
-
-def _missing(missing: frozenset[str], need: _Need) -> str:
-    named = ", ".join(sorted(missing))
-    if missing & need.by_socket:
-        return (
-            f"ComfyUI calls it a success, but images of node {named} came through a socket that was not open"
-            " all the time, and it keeps none of them; it has to run again (SaveImage would keep them)"
-        )
-    return f"ComfyUI calls it a success, but has no output of node {named}; it has to run again"
 
 
 def _needed(entry: Mapping[str, object]) -> _Need:
@@ -212,37 +202,27 @@ class Look:
 def read_fitness(api: Api) -> Fitness:
     """Never raises: what goes wrong is the fault."""
     try:
-        found = _fitness(api.system_stats(), api.queue_remaining())
-        return replace(found, working_on=head_of(api.queue())) if found.queued else found
+        stats, queued = api.system_stats(), api.queue_remaining()
+        working_on = head_of(api.queue()) if queued else None
     except HerdsmanError as error:
         return Fitness(fault=str(error))
-
-
-def _fitness(stats: Mapping[str, object], queued: int | None) -> Fitness:
-    version = as_text(as_object(stats.get("system")).get("comfyui_version"))
-    # The first is the one that it works on.
+    version, fault = as_text(as_object(stats.get("system")).get("comfyui_version")), None
+    known = read_version(stats)
+    if "system" not in stats:
+        fault = "what answers there is no ComfyUI: its /system_stats says nothing about a system"
+    elif known is not None and known < OLDEST:
+        oldest = ".".join(str(part) for part in OLDEST)
+        fault = f"ComfyUI {version} is too old: {oldest} is the first that takes ids of our choice; update it"
+    # The first device is the one that it works on.
     device = as_object(item(stats.get("devices"), 0))
     name = as_text(device.get("name"))
+    total, free = as_number(device.get("vram_total")), as_number(device.get("vram_free"))
     return Fitness(
-        fault=_fault(stats, version),
+        fault=fault,
         version=version and one_line(version, 40),
         device=name and one_line(name, 100),
-        vram_total_mb=_mb(device.get("vram_total")),
-        vram_free_mb=_mb(device.get("vram_free")),
+        vram_total_mb=None if total is None else int(total) // MB,
+        vram_free_mb=None if free is None else int(free) // MB,
         queued=queued,
+        working_on=working_on,
     )
-
-
-def _fault(stats: Mapping[str, object], said: str | None) -> str | None:
-    if "system" not in stats:
-        return "what answers there is no ComfyUI: its /system_stats says nothing about a system"
-    version = read_version(stats)
-    if version is not None and version < OLDEST:
-        oldest = ".".join(str(part) for part in OLDEST)
-        return f"ComfyUI {said} is too old: {oldest} is the first that takes ids of our choice; update it"
-    return None
-
-
-def _mb(size: object) -> int | None:
-    number = as_number(size)
-    return None if number is None else int(number) // MB

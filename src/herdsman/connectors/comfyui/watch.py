@@ -37,12 +37,21 @@ class Pictures:
 
     def take(self, picture: Picture, node: str) -> None:
         """Never raises: an output that could not be kept is missed by who asks for it."""
+        now, ending = self._around.clock.monotonic(), _ENDINGS.get(picture.content_type, "bin")
         if node in self._saving:
-            self._keep(picture, node)
-        elif self._previews < self._options.max_previews and (
-            self._around.clock.monotonic() >= self._next_preview
-        ):
-            self._show(picture)
+            kept = self._kept.setdefault(node, [])
+            try:
+                name = f"socket-{node}-{len(kept) + 1}.{ending}"
+                kept.append(self._results.put(self._job_id, name, [picture.content]))
+            except HerdsmanError as error:
+                self._lost = error
+        elif self._previews < self._options.max_previews and now >= self._next_preview:
+            self._next_preview = now + self._options.preview_interval_s
+            self._previews += 1
+            with suppress(HerdsmanError):  # a preview that cannot be stored is no reason to lose a job
+                name = f"preview-{self._previews}.{ending}"
+                stored = self._results.put(self._job_id, name, [picture.content])
+                self._around.say(f"preview: {stored.uri}")
 
     def nodes(self) -> frozenset[str]:
         return frozenset(self._kept)
@@ -52,27 +61,6 @@ class Pictures:
         if self._lost is not None:
             raise self._lost
         return {node: tuple(files) for node, files in self._kept.items()}
-
-    def _keep(self, picture: Picture, node: str) -> None:
-        kept = self._kept.setdefault(node, [])
-        name = f"socket-{node}-{len(kept) + 1}.{_ending(picture)}"
-        try:
-            kept.append(self._results.put(self._job_id, name, [picture.content]))
-        except HerdsmanError as error:
-            self._lost = error
-
-    def _show(self, picture: Picture) -> None:
-        """A preview that cannot be stored is no reason to lose a job."""
-        self._next_preview = self._around.clock.monotonic() + self._options.preview_interval_s
-        self._previews += 1
-        with suppress(HerdsmanError):
-            name = f"preview-{self._previews}.{_ending(picture)}"
-            stored = self._results.put(self._job_id, name, [picture.content])
-            self._around.say(f"preview: {stored.uri}")
-
-
-def _ending(picture: Picture) -> str:
-    return _ENDINGS.get(picture.content_type, "bin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,14 +99,12 @@ class Progress:
         return min(self.value / self.most, 1.0) if self.most > 0 else None
 
     def working(self) -> Working:
-        return Working(done=self.done, note=self._note(), position=0)
-
-    def _note(self) -> str | None:
-        if self.current is None:
-            return None
-        name = f"node {self.current} {class_of(self.workflow, self.current)}"
-        share = self.node_done()
-        return name if share is None else f"{name} {self.value:g}/{self.most:g} ({share:.0%})"
+        note, share = None, self.node_done()
+        if self.current is not None:
+            note = f"node {self.current} {class_of(self.workflow, self.current)}"
+            if share is not None:
+                note += f" {self.value:g}/{self.most:g} ({share:.0%})"
+        return Working(done=self.done, note=note, position=0)
 
 
 def heard(message: Message, progress: Progress) -> Heard:

@@ -84,10 +84,16 @@ def read_order(payload: object) -> Order:
     expect = given.get("expect")
     if expect is not None and not isinstance(expect, list):
         raise InvalidRequest(f"'expect' must be a list of nodes, and not {str(expect)[:80]!r}")
+    nodes: list[str] = []
+    for asked in as_list(cast("object", expect)):
+        node = _find_node(workflow, str(asked))
+        if node is None:
+            raise InvalidRequest(f"'expect' names {asked!r}, and the workflow has no such node")
+        nodes.append(node)
     return Order(
         workflow=workflow,
         files=files,
-        expect=tuple(_expected_node(workflow, each) for each in as_list(cast("object", expect))),
+        expect=tuple(nodes),
     )
 
 
@@ -195,13 +201,6 @@ def _file(workflow: Workflow, path: str, reference: object) -> InputFile:
             f" themselves, as data: or base64, do not belong into a job (it begins with {str(reference)[:20]!r})"
         )
     return InputFile(node=node, name=name, reference=reference)
-
-
-def _expected_node(workflow: Workflow, asked: object) -> str:
-    node = _find_node(workflow, str(asked))
-    if node is None:
-        raise InvalidRequest(f"'expect' names {asked!r}, and the workflow has no such node")
-    return node
 
 
 @dataclass(frozen=True, slots=True)

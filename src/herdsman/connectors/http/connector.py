@@ -17,8 +17,8 @@ from herdsman.connectors.http import template
 from herdsman.connectors.http.options import Callback, HttpOptions
 from herdsman.connectors.http.protocol import (
     ANSWER,
-    Fetching,
     accepted,
+    fetch,
     judge_call,
     look,
     question_of,
@@ -51,7 +51,7 @@ _SHORT_LOOK_S = 1.5
 """A look while listening may not take as long as one that was asked for."""
 
 
-class CallbackDoor:
+class CallbackServer:
     """Listens from its making until `close`. Others than the service find nothing here."""
 
     def __init__(self, options: Callback) -> None:
@@ -112,7 +112,7 @@ class _Server(ThreadingHTTPServer):
         self.server_port = int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who knocks and leaves is nobody's trouble."""
+        """A client that connects and leaves is no error."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -151,9 +151,9 @@ class HttpConnector:
         self._options = options
         self._clock = around.clock
         self._wire = Wire(options, around.clock)
-        self._fetching = Fetching(options, self._wire, around.results)
+        self._results = around.results
         self._watch: _Watch | None = None
-        self._door: CallbackDoor | None = None
+        self._callbacks: CallbackServer | None = None
         self._call: SyncCall | None = None
         self._cancelled: str | None = None
 
@@ -170,10 +170,16 @@ class HttpConnector:
         self._forget()
         values = values_of(job, external_id)
         if self._options.callback is not None:
-            self._door = CallbackDoor(self._options.callback)
-            values["callback_url"] = self._door.url
+            self._callbacks = CallbackServer(self._options.callback)
+            values["callback_url"] = self._callbacks.url
+        question, given = question_of(self._options, values), external_id
         try:
-            given = self._hand_over(question_of(self._options, values), external_id)
+            if self._options.sync:
+                patient = replace(question, timeout_s=self._options.sync_timeout_s)
+                self._call = SyncCall(external_id, self._wire.ask, patient)
+                self._call.begin(timedelta(seconds=self._options.timeout_s))
+            else:
+                given = accepted(self._wire.ask(question), self._options, external_id)
         except SubmissionUnknown:
             self._follow(external_id)  # it may be there, and tell us so
             raise
@@ -211,8 +217,8 @@ class HttpConnector:
         return verdict
 
     def fetch(self, job: ServiceJob, external_id: str, finished: Finished) -> object:
-        values = {**values_of(job, external_id), "id": external_id}
-        return self._fetching.result(job, finished.outputs.get(ANSWER), values)
+        answer = finished.outputs.get(ANSWER)
+        return fetch(self._wire, self._options, self._results, job, answer=answer, external_id=external_id)
 
     def cancel(self, external_id: str) -> None:
         options = self._options.cancel
@@ -229,9 +235,13 @@ class HttpConnector:
 
     def fitness(self) -> Fitness:
         """Without option health anything that answers is well."""
-        url = self._options.health or _front_door(self._options)
+        url = self._options.health
         if url is None:
-            return Fitness()
+            scheme, _, rest = self._options.submit.url.partition("://")
+            host = rest.partition("/")[0]
+            if not host or "{" in host:
+                return Fitness()
+            url = f"{scheme}://{host}/"
         try:
             answer = self._wire.ask(Question(method="GET", url=url))
         except HerdsmanError as error:
@@ -244,23 +254,15 @@ class HttpConnector:
         self._forget()
         self._wire.close()
 
-    def _hand_over(self, question: Question, external_id: str) -> str:
-        if not self._options.sync:
-            return accepted(self._wire.ask(question), self._options, external_id)
-        patient = replace(question, timeout_s=self._options.sync_timeout_s)
-        self._call = SyncCall(external_id, self._wire.ask, patient)
-        self._call.begin(timedelta(seconds=self._options.timeout_s))
-        return external_id
-
     def _follow(self, external_id: str) -> None:
         polls = self._options.status.url is not None
         self._watch = _Watch(external_id, self._clock.monotonic() if polls else inf, Working())
 
     def _forget(self) -> None:
         self._watch = self._cancelled = None
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        if self._callbacks is not None:
+            self._callbacks.close()
+            self._callbacks = None
         if self._call is not None:
             self._call.cut()
             self._call = None
@@ -273,19 +275,15 @@ class HttpConnector:
             return None
         if watch.look_at == inf and not isinstance(watch.last, Working):
             return Ended()  # a look has taken the news before we could hear them
-        posted = self._wait(self._until(min(until, watch.look_at)))
-        if posted is not None:
+        pause = self._until(min(until, watch.look_at))
+        if self._callbacks is None:
+            self._clock.sleep(pause)
+        elif (posted := self._callbacks.wait(pause)) is not None:
             return self._take_news(posted)
-        return self._glance(watch) if self._clock.monotonic() >= watch.look_at else None
+        return self._poll(watch) if self._clock.monotonic() >= watch.look_at else None
 
     def _until(self, instant: float) -> timedelta:
         return timedelta(seconds=max(0.0, instant - self._clock.monotonic()))
-
-    def _wait(self, pause: timedelta) -> object | None:
-        if self._door is not None:
-            return self._door.wait(pause)
-        self._clock.sleep(pause)
-        return None
 
     def _take_news(self, posted: object) -> Heard | None:
         assert self._watch is not None
@@ -297,8 +295,8 @@ class HttpConnector:
             self._watch.last = verdict  # what comes after the end changes nothing
         return verdict if isinstance(verdict, Working) else Ended()
 
-    def _glance(self, watch: _Watch) -> Heard | None:
-        """News, if there are any. That nobody knows the job is none: a young one may be missed."""
+    def _poll(self, watch: _Watch) -> Heard | None:
+        """News, if there are any. An unknown job is none: a young one may not be listed yet."""
         try:
             seen = self._look(watch.external_id, min(_SHORT_LOOK_S, self._options.timeout_s))
         except (ServiceUnavailable, ServiceRejected, TooLarge):
@@ -316,14 +314,7 @@ class HttpConnector:
             # Where the service only calls back, we know what it said, and it cannot be asked.
             if self._watch is None or self._watch.external_id != external_id:
                 return Unknown("nobody here waits for a call about it")
-            while self._door is not None and (posted := self._door.wait(timedelta(0))) is not None:
+            while self._callbacks is not None and (posted := self._callbacks.wait(timedelta(0))) is not None:
                 self._take_news(posted)
             return self._watch.last
         return look(self._wire, self._options, external_id, timeout_s)
-
-
-def _front_door(options: HttpOptions) -> str | None:
-    """Where the service lives, if the operator wrote that down."""
-    scheme, _, rest = options.submit.url.partition("://")
-    host = rest.partition("/")[0]
-    return None if not host or "{" in host else f"{scheme}://{host}/"

@@ -179,17 +179,15 @@ class HttpOptions(_Options):
             self.health,
             self.cancel and self.cancel.url,
         )
-        return tuple(
-            sorted({_host(each) for each in urls if each and "{" not in urlsplit(each).netloc} - {""})
-        )
-
-
-def _host(url: str) -> str:
-    """With its port, since another port of the same machine may be something else altogether."""
-    parts = urlsplit(url)
-    usual = 443 if parts.scheme == "https" else 80
-    name = parts.netloc.rpartition("@")[2]
-    return name if not name or parts.port else f"{name.rstrip(':')}:{usual}"
+        hosts: set[str] = set()
+        for each in urls:
+            parts = urlsplit(each or "")
+            name = parts.netloc.rpartition("@")[2]
+            if name and "{" not in parts.netloc:
+                # With its port, since another port of the same machine may be something else altogether.
+                usual = 443 if parts.scheme == "https" else 80
+                hosts.add(name if parts.port else f"{name.rstrip(':')}:{usual}")
+        return tuple(sorted(hosts))
 
 
 def read(options: Mapping[str, object]) -> HttpOptions:

@@ -170,60 +170,45 @@ def _failed(error: HerdsmanError) -> Broken:
     return broken(str(error), FailureClass.USER_ERROR if own else FailureClass.INFRASTRUCTURE)
 
 
-class Fetching:
-    def __init__(self, options: HttpOptions, wire: Wire, results: ResultStore) -> None:
-        self._options = options
-        self._wire = wire
-        self._results = results
-
-    def result(self, job: ServiceJob, answer: object, values: Mapping[str, object]) -> object:
-        """The value alone; with files, `{"result": ..., "files": [...]}`."""
-        options = self._options.result
-        base, document = self._document(answer, values)
-        value = document if options.path is None else _value(document, self._options)
-        if options.files is None:
-            return value
-        files = [self._file(job, base, each) for each in _urls(document, self._options)]
-        # The whole answer may hold addresses that are signed anew each time: only a part that was asked for is kept.
-        return {"files": files} if options.path is None else {"result": value, "files": files}
-
-    def _document(self, answer: object, values: Mapping[str, object]) -> tuple[str, object]:
-        """What the result is read from, and the address that its own addresses are relative to."""
-        options = self._options
-        base = template.fill_url(options.status.url or options.submit.url, {"callback_url": "", **values})
-        if options.result.url is None:
-            return base, answer
-        place = options.result.url_path
+def fetch(
+    wire: Wire,
+    options: HttpOptions,
+    results: ResultStore,
+    job: ServiceJob,
+    *,
+    answer: object,
+    external_id: str,
+) -> object:
+    """The value alone; with files, `{"result": ..., "files": [...]}`."""
+    wanted, values = options.result, {**values_of(job, external_id), "id": external_id}
+    # Addresses in the document are relative to where it came from.
+    base = template.fill_url(options.status.url or options.submit.url, {"callback_url": "", **values})
+    document = answer
+    if wanted.url is not None:
+        place = wanted.url_path
         if place is None:
-            url = template.fill_url(options.result.url, values)
+            base = template.fill_url(wanted.url, values)
         else:
-            url = _joined(base, place.value_or_none(answer), place.text)
-        got = self._wire.ask(Question(method="GET", url=url))
-        return url, _read(got, options)
-
-    def _file(self, job: ServiceJob, base: str, found: object) -> dict[str, object]:
-        url = _joined(base, found, self._options.result.files)
-        name = httpx.URL(url).path.rpartition("/")[2] or "file"
-        with self._wire.download(url) as content:
-            return asdict(self._results.for_agent(job.agent).put(job.job_id, name, content))
-
-
-def _value(document: object, options: HttpOptions) -> object:
-    assert options.result.path is not None
+            base = _joined(base, place.value_or_none(answer), place.text)
+        document = _read(wire.ask(Question(method="GET", url=base)), options)
     try:
-        return options.result.path.value(document)
+        value = document if wanted.path is None else wanted.path.value(document)
     except LookupError as error:
-        raise ServiceRejected(
-            f"the job has ended, but {error} in the answer: see result.path", retry=True
-        ) from error
-
-
-def _urls(document: object, options: HttpOptions) -> list[object]:
-    assert options.result.files is not None
-    found = options.result.files.all(document)
+        said = f"the job has ended, but {error} in the answer: see result.path"
+        raise ServiceRejected(said, retry=True) from error
+    if wanted.files is None:
+        return value
+    found = wanted.files.all(document)
     if len(found) > MOST_FILES:
         raise ServiceRejected(f"the job has {len(found)} files; {MOST_FILES} are the most that are fetched")
-    return found
+    files: list[dict[str, object]] = []
+    for each in found:
+        url = _joined(base, each, wanted.files)
+        name = httpx.URL(url).path.rpartition("/")[2] or "file"
+        with wire.download(url) as content:
+            files.append(asdict(results.for_agent(job.agent).put(job.job_id, name, content)))
+    # The whole answer may hold addresses that are signed anew each time: only a part that was asked for is kept.
+    return {"files": files} if wanted.path is None else {"result": value, "files": files}
 
 
 def _read(answer: Answer, options: HttpOptions) -> object:

@@ -83,21 +83,16 @@ def _look_up(place: str, values: Mapping[str, object]) -> object:
     found: object = values[name]
     for number, part in enumerate(rest, 1):
         try:
-            found = _inside(found, part)
+            if isinstance(found, list) and part.isdecimal():
+                found = cast("list[object]", found)[int(part)]
+            else:
+                found = cast("Mapping[str, object]", found if isinstance(found, Mapping) else {})[part]
         except LookupError:
             missing = ".".join([name, *rest[:number]])
             raise ServiceRejected(
                 f"the job has no {missing}, which its connector's options ask for"
             ) from None
     return found
-
-
-def _inside(found: object, part: str) -> object:
-    if isinstance(found, Mapping):
-        return cast("Mapping[str, object]", found)[part]
-    if isinstance(found, list) and part.isdecimal():
-        return cast("list[object]", found)[int(part)]
-    raise LookupError(part)
 
 
 class JsonPath:

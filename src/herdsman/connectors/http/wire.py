@@ -90,7 +90,16 @@ class Wire:
         if (wait := self.waits_s()) > 0:
             raise ServiceUnavailable(f"the service asked to be left alone for {wait:.0f} more seconds")
         with self._sent(question) as response:
-            body = self._whole(response, question)
+            limit = self._options.max_answer_mb * _MEGABYTE
+            seconds = question.timeout_s or self._options.timeout_s
+            try:
+                body = whole(response, self._clock, seconds=seconds, largest=limit)
+            except Oversized as error:
+                raise TooLarge(
+                    f"{_asked(question)} answered with more than {limit} bytes; see option max_answer_mb"
+                ) from error
+            except Endless as error:
+                raise question.unclear(f"{_asked(question)} answered too slowly") from error
             answer = Answer(
                 asked=_asked(question), status=response.status_code, headers=dict(response.headers), body=body
             )
@@ -119,9 +128,24 @@ class Wire:
         try:
             if self._client is None:
                 self._client = guarded_client(self._allow, timeout=self._options.timeout_s, tls=self._tls)
-            client = self._client
-            request = self._request(client, question)
-            with sent(client, request, follow_redirects=question.follow) as response:
+            url = httpx.URL(question.url)
+            headers = dict(question.headers)
+            if self._own.allows(url.host, url.port or (443 if url.scheme == "https" else 80)):
+                secrets = {name: each.get_secret_value() for name, each in self._options.headers.items()}
+                headers = secrets | headers
+            for name, value in headers.items():
+                if not value.isascii() or not value.isprintable():
+                    raise ServiceRejected(f"the header {name} would hold a character that no header may hold")
+            timeout = question.timeout_s or self._options.timeout_s
+            request = self._client.build_request(
+                question.method,
+                url,
+                headers=headers,
+                content=question.content,
+                timeout=httpx.Timeout(timeout, connect=min(timeout, self._options.timeout_s)),
+                extensions={} if question.trace is None else {"trace": question.trace},
+            )
+            with sent(self._client, request, follow_redirects=question.follow) as response:
                 yield response
         except Forbidden as error:
             raise ServiceRejected(str(error)) from error
@@ -131,44 +155,6 @@ class Wire:
             raise ServiceUnavailable(f"{_asked(question)} found nobody: {_why(error)}") from error
         except (httpx.HTTPError, httpx.StreamError) as error:
             raise question.unclear(f"{_asked(question)} was not answered: {_why(error)}") from error
-
-    def _request(self, client: httpx.Client, question: Question) -> httpx.Request:
-        url = httpx.URL(question.url)
-        port = url.port or (443 if url.scheme == "https" else 80)
-        headers = dict(question.headers)
-        if self._own.allows(url.host, port):
-            secrets = {name: each.get_secret_value() for name, each in self._options.headers.items()}
-            headers = secrets | headers
-        timeout = question.timeout_s or self._options.timeout_s
-        limits = httpx.Timeout(timeout, connect=min(timeout, self._options.timeout_s))
-        return client.build_request(
-            question.method,
-            url,
-            headers={key: _header(key, value) for key, value in headers.items()},
-            content=question.content,
-            timeout=limits,
-            extensions={} if question.trace is None else {"trace": question.trace},
-        )
-
-    def _whole(self, response: httpx.Response, question: Question) -> bytes:
-        limit, seconds = (
-            self._options.max_answer_mb * _MEGABYTE,
-            question.timeout_s or self._options.timeout_s,
-        )
-        try:
-            return whole(response, self._clock, seconds=seconds, largest=limit)
-        except Oversized as error:
-            raise TooLarge(
-                f"{_asked(question)} answered with more than {limit} bytes; see option max_answer_mb"
-            ) from error
-        except Endless as error:
-            raise question.unclear(f"{_asked(question)} answered too slowly") from error
-
-
-def _header(name: str, value: str) -> str:
-    if not value.isascii() or not value.isprintable():
-        raise ServiceRejected(f"the header {name} would hold a character that no header may hold")
-    return value
 
 
 def _asked(question: Question) -> str:

@@ -242,11 +242,9 @@ class WorldChild:
 
     # The line to its supervisor, as handlers see it.
 
-    def answer(self, job_id: str, word: Mapping[str, object]) -> None:
-        self._book(job_id, CANCELLED if word.get("failure") == CANCELLED else "")
-        self.tell(job_id, word)
-
     def tell(self, job_id: str, word: Mapping[str, object]) -> None:
+        if "result" in word or "failure" in word:
+            self._book(job_id, CANCELLED if word.get("failure") == CANCELLED else "")
         self._say({"run": self._run, "job": job_id, **word})
 
     def ask(self, job_id: str, word: Mapping[str, object]) -> Any:

@@ -199,7 +199,7 @@ def run_worker(
             timing.heartbeat,
             report,
             say,
-            warm.standing,
+            warm.model_state,
             threads,
             self_fence=timing.self_fence,
         ),
