@@ -53,7 +53,7 @@ class Herd:
     ATTEMPTS: ClassVar[int] = 5
 
     def look(self) -> Snapshot:
-        return self.observer.look(self.epoch)
+        return self.observer.observe(self.epoch)
 
 
 def populate(services: Services, count: int) -> Herd:

@@ -335,7 +335,7 @@ def test_a_worker_is_drained_by_hand_and_is_not_to_blame(herd: Herd) -> None:
     for _ in range(6):
         herd.cycle(replica)
     assert not herd.fake.ledger.alive
-    seen = {each.id: each for each in replica.observer.glance().workers}
+    seen = {each.id: each for each in replica.observer.observe_readonly().workers}
     assert seen[worker].state is WorkerState.TERMINATED
     with pytest.raises(NotFound):
         drain_worker(services, WorkerId("nobody"))

@@ -265,8 +265,8 @@ BUGS = (
         "exited_start_waited_for",
         "a worker whose machine exited while it started holds its place",
         "fleet/phases/health.py",
-        'if (ended := _ended(worker, policy, seen)) is not None:\n        return Finding(Code.INSTANCE_ENDED, f"Its machine ended during',
-        'if (ended := _ended(worker, policy, seen)) is not None and False:\n        return Finding(Code.INSTANCE_ENDED, f"Its machine ended during',
+        'if (ended := _ended(worker, policy, seen)) is not None:\n        return ActionReason(Code.INSTANCE_ENDED, f"Its machine ended during',
+        'if (ended := _ended(worker, policy, seen)) is not None and False:\n        return ActionReason(Code.INSTANCE_ENDED, f"Its machine ended during',
     ),
     Bug(
         "agents_in_vain",

@@ -20,7 +20,7 @@ from herdsman.fleet.reconcile import documents, step_document
 from herdsman.fleet.scaling.observation import ScalingPolicy, Wanted
 from herdsman.fleet.scaling.registry import OURS, require_installed
 from herdsman.fleet.shadow import compare
-from herdsman.fleet.snapshot import HeldJob, SeenPool, SeenWorker, Snapshot
+from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.settings.options import fleet_policy
@@ -68,7 +68,7 @@ def pretend(policy: FleetPolicy, *, queued: int, active: int, spawning: int, bus
     ]
     return Snapshot(
         now=now,
-        pools=(SeenPool(id=DEFAULT_POOL, policy=policy, queued=queued),),
+        pools=(PoolSnapshot(id=DEFAULT_POOL, policy=policy, queued=queued),),
         workers=tuple(workers),
         instances=tuple(
             Instance(ref=InstanceRef(worker.id), name=worker.id, state=InstanceState.RUNNING)
@@ -77,8 +77,8 @@ def pretend(policy: FleetPolicy, *, queued: int, active: int, spawning: int, bus
     )
 
 
-def _worker(now: datetime, name: str, state: WorkerState, *, held: bool) -> SeenWorker:
-    return SeenWorker(
+def _worker(now: datetime, name: str, state: WorkerState, *, held: bool) -> WorkerSnapshot:
+    return WorkerSnapshot(
         id=WorkerId(name),
         pool=DEFAULT_POOL,
         state=state,
@@ -88,7 +88,7 @@ def _worker(now: datetime, name: str, state: WorkerState, *, held: bool) -> Seen
         instance_ref=InstanceRef(name),
         last_heartbeat=now if state is WorkerState.ACTIVE else None,
         idle_since=now,
-        job=HeldJob(key=ClaimKey(JobId(name), 1), since=now) if held else None,
+        job=ClaimedJob(key=ClaimKey(JobId(name), 1), since=now) if held else None,
     )
 
 

@@ -142,17 +142,17 @@ NOT_RECORDED = "it was recorded by an older version, which did not write down wh
 _DONE: Mapping[str, str] = {
     "PromoteWorker": "worker {worker_id} went to work",
     "FailWorker": "gave worker {worker_id} up",
-    "ReturnJob": "took job {job} back from worker {worker_id}",
+    "RequeueJob": "took job {job} back from worker {worker_id}",
+    "DrainIdleWorker": "let worker {worker_id} go",
     "DrainWorker": "let worker {worker_id} go",
-    "RetireWorker": "let worker {worker_id} go",
-    "CallOffWorker": "called worker {worker_id} off",
+    "CancelSpawn": "called worker {worker_id} off",
     "MovePool": "moved pool {pool} to {to}",
-    "OfferRevision": "told worker {worker_id} to load what its pool serves now",
+    "AssignModelRevision": "told worker {worker_id} to load what its pool serves now",
     "EndInstance": "asked for the end of the machine of worker {worker_id}",
-    "BuryWorker": "worker {worker_id} is gone",
+    "ConfirmTerminated": "worker {worker_id} is gone",
     "SpawnWorker": "asked for a worker in pool {pool}",
     "AttachInstance": "found the machine of worker {worker_id}",
-    "EndStray": "ended the machine {name}, which belongs to nobody",
+    "TerminateOrphan": "ended the machine {name}, which belongs to nobody",
     "Note": "left {about} as it is",
 }
 

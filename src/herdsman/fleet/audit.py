@@ -8,17 +8,17 @@ from enum import StrEnum
 from herdsman.fleet.actions import (
     Action,
     AttachInstance,
-    BuryWorker,
-    DrainWorker,
+    ConfirmTerminated,
+    DrainIdleWorker,
     EndInstance,
-    EndStray,
     FailWorker,
-    ReturnJob,
+    RequeueJob,
+    TerminateOrphan,
 )
 from herdsman.fleet.installation import Stamp
 from herdsman.fleet.model import Instance, InstanceRef
 from herdsman.fleet.phases.instances import orphans, recognise
-from herdsman.fleet.snapshot import SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
 from herdsman.ids import WorkerId
 
 
@@ -50,14 +50,14 @@ class Difference:
 
 def differences(seen: Snapshot) -> tuple[Difference, ...]:
     """Both ways. Empty on partial sight: what could not be looked at proves nothing."""
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return ()
     return (*_beyond_the_table(seen), *_beyond_the_provider(seen, seen.instances))
 
 
 def doubts(seen: Snapshot) -> str:
     """Why nothing may be concluded from what was seen; empty when something may."""
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return f"the provider could not be looked at: {seen.instances.why}"
     if seen.doubt:
         return seen.doubt
@@ -69,21 +69,21 @@ def doubts(seen: Snapshot) -> str:
     return ""
 
 
-def mends(action: Action, found: Iterable[Difference]) -> bool:
+def repairs(action: Action, found: Iterable[Difference]) -> bool:
     """Whether an action of a cycle is about one of the differences."""
     match action:
-        case EndStray():
+        case TerminateOrphan():
             return action.ref in {each.instance for each in found if each.kind in UNOWNED}
         case AttachInstance():
             return True
-        case FailWorker() | DrainWorker() | ReturnJob() | EndInstance() | BuryWorker():
+        case FailWorker() | DrainIdleWorker() | RequeueJob() | EndInstance() | ConfirmTerminated():
             return action.worker_id in {each.worker_id for each in found if each.kind is Kind.MISSING}
         case _:
             return False
 
 
 def _beyond_the_table(seen: Snapshot) -> Iterator[Difference]:
-    listed = () if isinstance(seen.instances, Unseen) else seen.instances
+    listed = () if isinstance(seen.instances, ListingFailed) else seen.instances
     owners = {worker.instance_name: worker for worker in seen.workers if worker.alive}
     lost = {action.ref: action.why for action in recognise(seen) if isinstance(action, AttachInstance)}
     unowned = orphans(seen)
@@ -122,7 +122,7 @@ def _beyond_the_provider(seen: Snapshot, listed: Iterable[Instance]) -> Iterator
             )
 
 
-def _missing(worker: SeenWorker) -> str:
+def _missing(worker: WorkerSnapshot) -> str:
     if worker.instance_ref is None:
         return f"it is {worker.state}, and no instance with its name is listed"
     return f"it is {worker.state}, and its instance is not listed"

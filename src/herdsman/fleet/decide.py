@@ -7,30 +7,30 @@ from typing import Any, assert_never
 
 from herdsman.fleet.actions import (
     Action,
+    ActionReason,
+    AssignModelRevision,
     AttachInstance,
-    BuryWorker,
-    CallOffWorker,
+    CancelSpawn,
     Code,
+    ConfirmTerminated,
+    DrainIdleWorker,
     DrainWorker,
     EndInstance,
-    EndStray,
     FailWorker,
-    Finding,
     GrowVolume,
     MovePool,
     Note,
-    OfferRevision,
     PromoteWorker,
-    RetireWorker,
-    ReturnJob,
+    RequeueJob,
     SpawnWorker,
+    TerminateOrphan,
 )
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.phases.health import check_health, promote, reassign, warn
 from herdsman.fleet.phases.instances import grow_volumes, recognise, sweep
-from herdsman.fleet.phases.pools import close_pools, keep_pools, offer_revisions, retire
+from herdsman.fleet.phases.pools import assign_revisions, close_pools, keep_pools, retire
 from herdsman.fleet.phases.scale import end_workers, scale_down, scale_up
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import POOL, WORKER, PoolState, WorkerState
 
@@ -60,14 +60,14 @@ class _World:
         match action:
             case PromoteWorker(worker_id):
                 self._move(worker_id, WorkerState.ACTIVE)
-            case FailWorker(worker_id, why) | CallOffWorker(worker_id, why):
+            case FailWorker(worker_id, why) | CancelSpawn(worker_id, why):
                 self._move(worker_id, WorkerState.ERROR)
                 self._change(worker_id, error_code=why.code.value)
-            case DrainWorker(worker_id) | RetireWorker(worker_id):
+            case DrainIdleWorker(worker_id) | DrainWorker(worker_id):
                 self._move(worker_id, WorkerState.TERMINATING)
-            case BuryWorker(worker_id):
+            case ConfirmTerminated(worker_id):
                 self._move(worker_id, WorkerState.TERMINATED)
-            case ReturnJob():
+            case RequeueJob():
                 self._queued[self._workers[action.worker_id].pool] += 1
                 self._change(action.worker_id, job=None, batch=())
             case EndInstance(worker_id):
@@ -76,9 +76,9 @@ class _World:
                 self._change(worker_id, instance_ref=ref, absent_since=None)
             case SpawnWorker(pool):
                 self._spawn(pool)
-            case MovePool() | OfferRevision() | GrowVolume():
+            case MovePool() | AssignModelRevision() | GrowVolume():
                 self._steer(action)
-            case EndStray(ref):
+            case TerminateOrphan(ref):
                 self._ended.add(ref)
             case Note():
                 pass
@@ -89,15 +89,17 @@ class _World:
         pools = tuple(self._pool(pool) for pool in self._seen.pools)
         seen = self._seen.instances
         left = (
-            seen if isinstance(seen, Unseen) else tuple(each for each in seen if each.ref not in self._ended)
+            seen
+            if isinstance(seen, ListingFailed)
+            else tuple(each for each in seen if each.ref not in self._ended)
         )
         return replace(self._seen, workers=tuple(self._workers.values()), pools=pools, instances=left)
 
-    def _steer(self, action: MovePool | OfferRevision | GrowVolume) -> None:
+    def _steer(self, action: MovePool | AssignModelRevision | GrowVolume) -> None:
         match action:
             case MovePool():
                 self._pools[action.pool] = action.to
-            case OfferRevision():
+            case AssignModelRevision():
                 self._change(action.worker_id, wanted_revision=action.revision)
             case GrowVolume():
                 # How much room there is then, the workers will say.
@@ -105,7 +107,7 @@ class _World:
                 for worker in [each for each in self._workers.values() if each.pool == pool]:
                     self._change(worker.id, disk_free_gb=None)
 
-    def _pool(self, pool: SeenPool) -> SeenPool:
+    def _pool(self, pool: PoolSnapshot) -> PoolSnapshot:
         queued = pool.queued + self._queued[pool.id]
         to = self._pools.get(pool.id)
         if to is None or pool.life is None:
@@ -123,7 +125,7 @@ class _World:
 
     def _spawn(self, pool: PoolId) -> None:
         name = WorkerId(f"planned-{len(self._workers)}")
-        self._workers[name] = SeenWorker(
+        self._workers[name] = WorkerSnapshot(
             id=name,
             pool=pool,
             state=WorkerState.SPAWNING,
@@ -149,7 +151,7 @@ PHASES: tuple[tuple[str, Phase], ...] = (
     # What was let go just now is ended in the same cycle.
     ("terminating", end_workers),
     ("pools", close_pools),
-    ("pools", offer_revisions),
+    ("pools", assign_revisions),
     ("scale_up", scale_up),
     ("sweep", sweep),
     ("storage", grow_volumes),
@@ -176,7 +178,7 @@ class Plan:
 def decide(seen: Snapshot) -> Plan:
     """Of a database that may be a copy, or out of date, nothing follows: what it knows may be another's by now."""
     if seen.doubt:
-        why = Finding(Code.DATABASE_NOT_ADOPTED, seen.doubt)
+        why = ActionReason(Code.DATABASE_NOT_ADOPTED, seen.doubt)
         return Plan(tuple(Planned("recognise", Note(pool.id, why)) for pool in seen.pools), seen)
     plan = Plan((), seen)
     for name, phase in PHASES:

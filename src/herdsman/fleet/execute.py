@@ -18,27 +18,27 @@ from herdsman.errors import (
 from herdsman.fleet import installation_sql, model, sql, stats_sql, workers_sql
 from herdsman.fleet.actions import (
     Action,
+    ActionReason,
+    AssignModelRevision,
     AttachInstance,
-    BuryWorker,
-    CallOffWorker,
+    CancelSpawn,
     Code,
+    ConfirmTerminated,
+    DrainIdleWorker,
     DrainWorker,
     EndInstance,
-    EndStray,
     FailWorker,
-    Finding,
     GrowVolume,
     MovePool,
     Note,
-    OfferRevision,
     PromoteWorker,
-    RetireWorker,
-    ReturnJob,
+    RequeueJob,
     SpawnWorker,
+    TerminateOrphan,
 )
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceState, SpawnRequest
-from herdsman.fleet.snapshot import Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.fleet.sql import Intent
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.model import Failure, FailureClass
@@ -120,7 +120,7 @@ class Spawner:
     def _give_back(self, tx: Tx, intent: Intent, policy: FleetPolicy, error: Exception, epoch: int) -> None:
         """Surely nothing was started: the place is free at once, and no worker is blamed for it (L1-07)."""
         self.leadership.fence(tx, epoch)
-        sql.abandon(tx, intent.worker_id, Finding(Code.SPAWN_FAILED, f"Spawn failed: {error}"))
+        sql.abandon(tx, intent.worker_id, ActionReason(Code.SPAWN_FAILED, f"Spawn failed: {error}"))
         if isinstance(error, ProviderRejected):
             sql.stop(tx, intent.pool, str(error))
         else:
@@ -132,7 +132,7 @@ LOG_LINES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hands:
+class Executor:
     services: Services
     provider: Provider
     leadership: Leadership
@@ -145,25 +145,25 @@ class Hands:
                 return self._write(epoch, lambda tx: sql.promote(tx, worker_id, why))
             case FailWorker():
                 return self._fail(action, seen, epoch)
-            case ReturnJob():
-                return self._return_job(action, epoch)
-            case DrainWorker():
+            case RequeueJob():
+                return self._requeue_job(action, epoch)
+            case DrainIdleWorker():
                 return self._drain(action, seen, epoch)
-            case RetireWorker() | CallOffWorker() | MovePool() | OfferRevision():
+            case DrainWorker() | CancelSpawn() | MovePool() | AssignModelRevision():
                 return self._write(epoch, lambda tx: _steer(tx, action))
             case EndInstance(worker_id, ref):
                 self._write(epoch, lambda tx: sql.end_asked(tx, worker_id))
                 self.provider.terminate(ref)
                 return ""
-            case BuryWorker():
-                return self._bury(action, seen, epoch)
+            case ConfirmTerminated():
+                return self._confirm_terminated(action, seen, epoch)
             case SpawnWorker(pool):
                 here = next(each for each in seen.pools if each.id == pool)
                 together = seen.most_together if here.shares else None
                 return self.spawner.spawn(pool, here.policy, epoch, together)
             case AttachInstance():
                 return self._attach(action, seen, epoch)
-            case EndStray() | GrowVolume():
+            case TerminateOrphan() | GrowVolume():
                 self._write(
                     epoch, lambda _tx: None
                 )  # only who leads may end what belongs to nobody, or spend
@@ -173,9 +173,9 @@ class Hands:
             case _:
                 assert_never(action)
 
-    def _at_the_provider(self, action: EndStray | GrowVolume) -> str:
+    def _at_the_provider(self, action: TerminateOrphan | GrowVolume) -> str:
         """What is not written down: it stands at the provider, and is seen there."""
-        if isinstance(action, EndStray):
+        if isinstance(action, TerminateOrphan):
             self.provider.terminate(action.ref)
             return ""
         if not isinstance(self.provider, GrowsVolumes):
@@ -209,7 +209,7 @@ class Hands:
 
         return self._write(epoch, change)
 
-    def _drain(self, action: DrainWorker, seen: Snapshot, epoch: int) -> str:
+    def _drain(self, action: DrainIdleWorker, seen: Snapshot, epoch: int) -> str:
         if action.why.code is Code.INSTANCE_GONE:
             worker = next(each for each in seen.workers if each.id == action.worker_id)
             assert worker.instance_ref is not None, "what was never named cannot be gone"
@@ -228,7 +228,7 @@ class Hands:
         except (ProviderUnavailable, ProviderRejected) as error:
             return [f"no log could be had: {error}"]
 
-    def _return_job(self, action: ReturnJob, epoch: int) -> str:
+    def _requeue_job(self, action: RequeueJob, epoch: int) -> str:
         lost = action.kind is FailureClass.WORKER_LOST
         said = f"its worker was lost: {action.why.text}" if lost else action.why.text
         failure = Failure(kind=action.kind, error=said)
@@ -236,15 +236,15 @@ class Hands:
             epoch, lambda tx: _ignore(end_claim(tx, self.services, action.key, failure, sql.LEADER))
         )
 
-    def _bury(self, action: BuryWorker, seen: Snapshot, epoch: int) -> str:
+    def _confirm_terminated(self, action: ConfirmTerminated, seen: Snapshot, epoch: int) -> str:
         """P5: absent from listings, and the provider says so when asked for this very one."""
         worker = next(each for each in seen.workers if each.id == action.worker_id)
         if worker.instance_ref is not None and self.provider.find(worker.instance_ref) is not None:
             raise StaleWrite(f"instance {worker.instance_ref} is missing from listings and yet there")
-        return self._write(epoch, lambda tx: sql.bury(tx, action.worker_id))
+        return self._write(epoch, lambda tx: sql.mark_terminated(tx, action.worker_id))
 
     def _attach(self, action: AttachInstance, seen: Snapshot, epoch: int) -> str:
-        assert not isinstance(seen.instances, Unseen), "an instance was found without looking"
+        assert not isinstance(seen.instances, ListingFailed), "an instance was found without looking"
         found = next(each for each in seen.instances if each.ref == action.ref)
         return self._write(epoch, lambda tx: sql.attach(tx, action.worker_id, found))
 
@@ -257,16 +257,16 @@ MOVED = {
 }
 
 
-def _steer(tx: Tx, action: RetireWorker | CallOffWorker | MovePool | OfferRevision) -> None:
+def _steer(tx: Tx, action: DrainWorker | CancelSpawn | MovePool | AssignModelRevision) -> None:
     match action:
-        case RetireWorker(worker_id):
+        case DrainWorker(worker_id):
             sql.drain(tx, worker_id)
-        case CallOffWorker(worker_id, why):
-            sql.call_off(tx, worker_id, why)
+        case CancelSpawn(worker_id, why):
+            sql.cancel_spawn(tx, worker_id, why)
         case MovePool():
             _move_pool(tx, action)
-        case OfferRevision(worker_id, revision):
-            sql.offer_model(tx, worker_id, revision)
+        case AssignModelRevision(worker_id, revision):
+            sql.assign_revision(tx, worker_id, revision)
         case _:
             assert_never(action)
 

@@ -8,17 +8,17 @@ import structlog
 
 from herdsman.errors import Conflict, NotFound, ProviderUnavailable, StaleWrite
 from herdsman.fleet import installation_sql
-from herdsman.fleet.actions import Code, DrainWorker, FailWorker, Finding, SpawnWorker
-from herdsman.fleet.audit import UNOWNED, Difference, differences, doubts, mends
+from herdsman.fleet.actions import ActionReason, Code, DrainIdleWorker, FailWorker, SpawnWorker
+from herdsman.fleet.audit import UNOWNED, Difference, differences, doubts, repairs
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.observe import raise_all
 from herdsman.fleet.reconcile import Cycle, Reconciler
-from herdsman.fleet.snapshot import SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import WorkerState
 
 log = structlog.get_logger()
-BY_HAND = Finding(Code.BY_HAND, "a person asked for it")
+BY_HAND = ActionReason(Code.BY_HAND, "a person asked for it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +45,18 @@ def leading(reconciler: Reconciler) -> Generator[int]:
 def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
     """One more worker, within every limit that the loop keeps; what is to be known about it."""
     with leading(reconciler) as epoch:
-        seen = reconciler.observer.look(epoch)
+        seen = reconciler.observer.observe(epoch)
         _require_adopted(seen)
         here = next((each for each in seen.pools if each.id == pool), None)
         if here is None or (here.life is not None and (here.life.by_hand or not here.life.open)):
             raise NotFound(f"the control loop keeps no pool {pool!r}")
-        return reconciler.hands.act(SpawnWorker(pool, BY_HAND), seen, epoch)
+        return reconciler.executor.act(SpawnWorker(pool, BY_HAND), seen, epoch)
 
 
 def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: bool) -> Cycle:
     """Let a worker go and ask for the end of its instance. `with_job`: even one that holds a job, which goes back."""
     with leading(reconciler) as epoch:
-        seen = reconciler.observer.look(epoch)
+        seen = reconciler.observer.observe(epoch)
         _require_adopted(seen)
         worker = next((each for each in seen.workers if each.id == worker_id and each.alive), None)
         if worker is None:
@@ -68,8 +68,8 @@ def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: b
 
 def adopt(reconciler: Reconciler) -> None:
     """A person says that this database goes on, and no other: from here on it ends what it once started."""
-    seen = reconciler.observer.glance()
-    if isinstance(seen.instances, Unseen):
+    seen = reconciler.observer.observe_readonly()
+    if isinstance(seen.instances, ListingFailed):
         raise ProviderUnavailable(f"the provider has to be looked at first: {seen.instances.why}")
     database = reconciler.database
     known = database.read(installation_sql.find)
@@ -87,7 +87,7 @@ def _require_adopted(seen: Snapshot) -> None:
 
 def compare(reconciler: Reconciler) -> Audited:
     """Look at both sides and change nothing."""
-    seen = reconciler.observer.glance()
+    seen = reconciler.observer.observe_readonly()
     found = differences(seen)
     return Audited(doubts=doubts(seen), found=found, left=found)
 
@@ -103,17 +103,17 @@ def mend(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
             return before
         reconciler.leadership.campaign()  # looking may have taken long
         about = [each for each in before.found if each.kind not in UNOWNED or each.instance in agreed]
-        done = reconciler.tick(lambda step: mends(step.action, about), agreed)
+        done = reconciler.tick(lambda step: repairs(step.action, about), agreed)
         after = compare(reconciler)
         return Audited(doubts=after.doubts, found=before.found, left=after.left, done=done)
 
 
 def _let_go(
-    reconciler: Reconciler, worker: SeenWorker, seen: Snapshot, epoch: int, *, with_job: bool
+    reconciler: Reconciler, worker: WorkerSnapshot, seen: Snapshot, epoch: int, *, with_job: bool
 ) -> None:
     if worker.job is not None and not with_job:
         raise StaleWrite(f"worker {worker.id} holds job {worker.job.key.job_id}: wait for it, or use --force")
     if worker.state not in (WorkerState.SPAWNING, WorkerState.ACTIVE):
         return
     idle = worker.state is WorkerState.ACTIVE and worker.job is None
-    reconciler.hands.act((DrainWorker if idle else FailWorker)(worker.id, BY_HAND), seen, epoch)
+    reconciler.executor.act((DrainIdleWorker if idle else FailWorker)(worker.id, BY_HAND), seen, epoch)

@@ -19,7 +19,7 @@ from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.phases.instances import orphans
 from herdsman.fleet.scaling.observation import ScalingPolicy
 from herdsman.fleet.scaling.registry import OURS
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.fleet.snapshot_sql import Listed
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.pools import sql as pools_sql
@@ -72,7 +72,7 @@ class FleetRules:
 
 
 def look(
-    tx: Tx, rules: FleetRules, instances: tuple[Instance, ...] | Unseen
+    tx: Tx, rules: FleetRules, instances: tuple[Instance, ...] | ListingFailed
 ) -> tuple[Snapshot, list[PoolNews]]:
     """With what is to be noted of pools."""
     workers = snapshot_sql.see_workers(tx, rules.pools.values())
@@ -81,7 +81,7 @@ def look(
     by_pool = _by_pool(workers, named)
     news = [news_of(pool, by_pool[name], tx.now()) for name, pool in named.items()]
     known = installation_sql.find(tx)
-    listed = () if isinstance(instances, Unseen) else instances
+    listed = () if isinstance(instances, ListingFailed) else instances
     term = leader_sql.find_leader(tx)
     snapshot = Snapshot(
         now=tx.now(),
@@ -107,7 +107,7 @@ def look_without_provider(tx: Tx, rules: FleetRules) -> Snapshot:
     last = explain_sql.last_cycle(tx)
     said = "" if last is None else last.skipped
     if said.startswith(BLIND):
-        return replace(seen, instances=Unseen(said.removeprefix(BLIND)))
+        return replace(seen, instances=ListingFailed(said.removeprefix(BLIND)))
     return replace(seen, instances=_as_if_listed(seen.workers))
 
 
@@ -131,7 +131,7 @@ def why_not_active(tx: Tx, rules: FleetRules, worker_id: WorkerId) -> str:
     return next(noted, "the next control cycle makes it active")
 
 
-def _as_if_listed(workers: Sequence[SeenWorker]) -> tuple[Instance, ...]:
+def _as_if_listed(workers: Sequence[WorkerSnapshot]) -> tuple[Instance, ...]:
     return tuple(
         Instance(ref=each.instance_ref, name=each.instance_name, state=InstanceState.RUNNING)
         for each in workers
@@ -142,17 +142,17 @@ def _as_if_listed(workers: Sequence[SeenWorker]) -> tuple[Instance, ...]:
 def _pools(
     tx: Tx,
     rules: FleetRules,
-    workers: Sequence[SeenWorker],
+    workers: Sequence[WorkerSnapshot],
     named: Mapping[PoolId, Pool],
-    by_pool: Mapping[PoolId, Sequence[SeenWorker]],
-) -> tuple[SeenPool, ...]:
+    by_pool: Mapping[PoolId, Sequence[WorkerSnapshot]],
+) -> tuple[PoolSnapshot, ...]:
     kept = {**rules.pools, **dict.fromkeys(named, rules.base)}
     strange = {each.pool for each in workers if each.alive}.difference(kept)
     seen = snapshot_sql.see_pools(tx, {**kept, **dict.fromkeys(sorted(strange), rules.base)})
     awaited = pools_sql.awaited_pools(tx) if named else frozenset[PoolId]()
     local = local_times((zone for each in named.values() for zone in each.rules.schedule.zones), tx.now())
 
-    def one(pool: SeenPool) -> SeenPool:
+    def one(pool: PoolSnapshot) -> PoolSnapshot:
         if pool.id in strange:
             return undeclared(pool)
         row = named.get(pool.id)
@@ -166,9 +166,9 @@ def _pools(
 
 
 def _by_pool(
-    workers: Sequence[SeenWorker], named: Mapping[PoolId, Pool]
-) -> Mapping[PoolId, Sequence[SeenWorker]]:
-    found: defaultdict[PoolId, list[SeenWorker]] = defaultdict(list)
+    workers: Sequence[WorkerSnapshot], named: Mapping[PoolId, Pool]
+) -> Mapping[PoolId, Sequence[WorkerSnapshot]]:
+    found: defaultdict[PoolId, list[WorkerSnapshot]] = defaultdict(list)
     for each in workers if named else ():
         found[each.pool].append(each)
     return found
@@ -184,7 +184,7 @@ class Observer:
     scaling: Mapping[str, ScalingPolicy]
     new_id: Callable[[], str] = new_installation_id
 
-    def look(self, epoch: int) -> Snapshot:
+    def observe(self, epoch: int) -> Snapshot:
         """Instances come first: one that is listed has had its row since before it was asked for."""
         seen, news = self._look()
         if seen.installation is None:
@@ -199,7 +199,7 @@ class Observer:
         self.database.transact(lambda tx: self._mark(tx, epoch, listed, news, unowned))
         return _marked(seen, listed, unowned)
 
-    def glance(self) -> Snapshot:
+    def observe_readonly(self) -> Snapshot:
         """The same without writing anything down."""
         return self._look()[0]
 
@@ -208,11 +208,11 @@ class Observer:
         rules = FleetRules(pools=self.pools, scaling=self.scaling)
         return self.database.read(lambda tx: look(tx, rules, instances))
 
-    def _list(self) -> tuple[Instance, ...] | Unseen:
+    def _list(self) -> tuple[Instance, ...] | ListingFailed:
         try:
             return tuple(self.provider.list_instances())
         except (ProviderUnavailable, ProviderRejected) as error:
-            return Unseen(str(error))
+            return ListingFailed(str(error))
 
     def _mark(
         self,
@@ -236,7 +236,7 @@ class Observer:
         """What was given out by a later state of this database is never given out again."""
         known = self.database.read(installation_sql.find)
         assert known is not None
-        names = [] if isinstance(seen.instances, Unseen) else [each.name for each in seen.instances]
+        names = [] if isinstance(seen.instances, ListingFailed) else [each.name for each in seen.instances]
         ahead = known.ahead(names)
         if known.raised and not ahead:
             return
@@ -272,13 +272,13 @@ def raise_all(database: Database, highest: int, fence: Callable[[Tx], None] = la
 
 def _remembered(seen: Snapshot) -> Mapping[str, datetime]:
     """Since when; one that a complete listing lacks, or that has an owner now, is forgotten."""
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return seen.orphans
     return {ref: seen.orphans.get(ref, seen.now) for ref in orphans(seen)}
 
 
 def _listed(seen: Snapshot) -> Listed:
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return Listed()
     return snapshot_sql.listed_now(seen.workers, {instance.name for instance in seen.instances})
 

@@ -15,26 +15,26 @@ from herdsman.errors import HerdsmanError, ProviderRejected, ProviderUnavailable
 from herdsman.explain.rules import NextWorker, next_worker
 from herdsman.fleet import history_sql, sql
 from herdsman.fleet.actions import (
-    BuryWorker,
+    ActionReason,
     Code,
+    ConfirmTerminated,
+    DrainIdleWorker,
     DrainWorker,
     FailWorker,
-    Finding,
     Note,
     PromoteWorker,
-    RetireWorker,
-    ReturnJob,
+    RequeueJob,
     SpawnWorker,
 )
 from herdsman.fleet.decide import Plan, Planned, decide
-from herdsman.fleet.execute import Hands
+from herdsman.fleet.execute import Executor
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.observe import Observer
 from herdsman.fleet.recording import Recording
 from herdsman.fleet.recording import write as write_recording
 from herdsman.fleet.shadow import Compared, compare
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.ports import Clock
 from herdsman.states import WorkerState
@@ -89,7 +89,7 @@ class Cycle:
     @property
     def complete(self) -> bool:
         """Everything could be seen and done."""
-        seen = self.seen is not None and not isinstance(self.seen.instances, Unseen)
+        seen = self.seen is not None and not isinstance(self.seen.instances, ListingFailed)
         return seen and all(outcome.done for outcome in self.outcomes)
 
     @property
@@ -109,9 +109,9 @@ class Cycle:
                 "workers_promoted": done[PromoteWorker],
                 "workers_failed": done[FailWorker],
                 "workers_spawned": done[SpawnWorker],
-                "workers_terminated": done[BuryWorker],
-                "workers_drained": done[DrainWorker] + done[RetireWorker],
-                "tasks_reset": done[ReturnJob],
+                "workers_terminated": done[ConfirmTerminated],
+                "workers_drained": done[DrainIdleWorker] + done[DrainWorker],
+                "tasks_reset": done[RequeueJob],
             },
             "status": self._status(),
             "skipped": self.skipped or self._blind(),
@@ -137,7 +137,7 @@ class Cycle:
         return {"queued_tasks": queued, **counted, "total_workers": sum(counted.values())}
 
     def _blind(self) -> str:
-        if self.seen is not None and isinstance(self.seen.instances, Unseen):
+        if self.seen is not None and isinstance(self.seen.instances, ListingFailed):
             return f"the provider could not be looked at: {self.seen.instances.why}"
         return ""
 
@@ -171,12 +171,12 @@ def counts(seen: Snapshot) -> dict[str, object]:
 
 def inputs(seen: Snapshot) -> dict[str, object]:
     judged = len(seen.pools) * len(seen.workers) <= MOST_JUDGED
-    unseen = seen.instances.why if isinstance(seen.instances, Unseen) else None
+    unseen = seen.instances.why if isinstance(seen.instances, ListingFailed) else None
     return {
         "now": seen.now.isoformat(),
         "pools": {each.id: _pool(seen, each, judged=judged) for each in seen.pools[:MOST_POOLS]},
         "more_pools": max(0, len(seen.pools) - MOST_POOLS),
-        "instances": None if isinstance(seen.instances, Unseen) else len(seen.instances),
+        "instances": None if isinstance(seen.instances, ListingFailed) else len(seen.instances),
         "provider_unseen": unseen,
         "spent": {span: float(amount) for span, amount in seen.spent.items()},
         "most_together": seen.most_together,
@@ -189,11 +189,11 @@ def would(noted: Mapping[str, Any] | None) -> NextWorker | None:
     if noted is None:
         return None
     why = noted["blocked_by"]
-    stands = None if why is None else Finding(Code(why["code"]), why["text"], why["numbers"])
+    stands = None if why is None else ActionReason(Code(why["code"]), why["text"], why["numbers"])
     return NextWorker(queued=noted["queued"], at_queued=noted["at_queued"], blocked_by=stands)
 
 
-def _pool(seen: Snapshot, pool: SeenPool, *, judged: bool) -> dict[str, object]:
+def _pool(seen: Snapshot, pool: PoolSnapshot, *, judged: bool) -> dict[str, object]:
     states = Counter(each.state.value for state in WorkerState for each in seen.of(pool.id, state))
     policy = pool.policy
     return {
@@ -220,7 +220,7 @@ def _next(found: NextWorker) -> dict[str, object]:
     return {"queued": found.queued, "at_queued": found.at_queued, "blocked_by": stands}
 
 
-def _held(worker: SeenWorker) -> int:
+def _held(worker: WorkerSnapshot) -> int:
     return (worker.job is not None) + len(worker.batch)
 
 
@@ -242,7 +242,7 @@ class Reconciler:
     database: Database
     leadership: Leadership
     observer: Observer
-    hands: Hands
+    executor: Executor
     clock: Clock
     budget_s: float = 25.0
     """Seconds after which what is left of a plan waits for the next cycle, which plans it anew."""
@@ -273,7 +273,7 @@ class Reconciler:
         try:
             if self.only_plans:
                 return replace(self.plan(), epoch=term.epoch)
-            seen = self.observer.look(term.epoch)
+            seen = self.observer.observe(term.epoch)
         except (StoreUnavailable, StaleWrite) as error:
             return self._blind(term.epoch, error)
         if agreed:
@@ -296,7 +296,7 @@ class Reconciler:
 
     def plan(self) -> Cycle:
         """What a cycle would do now; nothing is written and nobody is asked to do anything."""
-        seen = self.observer.glance()
+        seen = self.observer.observe_readonly()
         plan = decide(seen)
         steps = tuple(Outcome(step, done=False, said="only planned") for step in plan.steps)
         return Cycle(
@@ -324,7 +324,7 @@ class Reconciler:
 
     def _attempt(self, step: Planned, seen: Snapshot, epoch: int) -> Outcome:
         try:
-            said = self.hands.act(step.action, seen, epoch)
+            said = self.executor.act(step.action, seen, epoch)
         except (ProviderUnavailable, ProviderRejected, StaleWrite, StoreUnavailable) as error:
             log.warning("action.failed", action=type(step.action).__name__, reason=str(error))
             return Outcome(step, done=False, said=told_of(error))

@@ -16,7 +16,14 @@ from typing import Any, NewType, TypeGuard, Union, cast, get_args, get_origin, g
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy, Instance
 from herdsman.fleet.scaling.observation import Demand, ScalingPolicy
-from herdsman.fleet.snapshot import HeldJob, PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import (
+    ClaimedJob,
+    ListingFailed,
+    PoolLife,
+    PoolSnapshot,
+    Snapshot,
+    WorkerSnapshot,
+)
 from herdsman.jobs.model import ClaimKey
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -145,7 +152,7 @@ _LEAVES: Mapping[Any, Reader] = {
     Decimal: lambda cell, _told: Decimal(_typed(cell, str)),
 }
 VERSION = 1
-ROWS = (SeenPool, PoolLife, FleetPolicy, Demand, SeenWorker, HeldJob, ClaimKey, Instance)
+ROWS = (PoolSnapshot, PoolLife, FleetPolicy, Demand, WorkerSnapshot, ClaimedJob, ClaimKey, Instance)
 LISTED = tuple[Instance, ...]
 
 
@@ -162,7 +169,7 @@ def write(recording: Recording) -> dict[str, Any]:
     """Scaling policies are written by their names: they are code."""
     seen = recording.seen
     told = {name: plain(getattr(seen, name)) for name in _told()}
-    unseen = {"unseen": seen.instances.why} if isinstance(seen.instances, Unseen) else None
+    unseen = {"unseen": seen.instances.why} if isinstance(seen.instances, ListingFailed) else None
     return {
         "version": VERSION,
         "fields": heads(*ROWS),
@@ -228,9 +235,9 @@ def _told() -> dict[str, Callable[[Any, Heads], Any]]:
     return {**found, "instances": _instances}
 
 
-def _instances(cells: Any, told: Heads) -> LISTED | Unseen:
+def _instances(cells: Any, told: Heads) -> LISTED | ListingFailed:
     if isinstance(cells, dict):
-        return Unseen(reader(str)(cast("dict[str, Any]", cells)["unseen"], told))
+        return ListingFailed(reader(str)(cast("dict[str, Any]", cells)["unseen"], told))
     return cast("LISTED", reader(LISTED)(cells, told))
 
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 
-from herdsman.fleet.actions import Action, DrainWorker, Note, SpawnWorker
+from herdsman.fleet.actions import Action, DrainIdleWorker, Note, SpawnWorker
 from herdsman.fleet.decide import Plan, decide
 from herdsman.fleet.phases.scale import wanted_workers
-from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from herdsman.states import WorkerState
 
@@ -72,7 +72,7 @@ def compare(seen: Snapshot, live: Plan) -> tuple[Compared, ...]:
     )
 
 
-def _as_shadow(pool: SeenPool) -> SeenPool:
+def _as_shadow(pool: PoolSnapshot) -> PoolSnapshot:
     return replace(pool, policy=replace(pool.policy, scaling=pool.policy.shadow, shadow=""))
 
 
@@ -84,7 +84,7 @@ def _under_shadows(seen: Snapshot, leaving: Collection[PoolId]) -> Snapshot:
     return replace(seen, pools=tuple(pools))
 
 
-def _asked(pool: SeenPool, seen: Snapshot) -> tuple[str, str]:
+def _asked(pool: PoolSnapshot, seen: Snapshot) -> tuple[str, str]:
     """What the policy of a pool says of it, and else what is wrong with the policy."""
     try:
         wanted = wanted_workers(pool, seen)
@@ -122,7 +122,7 @@ class _Sides:
             match action:
                 case SpawnWorker(pool=about) | Note(about=about):
                     self._actions.setdefault(about, []).append(action)
-                case DrainWorker(worker_id=worker_id):
+                case DrainIdleWorker(worker_id=worker_id):
                     self._actions.setdefault(homes[worker_id], []).append(action)
                 case _:
                     pass
@@ -130,7 +130,7 @@ class _Sides:
     def of(self, pool: PoolId, policy: str, said: str) -> Side:
         actions = self._actions.get(pool, [])
         spawns = [each for each in actions if isinstance(each, SpawnWorker)]
-        drains = [each for each in actions if isinstance(each, DrainWorker)]
+        drains = [each for each in actions if isinstance(each, DrainIdleWorker)]
         return Side(
             policy=policy,
             workers=sum(1 for _ in self._expected.of(pool, WorkerState.SPAWNING, WorkerState.ACTIVE)),
@@ -141,7 +141,7 @@ class _Sides:
 
 
 def _sentence(
-    done: Mapping[str, Sequence[SpawnWorker | DrainWorker]], actions: Sequence[Action], said: str
+    done: Mapping[str, Sequence[SpawnWorker | DrainIdleWorker]], actions: Sequence[Action], said: str
 ) -> str:
     parts = [f"{verb} {len(each)}: {each[0].why.text}" for verb, each in done.items() if each]
     if parts:

@@ -16,7 +16,7 @@ from herdsman.states import PoolState, WorkerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldJob:
+class ClaimedJob:
     """The job that a worker holds."""
 
     key: ClaimKey
@@ -28,7 +28,7 @@ class HeldJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenWorker:
+class WorkerSnapshot:
     id: WorkerId
     pool: PoolId
     state: WorkerState
@@ -47,9 +47,9 @@ class SeenWorker:
     disk_total_gb: float | None = None
     disk_free_gb: float | None = None
     """Of the disk that it was started on; None where nobody said."""
-    job: HeldJob | None = None
+    job: ClaimedJob | None = None
     """The job that it holds; of a batch, the one that moved last."""
-    batch: tuple[HeldJob, ...] = ()
+    batch: tuple[ClaimedJob, ...] = ()
     """The others of a batch."""
     failed_in_a_row: int = 0
     """Jobs that failed here one after the other, without one that was done in between."""
@@ -102,7 +102,7 @@ class PoolLife:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPool:
+class PoolSnapshot:
     id: PoolId
     policy: FleetPolicy
     queued: int = 0
@@ -126,7 +126,7 @@ class SeenPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class ListingFailed:
     """What could not be looked at, and why. Nothing is destroyed on partial sight."""
 
     why: str
@@ -135,9 +135,9 @@ class Unseen:
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     now: datetime
-    pools: tuple[SeenPool, ...] = ()
-    workers: tuple[SeenWorker, ...] = ()
-    instances: tuple[Instance, ...] | Unseen = ()
+    pools: tuple[PoolSnapshot, ...] = ()
+    workers: tuple[WorkerSnapshot, ...] = ()
+    instances: tuple[Instance, ...] | ListingFailed = ()
     spent: Mapping[str, Decimal] = field(default_factory=dict[str, Decimal])
     """Money of the current `hour` and `day`."""
     most_together: int | None = None
@@ -160,14 +160,14 @@ class Snapshot:
     @cached_property
     def instance_states(self) -> Mapping[InstanceRef, InstanceState]:
         """Empty when the provider could not be looked at."""
-        seen = () if isinstance(self.instances, Unseen) else self.instances
+        seen = () if isinstance(self.instances, ListingFailed) else self.instances
         return {each.ref: each.state for each in seen}
 
-    def runs(self, worker: SeenWorker) -> bool:
+    def runs(self, worker: WorkerSnapshot) -> bool:
         ref = worker.instance_ref
         return ref is not None and self.instance_states.get(ref) is InstanceState.RUNNING
 
-    def of(self, pool: PoolId, *states: WorkerState) -> Iterator[SeenWorker]:
+    def of(self, pool: PoolId, *states: WorkerState) -> Iterator[WorkerSnapshot]:
         return chain.from_iterable(self._grouped.get((pool, state), ()) for state in states)
 
     def alive(self, pool: PoolId) -> int:
@@ -183,8 +183,8 @@ class Snapshot:
         return self.most_together - ours
 
     @cached_property
-    def _grouped(self) -> Mapping[tuple[PoolId, WorkerState], Sequence[SeenWorker]]:
-        groups: dict[tuple[PoolId, WorkerState], list[SeenWorker]] = {}
+    def _grouped(self) -> Mapping[tuple[PoolId, WorkerState], Sequence[WorkerSnapshot]]:
+        groups: dict[tuple[PoolId, WorkerState], list[WorkerSnapshot]] = {}
         for worker in self.workers:
             groups.setdefault((worker.pool, worker.state), []).append(worker)
         return groups

@@ -16,7 +16,7 @@ from herdsman.fleet import stats_sql
 from herdsman.fleet.model import FleetPolicy, InstanceRef
 from herdsman.fleet.scaling.observation import Demand
 from herdsman.fleet.scaling.registry import forecasts
-from herdsman.fleet.snapshot import HeldJob, SeenPool, SeenWorker
+from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass
 from herdsman.jobs.sql import seconds
@@ -123,9 +123,9 @@ FAILED_IN_A_ROW = Hot(
 )
 
 
-def see_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[SeenWorker, ...]:
+def see_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSnapshot, ...]:
     """All that live, and some that have ended lately; `policies` say which failures in a row are counted."""
-    held: dict[str, list[HeldJob]] = {}
+    held: dict[str, list[ClaimedJob]] = {}
     for row in tx.rows(HOLDING, {}):
         held.setdefault(row[0], []).append(_to_held(row))
     failed = _failed_in_a_row(tx, list(policies) or [FleetPolicy()])
@@ -133,7 +133,7 @@ def see_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[SeenWorke
     return tuple(_to_worker(row, held, failed) for row in found)
 
 
-def see_worker(tx: Tx, worker_id: WorkerId) -> SeenWorker:
+def see_worker(tx: Tx, worker_id: WorkerId) -> WorkerSnapshot:
     """Without the jobs that it holds."""
     (row,) = tx.rows(ONE, {"b_id": worker_id})
     return _to_worker(row, {}, {})
@@ -150,7 +150,7 @@ def _failed_in_a_row(tx: Tx, policies: Sequence[FleetPolicy]) -> Mapping[str, in
     }
 
 
-def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool, ...]:
+def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnapshot, ...]:
     held = limits_sql.standing_holds(tx)
     queued = _count(tx, _queued(held.types)) if held.types else _counted(tx, QUEUED)
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
@@ -197,9 +197,9 @@ def _to_pool(
     failed: Mapping[str, int],
     promoted: Mapping[str, int],
     known: Demand | None,
-) -> SeenPool:
+) -> PoolSnapshot:
     _, last_scaled_at, wait_until, stopped_by = row
-    return SeenPool(
+    return PoolSnapshot(
         id=pool,
         policy=policy,
         queued=queued.get(pool, 0),
@@ -213,10 +213,10 @@ def _to_pool(
     )
 
 
-def _to_held(row: Row) -> HeldJob:
+def _to_held(row: Row) -> ClaimedJob:
     """Stuck is counted from the last progress; a job that never started counts from its claim (L1-12)."""
     _, job_id, claim_token, claimed_at, started_at, progress_at, timeout_s = row
-    return HeldJob(
+    return ClaimedJob(
         key=ClaimKey(JobId(job_id), claim_token),
         since=progress_at or started_at or claimed_at,
         timeout=seconds(timeout_s),
@@ -224,7 +224,9 @@ def _to_held(row: Row) -> HeldJob:
     )
 
 
-def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[str, int]) -> SeenWorker:
+def _to_worker(
+    row: Row, held: Mapping[str, Sequence[ClaimedJob]], failed: Mapping[str, int]
+) -> WorkerSnapshot:
     """By position: there may be ten thousand of them."""
     (
         worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
@@ -233,7 +235,7 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         cost_per_hour, revision, wanted_revision, last_end,
     ) = row  # fmt: skip
     mine = sorted(held.get(worker_id, ()), key=_moved)
-    return SeenWorker(
+    return WorkerSnapshot(
         id=WorkerId(worker_id),
         pool=PoolId(pool),
         state=WorkerState(status),
@@ -264,7 +266,7 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
     )
 
 
-def _moved(job: HeldJob) -> datetime:
+def _moved(job: ClaimedJob) -> datetime:
     return job.since
 
 
@@ -285,7 +287,7 @@ class Listed:
         return bool(self.lost or self.back or self.new)
 
 
-def listed_now(seen: Sequence[SeenWorker], names: set[str]) -> Listed:
+def listed_now(seen: Sequence[WorkerSnapshot], names: set[str]) -> Listed:
     living = [each for each in seen if each.alive and each.instance_name is not None]
     there = [each for each in living if each.instance_name in names]
     return Listed(

@@ -12,7 +12,7 @@ from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import cycles, fleets, instances, pools, worker_models, workers
 from herdsman.db.statements import Hot, Row, one_of
 from herdsman.errors import InvalidRequest, StaleWrite
-from herdsman.fleet.actions import Finding
+from herdsman.fleet.actions import ActionReason
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef
 from herdsman.fleet.snapshot_sql import Listed
 from herdsman.fleet.workers_sql import METADATA, move_worker, register_worker
@@ -89,7 +89,7 @@ def served_by(tx: Tx, pool: PoolId) -> Load | None:
     return _to_load(found[0]) if found else None
 
 
-def offer_model(tx: Tx, worker_id: WorkerId, revision: int) -> None:
+def assign_revision(tx: Tx, worker_id: WorkerId, revision: int) -> None:
     tx.run(OFFER, {"b_worker": worker_id, "b_revision": revision})
 
 
@@ -178,7 +178,7 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | Non
         instance_name=intent.instance_name,
     )
     if intent.revision:
-        offer_model(tx, intent.worker_id, intent.revision)
+        assign_revision(tx, intent.worker_id, intent.revision)
     tx.execute(
         insert(instances).values(
             name=intent.instance_name,
@@ -226,19 +226,19 @@ def attach(tx: Tx, worker_id: WorkerId, instance: Instance) -> None:
     tx.execute(update(instances).where(instances.c.name == instance.name).values(known))
 
 
-def promote(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+def promote(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     move_worker(tx, worker_id, WorkerState.ACTIVE, Reason.READY, LEADER)
     _change(tx, worker_id, {"promoted_at": tx.now()})
     note(tx, worker_id, {"auto_promoted": why.code.value})
 
 
-def fail(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+def fail(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     move_worker(tx, worker_id, WorkerState.ERROR, Reason.LOST, LEADER)
     _change(tx, worker_id, {"failed_at": tx.now(), "error_code": why.code.value, "error_reason": why.text})
     note(tx, worker_id, {"error_reason": why.text, "error_code": why.code.value})
 
 
-def abandon(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+def abandon(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     """Nothing was started for it: the row ends without counting as a worker that failed."""
     move_worker(tx, worker_id, WorkerState.ERROR, Reason.LOST, LEADER)
     move_worker(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
@@ -246,7 +246,7 @@ def abandon(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
     tx.execute(update(instances).where(instances.c.worker_id == worker_id).values(ended_at=tx.now()))
 
 
-def call_off(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+def cancel_spawn(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     """It was not needed any more before it began: its machine is ended, and no failure is counted."""
     move_worker(tx, worker_id, WorkerState.ERROR, Reason.DRAINED, LEADER)
     _change(tx, worker_id, {"error_code": why.code.value, "error_reason": why.text})
@@ -256,7 +256,7 @@ def drain(tx: Tx, worker_id: WorkerId) -> None:
     move_worker(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, LEADER)
 
 
-def bury(tx: Tx, worker_id: WorkerId) -> None:
+def mark_terminated(tx: Tx, worker_id: WorkerId) -> None:
     """Its instance is paid for up to the first listing that lacked it; being sure of it takes longer."""
     absent = record(tx, select(workers.c.absent_since).where(workers.c.id == worker_id))
     move_worker(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
@@ -302,7 +302,7 @@ def stop(tx: Tx, pool: PoolId, why: str) -> None:
     tx.execute(update(fleets).where(fleets.c.pool == pool).values(stopped_by=why, waits=0, wait_until=None))
 
 
-def mend(tx: Tx, pool: PoolId | None) -> bool:
+def clear_stop(tx: Tx, pool: PoolId | None) -> bool:
     """A person has mended it: the provider may be asked again, for this pool or for all. Whether one was stopped."""
     stopped = fleets.c.stopped_by.is_not(None)
     mine = stopped if pool is None else stopped & (fleets.c.pool == pool)

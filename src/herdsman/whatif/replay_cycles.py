@@ -16,7 +16,7 @@ from herdsman.fleet.reconcile import Cycle, Outcome
 from herdsman.fleet.recording import Recording, read
 from herdsman.fleet.scaling.observation import ScalingPolicy
 from herdsman.fleet.scaling.registry import forecasts
-from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL, PoolId
 
 SHOWN = 10
@@ -147,7 +147,7 @@ def _under(seen: Snapshot, pool: PoolId, policy: FleetPolicy) -> Snapshot:
     return replace(seen, pools=pools, most_together=most)
 
 
-def _ruled(pool: SeenPool, policy: FleetPolicy) -> SeenPool:
+def _ruled(pool: PoolSnapshot, policy: FleetPolicy) -> PoolSnapshot:
     """One that was asked for by name keeps the sizes that it was asked for with."""
     if pool.life is None:
         return replace(pool, policy=policy)

@@ -14,7 +14,7 @@ from herdsman.fleet.reconcile import documents, outcome
 from herdsman.fleet.scaling.observation import RECENT, Demand, Load, ScalingPolicy, Wanted
 from herdsman.fleet.scaling.registry import OURS
 from herdsman.fleet.shadow import LONGEST, Compared, compare
-from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, minutes, snapshots
 
@@ -94,7 +94,7 @@ def test_a_shadow_that_breaks_is_a_finding_and_the_others_are_told_all_the_same(
     policy: Callable[[Load, FleetPolicy], object],
 ) -> None:
     seen = with_policy(a_snapshot(queued=9, policy=replace(SHADOWED, shadow="broken")), "broken", policy)
-    other = SeenPool(id=PoolId("other"), policy=replace(SHADOWED, shadow="workload"), queued=1)
+    other = PoolSnapshot(id=PoolId("other"), policy=replace(SHADOWED, shadow="workload"), queued=1)
     broken, sound = compared(replace(seen, pools=(*seen.pools, other)))
     assert (broken.shadow, broken.differs, sound.error) == (None, False, "")
     assert "Error: " in broken.error

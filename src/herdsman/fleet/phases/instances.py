@@ -3,32 +3,32 @@
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from herdsman.fleet.actions import Action, AttachInstance, Code, EndStray, Finding, GrowVolume
+from herdsman.fleet.actions import Action, ActionReason, AttachInstance, Code, GrowVolume, TerminateOrphan
 from herdsman.fleet.installation import Stamp
 from herdsman.fleet.model import Instance, InstanceRef
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.states import WorkerState
 
 
 def recognise(seen: Snapshot) -> Iterable[Action]:
     """A worker whose creation had an unknown outcome gets the instance that carries its name."""
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return
     lost = [each for each in seen.workers if each.instance_ref is None and each.instance_name and each.alive]
     found = _oldest(seen.instances) if lost else {}
     for worker in lost:
         named = found.get(worker.instance_name or "")
         if named is not None:
-            why = Finding(Code.FOUND_BY_NAME, f"found by its name {named.name}")
+            why = ActionReason(Code.FOUND_BY_NAME, f"found by its name {named.name}")
             yield AttachInstance(worker.id, named.ref, why)
 
 
-def orphans(seen: Snapshot) -> Mapping[InstanceRef, Finding]:
+def orphans(seen: Snapshot) -> Mapping[InstanceRef, ActionReason]:
     """Instances that this database started and no worker owns, judged by what was there before the cycle.
 
     None while the table of workers is empty: somebody may have emptied it.
     """
-    if isinstance(seen.instances, Unseen) or not seen.workers:
+    if isinstance(seen.instances, ListingFailed) or not seen.workers:
         return {}
     owners = {worker.instance_name: worker for worker in seen.workers}
     ours = [each for each in seen.instances if each.name in owners or _started(seen, each)]
@@ -43,7 +43,7 @@ def _started(seen: Snapshot, instance: Instance) -> bool:
 
 def sweep(seen: Snapshot) -> Iterable[Action]:
     """P11: only what was an orphan at an earlier look too, and has been one for long enough."""
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return
     owners = {worker.instance_name: worker for worker in seen.workers}
     grace = max((pool.policy.orphan_grace for pool in seen.pools), default=timedelta(0))
@@ -51,14 +51,14 @@ def sweep(seen: Snapshot) -> Iterable[Action]:
         since = seen.orphans.get(instance.ref)
         why = None if since is None else _orphaned(instance, owners.get(instance.name))
         if why is not None and since is not None and since < seen.now and seen.now - since >= grace:
-            yield EndStray(instance.ref, instance.name, why)
+            yield TerminateOrphan(instance.ref, instance.name, why)
 
 
-def _orphaned(instance: Instance, owner: SeenWorker | None) -> Finding | None:
+def _orphaned(instance: Instance, owner: WorkerSnapshot | None) -> ActionReason | None:
     if owner is None or not owner.alive:
-        return Finding(Code.UNKNOWN_INSTANCE, "it belongs to no living worker of this database")
+        return ActionReason(Code.UNKNOWN_INSTANCE, "it belongs to no living worker of this database")
     if owner.instance_ref is not None and instance.ref != owner.instance_ref:
-        return Finding(Code.TWIN_INSTANCE, f"a second instance of worker {owner.id}")
+        return ActionReason(Code.TWIN_INSTANCE, f"a second instance of worker {owner.id}")
     return None
 
 
@@ -69,7 +69,7 @@ def _oldest(instances: Iterable[Instance]) -> dict[str, Instance]:
 
 def grow_volumes(seen: Snapshot) -> Iterable[Action]:
     """One a cycle and pool, asked for by the worker that has the least room: the others mostly share its volume."""
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return
     for pool in seen.pools:
         short = [each for each in seen.of(pool.id, WorkerState.ACTIVE) if _short(each, pool, seen)]
@@ -79,11 +79,11 @@ def grow_volumes(seen: Snapshot) -> Iterable[Action]:
         free, total = worker.disk_free_gb or 0, worker.disk_total_gb or 0
         assert worker.instance_ref is not None
         text = f"{free:.0f} of {total:.0f} GB are free on its volume"
-        why = Finding(Code.VOLUME_FULL, text, {"free_gb": free, "total_gb": total})
+        why = ActionReason(Code.VOLUME_FULL, text, {"free_gb": free, "total_gb": total})
         yield GrowVolume(worker.id, worker.instance_ref, total, pool.policy.volume_grow_gb, why)
 
 
-def _short(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool:
+def _short(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool:
     """By a report that is fresh, of a worker whose machine is ours."""
     policy, free, total = pool.policy, worker.disk_free_gb, worker.disk_total_gb
     if policy.volume_min_free_gb is None or free is None or not total or worker.instance_ref is None:
