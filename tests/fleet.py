@@ -5,8 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from herdsman.fleet.installation import Stamp
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, Promotion
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, Promotion, Stamp
 from herdsman.fleet.snapshot import (
     ClaimedJob,
     ListingFailed,

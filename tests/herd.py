@@ -7,13 +7,12 @@ from datetime import timedelta
 from itertools import count
 
 from herdsman.context import Services
-from herdsman.fleet.execute import Executor, Spawner
+from herdsman.fleet.execute import Executor, Spawner, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy, Promotion
 from herdsman.fleet.observe import Observer
 from herdsman.fleet.reconcile import Cycle, Reconciler
-from herdsman.fleet.scaling.registry import OURS
-from herdsman.fleet.worker_access import by_name_only
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod

@@ -8,9 +8,9 @@ import pytest
 from herdsman.context import Services
 from herdsman.errors import CapacityUnavailable, Conflict, NotFound, StaleWrite
 from herdsman.fleet import snapshot_sql
-from herdsman.fleet.audit import Kind
 from herdsman.fleet.cost import By, bill
 from herdsman.fleet.manual import compare, mend, spawn_worker, terminate_worker
+from herdsman.fleet.phases.instances import Kind
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job

@@ -13,7 +13,7 @@ from herdsman.fleet import history_sql, snapshot_sql
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling.observation import Load, Wanted
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL
 from tests.builders import a_job
 from tests.databases import MovingClock

@@ -152,7 +152,7 @@ BUGS = (
     Bug(
         "copy_acts",
         "P11: a copy of a database takes itself for the original",
-        "fleet/installation.py",
+        "fleet/model.py",
         "if self.place is not None and not same_place(self.place, here):",
         "if False:",
     ),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdsman.fleet.installation import Installation, Stamp, moved, same_place
+from herdsman.fleet.model import Installation, Stamp, moved, same_place
 from tests.fleet import INSTALLATION, a_name
 
 FILE = {"path": "/data/herd.db", "inode": "7", "machine": "m1"}

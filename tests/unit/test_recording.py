@@ -14,7 +14,7 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import Instance
 from herdsman.fleet.recording import ROWS, Recording, applied, difference, plain, read, write
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from tests.fleet import a_snapshot, a_worker, snapshots
 

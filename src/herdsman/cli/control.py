@@ -10,9 +10,9 @@ from herdsman.cli.output import Output, OutputOption, Yes, ask_first, echo, prin
 from herdsman.cli.policy import lines
 from herdsman.cli.short_ids import pick
 from herdsman.context import Services
-from herdsman.fleet.audit import UNOWNED, Difference, Kind
 from herdsman.fleet.manual import Audited, compare, mend, spawn_worker, terminate_worker
 from herdsman.fleet.model import InstanceRef
+from herdsman.fleet.phases.instances import UNOWNED, Difference, Kind
 from herdsman.fleet.reconcile import Cycle, documents
 from herdsman.fleet.snapshot_sql import see_workers
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId

@@ -7,8 +7,8 @@ from herdsman.cli.output import Yes, ask_first, echo
 from herdsman.db.checks import inspect_server, latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
 from herdsman.fleet import installation_sql
-from herdsman.fleet.installation import moved
 from herdsman.fleet.manual import adopt
+from herdsman.fleet.model import moved
 from herdsman.server.wiring import open_control, open_database
 
 database = typer.Typer(

@@ -13,13 +13,12 @@ from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.cli.policy import lines
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.actions import SpawnWorker
-from herdsman.fleet.decide import Plan, decide
+from herdsman.fleet.decide import Plan, compare, decide
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.fleet.phases.scale import wanted_workers
 from herdsman.fleet.reconcile import documents, step_document
 from herdsman.fleet.scaling.observation import ScalingPolicy, Wanted
-from herdsman.fleet.scaling.registry import OURS, require_installed
-from herdsman.fleet.shadow import compare
+from herdsman.fleet.scaling.policies import OURS, require_installed
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.model import ClaimKey

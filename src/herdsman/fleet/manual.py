@@ -9,9 +9,9 @@ import structlog
 from herdsman.errors import Conflict, NotFound, ProviderUnavailable, StaleWrite
 from herdsman.fleet import installation_sql
 from herdsman.fleet.actions import ActionReason, Code, DrainIdleWorker, FailWorker, SpawnWorker
-from herdsman.fleet.audit import UNOWNED, Difference, differences, doubts, repairs
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.observe import raise_all
+from herdsman.fleet.phases.instances import UNOWNED, Difference, differences, doubts, repairs
 from herdsman.fleet.reconcile import Cycle, Reconciler
 from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId

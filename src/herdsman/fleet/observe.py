@@ -12,13 +12,12 @@ from herdsman.db.connection import Database, Tx
 from herdsman.errors import InvalidRequest, ProviderRejected, ProviderUnavailable
 from herdsman.explain import sql as explain_sql
 from herdsman.fleet import history_sql, installation_sql, leader_sql, snapshot_sql, sql, stats_sql
-from herdsman.fleet.installation import LEAP
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceState
+from herdsman.fleet.model import LEAP, FleetPolicy, Instance, InstanceState
 from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.phases.instances import orphans
 from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.fleet.snapshot_sql import Listed
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId

@@ -26,14 +26,13 @@ from herdsman.fleet.actions import (
     RequeueJob,
     SpawnWorker,
 )
-from herdsman.fleet.decide import Plan, Planned, decide
+from herdsman.fleet.decide import Compared, Plan, Planned, compare, decide
 from herdsman.fleet.execute import Executor
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.observe import Observer
 from herdsman.fleet.recording import Recording
 from herdsman.fleet.recording import write as write_recording
-from herdsman.fleet.shadow import Compared, compare
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.ports import Clock

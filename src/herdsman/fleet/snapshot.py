@@ -9,7 +9,7 @@ from itertools import chain
 
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.fleet.scaling.observation import Demand, ScalingPolicy
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.states import PoolState, WorkerState

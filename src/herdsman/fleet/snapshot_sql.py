@@ -15,7 +15,7 @@ from herdsman.db.statements import Hot, Row, one_of
 from herdsman.fleet import stats_sql
 from herdsman.fleet.model import FleetPolicy, InstanceRef
 from herdsman.fleet.scaling.observation import Demand
-from herdsman.fleet.scaling.registry import forecasts
+from herdsman.fleet.scaling.policies import forecasts
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass

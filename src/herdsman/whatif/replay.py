@@ -24,7 +24,7 @@ from herdsman.fleet.actions import (
 from herdsman.fleet.decide import Plan, decide
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand, ScalingPolicy
-from herdsman.fleet.scaling.registry import FORECASTING, OURS
+from herdsman.fleet.scaling.policies import FORECASTING, OURS
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL
 from herdsman.states import WorkerState

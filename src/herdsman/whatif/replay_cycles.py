@@ -15,7 +15,7 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.reconcile import Cycle, Outcome
 from herdsman.fleet.recording import Recording, read
 from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.registry import forecasts
+from herdsman.fleet.scaling.policies import forecasts
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL, PoolId
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from herdsman.fleet.actions import DrainIdleWorker, Note, SpawnWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.adaptive import adaptive, coming, crowding, most_coming, rise
 from herdsman.fleet.scaling.observation import RECENT, Demand, Load, spans
-from herdsman.fleet.scaling.simple import threshold
+from herdsman.fleet.scaling.policies import adaptive, coming, crowding, most_coming, rise, threshold
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.states import WorkerState
 from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, minutes, seconds, snapshots

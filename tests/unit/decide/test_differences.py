@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from herdsman.fleet.actions import ActionReason, Code, FailWorker, SpawnWorker, TerminateOrphan
-from herdsman.fleet.audit import Kind, differences, doubts, repairs
 from herdsman.fleet.model import Instance, InstanceRef, InstanceState
+from herdsman.fleet.phases.instances import Kind, differences, doubts, repairs
 from herdsman.fleet.snapshot import ListingFailed
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import WorkerState

@@ -11,7 +11,7 @@ from herdsman.fleet.actions import DrainIdleWorker, EndInstance, Note, SpawnWork
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy, InstanceState
 from herdsman.fleet.scaling.observation import Load, Wanted, bounded
-from herdsman.fleet.scaling.simple import calculate_workers_needed, should_scale_up, workload
+from herdsman.fleet.scaling.policies import calculate_workers_needed, should_scale_up, workload
 from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.states import WorkerState
 from tests.fleet import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds

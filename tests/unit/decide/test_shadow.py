@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.fleet.decide import decide
+from herdsman.fleet.decide import LONGEST, Compared, compare, decide
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.reconcile import documents, outcome
 from herdsman.fleet.scaling.observation import RECENT, Demand, Load, ScalingPolicy, Wanted
-from herdsman.fleet.scaling.registry import OURS
-from herdsman.fleet.shadow import LONGEST, Compared, compare
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from tests.fleet import NOW, POOL, a_job, a_snapshot, a_worker, minutes, snapshots

@@ -17,7 +17,7 @@ from herdsman.fleet.actions import (
 )
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import Load, Wanted, bounded
-from herdsman.fleet.scaling.registry import FORECASTING, chosen
+from herdsman.fleet.scaling.policies import FORECASTING, chosen
 from herdsman.fleet.snapshot import ListingFailed, PoolLife, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.states import WorkerState
 

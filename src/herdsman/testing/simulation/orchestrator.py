@@ -9,7 +9,7 @@ from herdsman.fleet.inbox import LeaderInbox
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.observe import Observer
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs.sweep import Sweeper
 from herdsman.server.loops import ReplicaLoops

@@ -1,13 +1,14 @@
 """How many jobs will come: from the last hour, what followed this hour a day ago, and how much they come in crowds."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from math import ceil, exp, sqrt
 from typing import Self
 
+from herdsman.errors import InvalidSettings
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import (
     AHEAD,
@@ -15,12 +16,12 @@ from herdsman.fleet.scaling.observation import (
     SLOT,
     Demand,
     Load,
+    ScalingPolicy,
     Spans,
     Wanted,
     bounded,
     spans,
 )
-from herdsman.fleet.scaling.simple import threshold
 
 SLOT_S = SLOT.total_seconds()
 MOST_GROWTH = 3.0
@@ -349,3 +350,75 @@ def _said(load: Load, view: Outlook, *, more: float, can: float, missing: int) -
 
 def _unknown(load: Load) -> str:
     return f"{load.queued} jobs wait, and none has been done yet that could tell how long they take"
+
+
+_USUAL = FleetPolicy()
+
+
+def should_scale_up(queued_count: int, active_count: int, policy: FleetPolicy = _USUAL) -> bool:
+    """Are more jobs queued than the workers there should have to take?"""
+    if active_count == 0:
+        return queued_count > 0
+    return queued_count / active_count > policy.jobs_per_worker
+
+
+def calculate_workers_needed(queued_count: int, active_count: int, policy: FleetPolicy = _USUAL) -> int:
+    """How many workers to add: enough for the queue, at least the floor, never past the ceiling."""
+    return max(0, bounded(_for_queue(queued_count, policy), policy) - active_count)
+
+
+def threshold(load: Load, policy: FleetPolicy) -> Wanted:
+    """The floor is kept whatever the queue; the queue asks for more only past the threshold."""
+    grows = should_scale_up(load.queued, load.capacity, policy)
+    added = calculate_workers_needed(load.queued, load.capacity, policy) if grows else 0
+    keep = bounded(max(_for_queue(load.queued, policy), load.busy), policy)
+    terms = {"queued": load.queued, "capacity": load.capacity, "threshold": policy.jobs_per_worker}
+    return Wanted(max(load.capacity + added, bounded(0, policy)), keep, terms)
+
+
+def _for_queue(queued: int, policy: FleetPolicy) -> int:
+    return ceil(queued / policy.jobs_per_worker)
+
+
+def workload(load: Load, policy: FleetPolicy) -> Wanted:
+    """Busy workers, workers for the queue, and a warm buffer; the size is then kept for a while."""
+    for_queue = ceil(load.queued / policy.jobs_per_worker)
+    wanted = bounded(load.busy + max(for_queue, policy.idle_workers), policy)
+    settled = load.since_scaled is None or load.since_scaled >= policy.min_scaling_interval
+    terms = {
+        "queued": load.queued,
+        "busy": load.busy,
+        "for_queue": for_queue,
+        "idle_buffer": policy.idle_workers,
+        "settled": "yes" if settled else "no",
+    }
+    floor = bounded(0, policy)
+    if not settled:
+        return Wanted(floor, max(load.capacity, wanted), terms)
+    return Wanted(max(wanted, floor), wanted, terms)
+
+
+OURS: Mapping[str, ScalingPolicy] = {"threshold": threshold, "workload": workload, "adaptive": adaptive}
+FORECASTING = frozenset({"adaptive"})
+"""Those that ask for a pool's demand, and may change their mind though nothing happened."""
+
+
+def forecasts(policy: FleetPolicy) -> bool:
+    """Whether a pool's demand has to be counted: for the policy that decides, or for the one that is only asked."""
+    return not FORECASTING.isdisjoint((policy.scaling, policy.shadow))
+
+
+def require_installed(policy: FleetPolicy, installed: Mapping[str, ScalingPolicy]) -> None:
+    """Raises `InvalidSettings` for a name that nobody has."""
+    chosen(policy.scaling, installed)
+    if policy.shadow:
+        chosen(policy.shadow, installed, "SHADOW_SCALING_POLICY")
+
+
+def chosen(
+    name: str, installed: Mapping[str, ScalingPolicy], setting: str = "SCALING_POLICY"
+) -> ScalingPolicy:
+    if name not in installed:
+        there = ", ".join(sorted(installed))
+        raise InvalidSettings(f"{setting} is {name!r}, which is not installed; there are: {there}")
+    return installed[name]
