@@ -11,7 +11,8 @@ from herdsman.fleet.execute import Executor, Spawner, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy, Promotion
 from herdsman.fleet.observe import Observer
-from herdsman.fleet.reconcile import Cycle, Reconciler
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.recording import Cycle
 from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.testing.clocks import ManualClock

@@ -70,7 +70,7 @@ def asked(services: Services) -> Answered:
     return ask_again(everything(services), OURS)
 
 
-def everything(services: Services) -> Iterable[history_sql.Sighted]:
+def everything(services: Services) -> Iterable[history_sql.RecordedSnapshot]:
     since = services.database.read(lambda tx: tx.now()) - timedelta(days=30)
     return history_sql.snapshots_since(services.database, since)
 

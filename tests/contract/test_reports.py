@@ -31,7 +31,7 @@ def stopped(clock: MovingClock) -> None:
 
 
 def seen(services: Services) -> WorkerSnapshot:
-    (worker,) = services.database.read(snapshot_sql.see_workers)
+    (worker,) = services.database.read(snapshot_sql.read_workers)
     return worker
 
 

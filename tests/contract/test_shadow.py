@@ -147,7 +147,7 @@ def test_demand_is_counted_for_a_shadow_that_forecasts(services: Services) -> No
 
     def seen(shadow: str) -> object:
         rules = {DEFAULT_POOL: FleetPolicy(shadow=shadow)}
-        return services.database.read(lambda tx: snapshot_sql.see_pools(tx, rules))[0].demand
+        return services.database.read(lambda tx: snapshot_sql.read_pools(tx, rules))[0].demand
 
     assert seen("workload") is None
     assert seen("adaptive") is not None

@@ -13,7 +13,7 @@ from herdsman.db.checks import require_current
 from herdsman.db.connection import Database, Tx, records
 from herdsman.db.upgrade import upgrade
 from herdsman.errors import StoreMisconfigured
-from herdsman.fleet import leader_sql
+from herdsman.fleet import history_sql, leader_sql
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
@@ -107,7 +107,7 @@ def test_the_status_knows_failed_workers_the_leader_and_what_an_hour_costs(servi
             tx, leader_sql.Candidate(holder="me", ttl=timedelta(seconds=60))
         )
     )
-    services.database.transact(lambda tx: fleet_sql.record_cycle(tx, 1, tx.now(), {}, []))
+    services.database.transact(lambda tx: history_sql.record_cycle(tx, 1, tx.now(), {}, []))
     shown = status(services)
     assert (shown["leader"], shown["last_worker_error"]) == ("me", "Xid 79")
     assert (int(shown["workers_active"]), int(shown["workers_terminated"])) == (2, 1)

@@ -9,7 +9,7 @@ import pytest
 from herdsman.context import Services
 from herdsman.errors import NotFound
 from herdsman.explain.why import why_job, why_pool, why_worker
-from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet import history_sql
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
 from herdsman.jobs.assign import claim_job
 from herdsman.jobs.failures import cancel_jobs
@@ -140,9 +140,9 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
         "said": "",
     }
     worker = a_worker(services)
-    services.database.transact(lambda tx: fleet_sql.record_cycle(tx, 1, tx.now(), {}, [step]))
+    services.database.transact(lambda tx: history_sql.record_cycle(tx, 1, tx.now(), {}, [step]))
     services.database.transact(
-        lambda tx: [fleet_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)]
+        lambda tx: [history_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)]
     )
     assert [told.code for told in why_worker(services, worker).decided] == ["IDLE"]
 

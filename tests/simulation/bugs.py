@@ -146,8 +146,8 @@ BUGS = (
         "any_identity_is_ours",
         "P11: an instance that another database started is taken for an orphan of ours",
         "fleet/phases/instances.py",
-        "return stamp is not None and stamp.installation == seen.installation",
-        "return stamp is not None",
+        "(stamp is not None and stamp.installation == seen.installation)",
+        "(stamp is not None)",
     ),
     Bug(
         "copy_acts",

@@ -11,7 +11,7 @@ from herdsman.cli import control
 from herdsman.cli.output import Output
 from herdsman.fleet.actions import ActionReason, Code, SpawnWorker
 from herdsman.fleet.decide import Planned
-from herdsman.fleet.reconcile import Cycle, Outcome
+from herdsman.fleet.recording import Cycle, Outcome
 from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.ids import DEFAULT_POOL
 

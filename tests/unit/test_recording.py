@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.decide import decide
+from herdsman.fleet.history_sql import applied, difference
 from herdsman.fleet.model import Instance
-from herdsman.fleet.recording import ROWS, Recording, applied, difference, plain, read, write
+from herdsman.fleet.recording import ROWS, Recording, plain, read, write
 from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from tests.fleet import a_snapshot, a_worker, snapshots

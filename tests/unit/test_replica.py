@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.reconcile import Cycle
+from herdsman.fleet.recording import Cycle
 from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from herdsman.loops.periodic import PeriodicLoop

@@ -13,8 +13,8 @@ from herdsman.context import Services
 from herdsman.fleet.manual import Audited, compare, mend, spawn_worker, terminate_worker
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.phases.instances import UNOWNED, Difference, Kind
-from herdsman.fleet.reconcile import Cycle, documents
-from herdsman.fleet.snapshot_sql import see_workers
+from herdsman.fleet.recording import Cycle, shadow_documents
+from herdsman.fleet.snapshot_sql import read_workers
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.server.replica import push_cycle
 from herdsman.server.wiring import open_control, stored_logs
@@ -61,7 +61,7 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
             echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
     summary = ran.summary()
     if explain:
-        for line in lines(documents(ran.shadow)):
+        for line in lines(shadow_documents(ran.shadow)):
             echo(line)
     echo(f"{summary['status']}")
 
@@ -156,7 +156,7 @@ def terminate_gpu(
     """Let one worker go and ask for the end of its instance; the control loop sees to it that it is gone."""
     services = services_here()
     reconciler = open_control(settings_here(), services, spawns=False).reconciler
-    known = [each.id for each in services.database.read(see_workers)]
+    known = [each.id for each in services.database.read(read_workers)]
     worker_id = pick("worker", worker_id, known)
     ran = terminate_worker(reconciler, WorkerId(worker_id), with_job=force)
     if reason := ran.summary()["skipped"]:

@@ -16,7 +16,7 @@ from herdsman.fleet.actions import SpawnWorker
 from herdsman.fleet.decide import Plan, compare, decide
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.fleet.phases.scale import wanted_workers
-from herdsman.fleet.reconcile import documents, step_document
+from herdsman.fleet.recording import shadow_documents, step_document
 from herdsman.fleet.scaling.observation import ScalingPolicy, Wanted
 from herdsman.fleet.scaling.policies import OURS, require_installed
 from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, Snapshot, WorkerSnapshot
@@ -48,7 +48,7 @@ def plan(
         pretend(policy, queued=queued, active=active, spawning=spawning, busy=busy), policies=installed
     )
     decided, wanted = decide(seen), wanted_workers(seen.pools[0], seen)
-    noted = documents(compare(seen, decided))
+    noted = shadow_documents(compare(seen, decided))
     if output is Output.JSON:
         print_json({**_document(decided, wanted), **({"shadow": noted} if noted else {})})
         return

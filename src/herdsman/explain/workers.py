@@ -13,7 +13,7 @@ from herdsman.explain.rules import Block, Blocker, NextWorker, next_worker, told
 from herdsman.fleet import history_sql, leader_sql, workers_sql
 from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.history_sql import Decided, Step
-from herdsman.fleet.observe import look_without_provider
+from herdsman.fleet.observe import observe_without_provider
 from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.phases.scale import FULL_MACHINE
 from herdsman.fleet.snapshot import PoolSnapshot, Snapshot, WorkerSnapshot
@@ -34,7 +34,7 @@ class Around:
 
     @cached_property
     def seen(self) -> Snapshot:
-        return look_without_provider(self.tx, self.services.fleet())
+        return observe_without_provider(self.tx, self.services.fleet())
 
     @cached_property
     def pool(self) -> PoolSnapshot | None:
@@ -113,7 +113,7 @@ def told_of(tx: Tx, pool: PoolId) -> tuple[CycleStory, ...]:
 
 def told_about(tx: Tx, about: Callable[[Step], bool]) -> tuple[CycleStory, ...]:
     """Newest first. Equal decisions in a row are one, with its first and its last time."""
-    return _told(history_sql.latest_cycle(tx, about, READ))
+    return _told(history_sql.latest_steps(tx, about, READ))
 
 
 def _told(found: Sequence[Decided]) -> tuple[CycleStory, ...]:

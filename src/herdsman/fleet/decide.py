@@ -1,7 +1,7 @@
-"""The world as actions leave it."""
+"""From a snapshot to a plan, without any side effect; and what a second scaling policy would have planned."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, assert_never
@@ -35,107 +35,6 @@ from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, Worke
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import POOL, WORKER, PoolState, WorkerState
 
-
-def after(seen: Snapshot, actions: Iterable[Action]) -> Snapshot:
-    """The world in which every one of `actions` has succeeded."""
-    changes = [action for action in actions if not isinstance(action, Note)]
-    if not changes:
-        return seen
-    world = _World(seen)
-    for action in changes:
-        world.apply(action)
-    return world.snapshot()
-
-
-class _World:
-    """A scratch copy by id: a plan may touch thousands of workers, and each must cost the same."""
-
-    def __init__(self, seen: Snapshot) -> None:
-        self._seen = seen
-        self._workers = {worker.id: worker for worker in seen.workers}
-        self._queued: Counter[PoolId] = Counter()
-        self._ended: set[InstanceRef] = set()
-        self._pools: dict[PoolId, PoolState] = {}
-
-    def apply(self, action: Action) -> None:
-        match action:
-            case PromoteWorker(worker_id):
-                self._move(worker_id, WorkerState.ACTIVE)
-            case FailWorker(worker_id, why) | CancelSpawn(worker_id, why):
-                self._move(worker_id, WorkerState.ERROR)
-                self._change(worker_id, error_code=why.code.value)
-            case DrainIdleWorker(worker_id) | DrainWorker(worker_id):
-                self._move(worker_id, WorkerState.TERMINATING)
-            case ConfirmTerminated(worker_id):
-                self._move(worker_id, WorkerState.TERMINATED)
-            case RequeueJob():
-                self._queued[self._workers[action.worker_id].pool] += 1
-                self._change(action.worker_id, job=None, batch=())
-            case EndInstance(worker_id):
-                self._change(worker_id, end_asked_at=self._seen.now)
-            case AttachInstance(worker_id, ref):
-                self._change(worker_id, instance_ref=ref, absent_since=None)
-            case SpawnWorker(pool):
-                self._spawn(pool)
-            case MovePool() | AssignModelRevision() | GrowVolume():
-                self._steer(action)
-            case TerminateOrphan(ref):
-                self._ended.add(ref)
-            case Note():
-                pass
-            case _:
-                assert_never(action)
-
-    def snapshot(self) -> Snapshot:
-        pools = tuple(self._pool(pool) for pool in self._seen.pools)
-        seen = self._seen.instances
-        left = (
-            seen
-            if isinstance(seen, ListingFailed)
-            else tuple(each for each in seen if each.ref not in self._ended)
-        )
-        return replace(self._seen, workers=tuple(self._workers.values()), pools=pools, instances=left)
-
-    def _steer(self, action: MovePool | AssignModelRevision | GrowVolume) -> None:
-        match action:
-            case MovePool():
-                self._pools[action.pool] = action.to
-            case AssignModelRevision():
-                self._change(action.worker_id, wanted_revision=action.revision)
-            case GrowVolume():
-                # How much room there is then, the workers will say.
-                pool = self._workers[action.worker_id].pool
-                for worker in [each for each in self._workers.values() if each.pool == pool]:
-                    self._change(worker.id, disk_free_gb=None)
-
-    def _pool(self, pool: PoolSnapshot) -> PoolSnapshot:
-        queued = pool.queued + self._queued[pool.id]
-        to = self._pools.get(pool.id)
-        if to is None or pool.life is None:
-            return replace(pool, queued=queued)
-        assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
-        return replace(pool, queued=queued, life=replace(pool.life, state=to))
-
-    def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
-        here = self._workers[worker_id].state
-        assert WORKER.allows(here, to), f"{here} -> {to} was planned"
-        self._change(worker_id, state=to, entered_state_at=self._seen.now)
-
-    def _change(self, worker_id: WorkerId, **values: Any) -> None:
-        self._workers[worker_id] = replace(self._workers[worker_id], **values)
-
-    def _spawn(self, pool: PoolId) -> None:
-        name = WorkerId(f"planned-{len(self._workers)}")
-        self._workers[name] = WorkerSnapshot(
-            id=name,
-            pool=pool,
-            state=WorkerState.SPAWNING,
-            created_at=self._seen.now,
-            entered_state_at=self._seen.now,
-            instance_name=name,
-        )
-
-
 Phase = Callable[[Snapshot], Iterable[Action]]
 PHASES: tuple[tuple[str, Phase], ...] = (
     ("recognise", recognise),
@@ -149,7 +48,7 @@ PHASES: tuple[tuple[str, Phase], ...] = (
     ("scale_down", scale_down),
     ("terminating", end_workers),
     ("pools", retire),
-    # What was let go just now is ended in the same cycle.
+    # What was drained just now is ended in the same cycle.
     ("terminating", end_workers),
     ("pools", close_pools),
     ("pools", assign_revisions),
@@ -169,7 +68,7 @@ class Planned:
 class Plan:
     steps: tuple[Planned, ...]
     expected: Snapshot
-    """The world as it will be when everything planned succeeds."""
+    """The fleet as it will be when everything planned succeeds."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -177,7 +76,7 @@ class Plan:
 
 
 def decide(seen: Snapshot) -> Plan:
-    """Of a database that may be a copy, or out of date, nothing follows: what it knows may be another's by now."""
+    """Nothing follows from a database that may be a copy, or out of date: its machines may be another's by now."""
     if seen.doubt:
         why = ActionReason(Code.DATABASE_NOT_ADOPTED, seen.doubt)
         return Plan(tuple(Planned("recognise", Note(pool.id, why)) for pool in seen.pools), seen)
@@ -187,6 +86,94 @@ def decide(seen: Snapshot) -> Plan:
         steps = tuple(Planned(name, action) for action in actions)
         plan = Plan((*plan.steps, *steps), after(plan.expected, actions))
     return plan
+
+
+def after(seen: Snapshot, actions: Iterable[Action]) -> Snapshot:
+    """The fleet in which every one of `actions` has succeeded."""
+    changes = [action for action in actions if not isinstance(action, Note)]
+    if not changes:
+        return seen
+    world = _World(seen)
+    for action in changes:
+        world.apply(action)
+    return world.snapshot()
+
+
+class _World:
+    """A scratch copy by id: a plan may touch thousands of workers, and each must cost the same."""
+
+    def __init__(self, seen: Snapshot) -> None:
+        self._seen = seen
+        self._workers = {worker.id: worker for worker in seen.workers}
+        self._queued: Counter[PoolId] = Counter()
+        self._ended: set[InstanceRef] = set()
+        self._pools: dict[PoolId, PoolState] = {}
+
+    def apply(self, action: Action) -> None:  # noqa: C901  (one case for each action)
+        match action:
+            case PromoteWorker(worker_id):
+                self._move(worker_id, WorkerState.ACTIVE)
+            case FailWorker(worker_id, why) | CancelSpawn(worker_id, why):
+                self._move(worker_id, WorkerState.ERROR)
+                self._change(worker_id, error_code=why.code.value)
+            case DrainIdleWorker(worker_id) | DrainWorker(worker_id):
+                self._move(worker_id, WorkerState.TERMINATING)
+            case ConfirmTerminated(worker_id):
+                self._move(worker_id, WorkerState.TERMINATED)
+            case RequeueJob():
+                self._queued[self._workers[action.worker_id].pool] += 1
+                self._change(action.worker_id, job=None, batch=())
+            case EndInstance(worker_id):
+                self._change(worker_id, end_asked_at=self._seen.now)
+            case AttachInstance(worker_id, ref):
+                self._change(worker_id, instance_ref=ref, absent_since=None)
+            case SpawnWorker(pool):
+                name = WorkerId(f"planned-{len(self._workers)}")
+                self._workers[name] = WorkerSnapshot(
+                    id=name,
+                    pool=pool,
+                    state=WorkerState.SPAWNING,
+                    created_at=self._seen.now,
+                    entered_state_at=self._seen.now,
+                    instance_name=name,
+                )
+            case MovePool(pool, to):
+                self._pools[pool] = to
+            case AssignModelRevision(worker_id, revision):
+                self._change(worker_id, wanted_revision=revision)
+            case GrowVolume(worker_id):
+                # How much room there is then, the workers will report.
+                pool = self._workers[worker_id].pool
+                for worker in [each for each in self._workers.values() if each.pool == pool]:
+                    self._change(worker.id, disk_free_gb=None)
+            case TerminateOrphan(ref):
+                self._ended.add(ref)
+            case Note():
+                pass
+            case _:
+                assert_never(action)
+
+    def snapshot(self) -> Snapshot:
+        pools: list[PoolSnapshot] = []
+        for pool in self._seen.pools:
+            changed, to = replace(pool, queued=pool.queued + self._queued[pool.id]), self._pools.get(pool.id)
+            if to is not None and pool.life is not None:
+                assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
+                changed = replace(changed, life=replace(pool.life, state=to))
+            pools.append(changed)
+        left = self._seen.instances
+        if not isinstance(left, ListingFailed):
+            left = tuple(each for each in left if each.ref not in self._ended)
+        workers = tuple(self._workers.values())
+        return replace(self._seen, workers=workers, pools=tuple(pools), instances=left)
+
+    def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
+        here = self._workers[worker_id].state
+        assert WORKER.allows(here, to), f"{here} -> {to} was planned"
+        self._change(worker_id, state=to, entered_state_at=self._seen.now)
+
+    def _change(self, worker_id: WorkerId, **values: Any) -> None:
+        self._workers[worker_id] = replace(self._workers[worker_id], **values)
 
 
 LONGEST = 500
@@ -207,12 +194,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
+    """The policy that decides, and its shadow: a second one that is only asked. Nothing that it says is done."""
+
     pool: PoolId
     policy: str
     """The name of the shadow."""
     live: Side
     shadow: Side | None
-    """None where it could not be told, because it raised."""
+    """None where the shadow raised an exception."""
     error: str = ""
 
     @property
@@ -227,103 +216,73 @@ class Compared:
 
 
 def compare(seen: Snapshot, live: Plan) -> tuple[Compared, ...]:
-    """Every pool that has a shadow. Never raises: what a shadow raises is told, and the cycle goes on."""
+    """Every pool that has a shadow. Never raises: what a shadow raises is recorded, and the cycle goes on."""
     shadowed = [pool for pool in seen.pools if pool.policy.shadow]
     if not shadowed:
         return ()
-    asked = {pool.id: _asked(_as_shadow(pool), seen) for pool in shadowed}
+    swapped = {
+        pool.id: replace(pool, policy=replace(pool.policy, scaling=pool.policy.shadow, shadow=""))
+        for pool in shadowed
+    }
+    asked = {name: _asked(pool, seen) for name, pool in swapped.items()}
     broken = {name: error for name, (_, error) in asked.items() if error}
-    plan, error = _decided(_under_shadows(seen, leaving=broken))
-    now = _Sides(seen, live)
-    then = None if plan is None else _Sides(seen, plan)
+    # All pools at once: they share a ceiling. One whose shadow raises stays under the policy that decides.
+    trial = tuple(pool if pool.id in broken else swapped.get(pool.id, pool) for pool in seen.pools)
+    plan, error = None, ""
+    try:
+        plan = decide(replace(seen, pools=trial))
+    except Exception as raised:  # noqa: BLE001  (it may be a plugin's; the plan that counts was made before)
+        error = _printable(f"{type(raised).__name__}: {raised}")
     return tuple(
         Compared(
             pool=pool.id,
             policy=pool.policy.shadow,
-            live=now.of(pool.id, pool.policy.scaling, _asked(pool, seen)[0]),
+            live=_side(seen, live, pool.id, pool.policy.scaling, _asked(pool, seen)[0]),
             shadow=None
-            if then is None or pool.id in broken
-            else then.of(pool.id, pool.policy.shadow, asked[pool.id][0]),
+            if plan is None or pool.id in broken
+            else _side(seen, plan, pool.id, pool.policy.shadow, asked[pool.id][0]),
             error=broken.get(pool.id, error),
         )
         for pool in shadowed
     )
 
 
-def _as_shadow(pool: PoolSnapshot) -> PoolSnapshot:
-    return replace(pool, policy=replace(pool.policy, scaling=pool.policy.shadow, shadow=""))
-
-
-def _under_shadows(seen: Snapshot, leaving: Collection[PoolId]) -> Snapshot:
-    """All pools at once: they share a ceiling. One whose shadow raises stays under the policy that decides."""
-    pools = (
-        _as_shadow(pool) if pool.policy.shadow and pool.id not in leaving else pool for pool in seen.pools
-    )
-    return replace(seen, pools=tuple(pools))
-
-
 def _asked(pool: PoolSnapshot, seen: Snapshot) -> tuple[str, str]:
-    """What the policy of a pool says of it, and else what is wrong with the policy."""
+    """What the policy of a pool says of it, or else what is wrong with the policy."""
     try:
         wanted = wanted_workers(pool, seen)
         index(wanted.grow_to + wanted.keep)
         terms = ", ".join(f"{name} {value}" for name, value in wanted.terms.items())
         return str(wanted.said) or terms, ""
     except Exception as error:  # noqa: BLE001  (it may be a plugin's, and it is only asked)
-        return "", _told(error)
+        return "", _printable(f"{type(error).__name__}: {error}")
 
 
-def _decided(trial: Snapshot) -> tuple[Plan | None, str]:
-    try:
-        return decide(trial), ""
-    except Exception as error:  # noqa: BLE001  (as above; the plan that counts was made before)
-        return None, _told(error)
-
-
-def _told(error: Exception) -> str:
-    return plain(f"{type(error).__name__}: {error}")
-
-
-def plain(text: str) -> str:
+def _printable(text: str) -> str:
     """One line that every database can keep."""
     return "".join(each if each.isprintable() else " " for each in text[:LONGEST])
 
 
-class _Sides:
-    """One plan, by pools."""
-
-    def __init__(self, seen: Snapshot, plan: Plan) -> None:
-        self._expected = plan.expected
-        homes = {worker.id: worker.pool for worker in seen.workers}
-        self._actions: dict[str, list[Action]] = {}
-        for action in plan.actions:
-            match action:
-                case SpawnWorker(pool=about) | Note(about=about):
-                    self._actions.setdefault(about, []).append(action)
-                case DrainIdleWorker(worker_id=worker_id):
-                    self._actions.setdefault(homes[worker_id], []).append(action)
-                case _:
-                    pass
-
-    def of(self, pool: PoolId, policy: str, said: str) -> Side:
-        actions = self._actions.get(pool, [])
-        spawns = [each for each in actions if isinstance(each, SpawnWorker)]
-        drains = [each for each in actions if isinstance(each, DrainIdleWorker)]
-        return Side(
-            policy=policy,
-            workers=sum(1 for _ in self._expected.of(pool, WorkerState.SPAWNING, WorkerState.ACTIVE)),
-            spawns=len(spawns),
-            drains=len(drains),
-            why=plain(_sentence({"asks for": spawns, "lets go of": drains}, actions, said)),
-        )
-
-
-def _sentence(
-    done: Mapping[str, Sequence[SpawnWorker | DrainIdleWorker]], actions: Sequence[Action], said: str
-) -> str:
-    parts = [f"{verb} {len(each)}: {each[0].why.text}" for verb, each in done.items() if each]
+def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> Side:
+    actions, mine = plan.actions, {worker.id for worker in seen.of(pool, *WorkerState)}
+    spawns = [each for each in actions if isinstance(each, SpawnWorker) and each.pool == pool]
+    drains = [each for each in actions if isinstance(each, DrainIdleWorker) and each.worker_id in mine]
+    parts = [
+        f"{verb} {len(each)}: {each[0].why.text}"
+        for verb, each in (("asks for", spawns), ("drains", drains))
+        if each
+    ]
     if parts:
-        told = "; ".join(parts)
-        return told if not said or said in told else f"{told} ({said})"
-    kept = next((each.why.text for each in actions if isinstance(each, Note)), said)
-    return f"changes nothing: {kept}" if kept else "changes nothing"
+        why = "; ".join(parts)
+        why = why if not said or said in why else f"{why} ({said})"
+    else:
+        notes = (each.why.text for each in actions if isinstance(each, Note) and each.about == pool)
+        kept = next(notes, said)
+        why = f"changes nothing: {kept}" if kept else "changes nothing"
+    return Side(
+        policy=policy,
+        workers=sum(1 for _ in plan.expected.of(pool, WorkerState.SPAWNING, WorkerState.ACTIVE)),
+        spawns=len(spawns),
+        drains=len(drains),
+        why=_printable(why),
+    )

@@ -12,7 +12,8 @@ from herdsman.fleet.actions import ActionReason, Code, DrainIdleWorker, FailWork
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.observe import raise_all
 from herdsman.fleet.phases.instances import UNOWNED, Difference, differences, doubts, repairs
-from herdsman.fleet.reconcile import Cycle, Reconciler
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.recording import Cycle
 from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import WorkerState

@@ -16,10 +16,10 @@ from herdsman.explain import decisions
 from herdsman.explain.decisions import report
 from herdsman.fleet import commands, leader_sql, workers_sql
 from herdsman.fleet.commands import drain_worker as drain
-from herdsman.fleet.commands import living_herd
+from herdsman.fleet.commands import living_workers
 from herdsman.fleet.cost import MOST_DAYS
-from herdsman.fleet.inbox import PATIENCE, ask_leader, cycle_document
-from herdsman.fleet.reconcile import Cycle
+from herdsman.fleet.reconcile import PATIENCE, ask_leader
+from herdsman.fleet.recording import Cycle
 from herdsman.fleet.wire import (
     CostOut,
     CycleOut,
@@ -84,7 +84,7 @@ def _cycle(who: Caller, server: ServerState) -> CycleOut | Response:
         with server.cycling:
             ran: Cycle = server.control.reconciler.tick()
         if ran.epoch is not None:
-            return CycleOut.model_validate(cycle_document(ran))
+            return CycleOut.model_validate(ran.document())
     return _forward(who, server)
 
 
@@ -130,7 +130,7 @@ def find_overview(_who: Who, server: Server) -> OverviewOut:
 @router.get("/herd", tags=["dashboard"])
 def find_herd(_who: Who, server: Server) -> HerdOut:
     """Every worker that lives, with the jobs that it holds and its GPUs."""
-    return living_herd(server.services)
+    return living_workers(server.services)
 
 
 @router.get("/decisions", tags=["dashboard"])

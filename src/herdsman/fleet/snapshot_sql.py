@@ -123,7 +123,7 @@ FAILED_IN_A_ROW = Hot(
 )
 
 
-def see_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSnapshot, ...]:
+def read_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSnapshot, ...]:
     """All that live, and some that have ended lately; `policies` say which failures in a row are counted."""
     held: dict[str, list[ClaimedJob]] = {}
     for row in tx.rows(HOLDING, {}):
@@ -133,7 +133,7 @@ def see_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSna
     return tuple(_to_worker(row, held, failed) for row in found)
 
 
-def see_worker(tx: Tx, worker_id: WorkerId) -> WorkerSnapshot:
+def read_worker(tx: Tx, worker_id: WorkerId) -> WorkerSnapshot:
     """Without the jobs that it holds."""
     (row,) = tx.rows(ONE, {"b_id": worker_id})
     return _to_worker(row, {}, {})
@@ -150,7 +150,7 @@ def _failed_in_a_row(tx: Tx, policies: Sequence[FleetPolicy]) -> Mapping[str, in
     }
 
 
-def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnapshot, ...]:
+def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnapshot, ...]:
     held = limits_sql.standing_holds(tx)
     queued = _count(tx, _queued(held.types)) if held.types else _counted(tx, QUEUED)
     known = {row[0]: row for row in tx.rows(FLEETS, {})}

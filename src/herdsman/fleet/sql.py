@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
-from herdsman.db.schema import cycles, fleets, instances, pools, worker_models, workers
+from herdsman.db.schema import fleets, instances, pools, worker_models, workers
 from herdsman.db.statements import Hot, Row, one_of
 from herdsman.errors import InvalidRequest, StaleWrite
 from herdsman.fleet.actions import ActionReason
@@ -309,26 +309,6 @@ def clear_stop(tx: Tx, pool: PoolId | None) -> bool:
     return (
         tx.execute(update(fleets).where(mine).values(stopped_by=None, waits=0, wait_until=None)).rowcount > 0
     )
-
-
-def record_cycle(
-    tx: Tx,
-    epoch: int,
-    started_at: Any,
-    summary: dict[str, object],
-    steps: list[object],
-    inputs: dict[str, object] | None = None,
-) -> int:
-    """Its number."""
-    told = {"steps": steps, **({} if inputs is None else {"inputs": inputs})}
-    made = tx.execute(
-        insert(cycles).values(
-            epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps=told
-        )
-    )
-    key = made.inserted_primary_key
-    assert key is not None
-    return int(key[0])
 
 
 def ref_of(tx: Tx, worker_id: WorkerId) -> InstanceRef | None:

@@ -19,11 +19,10 @@ from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
 from herdsman.errors import HerdsmanError, InvalidSettings, StoreUnavailable
 from herdsman.fleet.execute import Executor, Spawner, WorkerAccess, by_name_only
-from herdsman.fleet.inbox import LeaderInbox
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.observe import FleetRules, Observer
-from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.reconcile import LeaderInbox, Reconciler
 from herdsman.fleet.scaling.observation import ScalingPolicy
 from herdsman.fleet.scaling.policies import OURS, require_installed
 from herdsman.ids import PoolId

@@ -1,6 +1,9 @@
-"""Workers that cannot work are failed. Not being able to look is no evidence; silence and facts are."""
+"""Promotes workers that are ready, fails those that cannot work, and takes their jobs back.
 
-from collections.abc import Iterable, Iterator
+A failed listing is no evidence against a worker; missing heartbeats and reports are.
+"""
+
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from herdsman.fleet.actions import (
@@ -25,32 +28,36 @@ def check_health(seen: Snapshot) -> Iterable[Action]:
         return
     for pool in seen.pools:
         for worker in seen.of(pool.id, WorkerState.SPAWNING):
-            yield from _failures(worker, _spawning(worker, pool, seen))
+            failure = _spawning(worker, pool, seen)
+            if failure is not None:
+                yield FailWorker(worker.id, failure)
         for worker in _suspects(pool, seen):
-            yield from _active(worker, pool, seen)
+            failure = _failure(worker, pool, seen)
+            left = None if failure is not None else _left(worker, pool, seen)
+            if failure is not None:
+                yield FailWorker(worker.id, failure)
+            elif left is not None:
+                yield DrainIdleWorker(worker.id, left)
 
 
 def warn(seen: Snapshot) -> Iterable[Action]:
-    """Old news about a GPU is worth a word, and nothing more; so is a worker that lets jobs wait."""
+    """A stale report of a GPU is worth a note, and nothing more; so is an idle worker while jobs wait."""
     for pool in seen.pools:
         fresh = seen.now - pool.policy.vram_stale_after
         idle = seen.now - pool.policy.not_claiming_timeout
         for worker in seen.of(pool.id, WorkerState.ACTIVE):
             if worker.vram_at is not None and worker.vram_at < fresh:
-                yield Note(worker.id, _stale_vram(worker.vram_at, pool, seen))
+                age, limit = seen.now - worker.vram_at, pool.policy.vram_stale_after
+                text = f"Stale VRAM data ({age.total_seconds():.0f}s old)"
+                numbers = {"age_s": age.total_seconds(), "limit_s": limit.total_seconds()}
+                yield Note(worker.id, ActionReason(Code.STALE_VRAM, text, numbers))
             if pool.queued and worker.job is None and worker.idle_since and worker.idle_since < idle:
                 # No failure: the jobs may be of a type that it does not know (J1).
-                age, limit = (
-                    (seen.now - worker.idle_since).total_seconds(),
-                    pool.policy.not_claiming_timeout.total_seconds(),
-                )
-                text = f"Idle for {age:.0f}s while {pool.queued} jobs wait: can it run their types?"
-                not_claiming = ActionReason(
-                    Code.GPU_READY_NOT_CLAIMING,
-                    text,
-                    {"idle_s": age, "limit_s": limit, "queued": pool.queued},
-                )
-                yield Note(worker.id, not_claiming)
+                waited = (seen.now - worker.idle_since).total_seconds()
+                text = f"Idle for {waited:.0f}s while {pool.queued} jobs wait: can it run their types?"
+                most = pool.policy.not_claiming_timeout.total_seconds()
+                numbers = {"idle_s": waited, "limit_s": most, "queued": pool.queued}
+                yield Note(worker.id, ActionReason(Code.GPU_READY_NOT_CLAIMING, text, numbers))
 
 
 def _suspects(pool: PoolSnapshot, seen: Snapshot) -> list[WorkerSnapshot]:
@@ -66,11 +73,6 @@ def _suspects(pool: PoolSnapshot, seen: Snapshot) -> list[WorkerSnapshot]:
         or _preparing(each)
         or each.failed_in_a_row >= pool.policy.max_failed_in_a_row
     ]
-
-
-def _failures(worker: WorkerSnapshot, finding: ActionReason | None) -> Iterator[Action]:
-    if finding is not None:
-        yield FailWorker(worker.id, finding)
 
 
 def _spawning(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
@@ -133,26 +135,28 @@ def _late(age: timedelta, limit: timedelta, code: Code, text: str) -> ActionReas
     return ActionReason(code, text, {"age_s": age.total_seconds(), "limit_s": limit.total_seconds()})
 
 
-def _active(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> Iterator[Action]:
-    failure = (
-        _broken(worker)
-        or _silent(worker, pool, seen)
-        or _stuck(worker, pool, seen)
-        or _failing(worker, pool, seen)
-        or _never_ready(worker, pool, seen)
-    )
-    if failure is not None:
-        yield FailWorker(worker.id, failure)
-        return
-    left = _left(worker, pool, seen)
-    if left is not None:
-        yield DrainIdleWorker(worker.id, left)
-
-
-def _broken(worker: WorkerSnapshot) -> ActionReason | None:
-    return (
-        None if worker.gpu_fault is None else ActionReason(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
-    )
+def _failure(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
+    if worker.gpu_fault is not None:
+        return ActionReason(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
+    if (silent := _silent(worker, pool, seen)) is not None:
+        return silent
+    policy, limit = pool.policy, pool.policy.max_failed_in_a_row
+    if worker.job is not None:
+        longest = max(policy.stuck_timeout, worker.job.timeout or timedelta(0))
+        still = seen.now - seen.since(worker.job.since)
+        return _late(still, longest, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
+    if worker.failed_in_a_row >= limit:
+        active = list(seen.of(pool.id, WorkerState.ACTIVE))
+        failing = sum(1 for each in active if each.failed_in_a_row >= limit)
+        # Where most workers fail their jobs, the jobs are to blame, and new workers would fail them too.
+        if 2 * failing <= len(active):
+            text = f"{worker.failed_in_a_row} jobs in a row failed here, and not on other workers"
+            return ActionReason(Code.FAILING_TASKS, text, {"failed": worker.failed_in_a_row, "limit": limit})
+    if _preparing(worker):
+        age = seen.now - worker.entered_state_at
+        text = "Active, and still not ready for jobs"
+        return _late(age, policy.preparing_timeout, Code.STARTUP_NEVER_READY, text)
+    return None
 
 
 def _silence(worker: WorkerSnapshot, seen: Snapshot) -> timedelta:
@@ -181,37 +185,9 @@ def _silent(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> Actio
     return ActionReason(Code.STALE_HEARTBEAT_TASKS_QUEUED, "Heartbeat expired with tasks queued", numbers)
 
 
-def _stuck(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
-    if worker.job is None:
-        return None
-    limit = max(pool.policy.stuck_timeout, worker.job.timeout or timedelta(0))
-    still = seen.now - seen.since(worker.job.since)
-    return _late(still, limit, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
-
-
-def _failing(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
-    """Where most workers fail their jobs, the jobs are to blame, and new workers would fail them too."""
-    limit = pool.policy.max_failed_in_a_row
-    if worker.job is not None or worker.failed_in_a_row < limit:
-        return None
-    active = list(seen.of(pool.id, WorkerState.ACTIVE))
-    failing = sum(1 for each in active if each.failed_in_a_row >= limit)
-    if 2 * failing > len(active):
-        return None
-    text = f"{worker.failed_in_a_row} jobs in a row failed here, and not on other workers"
-    return ActionReason(Code.FAILING_TASKS, text, {"failed": worker.failed_in_a_row, "limit": limit})
-
-
 def _preparing(worker: WorkerSnapshot) -> bool:
     """It says so: it became active without being ready, as PROMOTION_POLICY may allow, and has had no job since."""
     return worker.ready is False and worker.job is None and worker.jobs_done == 0
-
-
-def _never_ready(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
-    if not _preparing(worker):
-        return None
-    age, limit = seen.now - worker.entered_state_at, pool.policy.preparing_timeout
-    return _late(age, limit, Code.STARTUP_NEVER_READY, "Active, and still not ready for jobs")
 
 
 def _left(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
@@ -225,13 +201,6 @@ def _left(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionR
     if silence > pool.policy.failsafe:
         return ActionReason(Code.FAILSAFE, "silent for too long, though nothing was waiting", numbers)
     return None
-
-
-def _stale_vram(vram_at: datetime, pool: PoolSnapshot, seen: Snapshot) -> ActionReason:
-    age, limit = (seen.now - vram_at).total_seconds(), pool.policy.vram_stale_after.total_seconds()
-    return ActionReason(
-        Code.STALE_VRAM, f"Stale VRAM data ({age:.0f}s old)", {"age_s": age, "limit_s": limit}
-    )
 
 
 LOADS_HANDLERS = "it is not ready for jobs yet: it loads its handlers"
@@ -297,16 +266,11 @@ ENDING = (WorkerState.TERMINATING, WorkerState.ERROR, WorkerState.TERMINATED)
 def reassign(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
         for worker in seen.of(pool.id, *ENDING):
-            if worker.job is not None and _lost(worker, pool, seen):
+            lost = worker.state is not WorkerState.TERMINATING
+            if not lost and not isinstance(seen.instances, ListingFailed):
+                ended = may_end(worker, pool.policy, seen.now) is not None
+                lost = ended and is_gone(worker, pool.policy, seen.now)
+            if worker.job is not None and lost:
                 why = ActionReason(Code.WORKER_FAILED, f"worker {worker.id} is {worker.state}")
                 for job in (worker.job, *worker.batch):
                     yield RequeueJob(job.key, worker.id, why)
-
-
-def _lost(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool:
-    if worker.state in (WorkerState.ERROR, WorkerState.TERMINATED):
-        return True
-    if worker.state is not WorkerState.TERMINATING or isinstance(seen.instances, ListingFailed):
-        return False
-    ended = may_end(worker, pool.policy, seen.now) is not None
-    return ended and is_gone(worker, pool.policy, seen.now)

@@ -1,6 +1,6 @@
 """Instances and workers are matched by name: a lost answer is found again, and what belongs to nobody is ended."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -30,7 +30,9 @@ def recognise(seen: Snapshot) -> Iterable[Action]:
     if isinstance(seen.instances, ListingFailed):
         return
     lost = [each for each in seen.workers if each.instance_ref is None and each.instance_name and each.alive]
-    found = _oldest(seen.instances) if lost else {}
+    # Of those that share a name, the same one each time.
+    ordered = sorted(seen.instances, key=lambda each: each.ref, reverse=True) if lost else ()
+    found = {each.name: each for each in ordered}
     for worker in lost:
         named = found.get(worker.instance_name or "")
         if named is not None:
@@ -46,14 +48,14 @@ def orphans(seen: Snapshot) -> Mapping[InstanceRef, ActionReason]:
     if isinstance(seen.instances, ListingFailed) or not seen.workers:
         return {}
     owners = {worker.instance_name: worker for worker in seen.workers}
-    ours = [each for each in seen.instances if each.name in owners or _started(seen, each)]
-    found = {each.ref: _orphaned(each, owners.get(each.name)) for each in ours}
-    return {ref: why for ref, why in found.items() if why is not None}
-
-
-def _started(seen: Snapshot, instance: Instance) -> bool:
-    stamp = Stamp.of(instance.name)
-    return stamp is not None and stamp.installation == seen.installation
+    found: dict[InstanceRef, ActionReason] = {}
+    for each in seen.instances:
+        stamp = Stamp.of(each.name)
+        ours = each.name in owners or (stamp is not None and stamp.installation == seen.installation)
+        why = _orphaned(each, owners.get(each.name)) if ours else None
+        if why is not None:
+            found[each.ref] = why
+    return found
 
 
 def sweep(seen: Snapshot) -> Iterable[Action]:
@@ -75,11 +77,6 @@ def _orphaned(instance: Instance, owner: WorkerSnapshot | None) -> ActionReason 
     if owner.instance_ref is not None and instance.ref != owner.instance_ref:
         return ActionReason(Code.TWIN_INSTANCE, f"a second instance of worker {owner.id}")
     return None
-
-
-def _oldest(instances: Iterable[Instance]) -> dict[str, Instance]:
-    """Of those that share a name, the same one each time."""
-    return {each.name: each for each in sorted(instances, key=lambda each: each.ref, reverse=True)}
 
 
 def grow_volumes(seen: Snapshot) -> Iterable[Action]:
@@ -135,10 +132,43 @@ class Difference:
 
 
 def differences(seen: Snapshot) -> tuple[Difference, ...]:
-    """Both ways. Empty on partial sight: what could not be looked at proves nothing."""
+    """Both ways. Empty when the provider could not be listed: that proves nothing."""
     if isinstance(seen.instances, ListingFailed):
         return ()
-    return (*_beyond_the_table(seen), *_beyond_the_provider(seen, seen.instances))
+    owners = {worker.instance_name: worker for worker in seen.workers if worker.alive}
+    lost = {action.ref: action.why for action in recognise(seen) if isinstance(action, AttachInstance)}
+    unowned, found = orphans(seen), list[Difference]()
+    for instance in seen.instances:
+        owner = owners.get(instance.name)
+        if instance.ref in lost:
+            kind, text = Kind.UNATTACHED, lost[instance.ref].text
+        elif instance.ref in unowned:
+            kind, text = Kind.STRAY if owner is None else Kind.TWIN, unowned[instance.ref].text
+        elif owner is None and seen.workers:
+            stamp, kind = Stamp.of(instance.name), Kind.FOREIGN
+            text = f"{instance.name} does not say which database started it: an older version, or a person"
+            if stamp is not None:
+                text = f"{instance.name} was started by another database, {stamp.installation}"
+        else:
+            continue
+        found.append(
+            Difference(
+                kind=kind,
+                text=text,
+                worker_id=owner.id if owner else None,
+                instance=instance.ref,
+                cost_per_hour=instance.cost_per_hour,
+            )
+        )
+    names = {instance.name for instance in seen.instances}
+    for worker in seen.workers:
+        if worker.alive and worker.instance_name is not None and worker.instance_name not in names:
+            listed = "no instance with its name is" if worker.instance_ref is None else "its instance is not"
+            text = f"it is {worker.state}, and {listed} listed"
+            found.append(
+                Difference(kind=Kind.MISSING, text=text, worker_id=worker.id, instance=worker.instance_ref)
+            )
+    return tuple(found)
 
 
 def doubts(seen: Snapshot) -> str:
@@ -156,7 +186,7 @@ def doubts(seen: Snapshot) -> str:
 
 
 def repairs(action: Action, found: Iterable[Difference]) -> bool:
-    """Whether an action of a cycle is about one of the differences."""
+    """Whether an action of a cycle repairs one of the differences."""
     match action:
         case TerminateOrphan():
             return action.ref in {each.instance for each in found if each.kind in UNOWNED}
@@ -166,49 +196,3 @@ def repairs(action: Action, found: Iterable[Difference]) -> bool:
             return action.worker_id in {each.worker_id for each in found if each.kind is Kind.MISSING}
         case _:
             return False
-
-
-def _beyond_the_table(seen: Snapshot) -> Iterator[Difference]:
-    listed = () if isinstance(seen.instances, ListingFailed) else seen.instances
-    owners = {worker.instance_name: worker for worker in seen.workers if worker.alive}
-    lost = {action.ref: action.why for action in recognise(seen) if isinstance(action, AttachInstance)}
-    unowned = orphans(seen)
-    for instance in listed:
-        owner = owners.get(instance.name)
-        if instance.ref in lost:
-            kind, text = Kind.UNATTACHED, lost[instance.ref].text
-        elif instance.ref in unowned:
-            kind, text = Kind.STRAY if owner is None else Kind.TWIN, unowned[instance.ref].text
-        elif owner is None and seen.workers:
-            kind, text = Kind.FOREIGN, _foreign(instance)
-        else:
-            continue
-        yield Difference(
-            kind=kind,
-            text=text,
-            worker_id=owner.id if owner else None,
-            instance=instance.ref,
-            cost_per_hour=instance.cost_per_hour,
-        )
-
-
-def _foreign(instance: Instance) -> str:
-    stamp = Stamp.of(instance.name)
-    if stamp is None:
-        return f"{instance.name} does not say which database started it: an older version, or a person"
-    return f"{instance.name} was started by another database, {stamp.installation}"
-
-
-def _beyond_the_provider(seen: Snapshot, listed: Iterable[Instance]) -> Iterator[Difference]:
-    names = {instance.name for instance in listed}
-    for worker in seen.workers:
-        if worker.alive and worker.instance_name is not None and worker.instance_name not in names:
-            yield Difference(
-                kind=Kind.MISSING, text=_missing(worker), worker_id=worker.id, instance=worker.instance_ref
-            )
-
-
-def _missing(worker: WorkerSnapshot) -> str:
-    if worker.instance_ref is None:
-        return f"it is {worker.state}, and no instance with its name is listed"
-    return f"it is {worker.state}, and its instance is not listed"

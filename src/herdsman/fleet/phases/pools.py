@@ -1,4 +1,4 @@
-"""The life of pools that were asked for by name: served, held, let go, and changed to another model."""
+"""The life of pools that were created by name: started, kept, drained, and changed to another model."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ from herdsman.fleet.actions import (
     MovePool,
     RequeueJob,
 )
-from herdsman.fleet.snapshot import ListingFailed, PoolLife, PoolSnapshot, Snapshot, WorkerSnapshot
+from herdsman.fleet.snapshot import ListingFailed, PoolLife, PoolSnapshot, Snapshot
 from herdsman.jobs.model import FailureClass
 from herdsman.states import PoolState, WorkerState
 
@@ -23,27 +23,30 @@ SHARE = 4
 def keep_pools(seen: Snapshot) -> Iterable[Action]:
     """A pool runs when it has a worker, and drains when nobody has used it for as long as it is held."""
     for pool, life in _named(seen):
-        if life.open and _hold_over(pool, life, seen):
-            assert life.hold_ends_at is not None
-            idle = (seen.now - life.hold_ends_at).total_seconds()
+        wanted, ends_at = pool.queued > 0 or life.waiting, life.hold_ends_at
+        busy = any(each.job for each in seen.of(pool.id, *WorkerState))
+        # A provider that cannot be listed is no evidence that nobody uses the pool.
+        unused = not wanted and not busy and not isinstance(seen.instances, ListingFailed)
+        if life.open and unused and ends_at is not None and seen.now >= ends_at:
+            idle = (seen.now - ends_at).total_seconds()
             why = ActionReason(Code.HOLD_OVER, "nobody used it for as long as it is held", {"over_s": idle})
             yield MovePool(pool.id, PoolState.DRAINING, why)
         elif life.state is PoolState.STARTING and any(seen.of(pool.id, WorkerState.ACTIVE)):
             yield MovePool(
                 pool.id, PoolState.RUNNING, ActionReason(Code.POOL_SERVED, "a worker of it is there")
             )
-        elif life.state is PoolState.DRAINING and life.ended_by_hold and _wanted(pool, life):
-            why = ActionReason(Code.POOL_WANTED, "jobs came while it was let go", {"queued": pool.queued})
+        elif life.state is PoolState.DRAINING and life.ended_by_hold and wanted:
+            why = ActionReason(Code.POOL_WANTED, "jobs came while it was drained", {"queued": pool.queued})
             yield MovePool(pool.id, PoolState.RUNNING, why)
 
 
 def retire(seen: Snapshot) -> Iterable[Action]:
-    """Workers of a pool that is closed are let go; so is one at a time of those that have lived long enough."""
+    """Drain the workers of a closed pool, and one at a time of those that have lived long enough."""
     if isinstance(seen.instances, ListingFailed):
         return
     for pool, life in _named(seen):
         if not life.open:
-            yield from _let_go(pool, life, seen)
+            yield from _drain(pool, life, seen)
         elif life.max_lifetime is not None:
             yield from _renew(pool, life, seen)
 
@@ -67,7 +70,9 @@ def assign_revisions(seen: Snapshot) -> Iterable[Action]:
         behind = [each for each in active if max(each.revision, each.wanted_revision) < life.revision]
         numbers = {"revision": life.revision, "behind": len(behind), "loading": loading}
         why = ActionReason(Code.SWAP, "its pool serves another model now", numbers)
-        for worker in sorted(behind, key=_busy)[: max(1, len(active) // SHARE) - loading]:
+        # Idle ones first: they need not finish anything.
+        behind.sort(key=lambda each: (each.job is not None, each.id))
+        for worker in behind[: max(1, len(active) // SHARE) - loading]:
             yield AssignModelRevision(worker.id, life.revision, why)
 
 
@@ -75,18 +80,7 @@ def _named(seen: Snapshot) -> Iterator[tuple[PoolSnapshot, PoolLife]]:
     return ((pool, pool.life) for pool in seen.pools if pool.life is not None)
 
 
-def _hold_over(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> bool:
-    """Not being able to look is no evidence that nobody uses it."""
-    if life.hold_ends_at is None or seen.now < life.hold_ends_at or isinstance(seen.instances, ListingFailed):
-        return False
-    return not _wanted(pool, life) and not any(each.job for each in seen.of(pool.id, *WorkerState))
-
-
-def _wanted(pool: PoolSnapshot, life: PoolLife) -> bool:
-    return pool.queued > 0 or life.waiting
-
-
-def _let_go(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
+def _drain(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
     why = ActionReason(Code.POOL_CLOSED, f"its pool is {life.state}")
     evicted = life.state is PoolState.EVICTED
     for worker in seen.of(pool.id, WorkerState.SPAWNING):
@@ -96,14 +90,9 @@ def _let_go(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Acti
         yield DrainWorker(worker.id, why)
     if evicted:
         for worker in seen.of(pool.id, WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING):
-            yield from _return_jobs(worker, why)
-
-
-def _return_jobs(worker: WorkerSnapshot, why: ActionReason) -> Iterator[Action]:
-    """An evicted pool is not waited for; its jobs are not to blame."""
-    for job in (worker.job, *worker.batch):
-        if job is not None:
-            yield RequeueJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
+            for job in (worker.job, *worker.batch):
+                if job is not None:  # an evicted pool is not waited for; its jobs are not to blame
+                    yield RequeueJob(job.key, worker.id, why, FailureClass.INTERRUPTED)
 
 
 def _renew(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
@@ -124,8 +113,3 @@ def _renew(pool: PoolSnapshot, life: PoolLife, seen: Snapshot) -> Iterator[Actio
             "limit_s": life.max_lifetime.total_seconds(),
         }
         yield DrainWorker(worker.id, ActionReason(Code.LIFETIME, "it has lived as long as it may", numbers))
-
-
-def _busy(worker: WorkerSnapshot) -> tuple[bool, str]:
-    """Idle ones first: they need not finish anything."""
-    return worker.job is not None, worker.id

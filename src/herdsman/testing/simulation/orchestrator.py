@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.fleet.execute import Executor, Spawner
-from herdsman.fleet.inbox import LeaderInbox
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.observe import Observer
-from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.reconcile import LeaderInbox, Reconciler
 from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs.sweep import Sweeper
