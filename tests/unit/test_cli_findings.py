@@ -10,7 +10,7 @@ import pytest
 
 from herdsman.cli import findings
 from herdsman.cli.doctor import examine
-from herdsman.cli.findings import ActionReason, State, ok
+from herdsman.cli.findings import Finding, State, ok
 from herdsman.cli.machine import LEAST, LITTLE, Place, write_fault
 from herdsman.errors import StoreUnavailable
 from herdsman.fleet.model import GpuDevice
@@ -115,19 +115,19 @@ def test_an_old_python_and_an_old_schema_say_what_to_do() -> None:
 
 
 def test_whatever_fails_the_others_are_told() -> None:
-    def see_away(_: Settings) -> Iterator[ActionReason]:
+    def see_away(_: Settings) -> Iterator[Finding]:
         yield ok("away", "half of it is fine")
         raise StoreUnavailable("nobody is at home")
 
-    def see_broken(_: Settings) -> Iterator[ActionReason]:
+    def see_broken(_: Settings) -> Iterator[Finding]:
         raise ZeroDivisionError
         yield
 
-    def see_hanging(_: Settings) -> Iterator[ActionReason]:
+    def see_hanging(_: Settings) -> Iterator[Finding]:
         time.sleep(30)
         yield ok("hanging", "too late")
 
-    def see_fine(_: Settings) -> Iterator[ActionReason]:
+    def see_fine(_: Settings) -> Iterator[Finding]:
         yield ok("fine", "all is well")
 
     found = examine([see_away, see_broken, see_hanging, see_fine], longest_s=0.2)

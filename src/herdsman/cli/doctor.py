@@ -22,7 +22,7 @@ from rich.text import Text
 
 from herdsman import __version__
 from herdsman.cli import findings
-from herdsman.cli.findings import ActionReason, State, fail
+from herdsman.cli.findings import Finding, State, fail
 from herdsman.cli.machine import free_bytes, places, port_fault, sqlite_file, write_fault
 from herdsman.cli.output import Output, OutputOption, print_json, step
 from herdsman.client import calls
@@ -55,10 +55,10 @@ for wait in 1 5 10 30; do
 done
 echo "{PROBED} $(echo "$said" | tail -n 1)"; sleep 900"""
 
-Look = Callable[[Settings], Iterator[ActionReason]]
+Look = Callable[[Settings], Iterator[Finding]]
 
 
-def see_settings(settings: Settings) -> Iterator[ActionReason]:
+def see_settings(settings: Settings) -> Iterator[Finding]:
     warnings = list(advice(settings))
     for each in warnings:
         yield findings.warn("settings", each, "herdsman config --explain shows the numbers")
@@ -66,22 +66,22 @@ def see_settings(settings: Settings) -> Iterator[ActionReason]:
         yield findings.ok("settings", "they fit together")
 
 
-def see_versions(_: Settings) -> Iterator[ActionReason]:
+def see_versions(_: Settings) -> Iterator[Finding]:
     yield findings.versions(__version__, sys.version_info[:3], sqlite3.sqlite_version)
 
 
-def see_room(settings: Settings) -> Iterator[ActionReason]:
+def see_room(settings: Settings) -> Iterator[Finding]:
     for place in places(settings):
         yield findings.room(place, write_fault(place), free_bytes(place.directory))
 
 
-def see_secrets(settings: Settings) -> Iterator[ActionReason]:
+def see_secrets(settings: Settings) -> Iterator[Finding]:
     where = whereabouts(settings)
     for path in (where.admin_token, where.pepper):
         yield findings.secret_file(path, path.stat().st_mode if path.exists() else None)
 
 
-def see_database(settings: Settings) -> Iterator[ActionReason]:
+def see_database(settings: Settings) -> Iterator[Finding]:
     """A SQLite file that is not there is not made."""
     file = sqlite_file(settings)
     if settings.api.api_url is not None and (file is None or not file.exists()):
@@ -92,7 +92,7 @@ def see_database(settings: Settings) -> Iterator[ActionReason]:
         yield from _see_server(settings)
 
 
-def _see_server(settings: Settings) -> Iterator[ActionReason]:
+def _see_server(settings: Settings) -> Iterator[Finding]:
     from herdsman.db.checks import (  # noqa: PLC0415  (a worker's machine has no database)
         inspect_server,
         latest,
@@ -136,7 +136,7 @@ def _skew(database: "Database") -> timedelta | None:
     return theirs - (before + (datetime.now(UTC) - before) / 2)
 
 
-def see_redis(settings: Settings) -> Iterator[ActionReason]:
+def see_redis(settings: Settings) -> Iterator[Finding]:
     url = settings.streams.redis_url
     if url is None:
         yield findings.ok("redis", "not used: workers ask the database for jobs")
@@ -153,7 +153,7 @@ def see_redis(settings: Settings) -> Iterator[ActionReason]:
         client.close()
 
 
-def see_provider(settings: Settings) -> Iterator[ActionReason]:
+def see_provider(settings: Settings) -> Iterator[Finding]:
     """A rented fleet is asked only where there is a key."""
     name, key = settings.providers.provider, settings.runpod.runpod_api_key
     if key is not None:
@@ -169,7 +169,7 @@ def see_provider(settings: Settings) -> Iterator[ActionReason]:
     yield findings.ok("provider", f"{name} answers, and lists {len(listed)} instances of ours")
 
 
-def see_rented(settings: Settings) -> Iterator[ActionReason]:
+def see_rented(settings: Settings) -> Iterator[Finding]:
     """What a pod is asked for with, as far as it can be known without renting one."""
     if settings.providers.provider != "runpod":
         yield findings.ok("provider", f"{settings.providers.provider} has nothing more to look at")
@@ -198,7 +198,7 @@ def _called(settings: Settings) -> str | None:
     return settings.api.api_url or (there.url if there is not None and on_this_machine(settings) else None)
 
 
-def _see_address(settings: Settings) -> ActionReason:
+def _see_address(settings: Settings) -> Finding:
     import httpx  # noqa: PLC0415
 
     url = _called(settings)
@@ -216,7 +216,7 @@ def _see_address(settings: Settings) -> ActionReason:
     return findings.address(url, answer, addresses, here=on_this_machine(settings))
 
 
-def see_from_a_pod(settings: Settings) -> Iterator[ActionReason]:
+def see_from_a_pod(settings: Settings) -> Iterator[Finding]:
     """Rents one pod, which says in its log whether it reached the API, and is ended whatever happens."""
     from herdsman.providers.runpod import RunpodProvider  # noqa: PLC0415
 
@@ -250,7 +250,7 @@ def _answer_of(provider: "RunpodProvider", ref: InstanceRef) -> str | None:
     return None
 
 
-def see_gpus(settings: Settings) -> Iterator[ActionReason]:
+def see_gpus(settings: Settings) -> Iterator[Finding]:
     local, fake = settings.providers.provider == "local", settings.local.fake_gpus
     needed = local and not fake
     yield findings.gpus(
@@ -277,7 +277,7 @@ def _driver() -> str | None:
         nvml.nvmlShutdown()
 
 
-def see_port(settings: Settings) -> Iterator[ActionReason]:
+def see_port(settings: Settings) -> Iterator[Finding]:
     api, there = settings.api, whereabouts(settings).running()
     ours = (
         there.process.pid
@@ -288,7 +288,7 @@ def see_port(settings: Settings) -> Iterator[ActionReason]:
     yield findings.port(api.api_host, api.api_port, ours=ours, taken=taken)
 
 
-def see_certificate(settings: Settings) -> Iterator[ActionReason]:
+def see_certificate(settings: Settings) -> Iterator[Finding]:
     """Only where the API speaks TLS itself."""
     file, key = settings.api.api_tls_certificate, settings.api.api_tls_key
     if file is None or key is None:
@@ -300,7 +300,7 @@ def see_certificate(settings: Settings) -> Iterator[ActionReason]:
     yield findings.certificate(file, found.names, found.ends - now)
 
 
-def see_server(settings: Settings) -> Iterator[ActionReason]:
+def see_server(settings: Settings) -> Iterator[Finding]:
     """Whether our token opens it; only where one is named, or runs here."""
     from herdsman.cli.connection import client_of  # noqa: PLC0415  (it imports the HTTP client)
 
@@ -370,7 +370,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(looks: Sequence[Look] = LOOKS, longest_s: float = LONGEST_S) -> list[ActionReason]:
+def examine(looks: Sequence[Look] = LOOKS, longest_s: float = LONGEST_S) -> list[Finding]:
     """Everything, whatever fails on the way."""
     try:
         settings = load_settings()
@@ -379,18 +379,18 @@ def examine(looks: Sequence[Look] = LOOKS, longest_s: float = LONGEST_S) -> list
     return [finding for look in looks for finding in _limited(look, settings, longest_s)]
 
 
-def _here(look: Look) -> list[ActionReason]:
+def _here(look: Look) -> list[Finding]:
     """In this thread, for what it has to undo whatever happens, Ctrl-C included."""
-    told = SimpleQueue[ActionReason | None]()
+    told = SimpleQueue[Finding | None]()
     _look(look, load_settings(), "provider", told)
     return list(iter(told.get, None))
 
 
-def _limited(look: Look, settings: Settings, longest_s: float) -> list[ActionReason]:
+def _limited(look: Look, settings: Settings, longest_s: float) -> list[Finding]:
     """In a thread of its own: a driver or a server that hangs must not keep the others from being told."""
-    about, told = look.__name__.removeprefix("see_"), SimpleQueue[ActionReason | None]()
+    about, told = look.__name__.removeprefix("see_"), SimpleQueue[Finding | None]()
     Thread(target=_look, args=(look, settings, about, told), name=about, daemon=True).start()
-    found: list[ActionReason] = []
+    found: list[Finding] = []
     with suppress(Empty):
         while (one := told.get(timeout=longest_s)) is not None:
             found.append(one)
@@ -398,7 +398,7 @@ def _limited(look: Look, settings: Settings, longest_s: float) -> list[ActionRea
     return [*found, fail(about, f"no answer within {longest_s:g} s", "look whether it hangs, and try again")]
 
 
-def _look(look: Look, settings: Settings, about: str, told: "SimpleQueue[ActionReason | None]") -> None:
+def _look(look: Look, settings: Settings, about: str, told: "SimpleQueue[Finding | None]") -> None:
     try:
         for finding in look(settings):
             told.put(finding)
@@ -423,7 +423,7 @@ _USUAL = {
 }
 
 
-def _print(found: Sequence[ActionReason]) -> None:
+def _print(found: Sequence[Finding]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for each in found:
         console.print(

@@ -39,7 +39,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActionReason:
+class Finding:
     about: str
     state: State
     said: str
@@ -47,26 +47,26 @@ class ActionReason:
     """What to do about it; empty where all is well."""
 
 
-def ok(about: str, said: str) -> ActionReason:
-    return ActionReason(about=about, state=State.OK, said=said)
+def ok(about: str, said: str) -> Finding:
+    return Finding(about=about, state=State.OK, said=said)
 
 
-def warn(about: str, said: str, fix: str) -> ActionReason:
-    return ActionReason(about=about, state=State.WARN, said=said, fix=fix)
+def warn(about: str, said: str, fix: str) -> Finding:
+    return Finding(about=about, state=State.WARN, said=said, fix=fix)
 
 
-def fail(about: str, said: str, fix: str) -> ActionReason:
-    return ActionReason(about=about, state=State.FAIL, said=said, fix=fix)
+def fail(about: str, said: str, fix: str) -> Finding:
+    return Finding(about=about, state=State.FAIL, said=said, fix=fix)
 
 
-def versions(herdsman: str, python: tuple[int, int, int], sqlite: str) -> ActionReason:
+def versions(herdsman: str, python: tuple[int, int, int], sqlite: str) -> Finding:
     said = f"Herdsman {herdsman}, Python {'.'.join(map(str, python))}, SQLite {sqlite}"
     if python[:2] < OLDEST_PYTHON:
         return fail("versions", said, "install Python 3.11 or newer")
     return ok("versions", said)
 
 
-def room(place: Place, fault: str | None, free: int) -> ActionReason:
+def room(place: Place, fault: str | None, free: int) -> Finding:
     about, said = "room", f"{place.directory} ({place.setting}): {free // MB:,} MB free"
     if fault is not None:
         return fail(about, fault.partition("; ")[0], fault.partition("; ")[2])
@@ -77,7 +77,7 @@ def room(place: Place, fault: str | None, free: int) -> ActionReason:
     return ok(about, f"{said}, writable")
 
 
-def secret_file(path: Path, mode: int | None) -> ActionReason:
+def secret_file(path: Path, mode: int | None) -> Finding:
     """`mode` is None where there is no such file."""
     if mode is None:
         return ok("secrets", f"{path} is not there yet; herdsman up makes it")
@@ -86,14 +86,14 @@ def secret_file(path: Path, mode: int | None) -> ActionReason:
     return ok("secrets", f"{path} is yours alone")
 
 
-def schema(fault: str | None, latest: str) -> ActionReason:
+def schema(fault: str | None, latest: str) -> Finding:
     if fault is None:
         return ok("schema", f"{latest}, guards in place")
     said, _, fix = fault.rpartition(": ")
     return fail("schema", said, fix)
 
 
-def adopted(doubt: str, moved: str, hint: str) -> ActionReason:
+def adopted(doubt: str, moved: str, hint: str) -> Finding:
     """`doubt` says why the database may be a copy, or out of date; `hint` what a worker said of it."""
     if doubt:
         said, fix = doubt.rsplit("; ", 1)
@@ -105,7 +105,7 @@ def adopted(doubt: str, moved: str, hint: str) -> ActionReason:
     return ok("database", "it is where it was used last")
 
 
-def clock(skew: timedelta | None, whose: str) -> ActionReason:
+def clock(skew: timedelta | None, whose: str) -> Finding:
     """`skew` is how far the clock of the database is ahead of ours; None where it has none of its own."""
     if skew is None:
         return ok("clock", f"{whose} goes by the clock of this machine")
@@ -117,7 +117,7 @@ def clock(skew: timedelta | None, whose: str) -> ActionReason:
     return warn("clock", said, fix) if off >= SMALL_SKEW else ok("clock", said)
 
 
-def runpod_key(key: str) -> ActionReason:
+def runpod_key(key: str) -> Finding:
     """Only its shape; the key itself is never shown."""
     about = "provider"
     if key != key.strip() or any(mark in key for mark in "\"' "):
@@ -128,7 +128,7 @@ def runpod_key(key: str) -> ActionReason:
     return ok(about, "RUNPOD_API_KEY looks like a key")
 
 
-def spent(amount: Decimal) -> ActionReason:
+def spent(amount: Decimal) -> Finding:
     """Runpod's API has no call that tells the balance: only a pod that is asked for is refused for want of it."""
     return ok(
         "provider",
@@ -137,7 +137,7 @@ def spent(amount: Decimal) -> ActionReason:
     )
 
 
-def image(name: str | None, template: str | None) -> ActionReason:
+def image(name: str | None, template: str | None) -> Finding:
     """Its name only: whether the registry has it is seen when a pod pulls it."""
     if name is None:
         return ok("provider", f"pods are made from template {template}")
@@ -150,7 +150,7 @@ def image(name: str | None, template: str | None) -> ActionReason:
     return ok("provider", f"pods run {name}")
 
 
-def gpu_types(wanted: Sequence[str], offered: "Sequence[GpuType]", cloud: str) -> Iterator[ActionReason]:
+def gpu_types(wanted: Sequence[str], offered: "Sequence[GpuType]", cloud: str) -> Iterator[Finding]:
     known = {each.id: each for each in offered}
     for name in wanted:
         found = known.get(name)
@@ -166,7 +166,7 @@ def gpu_types(wanted: Sequence[str], offered: "Sequence[GpuType]", cloud: str) -
             yield warn("provider", f"{said}, none left now", "name more kinds in RUNPOD_GPU_TYPES")
 
 
-def volumes(wanted: Sequence[str], there: "Sequence[Volume]") -> Iterator[ActionReason]:
+def volumes(wanted: Sequence[str], there: "Sequence[Volume]") -> Iterator[Finding]:
     from herdsman.providers.runpod.placement import chosen  # noqa: PLC0415  (the library is an extra)
 
     for name in wanted:
@@ -179,7 +179,7 @@ def volumes(wanted: Sequence[str], there: "Sequence[Volume]") -> Iterator[Action
             yield ok("provider", f"network volume {name} is in {place}: pods with it are rented only there")
 
 
-def address(url: str, answer: int, addresses: Collection[str], *, here: bool) -> ActionReason:
+def address(url: str, answer: int, addresses: Collection[str], *, here: bool) -> Finding:
     """`addresses` are those of its host, as they are known here; `here` says that pods run on this machine."""
     if answer != OK_STATUS:
         return fail(
@@ -192,7 +192,7 @@ def address(url: str, answer: int, addresses: Collection[str], *, here: bool) ->
     return ok("provider", f"{url} answers, seen from here; doctor --spend looks from a pod")
 
 
-def from_a_pod(url: str, ref: str, said: str | None, *, gone: bool) -> ActionReason:
+def from_a_pod(url: str, ref: str, said: str | None, *, gone: bool) -> Finding:
     """`said` is None where the pod said nothing in time."""
     if not gone:
         return fail(
@@ -208,7 +208,7 @@ def from_a_pod(url: str, ref: str, said: str | None, *, gone: bool) -> ActionRea
     return ok("provider", f"a pod was rented, reached {url}, and is ended")
 
 
-def gpus(*, local: bool, fake: int, devices: Sequence[GpuDevice], driver: str | None) -> ActionReason:
+def gpus(*, local: bool, fake: int, devices: Sequence[GpuDevice], driver: str | None) -> Finding:
     if not local:
         return ok("gpu", "not needed here: workers run on rented machines")
     if fake:
@@ -221,14 +221,14 @@ def gpus(*, local: bool, fake: int, devices: Sequence[GpuDevice], driver: str | 
     return warn("gpu", f"{said}: herdsman up only pretends that there are some", fix)
 
 
-def certificate(file: str, names: Sequence[str], left: timedelta) -> ActionReason:
+def certificate(file: str, names: Sequence[str], left: timedelta) -> Finding:
     said = f"{file} is good for {left.days} days, for {', '.join(names) or 'no name'}"
     if not names:
         return fail("certificate", said, "make one with a subjectAltName: clients look at no other name")
     return warn("certificate", said, "renew it in time") if left < RENEWED_BEFORE else ok("certificate", said)
 
 
-def port(host: str, number: int, *, ours: int | None, taken: str | None) -> ActionReason:
+def port(host: str, number: int, *, ours: int | None, taken: str | None) -> Finding:
     """`ours` is the process of ours that listens there; `taken` what the system says when somebody else does."""
     if number == 0:
         return ok("port", "any that is free (API_PORT=0)")
