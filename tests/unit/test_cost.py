@@ -42,7 +42,7 @@ def lines(
     return grouped(parts(stays, efforts, since, until), BY[by])
 
 
-def shown(found: tuple[MoneyOut, ...]) -> dict[str, tuple[float, float]]:
+def shown(found: tuple[MoneyOut, ...]) -> dict[str, tuple[object, object]]:
     return {line.key: (pytest.approx(line.busy_usd), pytest.approx(line.idle_usd)) for line in found}
 
 

@@ -161,7 +161,8 @@ class Observer:
         if seen.doubt:
             self._hold(seen, epoch)
             return seen
-        listed, unowned = Listed(), seen.orphans
+        listed = Listed()
+        unowned: Mapping[str, datetime] = seen.orphans
         if not isinstance(seen.instances, ListingFailed):
             listed = snapshot_sql.listed_now(seen.workers, {each.name for each in seen.instances})
             # Since when; one that a complete listing lacks, or that has an owner now, is forgotten.
