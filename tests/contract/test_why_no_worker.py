@@ -188,7 +188,7 @@ SITUATIONS: dict[Situation, Expected] = {
     ),
     provider_out_of_sight: (
         Code.PARTIAL_SIGHT,
-        rf"{NONE} PARTIAL_SIGHT: the provider could not be looked at: ",
+        rf"{NONE} PARTIAL_SIGHT: the provider could not be listed: ",
     ),
     nobody_has_ever_led: (
         Block.NO_LEADER,

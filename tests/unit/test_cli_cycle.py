@@ -27,7 +27,7 @@ UNSEEN = Snapshot(now=NOW, instances=ListingFailed("Runpod answered with 502"))
         (Cycle(started_at=None, epoch=3, seen=None, skipped="the database is away"), "the database is away"),
         (
             Cycle(started_at=NOW, epoch=3, seen=UNSEEN),
-            "the provider could not be looked at: Runpod answered with 502",
+            "the provider could not be listed: Runpod answered with 502",
         ),
         (
             Cycle(

@@ -10,7 +10,7 @@ from herdsman.cli.output import Output, OutputOption, Yes, ask_first, echo, prin
 from herdsman.cli.policy import lines
 from herdsman.cli.short_ids import pick
 from herdsman.context import Services
-from herdsman.fleet.manual import Audited, compare, mend, spawn_worker, terminate_worker
+from herdsman.fleet.manual import Audited, compare, repair, spawn_worker, terminate_worker
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.phases.instances import UNOWNED, Difference, Kind
 from herdsman.fleet.recording import Cycle, shadow_documents
@@ -83,7 +83,7 @@ def audit(
     reconciler = open_control(settings_here(), services_here(), spawns=False).reconciler
     audited = compare(reconciler)
     if fix and audited.found and not audited.doubts:
-        audited = mend(reconciler, _agreed(audited, foreign=foreign, yes=yes))
+        audited = repair(reconciler, _agreed(audited, foreign=foreign, yes=yes))
     if output is Output.JSON:
         print_json(_document(audited))
     else:
@@ -134,8 +134,8 @@ def _print(audited: Audited) -> None:
 
 
 def _waste(found: tuple[Difference, ...]) -> dict[str, Decimal]:
-    """Of what does no work: strays and twins."""
-    wasted = (each.cost_per_hour for each in found if each.kind in (Kind.STRAY, Kind.TWIN))
+    """Of what does no work: orphans and duplicates."""
+    wasted = (each.cost_per_hour for each in found if each.kind in (Kind.ORPHAN, Kind.DUPLICATE))
     hour = sum(wasted, Decimal(0))
     return {"hour": hour, "day": hour * HOURS_A_DAY, "month": hour * HOURS_A_DAY * DAYS_A_MONTH}
 

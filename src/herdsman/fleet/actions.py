@@ -1,4 +1,4 @@
-"""Why the control loop does something: a stable code, a sentence, and the numbers it was decided on."""
+"""What the control loop can do, and why: a stable code, a sentence, and the numbers it was decided on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Code(StrEnum):
     NO_HEARTBEAT_TASKS_QUEUED = "NO_HEARTBEAT_TASKS_QUEUED"
     STUCK_TASK = "STUCK_TASK"
     FAILING_TASKS = "FAILING_TASKS"
-    # Why a worker is let go without having failed.
+    # Why a worker is drained without having failed.
     IDLE = "IDLE"
     INSTANCE_GONE = "INSTANCE_GONE"
     FAILSAFE = "FAILSAFE"
@@ -106,7 +106,7 @@ class RequeueJob:
 
 @dataclass(frozen=True, slots=True)
 class DrainIdleWorker:
-    """Let a worker go that holds no job; one that has got a job meanwhile stays."""
+    """Drain a worker that holds no job; one that has got a job meanwhile stays."""
 
     worker_id: WorkerId
     why: ActionReason
@@ -114,7 +114,7 @@ class DrainIdleWorker:
 
 @dataclass(frozen=True, slots=True)
 class DrainWorker:
-    """Let a worker go, busy or not: it takes no new job, and finishes what it holds."""
+    """Drain a worker, busy or not: it takes no new job, and finishes what it holds."""
 
     worker_id: WorkerId
     why: ActionReason

@@ -224,7 +224,7 @@ class Executor:
 
         def change(tx: Tx) -> None:
             sql.fail(tx, action.worker_id, action.why)
-            sql.note(tx, action.worker_id, {"diagnostics": diagnostics})
+            workers_sql.note(tx, action.worker_id, {"diagnostics": diagnostics})
 
         return self._write(epoch, change)
 

@@ -1,4 +1,4 @@
-"""What a person does to the fleet by hand: the same steps as the loop's, under the same fence."""
+"""Manual operations on the fleet: the same steps as the loop's, under the same fence."""
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
@@ -55,15 +55,15 @@ def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
 
 
 def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: bool) -> Cycle:
-    """Let a worker go and ask for the end of its instance. `with_job`: even one that holds a job, which goes back."""
+    """Drain a worker and end its instance. `with_job`: even one that holds a job, which goes back to the queue."""
     with leading(reconciler) as epoch:
         seen = reconciler.observer.observe(epoch)
         _require_adopted(seen)
         worker = next((each for each in seen.workers if each.id == worker_id and each.alive), None)
         if worker is None:
             raise NotFound(f"there is no living worker {worker_id!r}")
-        _let_go(reconciler, worker, seen, epoch, with_job=with_job)
-        reconciler.leadership.campaign()  # looking may have taken long
+        _drain_or_fail(reconciler, worker, seen, epoch, with_job=with_job)
+        reconciler.leadership.campaign()  # the comparison may have taken long
         return reconciler.tick(lambda step: getattr(step.action, "worker_id", None) == worker_id)
 
 
@@ -71,7 +71,7 @@ def adopt(reconciler: Reconciler) -> None:
     """A person says that this database goes on, and no other: from here on it ends what it once started."""
     seen = reconciler.observer.observe_readonly()
     if isinstance(seen.instances, ListingFailed):
-        raise ProviderUnavailable(f"the provider has to be looked at first: {seen.instances.why}")
+        raise ProviderUnavailable(f"the provider has to be listed first: {seen.instances.why}")
     database = reconciler.database
     known = database.read(installation_sql.find)
     if known is None:
@@ -87,13 +87,13 @@ def _require_adopted(seen: Snapshot) -> None:
 
 
 def compare(reconciler: Reconciler) -> Audited:
-    """Look at both sides and change nothing."""
+    """Compare the provider with the database and change nothing."""
     seen = reconciler.observer.observe_readonly()
     found = differences(seen)
     return Audited(doubts=doubts(seen), found=found, left=found)
 
 
-def mend(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
+def repair(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
     """Do of a cycle only what is about differences; instances without an owner are ended where a person agreed to it.
 
     In doubt, nothing.
@@ -102,14 +102,14 @@ def mend(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
         before = compare(reconciler)
         if before.doubts or not before.found:
             return before
-        reconciler.leadership.campaign()  # looking may have taken long
+        reconciler.leadership.campaign()  # the comparison may have taken long
         about = [each for each in before.found if each.kind not in UNOWNED or each.instance in agreed]
         done = reconciler.tick(lambda step: repairs(step.action, about), agreed)
         after = compare(reconciler)
         return Audited(doubts=after.doubts, found=before.found, left=after.left, done=done)
 
 
-def _let_go(
+def _drain_or_fail(
     reconciler: Reconciler, worker: WorkerSnapshot, seen: Snapshot, epoch: int, *, with_job: bool
 ) -> None:
     if worker.job is not None and not with_job:

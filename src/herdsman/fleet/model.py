@@ -1,4 +1,4 @@
-"""What a provider rents us: a pod, a process, a batch job."""
+"""Workers, the instances that a provider rents us, and which database started them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -95,7 +95,7 @@ class GpuReport:
     ready: bool
     """Jobs may come."""
     seen: bool | None
-    """Whether there is a GPU; None when nobody could look."""
+    """Whether there is a GPU; None when that could not be told."""
     fault: str | None = None
     """Why its GPU cannot be worked with."""
     vram_total_mb: int | None = None
@@ -168,7 +168,7 @@ class FleetPolicy:
     failsafe: timedelta = timedelta(hours=2)
     shutdown_grace: timedelta = timedelta(minutes=10)
     error_grace: timedelta = timedelta(0)
-    """How long the machine of a failed worker is kept for a look at it, while nobody needs its place."""
+    """How long the machine of a failed worker is kept for diagnosis, while nobody needs its place."""
     absence_window: timedelta = timedelta(minutes=10)
     end_again_after: timedelta = timedelta(minutes=1)
     orphan_grace: timedelta = timedelta(minutes=1)
@@ -213,7 +213,7 @@ class Stamp:
 
     @classmethod
     def of(cls, name: str) -> Self | None:
-        """None for an instance of an older version, or one that somebody made by hand."""
+        """None for an instance of an older version, or one that somebody made manually."""
         parts = name.split(_SEPARATOR, 3)
         found = _STAMP.fullmatch(parts[2]) if len(parts) == 4 else None
         return cls(found[1], int(found[2])) if found else None

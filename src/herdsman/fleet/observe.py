@@ -27,7 +27,7 @@ from herdsman.ports import Provider
 from herdsman.wire import new_installation_id
 
 log = structlog.get_logger()
-BLIND = "the provider could not be looked at: "
+BLIND = "the provider could not be listed: "
 """How a recorded cycle begins to say that it saw no instances."""
 _USUAL = FleetPolicy()
 

@@ -86,7 +86,7 @@ class Cycle:
     def _skipped(self) -> str:
         if self.skipped or self.seen is None or not isinstance(self.seen.instances, ListingFailed):
             return self.skipped
-        return f"the provider could not be looked at: {self.seen.instances.why}"
+        return f"the provider could not be listed: {self.seen.instances.why}"
 
     def summary(self) -> dict[str, object]:
         done = Counter(type(outcome.step.action) for outcome in self.outcomes if outcome.done)

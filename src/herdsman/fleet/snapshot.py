@@ -1,4 +1,4 @@
-"""What the control loop sees, as one frozen value with the time inside."""
+"""What the control loop decides on, as one frozen value with the time inside."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class WorkerSnapshot:
     created_at: datetime
     entered_state_at: datetime
     instance_name: str | None
-    """None for a worker that somebody started by hand: there is nothing of ours to end."""
+    """None for a worker that somebody started manually: there is nothing of ours to end."""
     instance_ref: InstanceRef | None = None
     last_heartbeat: datetime | None = None
     ready: bool | None = None
@@ -70,7 +70,7 @@ class WorkerSnapshot:
     revision: int = 0
     """The edition of its pool's model that it serves."""
     wanted_revision: int = 0
-    """The one that it was told to load."""
+    """The one that it was assigned."""
 
     @property
     def alive(self) -> bool:
@@ -114,7 +114,7 @@ class PoolSnapshot:
     wait_until: datetime | None = None
     """The provider had nothing to give, or asked us to wait; no spawn before then."""
     stopped_by: str | None = None
-    """The provider said something that only a person can mend; no spawn until then."""
+    """The provider said something that only a person can repair; no spawn until then."""
     life: PoolLife | None = None
     """None for a pool of the settings, which is always there."""
     shares: bool = False
@@ -122,12 +122,12 @@ class PoolSnapshot:
     drained: str | None = None
     """Why a person lets all workers go; no spawn until it is resumed."""
     demand: Demand | None = None
-    """Told only to a policy that asks for it: it costs some counting."""
+    """Read only for a policy that forecasts: it costs some counting."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListingFailed:
-    """What could not be looked at, and why. Nothing is destroyed on partial sight."""
+    """The provider could not list its instances. Nothing is ended on a partial snapshot."""
 
     why: str
 
@@ -147,7 +147,7 @@ class Snapshot:
     installation: str | None = None
     """The identity of the database; None before its first use."""
     orphans: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    """By their refs: since when every look has found an instance that is ours and that no worker owns."""
+    """By their refs: since when every listing has had an instance that is ours and that no worker owns."""
     doubt: str = ""
     """Why the database may not be the one that the fleet belongs to; nothing is done then."""
     beats_since: datetime | None = None
@@ -159,7 +159,7 @@ class Snapshot:
 
     @cached_property
     def instance_states(self) -> Mapping[InstanceRef, InstanceState]:
-        """Empty when the provider could not be looked at."""
+        """Empty when the provider could not be listed."""
         seen = () if isinstance(self.instances, ListingFailed) else self.instances
         return {each.ref: each.state for each in seen}
 

@@ -148,7 +148,7 @@ class HealthSettings(Group):
     )
     error_cleanup_grace_period_sec: SecondsOrZero = setting(
         0,
-        "Seconds that the machine of a failed worker is kept for a look at it, while nobody needs its place.",
+        "Seconds that the machine of a failed worker is kept for diagnosis, while nobody needs its place.",
     )
 
     auto_start_worker_process: Switch = setting(

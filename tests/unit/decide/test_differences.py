@@ -28,7 +28,10 @@ def test_an_instance_without_a_living_worker_is_a_stray_with_its_price() -> None
     found = differences(
         a_snapshot(a_worker(), gone, instances=(an_instance(a_worker()), STRAY, an_instance(gone)))
     )
-    assert {(each.kind, each.instance) for each in found} == {(Kind.STRAY, "pod-x"), (Kind.STRAY, "pod-gone")}
+    assert {(each.kind, each.instance) for each in found} == {
+        (Kind.ORPHAN, "pod-x"),
+        (Kind.ORPHAN, "pod-gone"),
+    }
     assert sum(each.cost_per_hour for each in found) == Decimal("0.5")
 
 
@@ -51,7 +54,7 @@ def test_a_second_instance_of_a_worker_is_a_twin() -> None:
     worker = a_worker()
     twin = replace(an_instance(worker), ref=InstanceRef("pod-twin"))
     (found,) = differences(a_snapshot(worker, instances=(an_instance(worker), twin)))
-    assert (found.kind, found.worker_id, found.instance) == (Kind.TWIN, worker.id, "pod-twin")
+    assert (found.kind, found.worker_id, found.instance) == (Kind.DUPLICATE, worker.id, "pod-twin")
 
 
 def test_a_worker_whose_answer_was_lost_is_told_from_a_stray() -> None:

@@ -61,7 +61,7 @@ def warn(seen: Snapshot) -> Iterable[Action]:
 
 
 def _suspects(pool: PoolSnapshot, seen: Snapshot) -> list[WorkerSnapshot]:
-    """Workers that may have failed; the others, nearly all of them, are not worth a second look."""
+    """Workers that may have failed; the others, nearly all of them, are healthy."""
     heard, moved = seen.now - pool.policy.heartbeat_timeout, seen.now - pool.policy.stuck_timeout
     return [
         each

@@ -59,7 +59,7 @@ def orphans(seen: Snapshot) -> Mapping[InstanceRef, ActionReason]:
 
 
 def sweep(seen: Snapshot) -> Iterable[Action]:
-    """P11: only what was an orphan at an earlier look too, and has been one for long enough."""
+    """P11: only what was an orphan in an earlier listing too, and has been one for long enough."""
     if isinstance(seen.instances, ListingFailed):
         return
     owners = {worker.instance_name: worker for worker in seen.workers}
@@ -106,9 +106,9 @@ def _short(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool:
 
 
 class Kind(StrEnum):
-    STRAY = "stray"
+    ORPHAN = "orphan"
     """An instance that no living worker owns: money for nothing."""
-    TWIN = "twin"
+    DUPLICATE = "duplicate"
     """A second instance of one worker."""
     FOREIGN = "foreign"
     """An instance with our name that another database started, or that does not say which one did."""
@@ -118,7 +118,7 @@ class Kind(StrEnum):
     """A worker whose instance the provider does not list."""
 
 
-UNOWNED = (Kind.STRAY, Kind.TWIN, Kind.FOREIGN)
+UNOWNED = (Kind.ORPHAN, Kind.DUPLICATE, Kind.FOREIGN)
 """Instances that no worker of this database runs on."""
 
 
@@ -143,7 +143,7 @@ def differences(seen: Snapshot) -> tuple[Difference, ...]:
         if instance.ref in lost:
             kind, text = Kind.UNATTACHED, lost[instance.ref].text
         elif instance.ref in unowned:
-            kind, text = Kind.STRAY if owner is None else Kind.TWIN, unowned[instance.ref].text
+            kind, text = Kind.ORPHAN if owner is None else Kind.DUPLICATE, unowned[instance.ref].text
         elif owner is None and seen.workers:
             stamp, kind = Stamp.of(instance.name), Kind.FOREIGN
             text = f"{instance.name} does not say which database started it: an older version, or a person"
@@ -174,7 +174,7 @@ def differences(seen: Snapshot) -> tuple[Difference, ...]:
 def doubts(seen: Snapshot) -> str:
     """Why nothing may be concluded from what was seen; empty when something may."""
     if isinstance(seen.instances, ListingFailed):
-        return f"the provider could not be looked at: {seen.instances.why}"
+        return f"the provider could not be listed: {seen.instances.why}"
     if seen.doubt:
         return seen.doubt
     if seen.instances and not seen.workers:

@@ -140,7 +140,7 @@ def _blocked(pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
     """The first of the things that forbid a spawn, or None."""
     policy = pool.policy
     if isinstance(seen.instances, ListingFailed):
-        return ActionReason(Code.PARTIAL_SIGHT, f"the provider could not be looked at: {seen.instances.why}")
+        return ActionReason(Code.PARTIAL_SIGHT, f"the provider could not be listed: {seen.instances.why}")
     if pool.drained is not None:
         return ActionReason(Code.CLUSTER_DRAINED, pool.drained, {"queued": pool.queued})
     if pool.stopped_by is not None:
@@ -268,7 +268,7 @@ def is_gone(worker: WorkerSnapshot, policy: FleetPolicy, now: datetime) -> bool:
         return False
     if worker.instance_ref is None or worker.end_asked_at is None:
         return now - worker.absent_since > policy.absence_window
-    # A young instance may be missing wherever we look, and there all the same, until it has shown itself
+    # A young instance may be missing from every answer, and there all the same, until it has shown itself
     # once.
     shown = any((worker.last_heartbeat, worker.idle_since, worker.listed_at, policy.exact_listings))
     may_be_overlooked = not shown and now - worker.created_at <= policy.absence_window
