@@ -13,7 +13,7 @@ from herdsman.db.schema import instances, job_attempts, jobs, workers
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, SpawnRequest
 from herdsman.fleet.observe import Observer
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.assign import claim_jobs
@@ -53,7 +53,7 @@ class Herd:
     ATTEMPTS: ClassVar[int] = 5
 
     def look(self) -> Snapshot:
-        return self.observer.look(self.epoch)
+        return self.observer.observe(self.epoch)
 
 
 def populate(services: Services, count: int) -> Herd:

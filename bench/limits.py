@@ -11,7 +11,7 @@ SINGLE_LIMITS: Mapping[str, float] = {"SQLite": 2.5, "PostgreSQL": 1.8, "MariaDB
 
 
 @dataclass(frozen=True)
-class Finding:
+class ActionReason:
     what: str
     value: float
     limit: float
@@ -24,17 +24,17 @@ class Finding:
         return f"{'ok  ' if self.kept else 'OVER'} {self.what}: {self.value:.2f}x, the limit is {self.limit}x"
 
 
-def findings(database: str, timings: Timings, backlogs: list[int]) -> Iterator[Finding]:
+def findings(database: str, timings: Timings, backlogs: list[int]) -> Iterator[ActionReason]:
     """Ratios to raw are the worst over the backlogs."""
     least, most = min(backlogs), max(backlogs)
     if most > least:
         value = growth(timings, "claim", 1, backlogs)
-        yield Finding(f"{database}, claim with {most:,} waiting against {least:,}", value, GROWTH_LIMIT)
+        yield ActionReason(f"{database}, claim with {most:,} waiting against {least:,}", value, GROWTH_LIMIT)
     single = max(ratio(timings, BOTH, 1, backlog) for backlog in backlogs)
-    yield Finding(f"{database}, claim+complete one by one against raw", single, SINGLE_LIMITS[database])
+    yield ActionReason(f"{database}, claim+complete one by one against raw", single, SINGLE_LIMITS[database])
     if database != "SQLite":
         batch = max(ratio(timings, BOTH, 100, backlog) for backlog in backlogs)
-        yield Finding(f"{database}, claim+complete by the hundred against raw", batch, BATCH_LIMIT)
+        yield ActionReason(f"{database}, claim+complete by the hundred against raw", batch, BATCH_LIMIT)
 
 
 def ratio(timings: Timings, operation: str, size: int, backlog: int) -> float:

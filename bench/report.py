@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bench.databases import Place
-from bench.limits import Finding, findings, growth, ratio
+from bench.limits import ActionReason, findings, growth, ratio
 from bench.measure import BOTH, OPERATIONS, SIZES, Case, Effort, Timings
 
 HEAD = """# The store beside the bare driver
@@ -30,7 +30,7 @@ class Measured:
     timings: Timings
     backlogs: list[int]
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[ActionReason]:
         return list(findings(self.place.name, self.timings, self.backlogs))
 
 

@@ -182,7 +182,7 @@ class Connector(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def submit(self, job: ServiceJob, external_id: str) -> str:
-        """Hands it over, listening from before it does; the id under which the service knows it.
+        """Executor it over, listening from before it does; the id under which the service knows it.
 
         `ServiceRejected` promises that nothing was queued, `SubmissionUnknown` does not.
         """

@@ -15,9 +15,8 @@ from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.errors import StoreUnavailable
 from herdsman.fleet import routes as fleet_routes
-from herdsman.fleet.inbox import LeaderInbox
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.reconcile import LeaderInbox, Reconciler
 from herdsman.jobs.commands import submit_job
 from herdsman.jobs.model import NewJob
 from herdsman.loops.status import LoopHealth

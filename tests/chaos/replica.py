@@ -10,13 +10,12 @@ import structlog
 from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
-from herdsman.fleet.execute import Hands, Spawner
+from herdsman.fleet.execute import Executor, Spawner, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.observe import Observer
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.registry import OURS
-from herdsman.fleet.worker_access import by_name_only
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.model import JobPolicy
 from herdsman.ports import SystemClock
@@ -76,5 +75,7 @@ def a_reconciler(database: Database, orders: Orders, holder: str) -> Reconciler:
         environment_of=by_name_only,
     )
     services = Services(database, JobPolicy(), new_job_id)
-    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner)
-    return Reconciler(database=database, leadership=leadership, observer=observer, hands=hands, clock=clock)
+    executor = Executor(services=services, provider=provider, leadership=leadership, spawner=spawner)
+    return Reconciler(
+        database=database, leadership=leadership, observer=observer, executor=executor, clock=clock
+    )

@@ -13,7 +13,8 @@ import pytest
 from herdsman.fleet import snapshot_sql
 from herdsman.fleet.leader import LeaderPolicy
 from herdsman.fleet.model import FleetPolicy, Promotion
-from herdsman.fleet.reconcile import Cycle, Reconciler
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.recording import Cycle
 from herdsman.states import JOB, WorkerState
 from herdsman.testing.fakes.runpod import FakeRunpod
 from herdsman.testing.servers.mariadb import MariadbServer
@@ -169,4 +170,4 @@ def away(server: ServerDatabases, seconds: float) -> None:
 
 def workers(here: Site) -> dict[str, WorkerState]:
     """All that ever were."""
-    return {str(each.id): each.state for each in here.services.database.read(snapshot_sql.see_workers)}
+    return {str(each.id): each.state for each in here.services.database.read(snapshot_sql.read_workers)}

@@ -14,9 +14,8 @@ from sqlalchemy import select
 from herdsman.context import Services
 from herdsman.db.schema import cycles
 from herdsman.fleet import installation_sql, stats_sql
-from herdsman.fleet.installation import Stamp
 from herdsman.fleet.leader import LeaderPolicy
-from herdsman.fleet.model import FleetPolicy, Promotion
+from herdsman.fleet.model import FleetPolicy, Promotion, Stamp
 from herdsman.fleet.stats_sql import Stay
 from herdsman.ids import JobId
 from herdsman.jobs.commands import cancel_job, submit_jobs

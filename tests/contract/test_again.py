@@ -18,7 +18,7 @@ from herdsman.fleet.decide import Planned
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.phases.scale import scale_up
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.assign import claim_job
@@ -70,7 +70,7 @@ def asked(services: Services) -> Answered:
     return ask_again(everything(services), OURS)
 
 
-def everything(services: Services) -> Iterable[history_sql.Sighted]:
+def everything(services: Services) -> Iterable[history_sql.RecordedSnapshot]:
     since = services.database.read(lambda tx: tx.now()) - timedelta(days=30)
     return history_sql.snapshots_since(services.database, since)
 

@@ -8,9 +8,9 @@ import pytest
 from herdsman.context import Services
 from herdsman.errors import CapacityUnavailable, Conflict, NotFound, StaleWrite
 from herdsman.fleet import snapshot_sql
-from herdsman.fleet.audit import Kind
-from herdsman.fleet.cost import By, bill
-from herdsman.fleet.manual import compare, mend, spawn_worker, terminate_worker
+from herdsman.fleet.cost import cost
+from herdsman.fleet.manual import compare, repair, spawn_worker, terminate_worker
+from herdsman.fleet.phases.instances import Kind
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job
@@ -32,7 +32,7 @@ def alive(herd: Herd) -> list[WorkerId]:
 
 
 def state(herd: Herd, worker: WorkerId) -> WorkerState:
-    seen = herd.services.database.read(snapshot_sql.see_workers)
+    seen = herd.services.database.read(snapshot_sql.read_workers)
     return next(each.state for each in seen if each.id == worker)
 
 
@@ -49,12 +49,12 @@ def test_a_stray_is_seen_left_alone_and_then_ended_when_asked(herd: Herd) -> Non
     herd.cycle(replica)
     foreign = herd.fake.add_foreign("gpu--other--w1")
     audited = compare(replica)
-    assert [each.kind for each in audited.left] == [Kind.TWIN]
+    assert [each.kind for each in audited.left] == [Kind.DUPLICATE]
     assert audited.left[0].cost_per_hour > 0
-    assert mend(replica, ()).left == audited.left, "nobody has agreed to it"
+    assert repair(replica, ()).left == audited.left, "nobody has agreed to it"
     assert len(alive(herd)) == 3
-    mended = mend(replica, [each.instance for each in audited.left if each.instance])
-    assert [each.kind for each in mended.found] == [Kind.TWIN]
+    mended = repair(replica, [each.instance for each in audited.left if each.instance])
+    assert [each.kind for each in mended.found] == [Kind.DUPLICATE]
     assert mended.left == ()
     assert len(alive(herd)) == 2
     assert next(pod for pod in herd.fake.ledger.pods if pod.id == foreign).alive
@@ -66,12 +66,12 @@ def test_a_worker_without_an_instance_is_left_to_the_rules_of_the_loop(herd: Her
     herd.cycle(replica)
     herd.cycle(replica)
     herd.fake.vanish(herd.fake.ledger.alive[0].id)
-    assert [each.kind for each in mend(replica, ()).left] == [Kind.MISSING]
+    assert [each.kind for each in repair(replica, ()).left] == [Kind.MISSING]
     herd.with_policy(heartbeat_timeout=timedelta(seconds=5))
     for _ in range(4):
         herd.moving.advance(timedelta(minutes=1))
         herd.hands_of_time.advance(timedelta(minutes=1))
-        mend(herd.replica(), ())
+        repair(herd.replica(), ())
     assert compare(herd.replica()).left == ()
     assert len(alive(herd)) == 1, "an audit spawns nothing"
 
@@ -81,7 +81,7 @@ def test_an_audit_mends_nothing_while_another_leads(herd: Herd) -> None:
     herd.fake.faults.turn_on(Fault.CREATED_TWICE, times=1)
     herd.cycle(one, later=timedelta(seconds=1))
     with pytest.raises(Conflict, match="another replica leads"):
-        mend(two, ())
+        repair(two, ())
     assert len(alive(herd)) == 3
 
 
@@ -89,14 +89,14 @@ def test_a_listing_that_is_cut_concludes_nothing(herd: Herd) -> None:
     replica = herd.replica()
     herd.cycle(replica)
     herd.fake.faults.turn_on(Fault.STORM_500, only=frozenset({"list"}))
-    assert "could not be looked at" in mend(replica, ()).doubts
+    assert "could not be listed" in repair(replica, ()).doubts
     assert len(alive(herd)) == 2
 
 
 def test_an_empty_table_is_doubted_and_nothing_is_ended(herd: Herd) -> None:
     herd.cycle(herd.replica())
     forget(herd)
-    audited = mend(herd.replica(), ())
+    audited = repair(herd.replica(), ())
     assert "the table of workers is empty" in audited.doubts
     assert audited.done is None
     assert len(alive(herd)) == 2
@@ -159,8 +159,7 @@ def test_a_worker_with_a_job_is_only_let_go_by_force_and_its_job_goes_back(herd:
     assert alive(herd) == []
 
 
-@pytest.mark.parametrize("by", By)
-def test_the_bill_equals_that_of_runpod_however_it_is_grouped(herd: Herd, by: By) -> None:
+def test_the_bill_equals_that_of_runpod_however_it_is_grouped(herd: Herd) -> None:
     """S0-37, S1-27: over a whole life, with a worker that fails and one that takes its place."""
     herd.with_policy(stuck_timeout=timedelta(minutes=20))
     replica = herd.replica()
@@ -170,8 +169,9 @@ def test_the_bill_equals_that_of_runpod_however_it_is_grouped(herd: Herd, by: By
         if number == 3:
             assert claim_job(herd.services, alive(herd)[0]) is not None
     assert len(herd.fake.ledger.pods) == 3
-    found = bill(herd.services, by, days=2)
-    assert float(found.total) == pytest.approx(float(herd.fake.ledger.cost), rel=0.02)
-    busy = sum(line.busy for line in found.lines)
-    assert float(busy) == pytest.approx(0.49 * 20 / 60, rel=0.05)
-    assert float(found.per_hour) == pytest.approx(2 * 0.49)
+    found = cost(herd.services, days=2)
+    assert found.total_usd == pytest.approx(float(herd.fake.ledger.cost), rel=0.02)
+    for lines in (found.by_day, found.by_pool, found.by_type):
+        assert sum(line.total_usd for line in lines) == pytest.approx(found.total_usd)
+        assert sum(line.busy_usd for line in lines) == pytest.approx(0.49 * 20 / 60, rel=0.05)
+    assert found.per_hour_usd == pytest.approx(2 * 0.49)

@@ -50,7 +50,7 @@ def test_only_a_policy_that_forecasts_is_told(services: Services) -> None:
 
     def seen(scaling: str) -> object:
         rules = {DEFAULT_POOL: FleetPolicy(scaling=scaling)}
-        return services.database.read(lambda tx: snapshot_sql.see_pools(tx, rules))[0].demand
+        return services.database.read(lambda tx: snapshot_sql.read_pools(tx, rules))[0].demand
 
     assert seen("threshold") is None
     assert seen("adaptive") is not None

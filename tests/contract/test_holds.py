@@ -157,7 +157,9 @@ def test_what_is_held_waits_for_no_worker(services: Services) -> None:
         a_job(services, type=kind)
 
     def queued() -> int:
-        (pool,) = services.database.read(lambda tx: snapshot_sql.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+        (pool,) = services.database.read(
+            lambda tx: snapshot_sql.read_pools(tx, {DEFAULT_POOL: FleetPolicy()})
+        )
         return pool.queued
 
     assert queued() == 3
@@ -189,10 +191,10 @@ def test_a_pool_that_the_provider_rejected_is_asked_for_again_once_a_person_says
     services: Services, scope: str
 ) -> None:
     services.database.transact(lambda tx: fleet_sql.stop(tx, DEFAULT_POOL, "the key is wrong"))
-    (pool,) = services.database.read(lambda tx: snapshot_sql.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+    (pool,) = services.database.read(lambda tx: snapshot_sql.read_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
     assert pool.stopped_by == "the key is wrong"
     assert not resume(services, scope_of(kind="image"))
     assert resume(services, scope)
     assert not resume(services, scope), "there is nothing left to mend"
-    (pool,) = services.database.read(lambda tx: snapshot_sql.see_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
+    (pool,) = services.database.read(lambda tx: snapshot_sql.read_pools(tx, {DEFAULT_POOL: FleetPolicy()}))
     assert pool.stopped_by is None

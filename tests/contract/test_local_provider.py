@@ -125,7 +125,7 @@ def test_a_killed_worker_is_gone_with_all_that_it_left_and_no_zombie_stays(direc
     os.kill(who.pid, signal.SIGKILL)
     eventually(lambda: provider.find(instance.ref) is None)
     assert processes.family(who) == []
-    assert processes.look(who.pid) is None
+    assert processes.read_stat(who.pid) is None
 
 
 def test_one_that_does_not_obey_is_killed_by_a_later_call(directory: Path) -> None:

@@ -10,8 +10,7 @@ from herdsman.context import Services
 from herdsman.errors import InvalidRequest, NotFound
 from herdsman.explain.decisions import NOT_RECORDED, find_decision, list_decisions
 from herdsman.fleet import history_sql, workers_sql
-from herdsman.fleet import sql as fleet_sql
-from herdsman.fleet.commands import living_herd, move_worker, overview, register_worker
+from herdsman.fleet.commands import living_workers, move_worker, overview, register_worker
 from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.ids import WorkerId
 from herdsman.jobs.worker_commands import report_progress
@@ -188,7 +187,7 @@ def test_a_decision_tells_what_it_saw_and_what_would_have_changed_it(herd: Herd)
 
 def test_a_cycle_of_an_older_version_says_that_it_recorded_less(services: Services) -> None:
     summary: dict[str, object] = {"actions": {}, "status": {"queued_tasks": 3}}
-    services.database.transact(lambda tx: fleet_sql.record_cycle(tx, 1, tx.now(), summary, []))
+    services.database.transact(lambda tx: history_sql.record_cycle(tx, 1, tx.now(), summary, []))
     (row,) = list_decisions(services, after=None, limit=10).cycles
     found = find_decision(services, row.cycle)
     assert (found.queued, found.pools, found.note) == (3, (), NOT_RECORDED)
@@ -208,7 +207,7 @@ def test_the_herd_is_told_with_its_jobs_and_gpus(services: Services) -> None:
     device = GpuDevice(index=0, uuid="GPU-1", name="Tesla", total_mb=1000, used_mb=250, utilisation=50)
     report = GpuReport(seen=True, ready=True, vram_total_mb=1000, vram_used_mb=250, devices=(device,))
     services.database.transact(lambda tx: workers_sql.record_heartbeats(tx, claim.worker_id, report))
-    found = living_herd(services)
+    found = living_workers(services)
     one, two = found.workers
     assert ((one.worker_id, one.pool), (two.worker_id, two.pool)) == (("w1", "default"), ("w2", "other"))
     (held,) = one.jobs
@@ -226,11 +225,11 @@ def test_the_herd_is_told_with_its_jobs_and_gpus(services: Services) -> None:
 def test_odd_metadata_is_no_gpu(services: Services) -> None:
     for number, gpus in enumerate([7, "x", [1, {"uuid": 3}], {"a": 1}]):
         register_worker(services, WorkerId(f"w{number}"), metadata={"gpus": gpus})
-    assert [each.gpus for each in living_herd(services).workers] == [()] * 4
+    assert [each.gpus for each in living_workers(services).workers] == [()] * 4
 
 
 def test_workers_that_are_gone_are_no_part_of_the_herd(services: Services) -> None:
     an_ended_job(services, JobState.DONE, "w1")
     move_worker(services, WorkerId("w1"), WorkerState.ERROR, Reason.LOST)
     move_worker(services, WorkerId("w1"), WorkerState.TERMINATED, Reason.STOPPED)
-    assert living_herd(services).workers == ()
+    assert living_workers(services).workers == ()

@@ -191,10 +191,10 @@ def test_a_job_that_comes_in_the_last_moment_keeps_its_pool(herd: Herd) -> None:
     replica = herd.replica()
     term = replica.leadership.campaign()
     assert term is not None
-    seen = replica.observer.look(term.epoch)
+    seen = replica.observer.observe(term.epoch)
     (step,) = [each for each in decide(seen).actions if isinstance(each, MovePool)]
     a_job(services, pool=LLM)
     with pytest.raises(StaleWrite):
-        replica.hands.act(step, seen, term.epoch)
+        replica.executor.act(step, seen, term.epoch)
     assert state(services) is PoolState.RUNNING
     assert claim_job(services, WorkerId(alive(services)[0])) is not None

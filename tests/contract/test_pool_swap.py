@@ -60,9 +60,9 @@ def test_a_new_worker_begins_with_what_its_pool_serves(herd: Herd) -> None:
     )
     replica = herd.replica()
     asked: list[SpawnRequest] = []
-    provider = replica.hands.spawner.provider
-    spawner = replace(replica.hands.spawner, provider=cast("Provider", Listening(provider, asked)))
-    replica = replace(replica, hands=replace(replica.hands, spawner=spawner))
+    provider = replica.executor.spawner.provider
+    spawner = replace(replica.executor.spawner, provider=cast("Provider", Listening(provider, asked)))
+    replica = replace(replica, executor=replace(replica.executor, spawner=spawner))
     for _ in range(3):
         herd.cycle(replica)
     (request,) = asked

@@ -48,10 +48,10 @@ def test_failures_in_a_row_are_counted_since_the_last_success(services: Services
         start_job(services, claim.key)
         complete_job(services, claim.key) if done else fail_job(services, claim.key, BROKEN)
         clock.advance(timedelta(seconds=1))
-    (seen,) = services.database.read(lambda tx: snapshot_sql.see_workers(tx, [POLICY]))
+    (seen,) = services.database.read(lambda tx: snapshot_sql.read_workers(tx, [POLICY]))
     assert seen.failed_in_a_row == 3
     clock.advance(POLICY.job_failure_window)
-    (later,) = services.database.read(lambda tx: snapshot_sql.see_workers(tx, [POLICY]))
+    (later,) = services.database.read(lambda tx: snapshot_sql.read_workers(tx, [POLICY]))
     assert later.failed_in_a_row == 0
 
 
@@ -60,6 +60,6 @@ def test_a_batch_is_seen_whole(services: Services, held: int) -> None:
     for _ in range(held):
         a_job(services, type="embed")
     claim_for(services, {a_worker(services): Ask(most={"embed": 10})})
-    (seen,) = services.database.read(snapshot_sql.see_workers)
+    (seen,) = services.database.read(snapshot_sql.read_workers)
     assert seen.job is not None
     assert len({seen.job.key, *(each.key for each in seen.batch)}) == held

@@ -130,7 +130,7 @@ def test_who_cannot_list_destroys_and_creates_nothing(herd: Herd, fault: Fault) 
         fault, only=frozenset({"list"}) if fault is not Fault.LISTING_CUT else frozenset()
     )
     for _ in range(3):
-        assert "could not be looked at" in str(herd.cycle(replica).summary()["skipped"])
+        assert "could not be listed" in str(herd.cycle(replica).summary()["skipped"])
     assert names(herd) == before
 
 

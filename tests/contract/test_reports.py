@@ -11,7 +11,7 @@ from herdsman.errors import StaleWrite
 from herdsman.fleet import snapshot_sql, workers_sql
 from herdsman.fleet.commands import move_worker, register_worker
 from herdsman.fleet.model import GpuDevice, GpuReport
-from herdsman.fleet.snapshot import SeenWorker
+from herdsman.fleet.snapshot import WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.protocol import Ask, Done, Progress, Pulse
 from herdsman.jobs.worker_commands import beat
@@ -30,8 +30,8 @@ def stopped(clock: MovingClock) -> None:
     clock.stop(at=NOON)
 
 
-def seen(services: Services) -> SeenWorker:
-    (worker,) = services.database.read(snapshot_sql.see_workers)
+def seen(services: Services) -> WorkerSnapshot:
+    (worker,) = services.database.read(snapshot_sql.read_workers)
     return worker
 
 

@@ -8,8 +8,7 @@ import pytest
 from herdsman.context import Services
 from herdsman.errors import StaleWrite
 from herdsman.fleet import leader_sql
-from herdsman.fleet.inbox import PATIENCE, RECONCILE, LeaderInbox, ask_leader
-from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.reconcile import PATIENCE, RECONCILE, LeaderInbox, Reconciler, ask_leader
 from herdsman.ports import SystemClock
 from tests.support.builders import a_job
 from tests.support.control_loop import a_herd
@@ -72,7 +71,7 @@ def test_what_a_leader_took_and_did_not_end_its_successor_ends(
             with pytest.raises(StaleWrite):
                 first.answer_waiting()
         assert answer(services).taken_at is not None
-        first.leadership.resign()
+        first.reconciler.leadership.resign()
         assert an_inbox(services, herd.replica("two")).answer_waiting() == 1
     assert answer(services).outcome is not None
 

@@ -7,7 +7,7 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.errors import NotFound
-from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet import history_sql
 from herdsman.fleet.commands import move_worker, register_worker
 from herdsman.ids import WorkerId
 from herdsman.jobs.commands import cancel_job, find_history, find_job, requeue_job, submit_jobs
@@ -129,7 +129,7 @@ def test_a_clock_that_jumped_back_does_not_stop_the_pruning(services: Services, 
 def test_the_record_of_a_cycle_is_kept_for_a_week(services: Services, clock: MovingClock) -> None:
     def record(count: int) -> None:
         services.database.transact(
-            lambda tx: [fleet_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(count)]
+            lambda tx: [history_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(count)]
         )
 
     record(BATCH + 1)

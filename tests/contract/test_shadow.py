@@ -13,7 +13,7 @@ from herdsman.fleet import history_sql, snapshot_sql
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling.observation import Load, Wanted
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL
 from tests.support.builders import a_job
 from tests.support.control_loop import Herd, a_herd
@@ -147,7 +147,7 @@ def test_demand_is_counted_for_a_shadow_that_forecasts(services: Services) -> No
 
     def seen(shadow: str) -> object:
         rules = {DEFAULT_POOL: FleetPolicy(shadow=shadow)}
-        return services.database.read(lambda tx: snapshot_sql.see_pools(tx, rules))[0].demand
+        return services.database.read(lambda tx: snapshot_sql.read_pools(tx, rules))[0].demand
 
     assert seen("workload") is None
     assert seen("adaptive") is not None

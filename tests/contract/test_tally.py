@@ -39,7 +39,7 @@ def test_what_lives_and_waits_is_counted(services: Services, clock: MovingClock)
     assert (read(stats_sql.jobs_held), read(stats_sql.depths)) == (1, {"default": 1})
     assert read(stats_sql.workers_by_pool) == {"default": 1, "other": 1}
     assert read(stats_sql.claims_overdue) == 0
-    gpus = read(lambda tx: stats_sql.see_gpus(tx, services.leasing))
+    gpus = read(lambda tx: stats_sql.read_gpus(tx, services.leasing))
     assert (gpus.leases, gpus.free, gpus.expired, gpus.quarantined, gpus.used_pct) == (0, 0, 0, 0, {})
     clock.advance(timedelta(minutes=5))
     assert read(stats_sql.claims_overdue) == 1

@@ -13,9 +13,9 @@ from herdsman.db.checks import require_current
 from herdsman.db.connection import Database, Tx, records
 from herdsman.db.upgrade import upgrade
 from herdsman.errors import StoreMisconfigured
-from herdsman.fleet import leader_sql
+from herdsman.fleet import history_sql, leader_sql
 from herdsman.fleet import sql as fleet_sql
-from herdsman.fleet.actions import Code, Finding
+from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.worker_commands import beat, complete_job, fail_job, start_job
@@ -51,7 +51,7 @@ def a_rented_worker(services: Services, name: str) -> WorkerId:
     def write(tx: Tx) -> None:
         assert fleet_sql.intend(tx, intent, FleetPolicy()) == ""
         fleet_sql.attach(tx, intent.worker_id, instance)
-        fleet_sql.promote(tx, intent.worker_id, Finding(Code.READY, "ready"))
+        fleet_sql.promote(tx, intent.worker_id, ActionReason(Code.READY, "ready"))
 
     services.database.transact(write)
     return intent.worker_id
@@ -99,15 +99,15 @@ def test_the_status_knows_failed_workers_the_leader_and_what_an_hour_costs(servi
     for name in ("one", "two", "three"):
         a_rented_worker(services, name)
     services.database.transact(
-        lambda tx: fleet_sql.fail(tx, WorkerId("one"), Finding(Code.GPU_BROKEN, "Xid 79"))
+        lambda tx: fleet_sql.fail(tx, WorkerId("one"), ActionReason(Code.GPU_BROKEN, "Xid 79"))
     )
-    services.database.transact(lambda tx: fleet_sql.bury(tx, WorkerId("one")))
+    services.database.transact(lambda tx: fleet_sql.mark_terminated(tx, WorkerId("one")))
     services.database.transact(
         lambda tx: leader_sql.take_leadership(
             tx, leader_sql.Candidate(holder="me", ttl=timedelta(seconds=60))
         )
     )
-    services.database.transact(lambda tx: fleet_sql.record_cycle(tx, 1, tx.now(), {}, []))
+    services.database.transact(lambda tx: history_sql.record_cycle(tx, 1, tx.now(), {}, []))
     shown = status(services)
     assert (shown["leader"], shown["last_worker_error"]) == ("me", "Xid 79")
     assert (int(shown["workers_active"]), int(shown["workers_terminated"])) == (2, 1)
@@ -174,7 +174,7 @@ def test_a_worker_that_is_long_gone_is_not_counted_any_more(services: Services, 
     a_job(services)
     complete_job(services, claimed(services, worker).key)
     services.database.transact(lambda tx: fleet_sql.drain(tx, worker))
-    services.database.transact(lambda tx: fleet_sql.bury(tx, worker))
+    services.database.transact(lambda tx: fleet_sql.mark_terminated(tx, worker))
     clock.advance(timedelta(days=3))
     assert rows(services, "worker_performance") == []
 

@@ -9,7 +9,7 @@ import pytest
 from herdsman.context import Services
 from herdsman.errors import NotFound
 from herdsman.explain.why import why_job, why_pool, why_worker
-from herdsman.fleet import sql as fleet_sql
+from herdsman.fleet import history_sql
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
 from herdsman.jobs.assign import claim_job
 from herdsman.jobs.failures import cancel_jobs
@@ -56,7 +56,7 @@ def test_a_pool_says_when_it_would_grow_and_equal_decisions_are_one(herd: Herd) 
     herd.fake.faults.turn_on(Fault.NO_CAPACITY)
     for _ in range(4):
         herd.cycle(replica, later=timedelta(seconds=5))
-    waiting = why_pool(herd.services, replica.observer.glance(), DEFAULT_POOL)
+    waiting = why_pool(herd.services, replica.observer.observe_readonly(), DEFAULT_POOL)
     assert waiting.because[0].startswith("blocked by PROVIDER_WAITS")
     assert (waiting.decided[0].code, waiting.decided[0].times) == ("PROVIDER_WAITS", 3)
     herd.fake.faults.turn_off(Fault.NO_CAPACITY)
@@ -65,22 +65,22 @@ def test_a_pool_says_when_it_would_grow_and_equal_decisions_are_one(herd: Herd) 
         herd.cycle(replica)
     for number in range(3):
         a_job(herd.services, job_id=f"j{number}")
-    settled = why_pool(herd.services, replica.observer.glance(), DEFAULT_POOL)
+    settled = why_pool(herd.services, replica.observer.observe_readonly(), DEFAULT_POOL)
     assert settled.because == ("would spawn at 7 queued; now 3",)
     herd.with_policy(max_workers=2)
-    full = why_pool(herd.services, herd.replica().observer.glance(), DEFAULT_POOL)
+    full = why_pool(herd.services, herd.replica().observer.observe_readonly(), DEFAULT_POOL)
     assert full.because[0] == "blocked by MAX_ACTIVE_GPUS=2: as many workers as allowed are alive"
 
 
 def test_a_pool_that_nobody_keeps_is_not_made_up(herd: Herd) -> None:
     with pytest.raises(NotFound, match="keeps no pool 'other'"):
-        why_pool(herd.services, herd.replica().observer.glance(), PoolId("other"))
+        why_pool(herd.services, herd.replica().observer.observe_readonly(), PoolId("other"))
 
 
 def test_a_pool_that_only_a_job_names_can_be_asked_about(herd: Herd) -> None:
     """Overview links to it."""
     a_job(herd.services, pool="other")
-    found = why_pool(herd.services, herd.replica().observer.glance(), PoolId("other"))
+    found = why_pool(herd.services, herd.replica().observer.observe_readonly(), PoolId("other"))
     assert found.state == "1 queued, 0 workers alive, and the control loop does not keep it"
     assert found.because[0] == "the control loop adds no worker to it: nobody has asked for it"
     assert "herdsman pool create other" in found.because[1]
@@ -140,9 +140,9 @@ def test_only_so_many_cycles_are_looked_through(services: Services) -> None:
         "said": "",
     }
     worker = a_worker(services)
-    services.database.transact(lambda tx: fleet_sql.record_cycle(tx, 1, tx.now(), {}, [step]))
+    services.database.transact(lambda tx: history_sql.record_cycle(tx, 1, tx.now(), {}, [step]))
     services.database.transact(
-        lambda tx: [fleet_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)]
+        lambda tx: [history_sql.record_cycle(tx, 1, tx.now(), {}, []) for _ in range(450)]
     )
     assert [told.code for told in why_worker(services, worker).decided] == ["IDLE"]
 

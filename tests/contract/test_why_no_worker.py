@@ -188,7 +188,7 @@ SITUATIONS: dict[Situation, Expected] = {
     ),
     provider_out_of_sight: (
         Code.PARTIAL_SIGHT,
-        rf"{NONE} PARTIAL_SIGHT: the provider could not be looked at: ",
+        rf"{NONE} PARTIAL_SIGHT: the provider could not be listed: ",
     ),
     nobody_has_ever_led: (
         Block.NO_LEADER,
@@ -242,7 +242,7 @@ def test_a_pool_can_be_asked_without_a_way_to_the_provider(site: Site) -> None:
     site.herd.with_policy(min_workers=2, max_workers=5)
     site.cycles(3)
     site.clock.advance(5 * MINUTE)
-    glance = why_pool(site.services, site.herd.replica().observer.glance(), DEFAULT_POOL)
+    glance = why_pool(site.services, site.herd.replica().observer.observe_readonly(), DEFAULT_POOL)
     site.herd.fake.faults.turn_on(Fault.STORM_500)
     assert why_pool(site.services, None, DEFAULT_POOL).because == glance.because
     assert glance.because == ("would spawn at 7 queued; now 0",)

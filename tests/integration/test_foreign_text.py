@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from herdsman.fleet import sql as fleet_sql
-from herdsman.fleet.actions import Code, Finding
+from herdsman.fleet.actions import ActionReason, Code
 from herdsman.ids import JobId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.model import Failure, FailureClass
@@ -53,7 +53,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
                     services, claim.key, Failure(kind=FailureClass.USER_ERROR, error=f"{HOSTILE}\nline 2")
                 )
         broken = a_worker(services, "w4")
-        why = Finding(Code.GPU_BROKEN, HOSTILE)
+        why = ActionReason(Code.GPU_BROKEN, HOSTILE)
         services.database.transact(lambda tx: fleet_sql.fail(tx, broken, why))
         yield shell
 

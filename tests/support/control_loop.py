@@ -7,13 +7,13 @@ from datetime import timedelta
 from itertools import count
 
 from herdsman.context import Services
-from herdsman.fleet.execute import Hands, Spawner
+from herdsman.fleet.execute import Executor, Spawner, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy, Promotion
 from herdsman.fleet.observe import Observer
-from herdsman.fleet.reconcile import Cycle, Reconciler
-from herdsman.fleet.scaling.registry import OURS
-from herdsman.fleet.worker_access import by_name_only
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.recording import Cycle
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod
@@ -54,9 +54,13 @@ class Herd:
             name_of=NAMING.name,
             environment_of=by_name_only,
         )
-        hands = Hands(services=self.services, provider=provider, leadership=leadership, spawner=spawner)
+        executor = Executor(services=self.services, provider=provider, leadership=leadership, spawner=spawner)
         return Reconciler(
-            database=database, leadership=leadership, observer=observer, hands=hands, clock=self.hands_of_time
+            database=database,
+            leadership=leadership,
+            observer=observer,
+            executor=executor,
+            clock=self.hands_of_time,
         )
 
     def cycle(self, replica: Reconciler, *, later: timedelta = timedelta(seconds=30)) -> Cycle:

@@ -5,9 +5,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from herdsman.fleet.installation import Stamp
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, Promotion
-from herdsman.fleet.snapshot import HeldJob, PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState, Promotion, Stamp
+from herdsman.fleet.snapshot import (
+    ClaimedJob,
+    ListingFailed,
+    PoolLife,
+    PoolSnapshot,
+    Snapshot,
+    WorkerSnapshot,
+)
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.states import PoolState, WorkerState
@@ -29,8 +35,8 @@ def minutes(count: float) -> timedelta:
     return timedelta(minutes=count)
 
 
-def a_job(name: str = "j1", *, age: timedelta = timedelta(0), timeout: timedelta | None = None) -> HeldJob:
-    return HeldJob(key=ClaimKey(JobId(name), 1), since=NOW - age, timeout=timeout)
+def a_job(name: str = "j1", *, age: timedelta = timedelta(0), timeout: timedelta | None = None) -> ClaimedJob:
+    return ClaimedJob(key=ClaimKey(JobId(name), 1), since=NOW - age, timeout=timeout)
 
 
 def a_worker(
@@ -40,7 +46,7 @@ def a_worker(
     age: timedelta = timedelta(hours=1),
     beat_age: timedelta | None = timedelta(seconds=5),
     **values: Any,
-) -> SeenWorker:
+) -> WorkerSnapshot:
     usual: dict[str, Any] = {
         "id": WorkerId(name),
         "pool": POOL,
@@ -54,25 +60,25 @@ def a_worker(
         "gpu_seen": True,
         "idle_since": NOW,
     }
-    return SeenWorker(**usual | values)
+    return WorkerSnapshot(**usual | values)
 
 
-def an_instance(worker: SeenWorker, state: InstanceState = InstanceState.RUNNING) -> Instance:
+def an_instance(worker: WorkerSnapshot, state: InstanceState = InstanceState.RUNNING) -> Instance:
     ref = worker.instance_ref or InstanceRef(f"pod-{worker.id}")
     return Instance(ref=ref, name=worker.instance_name or "", state=state)
 
 
 def a_snapshot(
-    *workers: SeenWorker,
+    *workers: WorkerSnapshot,
     queued: int = 0,
     policy: FleetPolicy | None = None,
-    instances: tuple[Instance, ...] | Unseen | None = None,
+    instances: tuple[Instance, ...] | ListingFailed | None = None,
     orphans: tuple[str, ...] = (),
     **pool: Any,
 ) -> Snapshot:
     """Every living worker has its running instance, unless the test says otherwise; `orphans` are known as such."""
     running = tuple(an_instance(worker) for worker in workers if worker.alive and worker.absent_since is None)
-    seen_pool = SeenPool(id=POOL, policy=policy or FleetPolicy(min_workers=0), queued=queued, **pool)
+    seen_pool = PoolSnapshot(id=POOL, policy=policy or FleetPolicy(min_workers=0), queued=queued, **pool)
     return Snapshot(
         now=NOW,
         pools=(seen_pool,),
@@ -87,7 +93,7 @@ _AGES = st.integers(0, 10_000).map(seconds)
 
 
 @st.composite
-def workers(draw: st.DrawFn, number: int) -> SeenWorker:
+def workers(draw: st.DrawFn, number: int) -> WorkerSnapshot:
     state = draw(st.sampled_from(WorkerState))
     age = draw(_AGES)
     absent = draw(st.booleans())
@@ -151,7 +157,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         for number in range(draw(st.integers(0, 2)))
     )
     unseen = draw(st.booleans()) and draw(st.booleans())
-    pool = SeenPool(
+    pool = PoolSnapshot(
         id=POOL,
         policy=draw(policies()),
         queued=draw(st.integers(0, 60)),
@@ -166,7 +172,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         now=NOW,
         pools=(pool,),
         workers=fleet,
-        instances=Unseen("it is away") if unseen else (*there, *strays),
+        instances=ListingFailed("it is away") if unseen else (*there, *strays),
         most_together=draw(st.none() | st.integers(0, 8)),
         installation=INSTALLATION,
         orphans={each.ref: NOW - minutes(1) for each in strays},

@@ -9,7 +9,7 @@ from typing import Any
 from redis import Redis
 
 from herdsman.context import Services
-from herdsman.fleet.reconcile import Cycle
+from herdsman.fleet.recording import Cycle
 from herdsman.ids import JobId
 from herdsman.jobs.commands import submit_job
 from herdsman.jobs.model import NewJob

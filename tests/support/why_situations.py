@@ -12,7 +12,7 @@ from herdsman.context import Services
 from herdsman.explain.why import Answer, why_job
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet import workers_sql
-from herdsman.fleet.actions import Code, Finding
+from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.observe import FleetRules
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.assign import claim_for
@@ -84,7 +84,7 @@ class Site:
 
     def breaks(self, count: int) -> None:
         """So many workers that turn out broken."""
-        why = Finding(Code.GPU_BROKEN, "Xid 79")
+        why = ActionReason(Code.GPU_BROKEN, "Xid 79")
         for number in range(count):
             worker = a_worker(self.services, f"broken-{number}")
             self.services.database.transact(lambda tx, worker=worker: fleet_sql.fail(tx, worker, why))

@@ -9,15 +9,15 @@ import typer
 
 from herdsman.cli import control
 from herdsman.cli.output import Output
-from herdsman.fleet.actions import Code, Finding, SpawnWorker
+from herdsman.fleet.actions import ActionReason, Code, SpawnWorker
 from herdsman.fleet.decide import Planned
-from herdsman.fleet.reconcile import Cycle, Outcome
-from herdsman.fleet.snapshot import Snapshot, Unseen
+from herdsman.fleet.recording import Cycle, Outcome
+from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.ids import DEFAULT_POOL
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-SPAWN = Planned("scale_up", SpawnWorker(DEFAULT_POOL, Finding(Code.UNKNOWN_INSTANCE, "why")))
-UNSEEN = Snapshot(now=NOW, instances=Unseen("Runpod answered with 502"))
+SPAWN = Planned("scale_up", SpawnWorker(DEFAULT_POOL, ActionReason(Code.UNKNOWN_INSTANCE, "why")))
+UNSEEN = Snapshot(now=NOW, instances=ListingFailed("Runpod answered with 502"))
 
 
 @pytest.mark.parametrize("output", Output)
@@ -27,7 +27,7 @@ UNSEEN = Snapshot(now=NOW, instances=Unseen("Runpod answered with 502"))
         (Cycle(started_at=None, epoch=3, seen=None, skipped="the database is away"), "the database is away"),
         (
             Cycle(started_at=NOW, epoch=3, seen=UNSEEN),
-            "the provider could not be looked at: Runpod answered with 502",
+            "the provider could not be listed: Runpod answered with 502",
         ),
         (
             Cycle(

@@ -9,13 +9,15 @@ from typing import Any, NewType, cast, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.fleet import a_snapshot, a_worker, snapshots
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.decide import decide
+from herdsman.fleet.history_sql import applied, difference
 from herdsman.fleet.model import Instance
-from herdsman.fleet.recording import ROWS, Recording, applied, difference, plain, read, write
-from herdsman.fleet.scaling.registry import OURS
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.recording import ROWS, Recording, plain, read, write
+from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from tests.support.fleets import a_snapshot, a_worker, snapshots
 
 LEAVES: dict[Any, st.SearchStrategy[Any]] = {
@@ -54,12 +56,14 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
 @st.composite
 def whole_snapshots(draw: st.DrawFn) -> Snapshot:
     """Every field of everything, and not only what makes sense together."""
-    pools: list[SeenPool] = draw(st.lists(anything(SeenPool), max_size=2))
-    listed = st.lists(anything(Instance), max_size=3).map(tuple) | st.builds(Unseen, st.text(max_size=9))
+    pools: list[PoolSnapshot] = draw(st.lists(anything(PoolSnapshot), max_size=2))
+    listed = st.lists(anything(Instance), max_size=3).map(tuple) | st.builds(
+        ListingFailed, st.text(max_size=9)
+    )
     return Snapshot(
         now=draw(LEAVES[datetime]),
         pools=tuple(pools),
-        workers=tuple(draw(st.lists(anything(SeenWorker), max_size=3))),
+        workers=tuple(draw(st.lists(anything(WorkerSnapshot), max_size=3))),
         instances=draw(listed),
         spent=draw(st.dictionaries(st.sampled_from(["hour", "day"]), LEAVES[Decimal])),
         most_together=draw(st.none() | st.integers(0, 99)),
@@ -97,7 +101,7 @@ def test_every_kind_of_row_is_told() -> None:
                 look(hint)
 
     look(Snapshot)
-    assert {each for each in found if each not in (Snapshot, Unseen)} == set(ROWS)
+    assert {each for each in found if each not in (Snapshot, ListingFailed)} == set(ROWS)
 
 
 DOCUMENTS = st.recursive(
@@ -138,12 +142,15 @@ def changed(**parts: Any) -> dict[str, Any]:
     [
         ({}, "version None"),
         (changed(version=2), "it is of version 2, and this version of Herdsman knows 1"),
-        (changed(fields={}), "does not say what the cells of SeenPool are"),
+        (changed(fields={}), "does not say what the cells of PoolSnapshot are"),
         (
-            changed(fields={**A_DOCUMENT["fields"], "SeenWorker": ["id", "colour"]}),
-            "'colour' of SeenWorker, which",
+            changed(fields={**A_DOCUMENT["fields"], "WorkerSnapshot": ["id", "colour"]}),
+            "'colour' of WorkerSnapshot, which",
         ),
-        (changed(fields={**A_DOCUMENT["fields"], "SeenWorker": ["id"]}), "it has no 'pool' of SeenWorker"),
+        (
+            changed(fields={**A_DOCUMENT["fields"], "WorkerSnapshot": ["id"]}),
+            "it has no 'pool' of WorkerSnapshot",
+        ),
         (changed(seen={**A_DOCUMENT["seen"], "weather": 1}), "it has a 'weather', which this version"),
         (changed(seen={**A_DOCUMENT["seen"], "now": "noon"}), "'noon' where there should be int"),
         (changed(seen={**A_DOCUMENT["seen"], "now": True}), "'True' where there should be int"),
@@ -163,8 +170,8 @@ def test_what_cannot_be_read_is_said(document: dict[str, Any], why: str) -> None
 def test_a_field_that_came_later_has_its_usual_value() -> None:
     """What an older version wrote is read as long as nothing is missing that it must have known."""
     older = through_text(A_DOCUMENT)
-    at = older["fields"]["SeenWorker"].index("wanted_revision")
-    del older["fields"]["SeenWorker"][at]
+    at = older["fields"]["WorkerSnapshot"].index("wanted_revision")
+    del older["fields"]["WorkerSnapshot"][at]
     for row in older["seen"]["workers"]:
         del row[at]
     assert read(older, OURS).seen == a_snapshot(a_worker())

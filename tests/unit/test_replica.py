@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.reconcile import Cycle
-from herdsman.fleet.snapshot import PoolLife, SeenPool, Snapshot
+from herdsman.fleet.recording import Cycle
+from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Threads
@@ -50,7 +50,7 @@ def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(
     life: PoolLife | None, pause: float
 ) -> None:
     """GPU_POOL_POLICY_PERIOD_S"""
-    seen = Snapshot(now=NOW, pools=(SeenPool(id=PoolId("p"), policy=FleetPolicy(), life=life),))
+    seen = Snapshot(now=NOW, pools=(PoolSnapshot(id=PoolId("p"), policy=FleetPolicy(), life=life),))
     parts = {"leadership": Leads(), "reconciler": Ticks(seen), "sweeper": None, "inbox": None}
     replica = ReplicaLoops(**cast("Any", parts), poll=timedelta(seconds=30), pool_poll=timedelta(seconds=10))
     assert replica.reconcile() == pause

@@ -11,7 +11,7 @@ import pytest
 from herdsman.errors import ProviderUnavailable
 from herdsman.fleet.model import InstanceRef, InstanceState
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.providers.runpod.api import MOST_PAGES, PAGE
+from herdsman.providers.runpod.provider import MOST_PAGES, PAGE
 from herdsman.testing.clocks import ManualClock
 from tests.support.runpod import NAMING, some_options
 

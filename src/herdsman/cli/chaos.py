@@ -17,7 +17,7 @@ from herdsman.cli.output import DryRun, Yes, ask_first, echo
 from herdsman.cli.short_ids import pick
 from herdsman.client import Client, calls
 from herdsman.errors import InvalidRequest, NotFound
-from herdsman.fleet.installation import worker_of
+from herdsman.fleet.model import worker_of
 from herdsman.fleet.wire import HerdWorkerOut
 from herdsman.ports import SystemClock
 from herdsman.providers.local import LocalProvider

@@ -10,11 +10,11 @@ from herdsman.cli.output import Output, OutputOption, Yes, ask_first, echo, prin
 from herdsman.cli.policy import lines
 from herdsman.cli.short_ids import pick
 from herdsman.context import Services
-from herdsman.fleet.audit import UNOWNED, Difference, Kind
-from herdsman.fleet.manual import Audited, compare, mend, spawn_worker, terminate_worker
+from herdsman.fleet.manual import Audited, compare, repair, spawn_worker, terminate_worker
 from herdsman.fleet.model import InstanceRef
-from herdsman.fleet.reconcile import Cycle, documents
-from herdsman.fleet.snapshot_sql import see_workers
+from herdsman.fleet.phases.instances import UNOWNED, Difference, Kind
+from herdsman.fleet.recording import Cycle, shadow_documents
+from herdsman.fleet.snapshot_sql import read_workers
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.server.replica import push_cycle
 from herdsman.server.wiring import open_control, stored_logs
@@ -61,7 +61,7 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
             echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
     summary = ran.summary()
     if explain:
-        for line in lines(documents(ran.shadow)):
+        for line in lines(shadow_documents(ran.shadow)):
             echo(line)
     echo(f"{summary['status']}")
 
@@ -83,7 +83,7 @@ def audit(
     reconciler = open_control(settings_here(), services_here(), spawns=False).reconciler
     audited = compare(reconciler)
     if fix and audited.found and not audited.doubts:
-        audited = mend(reconciler, _agreed(audited, foreign=foreign, yes=yes))
+        audited = repair(reconciler, _agreed(audited, foreign=foreign, yes=yes))
     if output is Output.JSON:
         print_json(_document(audited))
     else:
@@ -134,8 +134,8 @@ def _print(audited: Audited) -> None:
 
 
 def _waste(found: tuple[Difference, ...]) -> dict[str, Decimal]:
-    """Of what does no work: strays and twins."""
-    wasted = (each.cost_per_hour for each in found if each.kind in (Kind.STRAY, Kind.TWIN))
+    """Of what does no work: orphans and duplicates."""
+    wasted = (each.cost_per_hour for each in found if each.kind in (Kind.ORPHAN, Kind.DUPLICATE))
     hour = sum(wasted, Decimal(0))
     return {"hour": hour, "day": hour * HOURS_A_DAY, "month": hour * HOURS_A_DAY * DAYS_A_MONTH}
 
@@ -156,7 +156,7 @@ def terminate_gpu(
     """Let one worker go and ask for the end of its instance; the control loop sees to it that it is gone."""
     services = services_here()
     reconciler = open_control(settings_here(), services, spawns=False).reconciler
-    known = [each.id for each in services.database.read(see_workers)]
+    known = [each.id for each in services.database.read(read_workers)]
     worker_id = pick("worker", worker_id, known)
     ran = terminate_worker(reconciler, WorkerId(worker_id), with_job=force)
     if reason := ran.summary()["skipped"]:

@@ -7,8 +7,8 @@ from herdsman.cli.output import Yes, ask_first, echo
 from herdsman.db.checks import inspect_server, latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
 from herdsman.fleet import installation_sql
-from herdsman.fleet.installation import moved
 from herdsman.fleet.manual import adopt
+from herdsman.fleet.model import moved
 from herdsman.server.wiring import open_control, open_database
 
 database = typer.Typer(
@@ -49,7 +49,7 @@ def adopt_command(yes: Yes = False) -> None:
     reconciler = open_control(settings, services, spawns=False).reconciler
     known = services.database.read(installation_sql.find)
     here = services.database.read(installation_sql.place_of)
-    doubt = reconciler.observer.glance().doubt or ("" if known is None else known.hint)
+    doubt = reconciler.observer.observe_readonly().doubt or ("" if known is None else known.hint)
     if known is None or not doubt:
         echo("nothing to adopt: the database is where it was used last, and nobody knows more than it does")
         return

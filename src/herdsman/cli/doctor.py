@@ -27,8 +27,7 @@ from herdsman.cli.machine import free_bytes, places, port_fault, sqlite_file, wr
 from herdsman.cli.output import Output, OutputOption, print_json, step
 from herdsman.client import calls
 from herdsman.errors import HerdsmanError
-from herdsman.fleet.installation import moved
-from herdsman.fleet.model import InstanceRef, SpawnRequest
+from herdsman.fleet.model import InstanceRef, SpawnRequest, moved
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.ports import SystemClock
 from herdsman.server.runtime_files import shown_database, whereabouts

@@ -13,14 +13,13 @@ from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.cli.policy import lines
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.actions import SpawnWorker
-from herdsman.fleet.decide import Plan, decide
+from herdsman.fleet.decide import Plan, compare, decide
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.fleet.phases.scale import wanted_workers
-from herdsman.fleet.reconcile import documents, step_document
+from herdsman.fleet.recording import shadow_documents, step_document
 from herdsman.fleet.scaling.observation import ScalingPolicy, Wanted
-from herdsman.fleet.scaling.registry import OURS, require_installed
-from herdsman.fleet.shadow import compare
-from herdsman.fleet.snapshot import HeldJob, SeenPool, SeenWorker, Snapshot
+from herdsman.fleet.scaling.policies import OURS, require_installed
+from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.settings.options import fleet_policy
@@ -49,7 +48,7 @@ def plan(
         pretend(policy, queued=queued, active=active, spawning=spawning, busy=busy), policies=installed
     )
     decided, wanted = decide(seen), wanted_workers(seen.pools[0], seen)
-    noted = documents(compare(seen, decided))
+    noted = shadow_documents(compare(seen, decided))
     if output is Output.JSON:
         print_json({**_document(decided, wanted), **({"shadow": noted} if noted else {})})
         return
@@ -68,7 +67,7 @@ def pretend(policy: FleetPolicy, *, queued: int, active: int, spawning: int, bus
     ]
     return Snapshot(
         now=now,
-        pools=(SeenPool(id=DEFAULT_POOL, policy=policy, queued=queued),),
+        pools=(PoolSnapshot(id=DEFAULT_POOL, policy=policy, queued=queued),),
         workers=tuple(workers),
         instances=tuple(
             Instance(ref=InstanceRef(worker.id), name=worker.id, state=InstanceState.RUNNING)
@@ -77,8 +76,8 @@ def pretend(policy: FleetPolicy, *, queued: int, active: int, spawning: int, bus
     )
 
 
-def _worker(now: datetime, name: str, state: WorkerState, *, held: bool) -> SeenWorker:
-    return SeenWorker(
+def _worker(now: datetime, name: str, state: WorkerState, *, held: bool) -> WorkerSnapshot:
+    return WorkerSnapshot(
         id=WorkerId(name),
         pool=DEFAULT_POOL,
         state=state,
@@ -88,7 +87,7 @@ def _worker(now: datetime, name: str, state: WorkerState, *, held: bool) -> Seen
         instance_ref=InstanceRef(name),
         last_heartbeat=now if state is WorkerState.ACTIVE else None,
         idle_since=now,
-        job=HeldJob(key=ClaimKey(JobId(name), 1), since=now) if held else None,
+        job=ClaimedJob(key=ClaimKey(JobId(name), 1), since=now) if held else None,
     )
 
 

@@ -97,7 +97,7 @@ def _machines_left(provider: Provider, services: Services) -> str:
     try:
         left = sum(
             each.alive and bool(each.instance_name)
-            for each in services.database.read(snapshot_sql.see_workers)
+            for each in services.database.read(snapshot_sql.read_workers)
         )
     except HerdsmanError:
         return ""

@@ -21,7 +21,7 @@ from herdsman.cli.whatif_cycles import check_cycles
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.registry import OURS, chosen
+from herdsman.fleet.scaling.policies import OURS, chosen
 from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy

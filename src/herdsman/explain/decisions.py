@@ -14,8 +14,8 @@ from herdsman.explain.wire import BlockerOut, MoveOut, NextWorkerOut, RepeatedDe
 from herdsman.explain.workers import CycleStory, blocked
 from herdsman.fleet import history_sql
 from herdsman.fleet.history_sql import CycleSteps, Recorded, Step
-from herdsman.fleet.observe import look_without_provider
-from herdsman.fleet.reconcile import would
+from herdsman.fleet.observe import observe_without_provider
+from herdsman.fleet.recording import recorded_next_worker
 from herdsman.fleet.wire import (
     CycleRowOut,
     DecisionOut,
@@ -102,7 +102,7 @@ class _Sums:
 def _report(tx: Tx, hours: int) -> ShadowReportOut:
     sums, read = _Sums(), 0
     for told, held in _held(
-        history_sql.told_since(tx, tx.now() - timedelta(hours=hours), MOST_READ), tx.now()
+        history_sql.summaries_since(tx, tx.now() - timedelta(hours=hours), MOST_READ), tx.now()
     ):
         read += 1
         sums.add(told, held)
@@ -142,17 +142,17 @@ NOT_RECORDED = "it was recorded by an older version, which did not write down wh
 _DONE: Mapping[str, str] = {
     "PromoteWorker": "worker {worker_id} went to work",
     "FailWorker": "gave worker {worker_id} up",
-    "ReturnJob": "took job {job} back from worker {worker_id}",
+    "RequeueJob": "took job {job} back from worker {worker_id}",
+    "DrainIdleWorker": "let worker {worker_id} go",
     "DrainWorker": "let worker {worker_id} go",
-    "RetireWorker": "let worker {worker_id} go",
-    "CallOffWorker": "called worker {worker_id} off",
+    "CancelSpawn": "called worker {worker_id} off",
     "MovePool": "moved pool {pool} to {to}",
-    "OfferRevision": "told worker {worker_id} to load what its pool serves now",
+    "AssignModelRevision": "told worker {worker_id} to load what its pool serves now",
     "EndInstance": "asked for the end of the machine of worker {worker_id}",
-    "BuryWorker": "worker {worker_id} is gone",
+    "ConfirmTerminated": "worker {worker_id} is gone",
     "SpawnWorker": "asked for a worker in pool {pool}",
     "AttachInstance": "found the machine of worker {worker_id}",
-    "EndStray": "ended the machine {name}, which belongs to nobody",
+    "TerminateOrphan": "ended the machine {name}, which belongs to nobody",
     "Note": "left {about} as it is",
 }
 
@@ -265,7 +265,7 @@ def _pools(each: Recorded) -> tuple[PoolThenOut, ...]:
 
 
 def _would(noted: Mapping[str, Any] | None) -> tuple[str, ...]:
-    found = would(noted)
+    found = recorded_next_worker(noted)
     return () if found is None else growth(found)
 
 
@@ -308,7 +308,7 @@ def why(services: Services, kind: Kind, named: str) -> WhyOut:
         case "worker":
             return why_out(why_worker(services, WorkerId(named)))
         case "pool":
-            seen = services.database.read(lambda tx: look_without_provider(tx, services.fleet()))
+            seen = services.database.read(lambda tx: observe_without_provider(tx, services.fleet()))
             return why_out(why_pool(services, seen, PoolId(named)))
 
 

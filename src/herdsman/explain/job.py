@@ -7,7 +7,7 @@ from herdsman.explain import sql
 from herdsman.explain.rules import Block, Blocker, NextWorker, told
 from herdsman.explain.workers import Around, no_worker
 from herdsman.fleet.actions import Code
-from herdsman.fleet.snapshot import SeenWorker
+from herdsman.fleet.snapshot import WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs import claim_sql
 from herdsman.jobs.model import Attempt, AuditEntry, Job
@@ -235,7 +235,7 @@ def _unknown_type(here: Around) -> Iterator[Blocker]:
     )
 
 
-def _serves(here: Around, worker: SeenWorker) -> bool:
+def _serves(here: Around, worker: WorkerSnapshot) -> bool:
     living = worker.state in (WorkerState.ACTIVE, WorkerState.SPAWNING)
     return living and here.job.type in here.named_types.get(worker.id, frozenset())
 

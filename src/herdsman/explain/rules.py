@@ -7,10 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 from statistics import fmean, pstdev
 
-from herdsman.fleet.actions import Code, Finding, Note, SpawnWorker
+from herdsman.fleet.actions import ActionReason, Code, Note, SpawnWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import Instance, InstanceState
-from herdsman.fleet.snapshot import SeenPool, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 
 
@@ -175,7 +175,7 @@ class NextWorker:
     queued: int
     at_queued: int | None
     """The shortest queue for which a worker would be added; None when no queue is long enough."""
-    blocked_by: Finding | None
+    blocked_by: ActionReason | None
     """What would stand in the way even then."""
 
 
@@ -184,7 +184,7 @@ def next_worker(seen: Snapshot, pool: PoolId) -> NextWorker:
     here = _pool(seen, pool)
     # The same fleet where only its size and its ceiling count.
     open_pool = _with(seen, pool, wait_until=None, stopped_by=None, failures=0, starts=0, last_scaled_at=None)
-    listed = _as_if_listed(seen) if isinstance(seen.instances, Unseen) else seen.instances
+    listed = _as_if_listed(seen) if isinstance(seen.instances, ListingFailed) else seen.instances
     free = replace(open_pool, spent={}, instances=listed, doubt="")
     policy = here.policy
     longest = here.queued + (policy.jobs_per_worker + 1) * (policy.max_workers + len(seen.workers) + 2)
@@ -207,13 +207,13 @@ def _spawns(seen: Snapshot, pool: PoolId, queued: int) -> bool:
     return any(isinstance(action, SpawnWorker) and action.pool == pool for action in actions)
 
 
-def _obstacle(seen: Snapshot, pool: PoolId, queued: int) -> Finding | None:
+def _obstacle(seen: Snapshot, pool: PoolId, queued: int) -> ActionReason | None:
     actions = decide(_with(seen, pool, queued=queued)).actions
     said = next((each.why for each in actions if isinstance(each, Note) and each.about == pool), None)
     if said is not None or _spawns(seen, pool, queued):
         return said
     policy = _pool(seen, pool).policy
-    return Finding(
+    return ActionReason(
         Code.ENOUGH,
         "the fleet keeps its size for a while after a change",
         {"interval_s": policy.min_scaling_interval.total_seconds(), "alive": seen.alive(pool)},
@@ -233,5 +233,5 @@ def _with(seen: Snapshot, pool: PoolId, **changed: object) -> Snapshot:
     return replace(seen, pools=pools)
 
 
-def _pool(seen: Snapshot, pool: PoolId) -> SeenPool:
+def _pool(seen: Snapshot, pool: PoolId) -> PoolSnapshot:
     return next(each for each in seen.pools if each.id == pool)

@@ -14,7 +14,7 @@ from herdsman.explain.rules import Block, Blocker, NextWorker, next_worker
 from herdsman.explain.workers import Around, CycleStory, blocked, told_about, told_of
 from herdsman.fleet import stats_sql, workers_sql
 from herdsman.fleet.history_sql import Step
-from herdsman.fleet.observe import look_without_provider, why_not_active
+from herdsman.fleet.observe import observe_without_provider, why_not_active
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
@@ -51,7 +51,7 @@ def why_worker(services: Services, worker_id: WorkerId) -> Answer:
 def why_pool(services: Services, seen: Snapshot | None, pool: PoolId) -> Answer:
     """`seen` is a look at the fleet of this moment; without it, the provider is not asked."""
     return services.database.read(
-        lambda tx: _pool(tx, look_without_provider(tx, services.fleet()) if seen is None else seen, pool)
+        lambda tx: _pool(tx, observe_without_provider(tx, services.fleet()) if seen is None else seen, pool)
     )
 
 

@@ -11,12 +11,12 @@ from herdsman.db.connection import Tx
 from herdsman.explain import sql
 from herdsman.explain.rules import Block, Blocker, NextWorker, next_worker, told
 from herdsman.fleet import history_sql, leader_sql, workers_sql
-from herdsman.fleet.actions import Code, Finding
+from herdsman.fleet.actions import ActionReason, Code
 from herdsman.fleet.history_sql import Decided, Step
-from herdsman.fleet.observe import look_without_provider
+from herdsman.fleet.observe import observe_without_provider
 from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.phases.scale import FULL_MACHINE
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot
+from herdsman.fleet.snapshot import PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.model import Job
@@ -34,19 +34,19 @@ class Around:
 
     @cached_property
     def seen(self) -> Snapshot:
-        return look_without_provider(self.tx, self.services.fleet())
+        return observe_without_provider(self.tx, self.services.fleet())
 
     @cached_property
-    def pool(self) -> SeenPool | None:
+    def pool(self) -> PoolSnapshot | None:
         """None where the control loop keeps no such pool."""
         return next((each for each in self.seen.pools if each.id == self.job.pool), None)
 
     @cached_property
-    def active(self) -> Sequence[SeenWorker]:
+    def active(self) -> Sequence[WorkerSnapshot]:
         return tuple(self.seen.of(self.job.pool, WorkerState.ACTIVE))
 
     @cached_property
-    def starting(self) -> Sequence[SeenWorker]:
+    def starting(self) -> Sequence[WorkerSnapshot]:
         return tuple(self.seen.of(self.job.pool, WorkerState.SPAWNING))
 
     @cached_property
@@ -60,21 +60,21 @@ class Around:
         told = workers_sql.unfit_of_living(self.tx)
         return {worker: said[self.job.type] for worker, said in told.items() if self.job.type in said}
 
-    def takes(self, worker: SeenWorker) -> bool:
+    def takes(self, worker: WorkerSnapshot) -> bool:
         named = self.named_types.get(worker.id)
         return (named is None or self.job.type in named) and worker.id not in self.unfit
 
     @cached_property
-    def able(self) -> Sequence[SeenWorker]:
+    def able(self) -> Sequence[WorkerSnapshot]:
         """The active ones that take its type."""
         return tuple(each for each in self.active if self.takes(each))
 
     @cached_property
-    def free(self) -> Sequence[SeenWorker]:
+    def free(self) -> Sequence[WorkerSnapshot]:
         return tuple(each for each in self.able if each.job is None)
 
     @cached_property
-    def asking(self) -> Sequence[SeenWorker]:
+    def asking(self) -> Sequence[WorkerSnapshot]:
         """Those of the free ones that were heard of lately."""
         return tuple(
             each
@@ -113,7 +113,7 @@ def told_of(tx: Tx, pool: PoolId) -> tuple[CycleStory, ...]:
 
 def told_about(tx: Tx, about: Callable[[Step], bool]) -> tuple[CycleStory, ...]:
     """Newest first. Equal decisions in a row are one, with its first and its last time."""
-    return _told(history_sql.latest_cycle(tx, about, READ))
+    return _told(history_sql.latest_steps(tx, about, READ))
 
 
 def _told(found: Sequence[Decided]) -> tuple[CycleStory, ...]:
@@ -206,7 +206,7 @@ def _leaderless(here: Around, workers: str) -> Iterator[Blocker]:
         )
 
 
-def _starting(here: Around, pool: SeenPool, workers: str) -> Blocker:
+def _starting(here: Around, pool: PoolSnapshot, workers: str) -> Blocker:
     count, first = len(here.starting), min(each.created_at for each in here.starting)
     if pool.policy.require_gpu and all(each.gpu_seen is False for each in here.starting):
         lack = lack_of(here.starting[0], pool.policy, here.seen.now)
@@ -227,7 +227,9 @@ def _starting(here: Around, pool: SeenPool, workers: str) -> Blocker:
     )
 
 
-def _blocked(here: Around, pool: SeenPool, workers: str, following: NextWorker, why: Finding) -> Blocker:
+def _blocked(
+    here: Around, pool: PoolSnapshot, workers: str, following: NextWorker, why: ActionReason
+) -> Blocker:
     recorded = (each.since for each in told_of(here.tx, pool.id) if each.code == why.code)
     free = "it starts when one of them is free, or " if here.able else ""
     return Blocker(
@@ -238,7 +240,7 @@ def _blocked(here: Around, pool: SeenPool, workers: str, following: NextWorker, 
     )
 
 
-def _remedy(here: Around, pool: SeenPool, why: Finding) -> str:
+def _remedy(here: Around, pool: PoolSnapshot, why: ActionReason) -> str:
     now, policy = here.seen.now, pool.policy
     match why.code:
         case Code.CEILING if policy.machine_is_full:
@@ -264,7 +266,7 @@ def _remedy(here: Around, pool: SeenPool, why: Finding) -> str:
             return f"see: herdsman why pool {pool.id}"
 
 
-def _spent_span(why: Finding) -> str:
+def _spent_span(why: ActionReason) -> str:
     return "day" if "this day" in why.text else "hour"
 
 

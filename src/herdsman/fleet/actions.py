@@ -1,4 +1,4 @@
-"""Why the control loop does something: a stable code, a sentence, and the numbers it was decided on."""
+"""What the control loop can do, and why: a stable code, a sentence, and the numbers it was decided on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Code(StrEnum):
     NO_HEARTBEAT_TASKS_QUEUED = "NO_HEARTBEAT_TASKS_QUEUED"
     STUCK_TASK = "STUCK_TASK"
     FAILING_TASKS = "FAILING_TASKS"
-    # Why a worker is let go without having failed.
+    # Why a worker is drained without having failed.
     IDLE = "IDLE"
     INSTANCE_GONE = "INSTANCE_GONE"
     FAILSAFE = "FAILSAFE"
@@ -75,7 +75,7 @@ class Code(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ActionReason:
     code: Code
     text: str
     numbers: Mapping[str, Number] = field(default_factory=dict[str, Number])
@@ -84,64 +84,64 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class PromoteWorker:
     worker_id: WorkerId
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
 class FailWorker:
     worker_id: WorkerId
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
-class ReturnJob:
+class RequeueJob:
     """Take the job back from a worker that has failed, without waiting for its claim to expire."""
 
     key: ClaimKey
     worker_id: WorkerId
-    why: Finding
+    why: ActionReason
     kind: FailureClass = FailureClass.WORKER_LOST
     """As what it counts against the job; an interruption does not."""
 
 
 @dataclass(frozen=True, slots=True)
+class DrainIdleWorker:
+    """Drain a worker that holds no job; one that has got a job meanwhile stays."""
+
+    worker_id: WorkerId
+    why: ActionReason
+
+
+@dataclass(frozen=True, slots=True)
 class DrainWorker:
-    """Let a worker go that holds no job; one that has got a job meanwhile stays."""
+    """Drain a worker, busy or not: it takes no new job, and finishes what it holds."""
 
     worker_id: WorkerId
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
-class RetireWorker:
-    """Let a worker go, busy or not: it takes no new job, and finishes what it holds."""
-
-    worker_id: WorkerId
-    why: Finding
-
-
-@dataclass(frozen=True, slots=True)
-class CallOffWorker:
+class CancelSpawn:
     """End a worker that has not begun to work; it is not to blame for it."""
 
     worker_id: WorkerId
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
 class MovePool:
     pool: PoolId
     to: PoolState
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
-class OfferRevision:
+class AssignModelRevision:
     """Have a worker load what its pool serves now."""
 
     worker_id: WorkerId
     revision: int
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +150,21 @@ class EndInstance:
 
     worker_id: WorkerId
     ref: InstanceRef
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
-class BuryWorker:
+class ConfirmTerminated:
     """Its instance is confirmed to be gone: the worker is terminated and its place is free."""
 
     worker_id: WorkerId
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnWorker:
     pool: PoolId
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +173,16 @@ class AttachInstance:
 
     worker_id: WorkerId
     ref: InstanceRef
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
-class EndStray:
+class TerminateOrphan:
     """End an instance of ours that belongs to no worker."""
 
     ref: InstanceRef
     name: str
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class GrowVolume:
     seen_gb: float
     """How large it is as the worker sees it: one that was grown, and not seen to be, is not grown again."""
     by_gb: int
-    why: Finding
+    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,23 +202,23 @@ class Note:
     """Nothing is done, and this is why; `about` is a worker or a pool."""
 
     about: str
-    why: Finding
+    why: ActionReason
 
 
 Action = (
     PromoteWorker
     | FailWorker
-    | ReturnJob
+    | RequeueJob
+    | DrainIdleWorker
     | DrainWorker
-    | RetireWorker
-    | CallOffWorker
+    | CancelSpawn
     | MovePool
-    | OfferRevision
+    | AssignModelRevision
     | EndInstance
-    | BuryWorker
+    | ConfirmTerminated
     | SpawnWorker
     | AttachInstance
-    | EndStray
+    | TerminateOrphan
     | GrowVolume
     | Note
 )

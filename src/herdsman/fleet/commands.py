@@ -1,9 +1,10 @@
 """Workers come and go; only an active one is given jobs."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from herdsman import __version__
 from herdsman.concurrency import Seldom
@@ -70,18 +71,18 @@ def move_worker(
 
 
 def drain_worker(services: Services, worker_id: WorkerId, *, who: str = "admin") -> tuple[WorkerState, bool]:
-    """It takes no new job, finishes what it holds and leaves; its state from here on, and whether that is news."""
-    return services.database.transact(lambda tx: _drain(tx, worker_id, who))
+    """Drain a worker: it finishes its job and exits. Its state from here on, and whether that is new."""
 
+    def drain(tx: Tx) -> tuple[WorkerState, bool]:
+        state = workers_sql.get_worker(tx, worker_id).state
+        if state is WorkerState.SPAWNING:
+            raise Conflict(f"worker {worker_id!r} is starting: drain it when it is active")
+        if state is not WorkerState.ACTIVE:
+            return state, False
+        workers_sql.move_worker(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, who)
+        return WorkerState.TERMINATING, True
 
-def _drain(tx: Tx, worker_id: WorkerId, who: str) -> tuple[WorkerState, bool]:
-    state = workers_sql.get_worker(tx, worker_id).state
-    if state is WorkerState.SPAWNING:
-        raise Conflict(f"worker {worker_id!r} is starting: drain it when it is active")
-    if state is not WorkerState.ACTIVE:
-        return state, False
-    workers_sql.move_worker(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, who)
-    return WorkerState.TERMINATING, True
+    return services.database.transact(drain)
 
 
 def leave(services: Services, worker_id: WorkerId) -> None:
@@ -92,61 +93,54 @@ def leave(services: Services, worker_id: WorkerId) -> None:
         return
 
 
-def living_herd(services: Services) -> HerdOut:
+def living_workers(services: Services) -> HerdOut:
     found = services.database.read(snapshot_sql.living_workers)
-    shown = tuple(_worker(row, found.held.get(row["id"], ())) for row in found.workers)
+    same = (
+        "pool",
+        "status",
+        "reason",
+        "created_at",
+        "last_heartbeat",
+        "instance_type",
+        "node_id",
+        "cost_per_hour",
+    )
+    shown = tuple(
+        HerdWorkerOut(
+            worker_id=row["id"],
+            since=row["entered_state_at"],
+            error=row["error_reason"],
+            jobs=tuple(
+                HeldOut(**{**job, "since": job["claimed_at"]}) for job in found.held.get(row["id"], ())
+            ),
+            gpus=_gpus(row["metadata"]),
+            **{name: row[name] for name in same},
+        )
+        for row in found.workers
+    )
     return HerdOut(workers=shown, more=found.more)
 
 
-def _worker(row: Mapping[str, Any], held: Sequence[Mapping[str, Any]]) -> HerdWorkerOut:
-    return HerdWorkerOut(
-        worker_id=row["id"],
-        pool=row["pool"],
-        status=row["status"],
-        reason=row["reason"],
-        since=row["entered_state_at"],
-        created_at=row["created_at"],
-        last_heartbeat=row["last_heartbeat"],
-        instance_type=row["instance_type"],
-        node_id=row["node_id"],
-        cost_per_hour=row["cost_per_hour"],
-        error=row["error_reason"],
-        jobs=tuple(_job(each) for each in held),
-        gpus=_gpus(row["metadata"]),
-    )
-
-
-def _job(row: Mapping[str, Any]) -> HeldOut:
-    return HeldOut(
-        job_id=row["job_id"],
-        type=row["type"],
-        status=row["status"],
-        progress=row["progress"],
-        progress_note=row["progress_note"],
-        since=row["claimed_at"],
-    )
-
-
 def _gpus(metadata: Mapping[str, Any]) -> tuple[GpuBarOut, ...]:
-    """As its beats tell them. A worker that was added by hand may have any metadata: what is no GPU is left out."""
-    told = metadata.get("gpus")
-    bars = [_gpu(each) for each in told if isinstance(each, dict)] if isinstance(told, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return tuple(bar for bar in bars if bar is not None)
-
-
-def _gpu(device: Mapping[str, Any]) -> GpuBarOut | None:
-    numbers = [device.get(name) for name in ("index", "used_mb", "total_mb")]
-    if not all(isinstance(each, int) for each in numbers) or not isinstance(device.get("uuid"), str):
-        return None
-    busy = device.get("utilisation")
-    return GpuBarOut(
-        uuid=device["uuid"],
-        index=device["index"],
-        name=str(device.get("name") or "") or None,
-        used_mb=device["used_mb"],
-        total_mb=device["total_mb"],
-        busy_pct=float(busy) if isinstance(busy, int | float) else None,
-    )
+    """As heartbeats report them. A worker that was added manually may have any metadata: what is no GPU is left out."""
+    reported = metadata.get("gpus")
+    devices: list[Any] = cast("list[Any]", reported) if isinstance(reported, list) else []
+    found: list[GpuBarOut] = []
+    for device in (cast("dict[str, Any]", each) for each in devices if isinstance(each, dict)):
+        numbers = [device.get(name) for name in ("index", "used_mb", "total_mb")]
+        if not all(isinstance(each, int) for each in numbers) or not isinstance(device.get("uuid"), str):
+            continue
+        busy = device.get("utilisation")
+        bar = GpuBarOut(
+            uuid=device["uuid"],
+            index=device["index"],
+            name=str(device.get("name") or "") or None,
+            used_mb=device["used_mb"],
+            total_mb=device["total_mb"],
+            busy_pct=float(busy) if isinstance(busy, int | float) else None,
+        )
+        found.append(bar)
+    return tuple(found)
 
 
 HOUR = timedelta(hours=1)
@@ -191,19 +185,24 @@ def _count(tx: Tx) -> Counted:
 
 
 def _overview(tx: Tx, many: Counted) -> OverviewOut:
-    now, held = tx.now(), stats_sql.jobs_held(tx)
-    oldest = history_sql.oldest_queued(tx)
+    now, term, oldest = tx.now(), leader_sql.find_leader(tx), history_sql.oldest_queued(tx)
     counted, saved = stats_sql.recovered(tx)
+    living = stats_sql.living_workers(tx)
     return OverviewOut(
         now=now,
         version=__version__,
-        leader=_leader(tx),
+        leader=None
+        if term is None or term.expires_at <= now
+        else LeadOut(who=term.holder, epoch=term.epoch, since=term.acquired_at),
         jobs={state.value: count for state, count in many.jobs.items()},
         oldest_wait_s=None if oldest is None else _seconds(oldest[1], now),
         oldest_job=None if oldest is None else oldest[0],
-        queue=tuple(_queue(each, now) for each in many.queues),
-        running=held,
-        workers=_workers(tx),
+        queue=tuple(
+            QueueOut(type=each.type, pool=each.pool, queued=each.count, oldest_s=_seconds(each.oldest, now))
+            for each in many.queues
+        ),
+        running=stats_sql.jobs_held(tx),
+        workers={state.value: living.get(state, 0) for state in WORKER.states if state in WORKER.live},
         cost_per_hour=float(stats_sql.hourly_rate(tx)),
         cost_today=float(stats_sql.spent_since(tx)["day"]),
         recovered=RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
@@ -211,22 +210,6 @@ def _overview(tx: Tx, many: Counted) -> OverviewOut:
         last_decisions=_decisions(tx),
         series=_series(history_sql.spread_over(tx, now - HOUR, POINTS)),
     )
-
-
-def _leader(tx: Tx) -> LeadOut | None:
-    term = leader_sql.find_leader(tx)
-    if term is None or term.expires_at <= tx.now():
-        return None
-    return LeadOut(who=term.holder, epoch=term.epoch, since=term.acquired_at)
-
-
-def _queue(each: history_sql.Queue, now: datetime) -> QueueOut:
-    return QueueOut(type=each.type, pool=each.pool, queued=each.count, oldest_s=_seconds(each.oldest, now))
-
-
-def _workers(tx: Tx) -> dict[str, int]:
-    living = stats_sql.living_workers(tx)
-    return {state.value: living.get(state, 0) for state in WORKER.states if state in WORKER.live}
 
 
 def hold_words(hold: Hold) -> str:
@@ -241,55 +224,49 @@ def hold_words(hold: Hold) -> str:
 
 
 def _decisions(tx: Tx) -> tuple[StepOut, ...]:
-    """Equal ones in a row are one: a fleet that waits says the same every half minute."""
+    """The latest steps. Equal ones are one: a fleet that waits says the same every half minute."""
     found, _ = history_sql.list_cycles(tx, lambda each: bool(each.steps), before=None, limit=READ)
-    told: list[StepOut] = []
+    shown: dict[tuple[object, ...], StepOut] = {}
     for step in (step for each in found for step in reversed(steps_of(each))):
-        same = next((number for number, other in enumerate(told) if _same(step, other)), None)
-        if same is not None:
-            told[same] = told[same].model_copy(update={"times": told[same].times + 1})
-        elif len(told) == SHOWN:
+        same = (step.action, step.code, step.about, step.done)
+        if same in shown:
+            shown[same] = shown[same].model_copy(update={"times": shown[same].times + 1})
+        elif len(shown) == SHOWN:
             break
         else:
-            told.append(step)
-    return tuple(told)
-
-
-def _same(one: StepOut, other: StepOut) -> bool:
-    return (one.action, one.code, one.about, one.done) == (other.action, other.code, other.about, other.done)
+            shown[same] = step
+    return tuple(shown.values())
 
 
 def _series(points: Sequence[tuple[datetime, Mapping[str, Any]]]) -> SeriesOut:
-    """By type where every cycle counted them; a queue that was too long for that is shown by pool."""
+    """By type where every cycle counted them; a queue that was too long for that is shown by pool.
+
+    Those with the most jobs first; what is too much for a plot is one together.
+    """
     by_type = all(summary.get("types") is not None for _, summary in points)
     rows: list[Mapping[str, int]] = [
         (summary["types"] if by_type else summary.get("queued", {})) for _, summary in points
     ]
     status: list[Mapping[str, int]] = [summary.get("status", {}) for _, summary in points]
-    # The loop's own count leaves out pools that it does not keep; what waits for them waits, too.
-    kept = [each.get("queued_tasks", 0) for each in status]
+    totals: Counter[str] = Counter()
+    for row in rows:
+        totals.update(row)
+    names = sorted(totals, key=lambda name: (-totals[name], name))
+    columns = {name: tuple(row.get(name, 0) for row in rows) for name in names[:MOST_SERIES]}
+    if rest := names[MOST_SERIES:]:
+        columns[OTHERS] = tuple(sum(row.get(name, 0) for name in rest) for row in rows)
     return SeriesOut(
         by="type" if by_type else "pool",
         at=tuple(at for at, _ in points),
-        queued=_columns(rows),
-        total=tuple(sum(row.values()) for row in rows) if by_type else tuple(kept),
+        queued=columns,
+        # The loop's own count leaves out pools that it does not keep; what waits for them waits, too.
+        total=tuple(
+            sum(row.values()) if by_type else each.get("queued_tasks", 0)
+            for row, each in zip(rows, status, strict=True)
+        ),
         running=tuple(summary.get("running") for _, summary in points),
         active=tuple(each.get("active_workers", 0) for each in status),
     )
-
-
-def _columns(rows: Sequence[Mapping[str, int]]) -> dict[str, tuple[int, ...]]:
-    """One for each name, those with the most jobs first; what is too much for a plot is one together."""
-    totals: dict[str, int] = {}
-    for row in rows:
-        for name, count in row.items():
-            totals[name] = totals.get(name, 0) + count
-    names = sorted(totals, key=lambda name: (-totals[name], name))
-    shown, rest = names[:MOST_SERIES], names[MOST_SERIES:]
-    columns = {name: tuple(row.get(name, 0) for row in rows) for name in shown}
-    if rest:
-        columns[OTHERS] = tuple(sum(row.get(name, 0) for name in rest) for row in rows)
-    return columns
 
 
 def _seconds(since: datetime, now: datetime) -> float:

@@ -1,42 +1,95 @@
-"""The world as actions leave it."""
+"""From a snapshot to a plan, without any side effect; and what a second scaling policy would have planned."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any, assert_never
 
 from herdsman.fleet.actions import (
     Action,
+    ActionReason,
+    AssignModelRevision,
     AttachInstance,
-    BuryWorker,
-    CallOffWorker,
+    CancelSpawn,
     Code,
+    ConfirmTerminated,
+    DrainIdleWorker,
     DrainWorker,
     EndInstance,
-    EndStray,
     FailWorker,
-    Finding,
     GrowVolume,
     MovePool,
     Note,
-    OfferRevision,
     PromoteWorker,
-    RetireWorker,
-    ReturnJob,
+    RequeueJob,
     SpawnWorker,
+    TerminateOrphan,
 )
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.phases.health import check_health, promote, reassign, warn
 from herdsman.fleet.phases.instances import grow_volumes, recognise, sweep
-from herdsman.fleet.phases.pools import close_pools, keep_pools, offer_revisions, retire
-from herdsman.fleet.phases.scale import end_workers, scale_down, scale_up
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.phases.pools import assign_revisions, close_pools, keep_pools, retire
+from herdsman.fleet.phases.scale import end_workers, scale_down, scale_up, wanted_workers
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import POOL, WORKER, PoolState, WorkerState
 
+Phase = Callable[[Snapshot], Iterable[Action]]
+PHASES: tuple[tuple[str, Phase], ...] = (
+    ("recognise", recognise),
+    ("promote", promote),
+    ("health", check_health),
+    ("reassign", reassign),
+    # Jobs that came back are waiting now, and silence counts while jobs wait.
+    ("health", check_health),
+    ("health", warn),
+    ("pools", keep_pools),
+    ("scale_down", scale_down),
+    ("terminating", end_workers),
+    ("pools", retire),
+    # What was drained just now is ended in the same cycle.
+    ("terminating", end_workers),
+    ("pools", close_pools),
+    ("pools", assign_revisions),
+    ("scale_up", scale_up),
+    ("sweep", sweep),
+    ("storage", grow_volumes),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    phase: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    steps: tuple[Planned, ...]
+    expected: Snapshot
+    """The fleet as it will be when everything planned succeeds."""
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(step.action for step in self.steps)
+
+
+def decide(seen: Snapshot) -> Plan:
+    """Nothing follows from a database that may be a copy, or out of date: its machines may be another's by now."""
+    if seen.doubt:
+        why = ActionReason(Code.DATABASE_NOT_ADOPTED, seen.doubt)
+        return Plan(tuple(Planned("recognise", Note(pool.id, why)) for pool in seen.pools), seen)
+    plan = Plan((), seen)
+    for name, phase in PHASES:
+        actions = tuple(phase(plan.expected))
+        steps = tuple(Planned(name, action) for action in actions)
+        plan = Plan((*plan.steps, *steps), after(plan.expected, actions))
+    return plan
+
 
 def after(seen: Snapshot, actions: Iterable[Action]) -> Snapshot:
-    """The world in which every one of `actions` has succeeded."""
+    """The fleet in which every one of `actions` has succeeded."""
     changes = [action for action in actions if not isinstance(action, Note)]
     if not changes:
         return seen
@@ -56,18 +109,18 @@ class _World:
         self._ended: set[InstanceRef] = set()
         self._pools: dict[PoolId, PoolState] = {}
 
-    def apply(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:  # noqa: C901  (one case for each action)
         match action:
             case PromoteWorker(worker_id):
                 self._move(worker_id, WorkerState.ACTIVE)
-            case FailWorker(worker_id, why) | CallOffWorker(worker_id, why):
+            case FailWorker(worker_id, why) | CancelSpawn(worker_id, why):
                 self._move(worker_id, WorkerState.ERROR)
                 self._change(worker_id, error_code=why.code.value)
-            case DrainWorker(worker_id) | RetireWorker(worker_id):
+            case DrainIdleWorker(worker_id) | DrainWorker(worker_id):
                 self._move(worker_id, WorkerState.TERMINATING)
-            case BuryWorker(worker_id):
+            case ConfirmTerminated(worker_id):
                 self._move(worker_id, WorkerState.TERMINATED)
-            case ReturnJob():
+            case RequeueJob():
                 self._queued[self._workers[action.worker_id].pool] += 1
                 self._change(action.worker_id, job=None, batch=())
             case EndInstance(worker_id):
@@ -75,10 +128,25 @@ class _World:
             case AttachInstance(worker_id, ref):
                 self._change(worker_id, instance_ref=ref, absent_since=None)
             case SpawnWorker(pool):
-                self._spawn(pool)
-            case MovePool() | OfferRevision() | GrowVolume():
-                self._steer(action)
-            case EndStray(ref):
+                name = WorkerId(f"planned-{len(self._workers)}")
+                self._workers[name] = WorkerSnapshot(
+                    id=name,
+                    pool=pool,
+                    state=WorkerState.SPAWNING,
+                    created_at=self._seen.now,
+                    entered_state_at=self._seen.now,
+                    instance_name=name,
+                )
+            case MovePool(pool, to):
+                self._pools[pool] = to
+            case AssignModelRevision(worker_id, revision):
+                self._change(worker_id, wanted_revision=revision)
+            case GrowVolume(worker_id):
+                # How much room there is then, the workers will report.
+                pool = self._workers[worker_id].pool
+                for worker in [each for each in self._workers.values() if each.pool == pool]:
+                    self._change(worker.id, disk_free_gb=None)
+            case TerminateOrphan(ref):
                 self._ended.add(ref)
             case Note():
                 pass
@@ -86,32 +154,18 @@ class _World:
                 assert_never(action)
 
     def snapshot(self) -> Snapshot:
-        pools = tuple(self._pool(pool) for pool in self._seen.pools)
-        seen = self._seen.instances
-        left = (
-            seen if isinstance(seen, Unseen) else tuple(each for each in seen if each.ref not in self._ended)
-        )
-        return replace(self._seen, workers=tuple(self._workers.values()), pools=pools, instances=left)
-
-    def _steer(self, action: MovePool | OfferRevision | GrowVolume) -> None:
-        match action:
-            case MovePool():
-                self._pools[action.pool] = action.to
-            case OfferRevision():
-                self._change(action.worker_id, wanted_revision=action.revision)
-            case GrowVolume():
-                # How much room there is then, the workers will say.
-                pool = self._workers[action.worker_id].pool
-                for worker in [each for each in self._workers.values() if each.pool == pool]:
-                    self._change(worker.id, disk_free_gb=None)
-
-    def _pool(self, pool: SeenPool) -> SeenPool:
-        queued = pool.queued + self._queued[pool.id]
-        to = self._pools.get(pool.id)
-        if to is None or pool.life is None:
-            return replace(pool, queued=queued)
-        assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
-        return replace(pool, queued=queued, life=replace(pool.life, state=to))
+        pools: list[PoolSnapshot] = []
+        for pool in self._seen.pools:
+            changed, to = replace(pool, queued=pool.queued + self._queued[pool.id]), self._pools.get(pool.id)
+            if to is not None and pool.life is not None:
+                assert POOL.allows(pool.life.state, to), f"{pool.life.state} -> {to} was planned"
+                changed = replace(changed, life=replace(pool.life, state=to))
+            pools.append(changed)
+        left = self._seen.instances
+        if not isinstance(left, ListingFailed):
+            left = tuple(each for each in left if each.ref not in self._ended)
+        workers = tuple(self._workers.values())
+        return replace(self._seen, workers=workers, pools=tuple(pools), instances=left)
 
     def _move(self, worker_id: WorkerId, to: WorkerState) -> None:
         here = self._workers[worker_id].state
@@ -121,66 +175,114 @@ class _World:
     def _change(self, worker_id: WorkerId, **values: Any) -> None:
         self._workers[worker_id] = replace(self._workers[worker_id], **values)
 
-    def _spawn(self, pool: PoolId) -> None:
-        name = WorkerId(f"planned-{len(self._workers)}")
-        self._workers[name] = SeenWorker(
-            id=name,
-            pool=pool,
-            state=WorkerState.SPAWNING,
-            created_at=self._seen.now,
-            entered_state_at=self._seen.now,
-            instance_name=name,
+
+LONGEST = 500
+"""Of a sentence that a policy says: it may be anybody's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What one policy makes of a pool."""
+
+    policy: str
+    workers: int
+    """Those that would be starting or active if all of its plan succeeded."""
+    spawns: int
+    drains: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The policy that decides, and its shadow: a second one that is only asked. Nothing that it says is done."""
+
+    pool: PoolId
+    policy: str
+    """The name of the shadow."""
+    live: Side
+    shadow: Side | None
+    """None where the shadow raised an exception."""
+    error: str = ""
+
+    @property
+    def differs(self) -> bool:
+        """It would have done something else. What both want and neither may do is no difference."""
+        mine, other = self.live, self.shadow
+        return other is not None and (mine.workers, mine.spawns, mine.drains) != (
+            other.workers,
+            other.spawns,
+            other.drains,
         )
 
 
-Phase = Callable[[Snapshot], Iterable[Action]]
-PHASES: tuple[tuple[str, Phase], ...] = (
-    ("recognise", recognise),
-    ("promote", promote),
-    ("health", check_health),
-    ("reassign", reassign),
-    # Jobs that came back are waiting now, and silence counts while jobs wait.
-    ("health", check_health),
-    ("health", warn),
-    ("pools", keep_pools),
-    ("scale_down", scale_down),
-    ("terminating", end_workers),
-    ("pools", retire),
-    # What was let go just now is ended in the same cycle.
-    ("terminating", end_workers),
-    ("pools", close_pools),
-    ("pools", offer_revisions),
-    ("scale_up", scale_up),
-    ("sweep", sweep),
-    ("storage", grow_volumes),
-)
+def compare(seen: Snapshot, live: Plan) -> tuple[Compared, ...]:
+    """Every pool that has a shadow. Never raises: what a shadow raises is recorded, and the cycle goes on."""
+    shadowed = [pool for pool in seen.pools if pool.policy.shadow]
+    if not shadowed:
+        return ()
+    swapped = {
+        pool.id: replace(pool, policy=replace(pool.policy, scaling=pool.policy.shadow, shadow=""))
+        for pool in shadowed
+    }
+    asked = {name: _asked(pool, seen) for name, pool in swapped.items()}
+    broken = {name: error for name, (_, error) in asked.items() if error}
+    # All pools at once: they share a ceiling. One whose shadow raises stays under the policy that decides.
+    trial = tuple(pool if pool.id in broken else swapped.get(pool.id, pool) for pool in seen.pools)
+    plan, error = None, ""
+    try:
+        plan = decide(replace(seen, pools=trial))
+    except Exception as raised:  # noqa: BLE001  (it may be a plugin's; the plan that counts was made before)
+        error = _printable(f"{type(raised).__name__}: {raised}")
+    return tuple(
+        Compared(
+            pool=pool.id,
+            policy=pool.policy.shadow,
+            live=_side(seen, live, pool.id, pool.policy.scaling, _asked(pool, seen)[0]),
+            shadow=None
+            if plan is None or pool.id in broken
+            else _side(seen, plan, pool.id, pool.policy.shadow, asked[pool.id][0]),
+            error=broken.get(pool.id, error),
+        )
+        for pool in shadowed
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    phase: str
-    action: Action
+def _asked(pool: PoolSnapshot, seen: Snapshot) -> tuple[str, str]:
+    """What the policy of a pool says of it, or else what is wrong with the policy."""
+    try:
+        wanted = wanted_workers(pool, seen)
+        index(wanted.grow_to + wanted.keep)
+        terms = ", ".join(f"{name} {value}" for name, value in wanted.terms.items())
+        return str(wanted.said) or terms, ""
+    except Exception as error:  # noqa: BLE001  (it may be a plugin's, and it is only asked)
+        return "", _printable(f"{type(error).__name__}: {error}")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    steps: tuple[Planned, ...]
-    expected: Snapshot
-    """The world as it will be when everything planned succeeds."""
-
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        return tuple(step.action for step in self.steps)
+def _printable(text: str) -> str:
+    """One line that every database can keep."""
+    return "".join(each if each.isprintable() else " " for each in text[:LONGEST])
 
 
-def decide(seen: Snapshot) -> Plan:
-    """Of a database that may be a copy, or out of date, nothing follows: what it knows may be another's by now."""
-    if seen.doubt:
-        why = Finding(Code.DATABASE_NOT_ADOPTED, seen.doubt)
-        return Plan(tuple(Planned("recognise", Note(pool.id, why)) for pool in seen.pools), seen)
-    plan = Plan((), seen)
-    for name, phase in PHASES:
-        actions = tuple(phase(plan.expected))
-        steps = tuple(Planned(name, action) for action in actions)
-        plan = Plan((*plan.steps, *steps), after(plan.expected, actions))
-    return plan
+def _side(seen: Snapshot, plan: Plan, pool: PoolId, policy: str, said: str) -> Side:
+    actions, mine = plan.actions, {worker.id for worker in seen.of(pool, *WorkerState)}
+    spawns = [each for each in actions if isinstance(each, SpawnWorker) and each.pool == pool]
+    drains = [each for each in actions if isinstance(each, DrainIdleWorker) and each.worker_id in mine]
+    parts = [
+        f"{verb} {len(each)}: {each[0].why.text}"
+        for verb, each in (("asks for", spawns), ("drains", drains))
+        if each
+    ]
+    if parts:
+        why = "; ".join(parts)
+        why = why if not said or said in why else f"{why} ({said})"
+    else:
+        notes = (each.why.text for each in actions if isinstance(each, Note) and each.about == pool)
+        kept = next(notes, said)
+        why = f"changes nothing: {kept}" if kept else "changes nothing"
+    return Side(
+        policy=policy,
+        workers=sum(1 for _ in plan.expected.of(pool, WorkerState.SPAWNING, WorkerState.ACTIVE)),
+        spawns=len(spawns),
+        drains=len(drains),
+        why=_printable(why),
+    )

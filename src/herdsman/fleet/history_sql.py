@@ -2,17 +2,17 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, cast
+from itertools import islice
+from typing import Any, TypeGuard, cast
 
-from sqlalchemy import Select, bindparam, delete, func, insert, select
+from sqlalchemy import bindparam, delete, func, insert, select
 
 from herdsman.db.connection import Database, Record, Tx, record, records, values
 from herdsman.db.schema import cycles, jobs, sights
 from herdsman.db.statements import Hot
-from herdsman.fleet.recording import applied, difference
 from herdsman.states import JobState
 
 BATCH = 200
@@ -51,56 +51,78 @@ class CycleSteps:
     summary: Mapping[str, Any]
 
 
-def latest_cycle(tx: Tx, about: Callable[[Step], bool], limit: int) -> list[Decided]:
+def record_cycle(
+    tx: Tx,
+    epoch: int,
+    started_at: datetime,
+    summary: Mapping[str, object],
+    steps: Sequence[Mapping[str, object]],
+    inputs: Mapping[str, object] | None = None,
+) -> int:
+    """Its number."""
+    document = {"steps": steps, **({} if inputs is None else {"inputs": inputs})}
+    made = tx.execute(
+        insert(cycles).values(
+            epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps=document
+        )
+    )
+    key = made.inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def latest_steps(tx: Tx, about: Callable[[Step], bool], limit: int) -> list[Decided]:
     """The latest steps that `about` accepts, newest first."""
-    found: list[Decided] = []
-    for page in _pages(tx, None):
-        for row in page:
-            found += [each for each in _steps(row) if about(each.step)]
-        if len(found) >= limit:
-            break
-    return found[:limit]
+    rows = _newest(tx, cycles.c, None, MOST_READ)
+    steps = (
+        Decided(row["started_at"], row["epoch"], step)
+        for row in rows
+        for step in reversed(cast("list[Step]", row["steps"]["steps"]))
+    )
+    return list(islice((each for each in steps if about(each.step)), limit))
 
 
 def list_cycles(
     tx: Tx, wanted: Callable[[Recorded], bool], *, before: int | None, limit: int
 ) -> tuple[list[Recorded], int | None]:
-    """The latest cycles that are wanted, newest first, and behind which one to go on; None at the end.
+    """The latest cycles that are wanted, newest first, and the id after which to go on; None at the end.
 
-    A page may be short, or empty, where few are wanted: so many are looked through and no more.
+    A page may be short, or empty, where few are wanted: at most `MOST_READ` are looked through.
     """
     found: list[Recorded] = []
-    for page in _pages(tx, before):
-        for row in page:
-            before = row["id"]
-            if wanted(each := recorded_cycles(row)):
-                found.append(each)
-            if len(found) == limit:
-                return found, before
-        if len(page) < BATCH:
-            return found, None
-    return found, before
+    read = 0
+    for row in _newest(tx, cycles.c, before, MOST_READ):
+        read, before = read + 1, row["id"]
+        if wanted(each := _to_recorded(row)):
+            found.append(each)
+        if len(found) == limit:
+            return found, before
+    return found, before if read == MOST_READ else None
 
 
-def told_since(tx: Tx, since: datetime, most: int) -> Iterator[CycleSteps]:
-    """What each cycle from then on said of itself, newest first, and so many at most. Its steps are not read."""
-    wanted = select(cycles.c.id, cycles.c.started_at, cycles.c.summary).order_by(cycles.c.id.desc())
-    before: int | None = None
-    while most > 0:
-        query = wanted.limit(min(most, BATCH))
-        page = records(tx, query if before is None else query.where(cycles.c.id < before))
-        for row in page:
-            if row["started_at"] <= since:
-                return
-            yield CycleSteps(id=row["id"], at=row["started_at"], summary=row["summary"])
-        if len(page) < min(most, BATCH):
+def summaries_since(tx: Tx, since: datetime, most: int) -> Iterator[CycleSteps]:
+    """The summary of each cycle from then on, newest first, and so many at most. Steps are not read."""
+    for row in _newest(tx, (cycles.c.id, cycles.c.started_at, cycles.c.summary), None, most):
+        if row["started_at"] <= since:
             return
-        most, before = most - len(page), page[-1]["id"]
+        yield CycleSteps(id=row["id"], at=row["started_at"], summary=row["summary"])
+
+
+def _newest(tx: Tx, columns: Iterable[Any], before: int | None, most: int) -> Iterator[Record]:
+    """Rows of cycles, newest first, read a page at a time."""
+    query = select(*columns).order_by(cycles.c.id.desc())
+    while most > 0:
+        size = min(most, BATCH)
+        page = records(tx, (query if before is None else query.where(cycles.c.id < before)).limit(size))
+        yield from page
+        if len(page) < size:
+            return
+        most, before = most - size, page[-1]["id"]
 
 
 def find_cycle(tx: Tx, number: int) -> Recorded | None:
     row = record(tx, select(cycles).where(cycles.c.id == number))
-    return None if row is None else recorded_cycles(row)
+    return None if row is None else _to_recorded(row)
 
 
 def spread_over(tx: Tx, since: datetime, points: int) -> list[tuple[datetime, Mapping[str, Any]]]:
@@ -117,17 +139,7 @@ def spread_over(tx: Tx, since: datetime, points: int) -> list[tuple[datetime, Ma
     return [(row["started_at"], row["summary"]) for row in records(tx, query.order_by(cycles.c.id))]
 
 
-def _pages(tx: Tx, before: int | None) -> Iterator[list[Record]]:
-    for _ in range(MOST_READ // BATCH):
-        query: Select[Any] = select(cycles).order_by(cycles.c.id.desc()).limit(BATCH)
-        page = records(tx, query if before is None else query.where(cycles.c.id < before))
-        yield page
-        if len(page) < BATCH:
-            return
-        before = page[-1]["id"]
-
-
-def recorded_cycles(row: Record) -> Recorded:
+def _to_recorded(row: Record) -> Recorded:
     return Recorded(
         id=row["id"],
         epoch=row["epoch"],
@@ -139,39 +151,41 @@ def recorded_cycles(row: Record) -> Recorded:
     )
 
 
-def _steps(row: Mapping[str, Any]) -> Iterator[Decided]:
-    """The last step of a cycle comes first, as the last cycle does."""
-    for step in reversed(cast("list[Step]", row["steps"]["steps"])):
-        yield Decided(row["started_at"], row["epoch"], step)
-
-
 SNAPSHOT_BATCH = 500
 MOST_FROM_ONE = 120
-"""Cycles that are told as differences from the same one; at one in 30 s, an hour."""
+"""Cycles that are stored as differences from the same one; at one in 30 s, an hour."""
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Sighted:
+class RecordedSnapshot:
     cycle: Recorded
     document: Document | None
     """What it saw; None where that cannot be unpacked any more."""
 
 
 def note_snapshot(tx: Tx, cycle_id: int, document: Document) -> bool:
-    """Write down what a cycle saw; whether it was written whole."""
-    base = _latest_base(tx, cycle_id)
-    told = None if base is None else _pack(difference(base.document, document))
-    if base is not None and told is not None and len(told) <= base.size // 2:
-        tx.execute(insert(sights).values(cycle_id=cycle_id, base_id=base.id, data=told))
-        return False
+    """Write down what a cycle saw; whether it was written whole.
+
+    The base is found anew each time: another leader may have written the last one.
+    """
+    row = record(tx, select(sights.c.cycle_id, sights.c.base_id).order_by(sights.c.cycle_id.desc()).limit(1))
+    base_id = None if row is None else int(row["cycle_id"] if row["base_id"] is None else row["base_id"])
+    whole = None if base_id is None or cycle_id - base_id > MOST_FROM_ONE else _whole(tx, base_id)
+    base = None if whole is None else _unpack(whole)
+    if whole is not None and base is not None:
+        change = _pack(difference(base, document))
+        if len(change) <= len(whole) // 2:
+            tx.execute(insert(sights).values(cycle_id=cycle_id, base_id=base_id, data=change))
+            return False
     tx.execute(insert(sights).values(cycle_id=cycle_id, base_id=None, data=_pack(document)))
     return True
 
 
-def snapshots_since(database: Database, when: datetime) -> Iterator[Sighted]:
-    """The cycles from then on of which it is known what they saw, oldest first; read a few at a time."""
-    after, bases = 0, _Bases()
+def snapshots_since(database: Database, when: datetime) -> Iterator[RecordedSnapshot]:
+    """The cycles from then on whose snapshot was recorded, oldest first; read a few at a time."""
+    after = 0
+    bases: dict[int, Document | None] = {}
     while True:
         page = database.read(lambda tx, after=after: _page(tx, when, after, bases))
         yield from page
@@ -180,62 +194,8 @@ def snapshots_since(database: Database, when: datetime) -> Iterator[Sighted]:
         after = page[-1].cycle.id
 
 
-def prune_snapshots(tx: Tx, before: datetime) -> int:
-    """Remove the next batch of those from before then, but not one that a later one is told by."""
-    edge = _first_needed(tx, before)
-    query = select(sights.c.cycle_id).order_by(sights.c.cycle_id).limit(SNAPSHOT_BATCH)
-    found = values(tx, query if edge is None else query.where(sights.c.cycle_id < edge))
-    if found:
-        tx.execute(delete(sights).where(sights.c.cycle_id.in_(found)))
-    return len(found)
-
-
-def _first_needed(tx: Tx, before: datetime) -> int | None:
-    kept = select(cycles.c.id).where(cycles.c.started_at >= before).order_by(cycles.c.started_at, cycles.c.id)
-    oldest = values(tx, kept.limit(1))
-    if not oldest:
-        return None
-    later = select(sights.c.cycle_id, sights.c.base_id).where(sights.c.cycle_id >= oldest[0])
-    row = record(tx, later.order_by(sights.c.cycle_id).limit(1))
-    if row is None:
-        return int(oldest[0])
-    return int(row["cycle_id"] if row["base_id"] is None else row["base_id"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    id: int
-    size: int
-    document: Document
-
-
-def _latest_base(tx: Tx, cycle_id: int) -> _Base | None:
-    """Found anew each time: another leader may have written the last one. None where it is time for a whole one."""
-    latest = select(sights.c.cycle_id, sights.c.base_id).order_by(sights.c.cycle_id.desc()).limit(1)
-    row = record(tx, latest)
-    if row is None:
-        return None
-    base_id = int(row["cycle_id"] if row["base_id"] is None else row["base_id"])
-    data = _whole(tx, base_id) if cycle_id - base_id <= MOST_FROM_ONE else None
-    document = None if data is None else _unpack(data)
-    return None if data is None or document is None else _Base(base_id, len(data), document)
-
-
-class _Bases:
-    """The last base that was read: those that follow are nearly always told by it."""
-
-    def __init__(self) -> None:
-        self._id: int | None = None
-        self._document: Document | None = None
-
-    def find(self, tx: Tx, base_id: int) -> Document | None:
-        if base_id != self._id:
-            data = _whole(tx, base_id)
-            self._id, self._document = base_id, None if data is None else _unpack(data)
-        return self._document
-
-
-def _page(tx: Tx, when: datetime, after: int, bases: _Bases) -> list[Sighted]:
+def _page(tx: Tx, when: datetime, after: int, bases: dict[int, Document | None]) -> list[RecordedSnapshot]:
+    """`bases` keeps the last base: those that follow nearly always differ from the same one."""
     query = (
         select(cycles, sights.c.base_id, sights.c.data)
         .join(sights, sights.c.cycle_id == cycles.c.id)
@@ -243,18 +203,37 @@ def _page(tx: Tx, when: datetime, after: int, bases: _Bases) -> list[Sighted]:
         .order_by(cycles.c.id)
         .limit(SNAPSHOT_BATCH)
     )
-    return [Sighted(recorded_cycles(row), _document(tx, row, bases)) for row in records(tx, query)]
+    found: list[RecordedSnapshot] = []
+    for row in records(tx, query):
+        document, base_id = _unpack(row["data"]), row["base_id"]
+        if base_id is not None and document is not None:
+            if base_id not in bases:
+                bases.clear()
+                whole = _whole(tx, base_id)
+                bases[base_id] = None if whole is None else _unpack(whole)
+            base = bases[base_id]
+            try:
+                document = None if base is None else applied(base, document)
+            except (LookupError, TypeError, ValueError, AttributeError):
+                document = None
+        found.append(RecordedSnapshot(_to_recorded(row), document))
+    return found
 
 
-def _document(tx: Tx, row: Record, bases: _Bases) -> Document | None:
-    told = _unpack(row["data"])
-    if row["base_id"] is None or told is None:
-        return told
-    base = bases.find(tx, row["base_id"])
-    try:
-        return None if base is None else cast("Document", applied(base, cast("list[Any]", told)))
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return None
+def prune_snapshots(tx: Tx, before: datetime) -> int:
+    """Remove the next batch of those from before then, but not one that a later one is a difference from."""
+    kept = select(cycles.c.id).where(cycles.c.started_at >= before).order_by(cycles.c.started_at, cycles.c.id)
+    oldest = values(tx, kept.limit(1))
+    query = select(sights.c.cycle_id).order_by(sights.c.cycle_id).limit(SNAPSHOT_BATCH)
+    if oldest:
+        later = select(sights.c.cycle_id, sights.c.base_id).where(sights.c.cycle_id >= oldest[0])
+        row = record(tx, later.order_by(sights.c.cycle_id).limit(1))
+        needed = oldest[0] if row is None else row["cycle_id"] if row["base_id"] is None else row["base_id"]
+        query = query.where(sights.c.cycle_id < int(needed))
+    found = values(tx, query)
+    if found:
+        tx.execute(delete(sights).where(sights.c.cycle_id.in_(found)))
+    return len(found)
 
 
 def _whole(tx: Tx, cycle_id: int) -> bytes | None:
@@ -272,6 +251,62 @@ def _unpack(data: bytes) -> Any:
         return json.loads(zlib.decompress(data))
     except (zlib.error, ValueError):
         return None
+
+
+Difference = list[Any]
+SAME: Difference = []
+
+
+def difference(old: Any, new: Any) -> Difference:
+    """`applied(old, difference(old, new))` is `new`. Rows, which begin with their name, may come, go and change places."""
+    if type(old) is not type(new):
+        return ["new", new]
+    pairs: dict[str, tuple[Any, Any]]
+    if _rows(old) and _rows(new):
+        places = {row[0]: at for at, row in enumerate(old)}
+        found: list[Any] = []
+        for row in new:
+            place = places.get(row[0])
+            change = SAME if place is None else difference(old[place], row)
+            found.append({"row": row} if place is None else [place, change] if change else place)
+        return SAME if found == list(range(len(old))) else ["rows", found]
+    if _is_dict(old) and list(old) == list(new):
+        pairs = {key: (old[key], new[key]) for key in new}
+    elif _is_list(old) and len(old) == len(new):
+        pairs = {str(at): (old[at], new[at]) for at in range(len(new))}
+    else:
+        return SAME if old == new and not _is_dict(old) else ["new", new]
+    changes = {place: change for place, (one, other) in pairs.items() if (change := difference(one, other))}
+    return ["cells", changes] if changes else SAME
+
+
+def applied(old: Any, change: Difference) -> Any:
+    if not change:
+        return old
+    kind, changes = change
+    if kind == "new":
+        return changes
+    if kind == "rows":
+        rows: list[Any] = []
+        for each in changes:
+            place, inner = each if _is_list(each) else (each, SAME)
+            rows.append(each["row"] if _is_dict(each) else applied(old[place], inner))
+        return rows
+    if _is_dict(old):
+        return {key: applied(cell, changes.get(key, SAME)) for key, cell in old.items()}
+    return [applied(cell, changes.get(str(at), SAME)) for at, cell in enumerate(old)]
+
+
+def _rows(value: Any) -> TypeGuard[list[list[Any]]]:
+    return _is_list(value) and all(_is_list(each) and each and isinstance(each[0], str) for each in value)
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
 
 
 MOST_COUNTED = 5000

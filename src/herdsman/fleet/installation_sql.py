@@ -9,7 +9,7 @@ from sqlalchemy import func, insert, select, text, update
 
 from herdsman.db.connection import Tx, record, values
 from herdsman.db.schema import installation, jobs, leader
-from herdsman.fleet.installation import LEAP, Installation, Place, Stamp
+from herdsman.fleet.model import LEAP, Installation, Place, Stamp
 from herdsman.jobs.model import ClaimKey
 from herdsman.states import HELD, JOB
 

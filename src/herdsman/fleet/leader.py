@@ -1,4 +1,4 @@
-"""Leading: taken when it is free, renewed while we can, and given up as soon as we are not sure."""
+"""Leadership of one replica: taken when it is free, renewed, and given up as soon as it is not certain."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -69,7 +69,18 @@ class Leadership:
         # Counted from before the call: the database's own count began no earlier.
         asked = self._clock.monotonic()
         locked = self._lock_session()
-        who = self._candidate(holder_gone=locked and self._follows())
+        with self._lock:
+            policy, wrote = self._policy, self._written_at
+            who = Candidate(
+                holder=self.holder,
+                ttl=policy.ttl,
+                epoch=None if self._term is None else self._term.epoch,
+                hold=policy.hold,
+                away=wrote is not None and self._clock.monotonic() - wrote >= policy.ttl.total_seconds(),
+                departed=self._departed,
+                # A lock of ours was free: the session of whoever leads has ended. One kept from our own term says nothing.
+                holder_gone=locked and self._term is None,
+            )
         tried: list[tuple[float, Term | None]] = []
 
         def take(tx: Tx) -> Term | None:
@@ -83,7 +94,12 @@ class Leadership:
         try:
             term = self._database.transact(take)
         except OutcomeUnknown as error:
-            self._maybe_written(*tried[-1])
+            # Either row may be there now, the one before or this one: only what both promise is promised.
+            read_at, written = tried[-1]
+            with self._lock:
+                self._written_at = read_at
+                if written is None or written.holds_until is None:
+                    self._hold_until = 0.0
             log.warning("leader.unsure", holder=self.holder, reason=str(error))
             term = self.term
         except (StoreUnavailable, Duplicate) as error:
@@ -92,7 +108,7 @@ class Leadership:
         else:
             self._remember(term, asked, read_at=tried[-1][0])
         if locked and term is None:
-            self._let_go()
+            self._unlock_session()
         elif term is not None and not locked:
             self._lock_session()  # who left us the row let the lock go just before
         return term
@@ -124,7 +140,7 @@ class Leadership:
     def resign(self) -> None:
         with self._lock:
             term, self._term, self._sure_until, self._hold_until = self._term, None, 0.0, 0.0
-        self._let_go()
+        self._unlock_session()
         if term is None:
             return
         try:
@@ -143,41 +159,15 @@ class Leadership:
     def _lock_session(self) -> bool:
         return self._session_lock is not None and self._session_lock.take()
 
-    def _follows(self) -> bool:
-        """Then a lock of ours was free: the session of whoever leads has ended. One kept from our own term says nothing."""
-        with self._lock:
-            return self._term is None
-
-    def _candidate(self, *, holder_gone: bool) -> Candidate:
-        policy, now = self._policy, self._clock.monotonic()
-        with self._lock:
-            wrote = self._written_at
-            return Candidate(
-                holder=self.holder,
-                ttl=policy.ttl,
-                epoch=None if self._term is None else self._term.epoch,
-                hold=policy.hold,
-                away=wrote is not None and now - wrote >= policy.ttl.total_seconds(),
-                departed=self._departed,
-                holder_gone=holder_gone,
-            )
-
     def _due_to_follow(self) -> bool:
-        """The leader is told now and then that it is not alone; every look would be a write too many."""
+        """Followers show themselves to the leader at the pace of its renewals; every try would be a write too many."""
         now = self._clock.monotonic()
         due = self._followed_at is None or now - self._followed_at >= self._policy.renew.total_seconds()
         if due:
             self._followed_at = now
         return due
 
-    def _maybe_written(self, read_at: float, tried: Term | None) -> None:
-        """Either row may be there now, the one before or this one: only what both promise is promised."""
-        with self._lock:
-            self._written_at = read_at
-            if tried is None or tried.holds_until is None:
-                self._hold_until = 0.0
-
-    def _let_go(self) -> None:
+    def _unlock_session(self) -> None:
         if self._session_lock is not None:
             self._session_lock.let_go()
 

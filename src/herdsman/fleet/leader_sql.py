@@ -1,7 +1,10 @@
-"""Who leads: one row with an epoch. It works behind poolers and on SQLite, and a stopped holder loses it."""
+"""Leader election by one row with an epoch, and the requests to the leader.
+
+It works behind poolers and on SQLite, and a suspended leader loses it.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -129,9 +132,10 @@ def take_leadership(tx: Tx, who: Candidate) -> Term | None:
     ):
         return None  # without a look at the row's lock, which a write of the leader may hold
     lately = now - max(who.ttl, min(who.hold, LATELY))
-    term = _next(current, who, now, alone=who.hold > timedelta(0) and not _followed(tx, lately))
+    followed = any(renewed_at > lately for (renewed_at,) in tx.rows(FOLLOWED, {}))
+    term = _next(current, who, now, alone=who.hold > timedelta(0) and not followed)
     if current is None:
-        tx.execute(insert(leader).values(name=NAME, **_columns(term)))
+        tx.execute(insert(leader).values(name=NAME, **asdict(term)))
         return term
     given = {
         "b_holder": who.holder,
@@ -181,12 +185,7 @@ def follow_leader(tx: Tx, holder: str) -> None:
     given = {"b_taker": holder, "b_now": tx.now()}
     if tx.run(FOLLOW, given) == 0:
         term = Term(holder, 0, tx.now(), tx.now(), tx.now())
-        tx.execute(insert(leader).values(name=FOLLOWER, **_columns(term)))
-
-
-def _followed(tx: Tx, since: datetime) -> bool:
-    found = tx.rows(FOLLOWED, {})
-    return bool(found) and found[0][0] > since
+        tx.execute(insert(leader).values(name=FOLLOWER, **asdict(term)))
 
 
 def resign_leadership(tx: Tx, holder: str, epoch: int) -> bool:
@@ -207,18 +206,6 @@ def find_leader(tx: Tx) -> Term | None:
     """Who leads, or led last."""
     found = tx.rows(CURRENT, {})
     return Term(*found[0]) if found else None
-
-
-def _columns(term: Term) -> dict[str, object]:
-    return {
-        "holder": term.holder,
-        "epoch": term.epoch,
-        "acquired_at": term.acquired_at,
-        "renewed_at": term.renewed_at,
-        "expires_at": term.expires_at,
-        "beats_since": term.beats_since,
-        "holds_until": term.holds_until,
-    }
 
 
 MOST_TAKEN = 100

@@ -1,4 +1,4 @@
-"""What a person does to the fleet by hand: the same steps as the loop's, under the same fence."""
+"""Manual operations on the fleet: the same steps as the loop's, under the same fence."""
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
@@ -8,17 +8,18 @@ import structlog
 
 from herdsman.errors import Conflict, NotFound, ProviderUnavailable, StaleWrite
 from herdsman.fleet import installation_sql
-from herdsman.fleet.actions import Code, DrainWorker, FailWorker, Finding, SpawnWorker
-from herdsman.fleet.audit import UNOWNED, Difference, differences, doubts, mends
+from herdsman.fleet.actions import ActionReason, Code, DrainIdleWorker, FailWorker, SpawnWorker
 from herdsman.fleet.model import InstanceRef
 from herdsman.fleet.observe import raise_all
-from herdsman.fleet.reconcile import Cycle, Reconciler
-from herdsman.fleet.snapshot import SeenWorker, Snapshot, Unseen
+from herdsman.fleet.phases.instances import UNOWNED, Difference, differences, doubts, repairs
+from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.recording import Cycle
+from herdsman.fleet.snapshot import ListingFailed, Snapshot, WorkerSnapshot
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import WorkerState
 
 log = structlog.get_logger()
-BY_HAND = Finding(Code.BY_HAND, "a person asked for it")
+BY_HAND = ActionReason(Code.BY_HAND, "a person asked for it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,32 +46,32 @@ def leading(reconciler: Reconciler) -> Generator[int]:
 def spawn_worker(reconciler: Reconciler, pool: PoolId) -> str:
     """One more worker, within every limit that the loop keeps; what is to be known about it."""
     with leading(reconciler) as epoch:
-        seen = reconciler.observer.look(epoch)
+        seen = reconciler.observer.observe(epoch)
         _require_adopted(seen)
         here = next((each for each in seen.pools if each.id == pool), None)
         if here is None or (here.life is not None and (here.life.by_hand or not here.life.open)):
             raise NotFound(f"the control loop keeps no pool {pool!r}")
-        return reconciler.hands.act(SpawnWorker(pool, BY_HAND), seen, epoch)
+        return reconciler.executor.act(SpawnWorker(pool, BY_HAND), seen, epoch)
 
 
 def terminate_worker(reconciler: Reconciler, worker_id: WorkerId, *, with_job: bool) -> Cycle:
-    """Let a worker go and ask for the end of its instance. `with_job`: even one that holds a job, which goes back."""
+    """Drain a worker and end its instance. `with_job`: even one that holds a job, which goes back to the queue."""
     with leading(reconciler) as epoch:
-        seen = reconciler.observer.look(epoch)
+        seen = reconciler.observer.observe(epoch)
         _require_adopted(seen)
         worker = next((each for each in seen.workers if each.id == worker_id and each.alive), None)
         if worker is None:
             raise NotFound(f"there is no living worker {worker_id!r}")
-        _let_go(reconciler, worker, seen, epoch, with_job=with_job)
-        reconciler.leadership.campaign()  # looking may have taken long
+        _drain_or_fail(reconciler, worker, seen, epoch, with_job=with_job)
+        reconciler.leadership.campaign()  # the comparison may have taken long
         return reconciler.tick(lambda step: getattr(step.action, "worker_id", None) == worker_id)
 
 
 def adopt(reconciler: Reconciler) -> None:
     """A person says that this database goes on, and no other: from here on it ends what it once started."""
-    seen = reconciler.observer.glance()
-    if isinstance(seen.instances, Unseen):
-        raise ProviderUnavailable(f"the provider has to be looked at first: {seen.instances.why}")
+    seen = reconciler.observer.observe_readonly()
+    if isinstance(seen.instances, ListingFailed):
+        raise ProviderUnavailable(f"the provider has to be listed first: {seen.instances.why}")
     database = reconciler.database
     known = database.read(installation_sql.find)
     if known is None:
@@ -86,13 +87,13 @@ def _require_adopted(seen: Snapshot) -> None:
 
 
 def compare(reconciler: Reconciler) -> Audited:
-    """Look at both sides and change nothing."""
-    seen = reconciler.observer.glance()
+    """Compare the provider with the database and change nothing."""
+    seen = reconciler.observer.observe_readonly()
     found = differences(seen)
     return Audited(doubts=doubts(seen), found=found, left=found)
 
 
-def mend(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
+def repair(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
     """Do of a cycle only what is about differences; instances without an owner are ended where a person agreed to it.
 
     In doubt, nothing.
@@ -101,19 +102,19 @@ def mend(reconciler: Reconciler, agreed: Collection[InstanceRef]) -> Audited:
         before = compare(reconciler)
         if before.doubts or not before.found:
             return before
-        reconciler.leadership.campaign()  # looking may have taken long
+        reconciler.leadership.campaign()  # the comparison may have taken long
         about = [each for each in before.found if each.kind not in UNOWNED or each.instance in agreed]
-        done = reconciler.tick(lambda step: mends(step.action, about), agreed)
+        done = reconciler.tick(lambda step: repairs(step.action, about), agreed)
         after = compare(reconciler)
         return Audited(doubts=after.doubts, found=before.found, left=after.left, done=done)
 
 
-def _let_go(
-    reconciler: Reconciler, worker: SeenWorker, seen: Snapshot, epoch: int, *, with_job: bool
+def _drain_or_fail(
+    reconciler: Reconciler, worker: WorkerSnapshot, seen: Snapshot, epoch: int, *, with_job: bool
 ) -> None:
     if worker.job is not None and not with_job:
         raise StaleWrite(f"worker {worker.id} holds job {worker.job.key.job_id}: wait for it, or use --force")
     if worker.state not in (WorkerState.SPAWNING, WorkerState.ACTIVE):
         return
     idle = worker.state is WorkerState.ACTIVE and worker.job is None
-    reconciler.hands.act((DrainWorker if idle else FailWorker)(worker.id, BY_HAND), seen, epoch)
+    reconciler.executor.act((DrainIdleWorker if idle else FailWorker)(worker.id, BY_HAND), seen, epoch)

@@ -1,12 +1,13 @@
-"""What a provider rents us: a pod, a process, a batch job."""
+"""Workers, the instances that a provider rents us, and which database started them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
-from typing import NewType
+from typing import NewType, Self
 
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import Reason, WorkerState
@@ -94,7 +95,7 @@ class GpuReport:
     ready: bool
     """Jobs may come."""
     seen: bool | None
-    """Whether there is a GPU; None when nobody could look."""
+    """Whether there is a GPU; None when that could not be told."""
     fault: str | None = None
     """Why its GPU cannot be worked with."""
     vram_total_mb: int | None = None
@@ -167,7 +168,7 @@ class FleetPolicy:
     failsafe: timedelta = timedelta(hours=2)
     shutdown_grace: timedelta = timedelta(minutes=10)
     error_grace: timedelta = timedelta(0)
-    """How long the machine of a failed worker is kept for a look at it, while nobody needs its place."""
+    """How long the machine of a failed worker is kept for diagnosis, while nobody needs its place."""
     absence_window: timedelta = timedelta(minutes=10)
     end_again_after: timedelta = timedelta(minutes=1)
     orphan_grace: timedelta = timedelta(minutes=1)
@@ -194,3 +195,96 @@ class FleetPolicy:
     job_failure_window: timedelta = timedelta(minutes=30)
     budget_per_hour: Decimal | None = None
     budget_per_day: Decimal | None = None
+
+
+ADOPT = "if it is the only one in use, run herdsman db adopt"
+LEAP = 1000
+"""How far numbers are raised above the highest that anyone is known to have seen."""
+_SEPARATOR = "--"
+_STAMP = re.compile(r"([0-9a-f]{12})-([0-9]{1,18})", re.ASCII)
+Place = Mapping[str, str]
+"""What tells where a database is, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    installation: str
+    number: int
+
+    @classmethod
+    def of(cls, name: str) -> Self | None:
+        """None for an instance of an older version, or one that somebody made manually."""
+        parts = name.split(_SEPARATOR, 3)
+        found = _STAMP.fullmatch(parts[2]) if len(parts) == 4 else None
+        return cls(found[1], int(found[2])) if found else None
+
+    def own_part(self, worker_id: str) -> str:
+        """What a name says beside the prefix and the deployment."""
+        return f"{self.installation}-{self.number}{_SEPARATOR}{worker_id}"
+
+
+def worker_of(name: str) -> str:
+    """The id of the worker in an instance of ours; one of an older version has no stamp in its name."""
+    return name.split(_SEPARATOR, 3 if Stamp.of(name) else 2)[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    id: str
+    spawned: int = 0
+    """The number of the last instance that was started."""
+    place: Place | None = None
+    """Where it was used last; None before its first use."""
+    orphans: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
+    """By their refs: since when every complete listing has shown an instance that belongs to no worker."""
+    held: str = ""
+    """How it was found to have gone back in time."""
+    hint: str = ""
+    """The same, by the word of a worker, which may lie: it stops nothing."""
+    raised: bool = False
+    """Its numbers are above all that anyone has seen since."""
+
+    def doubt(self, here: Place, names: Iterable[str]) -> str:
+        """Why it must not start or end anything, given the names of the instances; empty when it may."""
+        if self.place is not None and not same_place(self.place, here):
+            return (
+                "this database is not where it was used last, so it may be a copy of one that is still in use:"
+                f" nothing is started or ended; {ADOPT}"
+            )
+        went_back = self.held or self.ahead(names)
+        if went_back:
+            return f"this database went back in time: {went_back}; nothing is started or ended; {ADOPT}"
+        return ""
+
+    def highest(self, names: Iterable[str]) -> tuple[int, str]:
+        """The highest number on an instance that carries our identity, and its name."""
+        stamps = ((Stamp.of(name), name) for name in names)
+        return max(
+            ((each.number, name) for each, name in stamps if each and each.installation == self.id),
+            default=(0, ""),
+        )
+
+    def ahead(self, names: Iterable[str]) -> str:
+        """What an instance shows that was started after the state that this database remembers."""
+        number, name = self.highest(names)
+        if number <= self.spawned:
+            return ""
+        return f"instance {name} is start number {number}, and it remembers {self.spawned}"
+
+
+def same_place(before: Place, now: Place) -> bool:
+    """A SQLite file keeps its inode when it is moved or mounted elsewhere, and its path when it is restored."""
+    if "inode" in before and "inode" in now:
+        where = ("machine", "path")
+        return before["inode"] == now["inode"] or all(before.get(each) == now.get(each) for each in where)
+    return before == now
+
+
+def moved(before: Place | None, now: Place) -> str:
+    """From where to where, in a few words for whoever may see such things; empty where it stayed."""
+    if before is None or same_place(before, now):
+        return ""
+    others = [name for name in now if before.get(name) != now[name]]
+    shown = ["path"] if "path" in others else others
+    was, is_now = (", ".join(f"{name} {place.get(name)}" for name in shown) for place in (before, now))
+    return f"it was at {was}, and is at {is_now}"

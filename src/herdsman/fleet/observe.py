@@ -1,9 +1,9 @@
-"""What wall clocks show in other places."""
+"""Reads the state of the fleet, from the database and the provider, into one snapshot."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import structlog
@@ -12,14 +12,13 @@ from herdsman.db.connection import Database, Tx
 from herdsman.errors import InvalidRequest, ProviderRejected, ProviderUnavailable
 from herdsman.explain import sql as explain_sql
 from herdsman.fleet import history_sql, installation_sql, leader_sql, snapshot_sql, sql, stats_sql
-from herdsman.fleet.installation import LEAP
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceState
+from herdsman.fleet.model import LEAP, FleetPolicy, Instance, InstanceState
 from herdsman.fleet.phases.health import lack_of
 from herdsman.fleet.phases.instances import orphans
 from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.registry import OURS
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.fleet.snapshot_sql import Listed
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.pools import sql as pools_sql
@@ -28,34 +27,7 @@ from herdsman.ports import Provider
 from herdsman.wire import new_installation_id
 
 log = structlog.get_logger()
-USUAL = "UTC"
-
-
-def check_zone(name: str) -> None:
-    if _zone(name) is None:
-        raise InvalidRequest(f"timezone is {name!r}: use a name such as Europe/Berlin or UTC")
-
-
-def local_times(zones: Iterable[str], now: datetime) -> Mapping[str, datetime]:
-    """Always with `UTC`. A zone that this machine does not know is taken for UTC, and said."""
-    return {name: now.astimezone(_known(name)) for name in {USUAL, *zones}}
-
-
-def _known(name: str) -> tzinfo:
-    zone = _zone(name)
-    if zone is None:
-        log.warning("zone.unknown", zone=name)
-    return zone or UTC
-
-
-def _zone(name: str) -> ZoneInfo | None:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # unknown, no name at all, or a folder of names
-        return None
-
-
-BLIND = "the provider could not be looked at: "
+BLIND = "the provider could not be listed: "
 """How a recorded cycle begins to say that it saw no instances."""
 _USUAL = FleetPolicy()
 
@@ -71,17 +43,19 @@ class FleetRules:
         return self.pools.get(DEFAULT_POOL, _USUAL)
 
 
-def look(
-    tx: Tx, rules: FleetRules, instances: tuple[Instance, ...] | Unseen
+def read_snapshot(
+    tx: Tx, rules: FleetRules, instances: tuple[Instance, ...] | ListingFailed
 ) -> tuple[Snapshot, list[PoolNews]]:
     """With what is to be noted of pools."""
-    workers = snapshot_sql.see_workers(tx, rules.pools.values())
+    workers = snapshot_sql.read_workers(tx, rules.pools.values())
     # Who has changed the settings since has named it there: that is what counts.
     named = {each.pool_id: each for each in pools_sql.observed_pools(tx) if each.pool_id not in rules.pools}
-    by_pool = _by_pool(workers, named)
+    by_pool: defaultdict[PoolId, list[WorkerSnapshot]] = defaultdict(list)
+    for each in workers if named else ():
+        by_pool[each.pool].append(each)
     news = [news_of(pool, by_pool[name], tx.now()) for name, pool in named.items()]
     known = installation_sql.find(tx)
-    listed = () if isinstance(instances, Unseen) else instances
+    listed = () if isinstance(instances, ListingFailed) else instances
     term = leader_sql.find_leader(tx)
     snapshot = Snapshot(
         now=tx.now(),
@@ -101,20 +75,25 @@ def look(
     return snapshot, [each for each in news if each is not None]
 
 
-def look_without_provider(tx: Tx, rules: FleetRules) -> Snapshot:
+def observe_without_provider(tx: Tx, rules: FleetRules) -> Snapshot:
     """As if every living worker had its instance; or as blind as the last cycle was."""
-    seen, _ = look(tx, rules, ())
+    seen, _ = read_snapshot(tx, rules, ())
     last = explain_sql.last_cycle(tx)
     said = "" if last is None else last.skipped
     if said.startswith(BLIND):
-        return replace(seen, instances=Unseen(said.removeprefix(BLIND)))
-    return replace(seen, instances=_as_if_listed(seen.workers))
+        return replace(seen, instances=ListingFailed(said.removeprefix(BLIND)))
+    listed = tuple(
+        Instance(ref=each.instance_ref, name=each.instance_name, state=InstanceState.RUNNING)
+        for each in seen.workers
+        if each.alive and each.instance_ref is not None and each.instance_name is not None
+    )
+    return replace(seen, instances=listed)
 
 
 def why_not_active(tx: Tx, rules: FleetRules, worker_id: WorkerId) -> str:
     """What keeps a starting worker from becoming active, in words. Where `rules` are not those of the leader, as those of
     a worker beside the database may be, the leader's last cycle has the word."""
-    worker = snapshot_sql.see_worker(tx, worker_id)
+    worker = snapshot_sql.read_worker(tx, worker_id)
     policy = rules.pools.get(worker.pool)
     if policy is None:
         row = pools_sql.find_pool(tx, worker.pool)
@@ -131,28 +110,20 @@ def why_not_active(tx: Tx, rules: FleetRules, worker_id: WorkerId) -> str:
     return next(noted, "the next control cycle makes it active")
 
 
-def _as_if_listed(workers: Sequence[SeenWorker]) -> tuple[Instance, ...]:
-    return tuple(
-        Instance(ref=each.instance_ref, name=each.instance_name, state=InstanceState.RUNNING)
-        for each in workers
-        if each.alive and each.instance_ref is not None and each.instance_name is not None
-    )
-
-
 def _pools(
     tx: Tx,
     rules: FleetRules,
-    workers: Sequence[SeenWorker],
+    workers: Sequence[WorkerSnapshot],
     named: Mapping[PoolId, Pool],
-    by_pool: Mapping[PoolId, Sequence[SeenWorker]],
-) -> tuple[SeenPool, ...]:
+    by_pool: Mapping[PoolId, Sequence[WorkerSnapshot]],
+) -> tuple[PoolSnapshot, ...]:
     kept = {**rules.pools, **dict.fromkeys(named, rules.base)}
     strange = {each.pool for each in workers if each.alive}.difference(kept)
-    seen = snapshot_sql.see_pools(tx, {**kept, **dict.fromkeys(sorted(strange), rules.base)})
+    seen = snapshot_sql.read_pools(tx, {**kept, **dict.fromkeys(sorted(strange), rules.base)})
     awaited = pools_sql.awaited_pools(tx) if named else frozenset[PoolId]()
     local = local_times((zone for each in named.values() for zone in each.rules.schedule.zones), tx.now())
 
-    def one(pool: SeenPool) -> SeenPool:
+    def one(pool: PoolSnapshot) -> PoolSnapshot:
         if pool.id in strange:
             return undeclared(pool)
         row = named.get(pool.id)
@@ -165,15 +136,6 @@ def _pools(
     return tuple(one(pool) for pool in seen)
 
 
-def _by_pool(
-    workers: Sequence[SeenWorker], named: Mapping[PoolId, Pool]
-) -> Mapping[PoolId, Sequence[SeenWorker]]:
-    found: defaultdict[PoolId, list[SeenWorker]] = defaultdict(list)
-    for each in workers if named else ():
-        found[each.pool].append(each)
-    return found
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
     database: Database
@@ -184,64 +146,61 @@ class Observer:
     scaling: Mapping[str, ScalingPolicy]
     new_id: Callable[[], str] = new_installation_id
 
-    def look(self, epoch: int) -> Snapshot:
-        """Instances come first: one that is listed has had its row since before it was asked for."""
-        seen, news = self._look()
+    def observe(self, epoch: int) -> Snapshot:
+        """What a cycle decides on. Absent instances, orphans and changes of pools are noted in the database."""
+        seen, news = self._read()
         if seen.installation is None:
-            self.database.transact(lambda tx: self._begin(tx, epoch))
-            seen, news = self._look()
+
+            def begin(tx: Tx) -> None:
+                self.leadership.fence(tx, epoch)
+                if installation_sql.find(tx) is None:
+                    installation_sql.make(tx, self.new_id(), installation_sql.place_of(tx))
+
+            self.database.transact(begin)
+            seen, news = self._read()
         if seen.doubt:
             self._hold(seen, epoch)
             return seen
-        listed, unowned = _listed(seen), _remembered(seen)
+        listed = Listed()
+        unowned: Mapping[str, datetime] = seen.orphans
+        if not isinstance(seen.instances, ListingFailed):
+            listed = snapshot_sql.listed_now(seen.workers, {each.name for each in seen.instances})
+            # Since when; one that a complete listing lacks, or that has an owner now, is forgotten.
+            unowned = {ref: seen.orphans.get(ref, seen.now) for ref in orphans(seen)}
         if not listed and not news and unowned == seen.orphans:
             return seen
-        self.database.transact(lambda tx: self._mark(tx, epoch, listed, news, unowned))
-        return _marked(seen, listed, unowned)
 
-    def glance(self) -> Snapshot:
+        def note(tx: Tx) -> None:
+            self.leadership.fence(tx, epoch)
+            sql.note_listed(tx, listed)
+            pools_sql.note_pool(tx, news)
+            installation_sql.note_orphans(tx, unowned)
+
+        self.database.transact(note)
+        return _noted(seen, listed, unowned)
+
+    def observe_readonly(self) -> Snapshot:
         """The same without writing anything down."""
-        return self._look()[0]
+        return self._read()[0]
 
-    def _look(self) -> tuple[Snapshot, list[PoolNews]]:
-        instances = self._list()
-        rules = FleetRules(pools=self.pools, scaling=self.scaling)
-        return self.database.read(lambda tx: look(tx, rules, instances))
-
-    def _list(self) -> tuple[Instance, ...] | Unseen:
+    def _read(self) -> tuple[Snapshot, list[PoolNews]]:
+        """Instances come first: one that is listed has had its row since before it was asked for."""
+        instances: tuple[Instance, ...] | ListingFailed
         try:
-            return tuple(self.provider.list_instances())
+            instances = tuple(self.provider.list_instances())
         except (ProviderUnavailable, ProviderRejected) as error:
-            return Unseen(str(error))
-
-    def _mark(
-        self,
-        tx: Tx,
-        epoch: int,
-        listed: Listed,
-        news: Sequence[PoolNews],
-        unowned: Mapping[str, datetime],
-    ) -> None:
-        self.leadership.fence(tx, epoch)
-        sql.note_listed(tx, listed)
-        pools_sql.note_pool(tx, news)
-        installation_sql.note_orphans(tx, unowned)
-
-    def _begin(self, tx: Tx, epoch: int) -> None:
-        self.leadership.fence(tx, epoch)
-        if installation_sql.find(tx) is None:
-            installation_sql.make(tx, self.new_id(), installation_sql.place_of(tx))
+            instances = ListingFailed(str(error))
+        rules = FleetRules(pools=self.pools, scaling=self.scaling)
+        return self.database.read(lambda tx: read_snapshot(tx, rules, instances))
 
     def _hold(self, seen: Snapshot, epoch: int) -> None:
         """What was given out by a later state of this database is never given out again."""
         known = self.database.read(installation_sql.find)
         assert known is not None
-        names = [] if isinstance(seen.instances, Unseen) else [each.name for each in seen.instances]
+        names = [] if isinstance(seen.instances, ListingFailed) else [each.name for each in seen.instances]
         ahead = known.ahead(names)
-        if known.raised and not ahead:
-            return
-        if not known.held and not ahead:
-            return  # it is at another place, and may be right about everything else
+        if not ahead and (known.raised or not known.held):
+            return  # done already; or it is at another place, and may be right about everything else
 
         def hold(tx: Tx) -> None:
             self.leadership.fence(tx, epoch)
@@ -251,6 +210,26 @@ class Observer:
             self.database.transact(hold)
         raise_all(self.database, known.highest(names)[0], lambda tx: self.leadership.fence(tx, epoch))
         log.error("database.went_back", reason=known.held or ahead)
+
+
+def _noted(seen: Snapshot, listed: Listed, unowned: Mapping[str, datetime]) -> Snapshot:
+    """As if it were read again."""
+    absent: dict[WorkerId, datetime | None] = {
+        **dict.fromkeys(listed.lost, seen.now),
+        **dict.fromkeys(listed.back),
+    }
+    new = frozenset(listed.new)
+    workers = tuple(
+        replace(
+            each,
+            absent_since=absent.get(each.id, each.absent_since),
+            listed_at=seen.now if each.id in new else each.listed_at,
+        )
+        if each.id in absent or each.id in new
+        else each
+        for each in seen.workers
+    )
+    return replace(seen, workers=workers, orphans=unowned)
 
 
 def raise_all(database: Database, highest: int, fence: Callable[[Tx], None] = lambda _: None) -> None:
@@ -270,34 +249,27 @@ def raise_all(database: Database, highest: int, fence: Callable[[Tx], None] = la
     database.transact(rest)
 
 
-def _remembered(seen: Snapshot) -> Mapping[str, datetime]:
-    """Since when; one that a complete listing lacks, or that has an owner now, is forgotten."""
-    if isinstance(seen.instances, Unseen):
-        return seen.orphans
-    return {ref: seen.orphans.get(ref, seen.now) for ref in orphans(seen)}
+USUAL = "UTC"
 
 
-def _listed(seen: Snapshot) -> Listed:
-    if isinstance(seen.instances, Unseen):
-        return Listed()
-    return snapshot_sql.listed_now(seen.workers, {instance.name for instance in seen.instances})
+def check_zone(name: str) -> None:
+    if _zone(name) is None:
+        raise InvalidRequest(f"timezone is {name!r}: use a name such as Europe/Berlin or UTC")
 
 
-def _marked(seen: Snapshot, listed: Listed, unowned: Mapping[str, datetime]) -> Snapshot:
-    """As if it were read again."""
-    absent: dict[WorkerId, datetime | None] = {
-        **dict.fromkeys(listed.lost, seen.now),
-        **dict.fromkeys(listed.back),
-    }
-    new = frozenset(listed.new)
-    workers = tuple(
-        replace(
-            each,
-            absent_since=absent.get(each.id, each.absent_since),
-            listed_at=seen.now if each.id in new else each.listed_at,
-        )
-        if each.id in absent or each.id in new
-        else each
-        for each in seen.workers
-    )
-    return replace(seen, workers=workers, orphans=unowned)
+def local_times(zones: Iterable[str], now: datetime) -> Mapping[str, datetime]:
+    """Always with `UTC`. A zone that this machine does not know is taken for UTC, and logged."""
+    found: dict[str, datetime] = {}
+    for name in {USUAL, *zones}:
+        zone = _zone(name)
+        if zone is None:
+            log.warning("zone.unknown", zone=name)
+        found[name] = now.astimezone(zone or UTC)
+    return found
+
+
+def _zone(name: str) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # unknown, no name at all, or a folder of names
+        return None

@@ -1,33 +1,326 @@
-"""Frozen values as plain documents of numbers, texts, lists and dicts, and back without a loss.
+"""The record of a cycle: what it observed, planned and did, as plain documents.
 
-A dataclass is a row of cells. Which cell is which is told once for each kind of row, so that many rows stay small and a
-document that another version wrote is understood or refused, never misread.
+A snapshot is written without a loss and can be read back. In it a dataclass is a row of cells; the names of the cells are
+given once for each type, so that many rows stay small and a document of another version is understood or refused, never
+misread.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, DecimalException
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, NewType, TypeGuard, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, NewType, Union, cast, get_args, get_origin, get_type_hints
 
 from herdsman.errors import InvalidRequest
+from herdsman.explain.rules import NextWorker, next_worker
+from herdsman.fleet.actions import (
+    ActionReason,
+    Code,
+    ConfirmTerminated,
+    DrainIdleWorker,
+    DrainWorker,
+    FailWorker,
+    Note,
+    PromoteWorker,
+    RequeueJob,
+    SpawnWorker,
+)
+from herdsman.fleet.decide import Compared, Plan, Planned
 from herdsman.fleet.model import FleetPolicy, Instance
 from herdsman.fleet.scaling.observation import Demand, ScalingPolicy
-from herdsman.fleet.snapshot import HeldJob, PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import (
+    ClaimedJob,
+    ListingFailed,
+    PoolLife,
+    PoolSnapshot,
+    Snapshot,
+    WorkerSnapshot,
+)
 from herdsman.jobs.model import ClaimKey
+from herdsman.states import WorkerState
 
+MOST_POOLS = 50
+MOST_JUDGED = 500
+"""Pools times workers up to which a cycle computes what would have added one more: that judges each of them many times."""
+TOO_MANY = "so many workers and pools were seen that it was not asked what would have added one more"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    step: Planned
+    done: bool
+    said: str = ""
+    """Why it was not done, or what is to be known about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    started_at: datetime | None
+    epoch: int | None
+    seen: Snapshot | None
+    outcomes: tuple[Outcome, ...] = ()
+    skipped: str = ""
+    """Why nothing was observed."""
+    shadow: tuple[Compared, ...] = ()
+    """What a second policy would have done; of that, nothing is done."""
+
+    @property
+    def complete(self) -> bool:
+        """Everything could be observed and done."""
+        return self.seen is not None and not self._skipped and all(each.done for each in self.outcomes)
+
+    @property
+    def fault(self) -> str:
+        """Why it is not complete, as one sentence; empty where it is."""
+        undone = [each for each in self.outcomes if not each.done]
+        if self.seen is None or not undone:
+            return self._skipped
+        first = f"{type(undone[0].step.action).__name__}: {undone[0].said or 'it does not say why'}"
+        return f"{len(undone)} of {len(self.outcomes)} steps could not be done, the first is {first}"
+
+    @property
+    def _skipped(self) -> str:
+        if self.skipped or self.seen is None or not isinstance(self.seen.instances, ListingFailed):
+            return self.skipped
+        return f"the provider could not be listed: {self.seen.instances.why}"
+
+    def summary(self) -> dict[str, object]:
+        done = Counter(type(outcome.step.action) for outcome in self.outcomes if outcome.done)
+        status: dict[str, int] = {}
+        if self.seen is not None:
+            states = Counter(worker.state for worker in self.seen.workers)
+            counted = (WorkerState.SPAWNING, WorkerState.ACTIVE, WorkerState.TERMINATING)
+            status = {
+                "queued_tasks": sum(pool.queued for pool in self.seen.pools),
+                **{f"{state}_workers": states[state] for state in counted},
+                "total_workers": sum(states[state] for state in counted),
+            }
+        return {
+            "timestamp": self.started_at.isoformat() if self.started_at else None,
+            "actions": {
+                "workers_promoted": done[PromoteWorker],
+                "workers_failed": done[FailWorker],
+                "workers_spawned": done[SpawnWorker],
+                "workers_terminated": done[ConfirmTerminated],
+                "workers_drained": done[DrainIdleWorker] + done[DrainWorker],
+                "tasks_reset": done[RequeueJob],
+            },
+            "status": status,
+            "skipped": self._skipped,
+            **({"shadow": shadow_documents(self.shadow)} if self.shadow else {}),
+        }
+
+    def steps(self) -> list[dict[str, object]]:
+        """A step about a worker is about its pool, too."""
+        workers = () if self.seen is None else self.seen.workers
+        pools: dict[Any, str] = {each.id: each.pool for each in workers}
+        found: list[dict[str, object]] = []
+        for outcome in self.outcomes:
+            step: dict[str, Any] = step_document(outcome.step)
+            home = pools.get(step.get("worker_id", step.get("about")))
+            if "pool" not in step and home is not None:
+                step["pool"] = home
+            found.append({**step, "done": outcome.done, "said": outcome.said})
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """As the API answers with it."""
+        return {**self.summary(), "complete": self.complete, "steps": self.steps()}
+
+
+def step_document(step: Planned) -> dict[str, object]:
+    """A step as it is printed and recorded."""
+    action: dict[str, Any] = asdict(step.action)
+    why = action.pop("why")
+    reason = {"code": why["code"], "why": why["text"], "numbers": dict(why["numbers"])}
+    return {"phase": step.phase, "action": type(step.action).__name__, **action, **reason}
+
+
+def shadow_documents(compared: Sequence[Compared]) -> list[dict[str, object]]:
+    """What differs comes first, and alone has its details."""
+    found: list[dict[str, object]] = []
+    for each in sorted(compared, key=lambda each: (not each.differs and not each.error, each.pool))[
+        :MOST_POOLS
+    ]:
+        head: dict[str, object] = {"pool": each.pool, "policy": each.policy, "differs": each.differs}
+        if each.error:
+            head |= {"live": asdict(each.live), "error": each.error}
+        elif each.differs and each.shadow is not None:
+            head |= {"live": asdict(each.live), "shadow": asdict(each.shadow)}
+        found.append(head)
+    return found
+
+
+def shadow_outcome(compared: Sequence[Compared]) -> str | None:
+    """Of a whole cycle, in one word; None where no pool has a shadow."""
+    if any(each.error for each in compared):
+        return "failed"
+    return ("differs" if any(each.differs for each in compared) else "agrees") if compared else None
+
+
+def counts(seen: Snapshot) -> dict[str, object]:
+    """The numbers that a page plots, for each cycle again: few and small."""
+    return {
+        "queued": {each.id: each.queued for each in seen.pools[:MOST_POOLS]},
+        "running": sum(_claimed(each) for each in seen.workers),
+    }
+
+
+def inputs(seen: Snapshot, plan: Plan) -> dict[str, object]:
+    """What a person can read of what the cycle observed, and what would have added one more worker."""
+    judged = len(seen.pools) * len(seen.workers) <= MOST_JUDGED
+    failed = seen.instances if isinstance(seen.instances, ListingFailed) else None
+    return {
+        "now": seen.now.isoformat(),
+        "pools": {each.id: _pool(seen, each, plan if judged else None) for each in seen.pools[:MOST_POOLS]},
+        "more_pools": max(0, len(seen.pools) - MOST_POOLS),
+        "instances": None if isinstance(seen.instances, ListingFailed) else len(seen.instances),
+        "provider_unseen": None if failed is None else failed.why,
+        "spent": {span: float(amount) for span, amount in seen.spent.items()},
+        "most_together": seen.most_together,
+        "note": "" if judged else TOO_MANY,
+    }
+
+
+def _pool(seen: Snapshot, pool: PoolSnapshot, plan: Plan | None) -> dict[str, object]:
+    workers = list(seen.of(pool.id, *WorkerState))
+    following = None if plan is None else _next_worker(seen, pool, plan)
+    why = None if following is None else following.blocked_by
+    return {
+        "queued": pool.queued,
+        "workers": dict(Counter(each.state.value for each in workers)),
+        "jobs_held": sum(_claimed(each) for each in workers),
+        "min_workers": pool.policy.min_workers,
+        "max_workers": pool.policy.max_workers,
+        "scaling": pool.policy.scaling,
+        "failures": pool.failures,
+        "starts": pool.starts,
+        "last_scaled_at": None if pool.last_scaled_at is None else pool.last_scaled_at.isoformat(),
+        "wait_until": None if pool.wait_until is None else pool.wait_until.isoformat(),
+        "stopped_by": pool.stopped_by,
+        "drained": pool.drained,
+        "state": None if pool.life is None else pool.life.state.value,
+        "next": following
+        and {
+            "queued": following.queued,
+            "at_queued": following.at_queued,
+            "blocked_by": why and {"code": why.code, "text": why.text, "numbers": dict(why.numbers)},
+        },
+    }
+
+
+def _next_worker(seen: Snapshot, pool: PoolSnapshot, plan: Plan) -> NextWorker:
+    """A plan that adds a worker has shown that this queue is long enough; else many plans are tried."""
+    if not any(isinstance(each, SpawnWorker) and each.pool == pool.id for each in plan.actions):
+        return next_worker(seen, pool.id)
+    noted = (each.why for each in plan.actions if isinstance(each, Note) and each.about == pool.id)
+    return NextWorker(queued=pool.queued, at_queued=pool.queued, blocked_by=next(noted, None))
+
+
+def recorded_next_worker(noted: Mapping[str, Any] | None) -> NextWorker | None:
+    """What was written down of a pool's next worker; None where nothing was."""
+    if noted is None:
+        return None
+    why = noted["blocked_by"]
+    blocked_by = None if why is None else ActionReason(Code(why["code"]), why["text"], why["numbers"])
+    return NextWorker(queued=noted["queued"], at_queued=noted["at_queued"], blocked_by=blocked_by)
+
+
+def _claimed(worker: WorkerSnapshot) -> int:
+    return (worker.job is not None) + len(worker.batch)
+
+
+VERSION = 1
+ROWS = (PoolSnapshot, PoolLife, FleetPolicy, Demand, WorkerSnapshot, ClaimedJob, ClaimKey, Instance)
+LISTED = tuple[Instance, ...]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
 Heads = Mapping[str, tuple[str, ...]]
-"""By the kind of row: what its cells are."""
+"""By the type of row: the names of its cells."""
 Reader = Callable[[Any, Heads], Any]
 
 
-class Odd(ValueError):
-    """A document that is not what it should be, in a few words."""
+class Unreadable(ValueError):
+    """Why a document is not what it should be, in a few words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A cycle that can be decided again."""
+
+    seen: Snapshot
+    planned: int
+    """How many steps were decided on."""
+    taken: tuple[int, ...] | None = None
+    """The indices of those that were carried out, where only some were wanted; None for all of them."""
+
+
+def write(recording: Recording) -> dict[str, Any]:
+    """Scaling policies are written by their names: they are code."""
+    seen = recording.seen
+    failed = {"unseen": seen.instances.why} if isinstance(seen.instances, ListingFailed) else None
+    return {
+        "version": VERSION,
+        "fields": {kind.__name__: list(_hints(kind)) for kind in ROWS},
+        "planned": recording.planned,
+        "taken": plain(recording.taken),
+        "policies": sorted(seen.policies),
+        "seen": {
+            **{name: plain(getattr(seen, name)) for name in _snapshot_readers()},
+            "instances": failed or plain(seen.instances),
+        },
+    }
+
+
+def read(document: Mapping[str, Any], installed: Mapping[str, ScalingPolicy]) -> Recording:
+    """The very same as was written, with the policies that are installed here under the names that were then.
+
+    `InvalidRequest` for a document of another version, or one that is damaged.
+    """
+    try:
+        if document.get("version") != VERSION:
+            found = document.get("version")
+            raise Unreadable(f"it is of version {found!r}, and this version of Herdsman knows {VERSION}")
+        heads: Heads = {kind: tuple(names) for kind, names in document["fields"].items()}
+        named: list[str] = document["policies"]
+        policies = {each: installed[each] for each in named if each in installed}
+        return Recording(
+            seen=_read_snapshot(document["seen"], heads, policies),
+            planned=reader(int)(document["planned"], heads),
+            taken=reader(tuple[int, ...] | None)(document["taken"], heads),
+        )
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, DecimalException) as error:
+        said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise InvalidRequest(
+            f"what this cycle saw cannot be read: {said}; ask the version of Herdsman that recorded it"
+        ) from error
+
+
+def _read_snapshot(cells: Mapping[str, Any], heads: Heads, policies: Mapping[str, ScalingPolicy]) -> Snapshot:
+    readers = _snapshot_readers()
+    if unknown := [name for name in cells if name not in readers and name != "instances"]:
+        raise Unreadable(f"it has a {unknown[0]!r}, which this version does not know")
+    values = {name: readers[name](cell, heads) for name, cell in cells.items() if name in readers}
+    listed: Any = cells["instances"]
+    if isinstance(listed, dict):
+        values["instances"] = ListingFailed(reader(str)(cast("dict[str, Any]", listed)["unseen"], heads))
+    else:
+        values["instances"] = reader(LISTED)(listed, heads)
+    seen = Snapshot(**values, policies=policies)
+    if gone := sorted({pool.policy.scaling for pool in seen.pools} - policies.keys()):
+        raise Unreadable(f"it was decided by the scaling policy {gone[0]!r}, which is not installed")
+    return seen
+
+
+@cache
+def _snapshot_readers() -> dict[str, Reader]:
+    """For every part but the policies, which are code, and the instances, which may not have been listed."""
+    special = ("policies", "instances")
+    return {name: reader(kind) for name, kind in _hints(Snapshot).items() if name not in special}
 
 
 def plain(value: object) -> Any:
@@ -50,74 +343,54 @@ def plain(value: object) -> Any:
     return [plain(getattr(value, each.name)) for each in fields(value)]
 
 
-def heads(*kinds: type) -> dict[str, list[str]]:
-    """What the cells of each kind of row are."""
-    return {kind.__name__: list(_hints(kind)) for kind in kinds}
-
-
 @cache
 def reader(kind: Any) -> Reader:
-    """How a cell of this type is read back; `Odd` for one that is of another."""
+    """How a cell of this type is read back; `Unreadable` for one that is of another."""
     if isinstance(kind, NewType):
         return reader(kind.__supertype__)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _optional(inner)
+        (only,) = (reader(each) for each in inner if each is not NoneType)
+        return lambda cell, heads: None if cell is None else only(cell, heads)
+    if origin is tuple and inner[-1] is Ellipsis:
+        each = reader(inner[0])
+        return lambda cells, heads: tuple([each(cell, heads) for cell in _typed(cells, list)])
     if origin is tuple:
-        return _several(reader(inner[0])) if inner[-1] is Ellipsis else _pair(tuple(map(reader, inner)))
+        several = tuple(map(reader, inner))
+        return lambda cells, heads: tuple(
+            one(cell, heads) for one, cell in zip(several, _typed(cells, list), strict=True)
+        )
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping(reader(inner[1]))
+        value = reader(inner[1])
+        return lambda cells, heads: {
+            _typed(key, str): value(cell, heads) for key, cell in _typed(cells, dict).items()
+        }
     if is_dataclass(kind):
-        return lambda cells, told: _row(cast("type", kind), cells, told)
+        return lambda cells, heads: _row(cast("type", kind), cells, heads)
     if issubclass(kind, Enum):
-        return lambda cell, _told: kind(cell)
+        return lambda cell, _heads: kind(cell)
     return _LEAVES[kind]
 
 
-def _optional(kinds: tuple[Any, ...]) -> Reader:
-    (kind,) = (each for each in kinds if each is not NoneType)
-    inner = reader(kind)
-    return lambda cell, told: None if cell is None else inner(cell, told)
-
-
-def _several(each: Reader) -> Reader:
-    return lambda cells, told: tuple([each(cell, told) for cell in _typed(cells, list)])
-
-
-def _pair(each: tuple[Reader, ...]) -> Reader:
-    return lambda cells, told: tuple(
-        read(cell, told) for read, cell in zip(each, _typed(cells, list), strict=True)
-    )
-
-
-def _mapping(each: Reader) -> Reader:
-    return lambda cells, told: {
-        _typed(key, str): each(cell, told) for key, cell in _typed(cells, dict).items()
-    }
-
-
-def _row(kind: type, cells: Any, told: Heads) -> Any:
-    names = told.get(kind.__name__)
+def _row(kind: type, cells: Any, heads: Heads) -> Any:
+    names = heads.get(kind.__name__)
     if names is None:
-        raise Odd(f"it does not say what the cells of {kind.__name__} are")
-    readers = _readers(kind, names)
+        raise Unreadable(f"it does not say what the cells of {kind.__name__} are")
+    readers = _row_readers(kind, names)
     return kind(
-        **{name: read(cell, told) for (name, read), cell in zip(readers, _typed(cells, list), strict=True)}
+        **{name: one(cell, heads) for (name, one), cell in zip(readers, _typed(cells, list), strict=True)}
     )
 
 
 @cache
-def _readers(kind: type, names: tuple[str, ...]) -> tuple[tuple[str, Reader], ...]:
+def _row_readers(kind: type, names: tuple[str, ...]) -> tuple[tuple[str, Reader], ...]:
     hints = _hints(kind)
     if unknown := [name for name in names if name not in hints]:
-        raise Odd(f"it has a {unknown[0]!r} of {kind.__name__}, which this version does not know")
-    needed = [
-        each.name
-        for each in fields(kind)
-        if not (each.default is not MISSING or each.default_factory is not MISSING)
-    ]
-    if missing := [name for name in needed if name not in names]:
-        raise Odd(f"it has no {missing[0]!r} of {kind.__name__}")
+        raise Unreadable(f"it has a {unknown[0]!r} of {kind.__name__}, which this version does not know")
+    for each in fields(kind):
+        needed = each.default is MISSING and each.default_factory is MISSING
+        if needed and each.name not in names:
+            raise Unreadable(f"it has no {each.name!r} of {kind.__name__}")
     return tuple((name, reader(hints[name])) for name in names)
 
 
@@ -130,176 +403,17 @@ def _hints(kind: type) -> dict[str, Any]:
 def _typed(cell: Any, *kinds: type) -> Any:
     # A truth value is a number to Python, and would come back as one.
     if not isinstance(cell, kinds) or (isinstance(cell, bool) and bool not in kinds):
-        raise Odd(f"it has {str(cell)[:40]!r} where there should be {kinds[0].__name__}")
+        raise Unreadable(f"it has {str(cell)[:40]!r} where there should be {kinds[0].__name__}")
     return cell
 
 
 _LEAVES: Mapping[Any, Reader] = {
-    str: lambda cell, _told: _typed(cell, str),
-    int: lambda cell, _told: _typed(cell, int),
-    bool: lambda cell, _told: _typed(cell, bool),
+    str: lambda cell, _heads: _typed(cell, str),
+    int: lambda cell, _heads: _typed(cell, int),
+    bool: lambda cell, _heads: _typed(cell, bool),
     # A whole number may stand where a fraction could, and is left one: sentences would show the difference.
-    float: lambda cell, _told: _typed(cell, float, int),
-    datetime: lambda cell, _told: EPOCH + _typed(cell, int) * TICK,
-    timedelta: lambda cell, _told: _typed(cell, int) * TICK,
-    Decimal: lambda cell, _told: Decimal(_typed(cell, str)),
+    float: lambda cell, _heads: _typed(cell, float, int),
+    datetime: lambda cell, _heads: EPOCH + _typed(cell, int) * TICK,
+    timedelta: lambda cell, _heads: _typed(cell, int) * TICK,
+    Decimal: lambda cell, _heads: Decimal(_typed(cell, str)),
 }
-VERSION = 1
-ROWS = (SeenPool, PoolLife, FleetPolicy, Demand, SeenWorker, HeldJob, ClaimKey, Instance)
-LISTED = tuple[Instance, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    seen: Snapshot
-    planned: int
-    """How many steps were decided on."""
-    taken: tuple[int, ...] | None = None
-    """The places of those that were taken up, where only some were wanted; None for all of them."""
-
-
-def write(recording: Recording) -> dict[str, Any]:
-    """Scaling policies are written by their names: they are code."""
-    seen = recording.seen
-    told = {name: plain(getattr(seen, name)) for name in _told()}
-    unseen = {"unseen": seen.instances.why} if isinstance(seen.instances, Unseen) else None
-    return {
-        "version": VERSION,
-        "fields": heads(*ROWS),
-        "planned": recording.planned,
-        "taken": plain(recording.taken),
-        "policies": sorted(seen.policies),
-        "seen": {**told, "instances": unseen or plain(seen.instances)},
-    }
-
-
-def read(document: Mapping[str, Any], installed: Mapping[str, ScalingPolicy]) -> Recording:
-    """The very same as was written, with the policies that are installed here under the names that were then.
-
-    `InvalidRequest` for a document of another version, or one that is damaged.
-    """
-    try:
-        return _read(document, installed)
-    except (Odd, KeyError, ValueError, TypeError, AttributeError, OverflowError, DecimalException) as error:
-        said = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise InvalidRequest(
-            f"what this cycle saw cannot be read: {said}; ask the version of Herdsman that recorded it"
-        ) from error
-
-
-def _read(document: Mapping[str, Any], installed: Mapping[str, ScalingPolicy]) -> Recording:
-    if document.get("version") != VERSION:
-        raise Odd(
-            f"it is of version {document.get('version')!r}, and this version of Herdsman knows {VERSION}"
-        )
-    told: Heads = {kind: tuple(names) for kind, names in document["fields"].items()}
-    taken: Any = document["taken"]
-    names: list[str] = document["policies"]
-    return Recording(
-        seen=_snapshot(
-            document["seen"], told, {each: installed[each] for each in names if each in installed}
-        ),
-        planned=reader(int)(document["planned"], told),
-        taken=None if taken is None else reader(tuple[int, ...])(taken, told),
-    )
-
-
-def _snapshot(cells: Mapping[str, Any], told: Heads, policies: Mapping[str, ScalingPolicy]) -> Snapshot:
-    readers = _told()
-    if unknown := [name for name in cells if name not in readers]:
-        raise Odd(f"it has a {unknown[0]!r}, which this version does not know")
-    values = {name: readers[name](cell, told) for name, cell in cells.items()}
-    seen = Snapshot(**cast("Any", {**values, "policies": policies}))
-    used = {pool.policy.scaling for pool in seen.pools}
-    if gone := sorted(used - policies.keys()):
-        raise Odd(f"it was decided by the scaling policy {gone[0]!r}, which is not installed")
-    return seen
-
-
-@cache
-def _told() -> dict[str, Callable[[Any, Heads], Any]]:
-    """Each part of a snapshot but the policies, and how it is read."""
-    hints = get_type_hints(Snapshot)
-    found = {
-        each.name: reader(hints[each.name])
-        for each in fields(Snapshot)
-        if each.name not in ("policies", "instances")
-    }
-    return {**found, "instances": _instances}
-
-
-def _instances(cells: Any, told: Heads) -> LISTED | Unseen:
-    if isinstance(cells, dict):
-        return Unseen(reader(str)(cast("dict[str, Any]", cells)["unseen"], told))
-    return cast("LISTED", reader(LISTED)(cells, told))
-
-
-Difference = list[Any]
-SAME: Difference = []
-
-
-def difference(old: Any, new: Any) -> Difference:
-    """`applied(old, difference(old, new))` is `new`. Places of dicts are their keys."""
-    if type(old) is not type(new):
-        return ["new", new]
-    if _is_dict(new):
-        return _cells({key: (old[key], new[key]) for key in new}) if list(old) == list(new) else ["new", new]
-    if not _is_list(new):
-        return SAME if old == new else ["new", new]
-    if _rows(old) and _rows(new):
-        return _by_name(old, new)
-    if len(old) != len(new):
-        return ["new", new]
-    return _cells({str(at): (old[at], new[at]) for at in range(len(new))})
-
-
-def applied(old: Any, change: Difference) -> Any:
-    if not change:
-        return old
-    kind, told = change
-    if kind == "new":
-        return told
-    if kind == "rows":
-        return [_delta_row(old, each) for each in told]
-    if _is_dict(old):
-        return {key: applied(cell, told.get(key, SAME)) for key, cell in old.items()}
-    return [applied(cell, told.get(str(at), SAME)) for at, cell in enumerate(old)]
-
-
-def _cells(pairs: dict[str, tuple[Any, Any]]) -> Difference:
-    found = {place: change for place, (old, new) in pairs.items() if (change := difference(old, new))}
-    return ["cells", found] if found else SAME
-
-
-def _rows(value: Any) -> TypeGuard[list[list[Any]]]:
-    """Each begins with its name."""
-    return _is_list(value) and all(_is_list(each) and each and isinstance(each[0], str) for each in value)
-
-
-def _by_name(old: list[list[Any]], new: list[list[Any]]) -> Difference:
-    """They may come, go and change places."""
-    places = {row[0]: at for at, row in enumerate(old)}
-    told = [_against(old, places.get(row[0]), row) for row in new]
-    return SAME if told == list(range(len(old))) else ["rows", told]
-
-
-def _against(old: list[list[Any]], place: int | None, row: list[Any]) -> Any:
-    if place is None:
-        return {"row": row}
-    change = difference(old[place], row)
-    return [place, change] if change else place
-
-
-def _delta_row(old: list[Any], told: Any) -> Any:
-    if _is_dict(told):
-        return told["row"]
-    place, change = told if _is_list(told) else (told, SAME)
-    return applied(old[place], change)
-
-
-def _is_list(value: Any) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
-
-
-def _is_dict(value: Any) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)

@@ -1,5 +1,6 @@
 """The fleet: who leads, cycles on demand, and what the dashboard and `herdsman top` read of it."""
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import uuid4
@@ -9,17 +10,16 @@ from fastapi import Path as InPath
 
 from herdsman.access.commands import admit_worker, renew_worker_token
 from herdsman.access.rules import Caller, Role
-from herdsman.context import Services
 from herdsman.db.paging import LARGEST_PAGE
 from herdsman.errors import Conflict, Overloaded, TooMany
 from herdsman.explain import decisions
 from herdsman.explain.decisions import report
 from herdsman.fleet import commands, leader_sql, workers_sql
 from herdsman.fleet.commands import drain_worker as drain
-from herdsman.fleet.commands import living_herd
+from herdsman.fleet.commands import living_workers
 from herdsman.fleet.cost import MOST_DAYS
-from herdsman.fleet.inbox import PATIENCE, ask_leader, cycle_document
-from herdsman.fleet.reconcile import Cycle
+from herdsman.fleet.reconcile import PATIENCE, ask_leader
+from herdsman.fleet.recording import Cycle
 from herdsman.fleet.wire import (
     CostOut,
     CycleOut,
@@ -84,12 +84,8 @@ def _cycle(who: Caller, server: ServerState) -> CycleOut | Response:
         with server.cycling:
             ran: Cycle = server.control.reconciler.tick()
         if ran.epoch is not None:
-            return CycleOut.model_validate(cycle_document(ran))
-    return _forward(who, server)
-
-
-def _forward(who: Caller, server: ServerState) -> CycleOut | Response:
-    """While nobody leads, nobody is asked. A leader that ends meanwhile leaves the answer to the next one."""
+            return CycleOut.model_validate(ran.document())
+    # While nobody leads, nobody is asked. A leader that ends meanwhile leaves the answer to the next one.
     found = _leader(server)
     if not found.leads:
         return refused(409, "not-leader", "nobody leads now: ask again in a few seconds")
@@ -123,14 +119,14 @@ def _leader(server: ServerState) -> LeaderOut:
 
 @router.get("/overview", tags=["dashboard"])
 def find_overview(_who: Who, server: Server) -> OverviewOut:
-    """Everything at a glance; at most half a second old, and older only where a look takes long."""
+    """Everything on one page; at most half a second old, and older only where reading takes long."""
     return server.overviews.get()
 
 
 @router.get("/herd", tags=["dashboard"])
 def find_herd(_who: Who, server: Server) -> HerdOut:
     """Every worker that lives, with the jobs that it holds and its GPUs."""
-    return living_herd(server.services)
+    return living_workers(server.services)
 
 
 @router.get("/decisions", tags=["dashboard"])
@@ -228,11 +224,18 @@ def find_worker(worker_id: str, _who: Who, server: Server) -> WorkerOut:
 
 @workers_router.post("/workers/register", status_code=201)
 def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> RegisteredOut:
-    """The token of a worker: for the machine that was started as one, or for one that a person adds by hand."""
+    """The token of a worker: for the machine that was started as one, or for one that a person adds manually."""
     named = wanted.worker_id or who.worker_id or new_worker_id()
     worker_id = WorkerId(named)
-    by_hand = who.role in (Role.ADMIN, Role.OPERATOR, Role.ENROLLER)
-    new = by_hand and _enlist(server.services, worker_id, wanted)
+    manual = who.role in (Role.ADMIN, Role.OPERATOR, Role.ENROLLER)
+    new = False
+    if manual:
+        # A conflict: it was sent again, or is a worker that the control loop has made.
+        with suppress(Conflict):
+            commands.register_worker(
+                server.services, worker_id, pool=PoolId(wanted.pool), instance_type=wanted.instance_type
+            )
+            new = True
     issued = admit_worker(server.services, server.keyring, who, worker_id, wanted.incarnation, new=new)
     program, _, version = request.headers.get("user-agent", "").partition("/")
     if program == "herdsman":
@@ -278,14 +281,3 @@ def drain_worker(worker_id: str, who: Who, server: Server) -> DrainedOut:
     """It takes no new job, finishes what it holds and leaves. One that is leaving already is left alone."""
     state, news = drain(server.services, WorkerId(worker_id), who=who.who)
     return DrainedOut(worker_id=worker_id, status=state, already=not news)
-
-
-def _enlist(services: Services, worker_id: WorkerId, wanted: RegisterIn) -> bool:
-    """Whether there was no such worker before."""
-    try:
-        commands.register_worker(
-            services, worker_id, pool=PoolId(wanted.pool), instance_type=wanted.instance_type
-        )
-    except Conflict:  # sent again, or a worker that the control loop has made
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""What the control loop sees, as one frozen value with the time inside."""
+"""What the control loop decides on, as one frozen value with the time inside."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from itertools import chain
 
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.fleet.scaling.observation import Demand, ScalingPolicy
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.states import PoolState, WorkerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldJob:
+class ClaimedJob:
     """The job that a worker holds."""
 
     key: ClaimKey
@@ -28,14 +28,14 @@ class HeldJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenWorker:
+class WorkerSnapshot:
     id: WorkerId
     pool: PoolId
     state: WorkerState
     created_at: datetime
     entered_state_at: datetime
     instance_name: str | None
-    """None for a worker that somebody started by hand: there is nothing of ours to end."""
+    """None for a worker that somebody started manually: there is nothing of ours to end."""
     instance_ref: InstanceRef | None = None
     last_heartbeat: datetime | None = None
     ready: bool | None = None
@@ -47,9 +47,9 @@ class SeenWorker:
     disk_total_gb: float | None = None
     disk_free_gb: float | None = None
     """Of the disk that it was started on; None where nobody said."""
-    job: HeldJob | None = None
+    job: ClaimedJob | None = None
     """The job that it holds; of a batch, the one that moved last."""
-    batch: tuple[HeldJob, ...] = ()
+    batch: tuple[ClaimedJob, ...] = ()
     """The others of a batch."""
     failed_in_a_row: int = 0
     """Jobs that failed here one after the other, without one that was done in between."""
@@ -70,7 +70,7 @@ class SeenWorker:
     revision: int = 0
     """The edition of its pool's model that it serves."""
     wanted_revision: int = 0
-    """The one that it was told to load."""
+    """The one that it was assigned."""
 
     @property
     def alive(self) -> bool:
@@ -102,7 +102,7 @@ class PoolLife:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPool:
+class PoolSnapshot:
     id: PoolId
     policy: FleetPolicy
     queued: int = 0
@@ -114,7 +114,7 @@ class SeenPool:
     wait_until: datetime | None = None
     """The provider had nothing to give, or asked us to wait; no spawn before then."""
     stopped_by: str | None = None
-    """The provider said something that only a person can mend; no spawn until then."""
+    """The provider said something that only a person can repair; no spawn until then."""
     life: PoolLife | None = None
     """None for a pool of the settings, which is always there."""
     shares: bool = False
@@ -122,12 +122,12 @@ class SeenPool:
     drained: str | None = None
     """Why a person lets all workers go; no spawn until it is resumed."""
     demand: Demand | None = None
-    """Told only to a policy that asks for it: it costs some counting."""
+    """Read only for a policy that forecasts: it costs some counting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
-    """What could not be looked at, and why. Nothing is destroyed on partial sight."""
+class ListingFailed:
+    """The provider could not list its instances. Nothing is ended on a partial snapshot."""
 
     why: str
 
@@ -135,9 +135,9 @@ class Unseen:
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     now: datetime
-    pools: tuple[SeenPool, ...] = ()
-    workers: tuple[SeenWorker, ...] = ()
-    instances: tuple[Instance, ...] | Unseen = ()
+    pools: tuple[PoolSnapshot, ...] = ()
+    workers: tuple[WorkerSnapshot, ...] = ()
+    instances: tuple[Instance, ...] | ListingFailed = ()
     spent: Mapping[str, Decimal] = field(default_factory=dict[str, Decimal])
     """Money of the current `hour` and `day`."""
     most_together: int | None = None
@@ -147,7 +147,7 @@ class Snapshot:
     installation: str | None = None
     """The identity of the database; None before its first use."""
     orphans: Mapping[str, datetime] = field(default_factory=dict[str, datetime])
-    """By their refs: since when every look has found an instance that is ours and that no worker owns."""
+    """By their refs: since when every listing has had an instance that is ours and that no worker owns."""
     doubt: str = ""
     """Why the database may not be the one that the fleet belongs to; nothing is done then."""
     beats_since: datetime | None = None
@@ -159,15 +159,15 @@ class Snapshot:
 
     @cached_property
     def instance_states(self) -> Mapping[InstanceRef, InstanceState]:
-        """Empty when the provider could not be looked at."""
-        seen = () if isinstance(self.instances, Unseen) else self.instances
+        """Empty when the provider could not be listed."""
+        seen = () if isinstance(self.instances, ListingFailed) else self.instances
         return {each.ref: each.state for each in seen}
 
-    def runs(self, worker: SeenWorker) -> bool:
+    def runs(self, worker: WorkerSnapshot) -> bool:
         ref = worker.instance_ref
         return ref is not None and self.instance_states.get(ref) is InstanceState.RUNNING
 
-    def of(self, pool: PoolId, *states: WorkerState) -> Iterator[SeenWorker]:
+    def of(self, pool: PoolId, *states: WorkerState) -> Iterator[WorkerSnapshot]:
         return chain.from_iterable(self._grouped.get((pool, state), ()) for state in states)
 
     def alive(self, pool: PoolId) -> int:
@@ -183,8 +183,8 @@ class Snapshot:
         return self.most_together - ours
 
     @cached_property
-    def _grouped(self) -> Mapping[tuple[PoolId, WorkerState], Sequence[SeenWorker]]:
-        groups: dict[tuple[PoolId, WorkerState], list[SeenWorker]] = {}
+    def _grouped(self) -> Mapping[tuple[PoolId, WorkerState], Sequence[WorkerSnapshot]]:
+        groups: dict[tuple[PoolId, WorkerState], list[WorkerSnapshot]] = {}
         for worker in self.workers:
             groups.setdefault((worker.pool, worker.state), []).append(worker)
         return groups

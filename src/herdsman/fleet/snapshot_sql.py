@@ -1,9 +1,9 @@
-"""What the control loop reads: one look at pools, workers and the jobs they hold."""
+"""What the control loop reads: pools, workers and the jobs they hold."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -14,9 +14,8 @@ from herdsman.db.schema import fleets, instances, job_attempts, jobs, workers
 from herdsman.db.statements import Hot, Row, one_of
 from herdsman.fleet import stats_sql
 from herdsman.fleet.model import FleetPolicy, InstanceRef
-from herdsman.fleet.scaling.observation import Demand
-from herdsman.fleet.scaling.registry import forecasts
-from herdsman.fleet.snapshot import HeldJob, SeenPool, SeenWorker
+from herdsman.fleet.scaling.policies import forecasts
+from herdsman.fleet.snapshot import ClaimedJob, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import ClaimKey, FailureClass
 from herdsman.jobs.sql import seconds
@@ -75,9 +74,6 @@ HOLDING = Hot(
     ).where(one_of(jobs.c.status, HELD))
 )
 FLEETS = Hot(select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by))
-QUEUED = Hot(
-    select(jobs.c.pool, func.count()).where(jobs.c.status == JobState.PENDING.value).group_by(jobs.c.pool)
-)
 
 
 def _since(column: Any) -> Hot:
@@ -123,108 +119,78 @@ FAILED_IN_A_ROW = Hot(
 )
 
 
-def see_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[SeenWorker, ...]:
+def read_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSnapshot, ...]:
     """All that live, and some that have ended lately; `policies` say which failures in a row are counted."""
-    held: dict[str, list[HeldJob]] = {}
-    for row in tx.rows(HOLDING, {}):
-        held.setdefault(row[0], []).append(_to_held(row))
-    failed = _failed_in_a_row(tx, list(policies) or [FleetPolicy()])
+    held: defaultdict[str, list[ClaimedJob]] = defaultdict(list)
+    for worker_id, job_id, claim_token, claimed_at, started_at, progress_at, timeout_s in tx.rows(
+        HOLDING, {}
+    ):
+        job = ClaimedJob(
+            key=ClaimKey(JobId(job_id), claim_token),
+            # Stuck is counted from the last progress; a job that never started counts from its claim (L1-12).
+            since=progress_at or started_at or claimed_at,
+            timeout=seconds(timeout_s),
+            begun=claimed_at,
+        )
+        held[worker_id].append(job)
+    known = list(policies) or [FleetPolicy()]
+    since = tx.now() - max(each.job_failure_window for each in known)
+    least = min(each.max_failed_in_a_row for each in known)
+    # Few workers have failed enough jobs to be worth the exact count.
+    failed = {
+        worker: tx.rows(FAILED_IN_A_ROW, {"b_worker": worker, "b_since": since})[0][0]
+        for worker, _ in tx.rows(FAILED_LATELY, {"b_since": since, "b_least": least})
+    }
     found = [*tx.rows(LIVING, {}), *tx.rows(ENDED, {"b_since": tx.now() - REMEMBERED})]
     return tuple(_to_worker(row, held, failed) for row in found)
 
 
-def see_worker(tx: Tx, worker_id: WorkerId) -> SeenWorker:
+def read_worker(tx: Tx, worker_id: WorkerId) -> WorkerSnapshot:
     """Without the jobs that it holds."""
     (row,) = tx.rows(ONE, {"b_id": worker_id})
     return _to_worker(row, {}, {})
 
 
-def _failed_in_a_row(tx: Tx, policies: Sequence[FleetPolicy]) -> Mapping[str, int]:
-    """Few workers have failed enough jobs to be worth the exact count."""
-    since = tx.now() - max(each.job_failure_window for each in policies)
-    least = min(each.max_failed_in_a_row for each in policies)
-    suspects = tx.rows(FAILED_LATELY, {"b_since": since, "b_least": least})
-    return {
-        worker: tx.rows(FAILED_IN_A_ROW, {"b_worker": worker, "b_since": since})[0][0]
-        for worker, _ in suspects
-    }
-
-
-def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool, ...]:
+def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnapshot, ...]:
     held = limits_sql.standing_holds(tx)
-    queued = _count(tx, _queued(held.types)) if held.types else _counted(tx, QUEUED)
+    queued = stats_sql.depths(tx)
+    if held.types:
+        # Paused types wait for nobody: no worker is missing for them, and none is to blame that they wait.
+        ready = jobs.c.status == JobState.PENDING.value, jobs.c.type.not_in(sorted(held.types))
+        counted = select(jobs.c.pool, func.count().label("count")).where(*ready).group_by(jobs.c.pool)
+        queued = {row["pool"]: int(row["count"]) for row in records(tx, counted)}
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
     windows = {policy.failure_window for policy in policies.values()}
     failed = {window: _counted(tx, FAILED_SINCE, b_since=tx.now() - window) for window in windows}
     promoted = {window: _counted(tx, PROMOTED_SINCE, b_since=tx.now() - window) for window in windows}
-    return tuple(
-        _to_pool(
-            pool,
-            policy,
-            known.get(pool, (pool, None, None, None)),
-            queued={} if held.pauses(pool) else queued,
-            drained=held.drained,
-            failed=failed[policy.failure_window],
-            promoted=promoted[policy.failure_window],
-            known=stats_sql.observed_demand(tx, pool) if forecasts(policy) else None,
+    found: list[PoolSnapshot] = []
+    for pool, policy in policies.items():
+        _, last_scaled_at, wait_until, stopped_by = known.get(pool, (pool, None, None, None))
+        failures = failed[policy.failure_window].get(pool, 0)
+        found.append(
+            PoolSnapshot(
+                id=pool,
+                policy=policy,
+                queued=0 if held.pauses(pool) else queued.get(pool, 0),
+                failures=failures,
+                starts=failures + promoted[policy.failure_window].get(pool, 0),
+                last_scaled_at=last_scaled_at,
+                wait_until=wait_until,
+                stopped_by=stopped_by,
+                drained=held.drained,
+                demand=stats_sql.observed_demand(tx, pool) if forecasts(policy) else None,
+            )
         )
-        for pool, policy in policies.items()
-    )
-
-
-def _queued(held: frozenset[str]) -> Any:
-    """What is held waits for nobody: no worker is missing for it, and none is to blame that it waits."""
-    query = select(jobs.c.pool, func.count().label("count")).where(jobs.c.status == JobState.PENDING.value)
-    given = query.where(jobs.c.type.not_in(sorted(held))) if held else query
-    return given.group_by(jobs.c.pool)
+    return tuple(found)
 
 
 def _counted(tx: Tx, hot: Hot, **values: Any) -> Mapping[str, int]:
     return {pool: int(count) for pool, count in tx.rows(hot, values)}
 
 
-def _count(tx: Tx, query: Any) -> Mapping[str, int]:
-    return {row["pool"]: int(row["count"]) for row in records(tx, query)}
-
-
-def _to_pool(
-    pool: PoolId,
-    policy: FleetPolicy,
-    row: Row,
-    *,
-    queued: Mapping[str, int],
-    drained: str | None,
-    failed: Mapping[str, int],
-    promoted: Mapping[str, int],
-    known: Demand | None,
-) -> SeenPool:
-    _, last_scaled_at, wait_until, stopped_by = row
-    return SeenPool(
-        id=pool,
-        policy=policy,
-        queued=queued.get(pool, 0),
-        failures=failed.get(pool, 0),
-        starts=failed.get(pool, 0) + promoted.get(pool, 0),
-        last_scaled_at=last_scaled_at,
-        wait_until=wait_until,
-        stopped_by=stopped_by,
-        drained=drained,
-        demand=known,
-    )
-
-
-def _to_held(row: Row) -> HeldJob:
-    """Stuck is counted from the last progress; a job that never started counts from its claim (L1-12)."""
-    _, job_id, claim_token, claimed_at, started_at, progress_at, timeout_s = row
-    return HeldJob(
-        key=ClaimKey(JobId(job_id), claim_token),
-        since=progress_at or started_at or claimed_at,
-        timeout=seconds(timeout_s),
-        begun=claimed_at,
-    )
-
-
-def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[str, int]) -> SeenWorker:
+def _to_worker(
+    row: Row, held: Mapping[str, Sequence[ClaimedJob]], failed: Mapping[str, int]
+) -> WorkerSnapshot:
     """By position: there may be ten thousand of them."""
     (
         worker_id, pool, status, created_at, entered_state_at, instance_name, instance_ref, last_heartbeat,
@@ -232,8 +198,8 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         listed_at, registered_at,
         cost_per_hour, revision, wanted_revision, last_end,
     ) = row  # fmt: skip
-    mine = sorted(held.get(worker_id, ()), key=_moved)
-    return SeenWorker(
+    mine = sorted(held.get(worker_id, ()), key=lambda job: job.since)
+    return WorkerSnapshot(
         id=WorkerId(worker_id),
         pool=PoolId(pool),
         state=WorkerState(status),
@@ -251,7 +217,7 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         job=mine[-1] if mine else None,
         batch=tuple(mine[:-1]),
         failed_in_a_row=failed.get(worker_id, 0),
-        idle_since=_latest((last_end, promoted_at)),
+        idle_since=max((each for each in (last_end, promoted_at) if each is not None), default=None),
         jobs_done=0 if last_end is None else 1,
         end_asked_at=end_asked_at,
         absent_since=absent_since,
@@ -262,14 +228,6 @@ def _to_worker(row: Row, held: Mapping[str, Sequence[HeldJob]], failed: Mapping[
         revision=revision,
         wanted_revision=wanted_revision,
     )
-
-
-def _moved(job: HeldJob) -> datetime:
-    return job.since
-
-
-def _latest(instants: Iterable[datetime | None]) -> datetime | None:
-    return max((each for each in instants if each is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +243,7 @@ class Listed:
         return bool(self.lost or self.back or self.new)
 
 
-def listed_now(seen: Sequence[SeenWorker], names: set[str]) -> Listed:
+def listed_now(seen: Sequence[WorkerSnapshot], names: set[str]) -> Listed:
     living = [each for each in seen if each.alive and each.instance_name is not None]
     there = [each for each in living if each.instance_name in names]
     return Listed(
@@ -315,18 +273,14 @@ def living_workers(tx: Tx) -> LivingWorkers:
     found = records(tx, select(workers).where(_LIVES).order_by(*order).limit(MOST))
     total = record(tx, select(func.count().label("count")).select_from(workers).where(_LIVES))
     assert total is not None
-    return LivingWorkers(found, _held(tx, [row["id"] for row in found]), int(total["count"]) - len(found))
-
-
-def _held(tx: Tx, listed: Sequence[str]) -> Mapping[str, Sequence[Record]]:
     held: defaultdict[str, list[Record]] = defaultdict(list)
-    if not listed:
-        return held
-    columns = ("worker_id", "job_id", "type", "status", "progress", "progress_note", "claimed_at")
-    query = select(*(jobs.c[name] for name in columns)).where(jobs.c.worker_id.in_(listed))
-    for row in records(tx, query.order_by(jobs.c.worker_id, jobs.c.slot)):
-        held[row["worker_id"]].append(row)
-    return held
+    if found:
+        columns = ("worker_id", "job_id", "type", "status", "progress", "progress_note", "claimed_at")
+        listed = jobs.c.worker_id.in_([row["id"] for row in found])
+        query = select(*(jobs.c[name] for name in columns)).where(listed)
+        for row in records(tx, query.order_by(jobs.c.worker_id, jobs.c.slot)):
+            held[row["worker_id"]].append(row)
+    return LivingWorkers(found, held, int(total["count"]) - len(found))
 
 
 def worker_starts(tx: Tx, listed: Sequence[str]) -> Mapping[str, Record]:

@@ -1,4 +1,4 @@
-"""What workers have loaded, and what they are told to load."""
+"""What the leader writes of workers, instances and pools; and which models workers have loaded."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
-from herdsman.db.schema import cycles, fleets, instances, pools, worker_models, workers
+from herdsman.db.schema import fleets, instances, pools, worker_models, workers
 from herdsman.db.statements import Hot, Row, one_of
 from herdsman.errors import InvalidRequest, StaleWrite
-from herdsman.fleet.actions import Finding
+from herdsman.fleet.actions import ActionReason
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef
 from herdsman.fleet.snapshot_sql import Listed
-from herdsman.fleet.workers_sql import METADATA, move_worker, register_worker
+from herdsman.fleet.workers_sql import move_worker, note, register_worker
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs.protocol import Load
 from herdsman.json_text import clean
@@ -74,7 +74,8 @@ def note_models(
     if revision is not None and 0 <= revision <= HIGHEST_REVISION:
         tx.run(SERVES, {"b_worker": worker_id, "b_revision": revision, "b_now": tx.now()})
     if trouble is not None:
-        _note_trouble(tx, worker_id, clean(trouble, LONGEST_TROUBLE))
+        # Why a swap does not get on.
+        note(tx, worker_id, {"load_trouble": clean(trouble, LONGEST_TROUBLE)})
 
 
 def load_order(tx: Tx, worker_id: WorkerId) -> Load | None:
@@ -89,13 +90,8 @@ def served_by(tx: Tx, pool: PoolId) -> Load | None:
     return _to_load(found[0]) if found else None
 
 
-def offer_model(tx: Tx, worker_id: WorkerId, revision: int) -> None:
+def assign_revision(tx: Tx, worker_id: WorkerId, revision: int) -> None:
     tx.run(OFFER, {"b_worker": worker_id, "b_revision": revision})
-
-
-def forget_models(tx: Tx, worker_id: WorkerId) -> None:
-    """It is gone, and so is all that it had loaded."""
-    tx.execute(delete(worker_models).where(worker_models.c.worker_id == worker_id))
 
 
 def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
@@ -114,14 +110,6 @@ def require_known(tx: Tx, wanted: AbstractSet[str]) -> None:
             f"the model {min(unknown)!r} is named by no open pool and loaded by no worker, and STRICT_MODEL_STORE is set:"
             " create a pool that serves or preloads it, or correct the name"
         )
-
-
-def _note_trouble(tx: Tx, worker_id: WorkerId, trouble: str) -> None:
-    """Kept beside what else is known of the worker, for whoever asks why a swap does not get on."""
-    ((known,),) = tx.rows(METADATA, {"b_id": worker_id})
-    if known.get("load_trouble") != trouble:
-        changed = {**known, "load_trouble": trouble}
-        tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata=changed))
 
 
 def _to_load(row: Row) -> Load:
@@ -152,21 +140,22 @@ class Intent:
 
 def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | None = None) -> str:
     """Take a place for one more worker, or say why there is none. Both ceilings hold for any number of callers."""
-    full = most_together is not None and _alive_together(tx) >= most_together
+    living = workers.c.status.in_([state.value for state in WORKER.live])
+    counted = select(func.count()).select_from(workers).where(living)
+    together = 0
+    if most_together is not None:
+        # Ours in the pool `default` and in those that were created by name; nobody adds one before we are done.
+        _lock_pool(tx, DEFAULT_POOL)
+        sharing = or_(workers.c.pool == DEFAULT_POOL, workers.c.pool.in_(select(pools.c.pool_id)))
+        together = int(values(tx, counted.where(sharing, workers.c.instance_name.is_not(None)))[0])
     pool = _lock_pool(tx, intent.pool)
     if pool["stopped_by"] is not None:
         return str(pool["stopped_by"])
     if pool["wait_until"] is not None and pool["wait_until"] > tx.now():
         return "the provider had nothing to give a moment ago"
-    living = [state.value for state in WORKER.live]
-    alive = (
-        select(func.count())
-        .select_from(workers)
-        .where(workers.c.pool == intent.pool, workers.c.status.in_(living))
-    )
-    if int(values(tx, alive)[0]) >= policy.max_workers:
+    if int(values(tx, counted.where(workers.c.pool == intent.pool))[0]) >= policy.max_workers:
         return f"pool {intent.pool} has {policy.max_workers} workers alive already"
-    if full:
+    if most_together is not None and together >= most_together:
         return f"all pools together have {most_together} workers alive already"
     register_worker(
         tx,
@@ -178,7 +167,7 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | Non
         instance_name=intent.instance_name,
     )
     if intent.revision:
-        offer_model(tx, intent.worker_id, intent.revision)
+        assign_revision(tx, intent.worker_id, intent.revision)
     tx.execute(
         insert(instances).values(
             name=intent.instance_name,
@@ -191,15 +180,6 @@ def intend(tx: Tx, intent: Intent, policy: FleetPolicy, most_together: int | Non
     )
     tx.execute(update(fleets).where(fleets.c.pool == intent.pool).values(last_scaled_at=tx.now()))
     return ""
-
-
-def _alive_together(tx: Tx) -> int:
-    """Ours in the pool `default` and in those that were asked for by name; nobody adds one before we are done."""
-    _lock_pool(tx, DEFAULT_POOL)
-    sharing = or_(workers.c.pool == DEFAULT_POOL, workers.c.pool.in_(select(pools.c.pool_id)))
-    living = [state.value for state in WORKER.live]
-    query = select(func.count()).select_from(workers).where(sharing, workers.c.status.in_(living))
-    return int(values(tx, query.where(workers.c.instance_name.is_not(None)))[0])
 
 
 def created_since(tx: Tx, pool: PoolId, span: timedelta) -> int:
@@ -226,19 +206,19 @@ def attach(tx: Tx, worker_id: WorkerId, instance: Instance) -> None:
     tx.execute(update(instances).where(instances.c.name == instance.name).values(known))
 
 
-def promote(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+def promote(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     move_worker(tx, worker_id, WorkerState.ACTIVE, Reason.READY, LEADER)
     _change(tx, worker_id, {"promoted_at": tx.now()})
     note(tx, worker_id, {"auto_promoted": why.code.value})
 
 
-def fail(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+def fail(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     move_worker(tx, worker_id, WorkerState.ERROR, Reason.LOST, LEADER)
     _change(tx, worker_id, {"failed_at": tx.now(), "error_code": why.code.value, "error_reason": why.text})
     note(tx, worker_id, {"error_reason": why.text, "error_code": why.code.value})
 
 
-def abandon(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+def abandon(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     """Nothing was started for it: the row ends without counting as a worker that failed."""
     move_worker(tx, worker_id, WorkerState.ERROR, Reason.LOST, LEADER)
     move_worker(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
@@ -246,7 +226,7 @@ def abandon(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
     tx.execute(update(instances).where(instances.c.worker_id == worker_id).values(ended_at=tx.now()))
 
 
-def call_off(tx: Tx, worker_id: WorkerId, why: Finding) -> None:
+def cancel_spawn(tx: Tx, worker_id: WorkerId, why: ActionReason) -> None:
     """It was not needed any more before it began: its machine is ended, and no failure is counted."""
     move_worker(tx, worker_id, WorkerState.ERROR, Reason.DRAINED, LEADER)
     _change(tx, worker_id, {"error_code": why.code.value, "error_reason": why.text})
@@ -256,11 +236,12 @@ def drain(tx: Tx, worker_id: WorkerId) -> None:
     move_worker(tx, worker_id, WorkerState.TERMINATING, Reason.DRAINED, LEADER)
 
 
-def bury(tx: Tx, worker_id: WorkerId) -> None:
-    """Its instance is paid for up to the first listing that lacked it; being sure of it takes longer."""
+def mark_terminated(tx: Tx, worker_id: WorkerId) -> None:
+    """Its instance is paid for up to the first listing that lacked it; being sure of it takes longer.
+    Its models are forgotten with it."""
     absent = record(tx, select(workers.c.absent_since).where(workers.c.id == worker_id))
     move_worker(tx, worker_id, WorkerState.TERMINATED, Reason.STOPPED, LEADER)
-    forget_models(tx, worker_id)
+    tx.execute(delete(worker_models).where(worker_models.c.worker_id == worker_id))
     tx.execute(
         update(instances)
         .where(instances.c.worker_id == worker_id, instances.c.ended_at.is_(None))
@@ -297,38 +278,18 @@ def go_on(tx: Tx, pool: PoolId) -> None:
 
 
 def stop(tx: Tx, pool: PoolId, why: str) -> None:
-    """Something only a person can mend."""
+    """The provider refused in a way that only a person can repair."""
     _lock_pool(tx, pool)
     tx.execute(update(fleets).where(fleets.c.pool == pool).values(stopped_by=why, waits=0, wait_until=None))
 
 
-def mend(tx: Tx, pool: PoolId | None) -> bool:
-    """A person has mended it: the provider may be asked again, for this pool or for all. Whether one was stopped."""
+def clear_stop(tx: Tx, pool: PoolId | None) -> bool:
+    """A person has repaired it: the provider may be asked again, for this pool or for all. Whether one was stopped."""
     stopped = fleets.c.stopped_by.is_not(None)
     mine = stopped if pool is None else stopped & (fleets.c.pool == pool)
     return (
         tx.execute(update(fleets).where(mine).values(stopped_by=None, waits=0, wait_until=None)).rowcount > 0
     )
-
-
-def record_cycle(
-    tx: Tx,
-    epoch: int,
-    started_at: Any,
-    summary: dict[str, object],
-    steps: list[object],
-    inputs: dict[str, object] | None = None,
-) -> int:
-    """Its number."""
-    told = {"steps": steps, **({} if inputs is None else {"inputs": inputs})}
-    made = tx.execute(
-        insert(cycles).values(
-            epoch=epoch, started_at=started_at, finished_at=tx.now(), summary=summary, steps=told
-        )
-    )
-    key = made.inserted_primary_key
-    assert key is not None
-    return int(key[0])
 
 
 def ref_of(tx: Tx, worker_id: WorkerId) -> InstanceRef | None:
@@ -349,9 +310,3 @@ def _lock_pool(tx: Tx, pool: PoolId) -> Record:
 def _change(tx: Tx, worker_id: WorkerId, changed: dict[str, Any]) -> None:
     if tx.execute(update(workers).where(workers.c.id == worker_id).values(changed)).rowcount == 0:
         raise StaleWrite(f"there is no worker {worker_id!r} any more")
-
-
-def note(tx: Tx, worker_id: WorkerId, noted: dict[str, object]) -> None:
-    row = record(tx, select(workers.c.metadata).where(workers.c.id == worker_id).with_for_update())
-    assert row is not None
-    tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata={**row["metadata"], **noted}))

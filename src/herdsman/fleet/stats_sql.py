@@ -1,6 +1,6 @@
 """How many there are of what metrics and people ask for; each is a count over a piece of an index."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Float, and_, bindparam, case, exists, func, literal_column, or_, select
 
-from herdsman.db.connection import Record, Tx, records
+from herdsman.db.connection import Tx, records
 from herdsman.db.dialects import PHRASES
 from herdsman.db.schema import gpus, instances, job_attempts, jobs, leases, pools, workers
 from herdsman.db.statements import Hot, Row, one_of
@@ -119,7 +119,7 @@ def depths(tx: Tx) -> Mapping[str, int]:
     return {pool: int(count) for pool, count in tx.rows(DEPTHS, {})}
 
 
-def see_gpus(tx: Tx, policy: LeasePolicy) -> Gpus:
+def read_gpus(tx: Tx, policy: LeasePolicy) -> Gpus:
     now, fresh = tx.now(), tx.now() - policy.silent_after
     memory = tx.rows(GPU_MEMORY, {"b_since": fresh})
     return Gpus(
@@ -130,6 +130,10 @@ def see_gpus(tx: Tx, policy: LeasePolicy) -> Gpus:
         used_pct={(node, index): 100.0 * used / total for node, index, used, total, _ in memory if total > 0},
         busy_pct={(node, index): busy for node, index, _, _, busy in memory if busy is not None},
     )
+
+
+def _plain(row: Sequence[Any]) -> Row:
+    return tuple(row)
 
 
 def _one(tx: Tx, counted: Hot, **given: Any) -> int:
@@ -164,12 +168,10 @@ def latency_totals(tx: Tx, since: datetime, until: datetime) -> Sequence[Took]:
     counted = func.count()
     query = select(ended.c.type, counted, func.sum(ended.c.span), *columns)
     rows = tx.execute(query.group_by(ended.c.type).order_by(counted.desc()).limit(MOST_TYPES))
-    return [_to_took(tuple(row)) for row in rows]
-
-
-def _to_took(row: tuple[Any, ...]) -> Took:
-    kind, count, seconds, *within = row
-    return Took(kind, int(count), max(0.0, float(seconds)), tuple(int(each) for each in within))
+    return [
+        Took(kind, int(count), max(0.0, float(seconds)), tuple(int(each) for each in within))
+        for kind, count, seconds, *within in map(_plain, rows)
+    ]
 
 
 MOST_READ = 5000
@@ -224,10 +226,10 @@ def boot_times(tx: Tx, pool: str) -> Pace:
 
 
 def done_since(tx: Tx, since: datetime) -> int:
-    return int(tx.rows(DONE_SINCE, {"b_since": since})[0][0])
+    return _one(tx, DONE_SINCE, b_since=since)
 
 
-def _seconds(rows: Sequence[Row]) -> tuple[float, ...]:
+def _seconds(rows: Iterable[Row]) -> tuple[float, ...]:
     return tuple(max(0.0, (end - begin).total_seconds()) for begin, end in rows)
 
 
@@ -285,14 +287,19 @@ def observed_demand(tx: Tx, pool: PoolId) -> Demand:
     now = tx.now()
     then, span = now - DAY, AHEAD * SLOT
     edges = [now - SLOT * each for each in range(RECENT, 0, -1)]
-    before = _came(tx, pool, then - span, then)
-    after = _came(tx, pool, then, then + span)
+
+    def came(after: datetime, until: datetime) -> int:
+        return _one(tx, CAME, b_after=after, b_until=until, b_pool=pool)
+
+    before, after = came(then - span, then), came(then, then + span)
+    waited = tx.rows(WAITED, {"b_pool": pool})
+    due = ((run_at if run_at <= claimed else created, claimed) for claimed, created, run_at in waited)
     return Demand(
-        arrivals=tuple(_came(tx, pool, each, each + SLOT) for each in edges),
+        arrivals=tuple(came(each, each + SLOT) for each in edges),
         day_before=(before, after) if before or after else None,
         service_s=_seconds(tx.rows(TOOK, {"b_pool": pool})),
         boots_s=boot_times(tx, pool).seconds,
-        waits_s=_seconds([(_due(row), row[0]) for row in tx.rows(WAITED, {"b_pool": pool})]),
+        waits_s=_seconds(due),
         failing=failing_starts(tx, pool),
     )
 
@@ -310,43 +317,19 @@ def ended_attempts(tx: Tx, pool: PoolId, since: datetime, most: int) -> Iterator
 
     A job that was tried again comes again.
     """
-    last: tuple[datetime, str] | None = None
-    left = most
+    at, job_id = job_attempts.c.ended_at, job_attempts.c.job_id
+    columns = (at, job_id, job_attempts.c.attempt, job_attempts.c.claimed_at, jobs.c.created_at, jobs.c.type)
+    query = select(*columns).join(jobs, jobs.c.job_id == job_id).order_by(at, job_id)
+    after, left = at > since, most
     while left > 0:
-        page = _attempts(tx, pool, since, last, min(PAGE, left))
+        ours = query.where(job_attempts.c.pool == pool, after).limit(min(PAGE, left))
+        page = list(map(_plain, tx.execute(ours)))
         for ended, _, attempt, claimed, created, kind in page:
             yield created if attempt == 1 else claimed, max(0.0, (ended - claimed).total_seconds()), kind
         if len(page) < min(PAGE, left):
             return
         left -= len(page)
-        last = (page[-1][0], page[-1][1])
-
-
-def _attempts(
-    tx: Tx, pool: PoolId, since: datetime, last: tuple[datetime, str] | None, limit: int
-) -> Sequence[Row]:
-    ended, job_id = job_attempts.c.ended_at, job_attempts.c.job_id
-    query = (
-        select(
-            ended, job_id, job_attempts.c.attempt, job_attempts.c.claimed_at, jobs.c.created_at, jobs.c.type
-        )
-        .join(jobs, jobs.c.job_id == job_id)
-        .where(job_attempts.c.pool == pool, ended > since)
-        .order_by(ended, job_id)
-        .limit(limit)
-    )
-    if last is not None:
-        query = query.where(or_(ended > last[0], and_(ended == last[0], job_id > last[1])))
-    return [tuple(row) for row in tx.execute(query)]
-
-
-def _came(tx: Tx, pool: PoolId, after: datetime, until: datetime) -> int:
-    return int(tx.rows(CAME, {"b_after": after, "b_until": until, "b_pool": pool})[0][0])
-
-
-def _due(row: Row) -> datetime:
-    claimed, created, run_at = row
-    return run_at if run_at <= claimed else created
+        after = or_(at > page[-1][0], and_(at == page[-1][0], job_id > page[-1][1]))
 
 
 MOST_LISTED = 500
@@ -389,7 +372,17 @@ def instance_stays(tx: Tx, since: datetime) -> list[Stay]:
     query = select(instances).where(
         instances.c.started_at.is_not(None), or_(instances.c.ended_at.is_(None), instances.c.ended_at > since)
     )
-    return [_to_stay(row) for row in records(tx, query)]
+    return [
+        Stay(
+            name=row["name"],
+            worker_id=row["worker_id"],
+            pool=row["pool"],
+            cost_per_hour=Decimal(str(row["cost_per_hour"])),
+            started_at=row["started_at"],
+            ended_at=row["ended_at"],
+        )
+        for row in records(tx, query)
+    ]
 
 
 def instance_efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Effort]:
@@ -405,8 +398,11 @@ def instance_efforts(tx: Tx, workers: Sequence[str], since: datetime) -> list[Ef
     found: list[Effort] = []
     for start in range(0, len(workers), MOST_LISTED):
         listed = job_attempts.c.worker_id.in_(workers[start : start + MOST_LISTED])
-        rows = (tuple(row) for row in tx.execute(query.where(listed, recent)))
-        found += [_to_effort(row) for row in rows]
+        # From plain rows: a month of a busy fleet has many of them, and a dictionary for each takes its time.
+        found += [
+            Effort(worker_id=worker_id, type=kind, started_at=started_at, ended_at=ended_at)
+            for worker_id, kind, started_at, ended_at in map(_plain, tx.execute(query.where(listed, recent)))
+        ]
     return found
 
 
@@ -417,35 +413,17 @@ def spent_since(tx: Tx) -> Mapping[str, Decimal]:
         "hour": now.replace(minute=0, second=0, microsecond=0),
         "day": now.replace(hour=0, minute=0, second=0, microsecond=0),
     }
-    found = tx.rows(PRICES, {"b_since": starts["day"]})
-    return {span: _cost(found, start, now) for span, start in starts.items()}
-
-
-def _cost(prices: Sequence[Row], since: datetime, until: datetime) -> Decimal:
-    """In floating point, unlike a bill: every cycle asks, of every instance of the day."""
-    hours = ((cost, (min(ended or until, until) - max(began, since)) / HOUR) for cost, began, ended in prices)
-    return Decimal(sum(cost * span for cost, span in hours if span > 0)).quantize(Decimal("1e-6"))
+    prices = tx.rows(PRICES, {"b_since": starts["day"]})
+    found: dict[str, Decimal] = {}
+    for span, since in starts.items():
+        # In floating point: every cycle asks, of every instance of the day.
+        hours = ((cost, (min(ended or now, now) - max(began, since)) / HOUR) for cost, began, ended in prices)
+        found[span] = Decimal(sum(cost * each for cost, each in hours if each > 0)).quantize(Decimal("1e-6"))
+    return found
 
 
 def hourly_rate(tx: Tx) -> Decimal:
     """What an hour of the fleet of this moment costs."""
     return sum(
         (stay.cost_per_hour for stay in instance_stays(tx, tx.now()) if stay.ended_at is None), Decimal(0)
-    )
-
-
-def _to_effort(row: Row) -> Effort:
-    """From a plain row: a month of a busy fleet has many of them, and a dictionary for each takes its time."""
-    worker_id, kind, started_at, ended_at = row
-    return Effort(worker_id=worker_id, type=kind, started_at=started_at, ended_at=ended_at)
-
-
-def _to_stay(row: Record) -> Stay:
-    return Stay(
-        name=row["name"],
-        worker_id=row["worker_id"],
-        pool=row["pool"],
-        cost_per_hour=Decimal(str(row["cost_per_hour"])),
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
     )

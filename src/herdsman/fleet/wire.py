@@ -1,4 +1,4 @@
-"""Workers with their heartbeats, the control loop with its decisions, and the whole fleet at a glance."""
+"""Workers with their heartbeats, the control loop with its decisions, and the overview of the fleet."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self

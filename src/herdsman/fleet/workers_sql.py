@@ -1,4 +1,4 @@
-"""Workers: registered, moved through their states, and kept alive by their beats."""
+"""Workers: registered, moved through their states, and kept alive by their heartbeats."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -148,10 +148,14 @@ def record_heartbeats(tx: Tx, worker_id: WorkerId, report: GpuReport | None = No
 
 def _note_report(tx: Tx, worker_id: WorkerId, report: GpuReport) -> None:
     fault = None if report.fault is None else report.fault[:LONGEST_FAULT].replace("\0", "\ufffd")
-    seen = None if report.seen is None else int(report.seen)
-    told = {"b_ready": int(report.ready), "b_seen": seen, "b_fault": fault}
-    disk = {"b_disk": report.disk_total_mb, "b_free": report.disk_free_mb}
-    tx.run(REPORT, {"b_id": worker_id, **told, **disk})
+    reported = {
+        "b_ready": int(report.ready),
+        "b_seen": None if report.seen is None else int(report.seen),
+        "b_fault": fault,
+        "b_disk": report.disk_total_mb,
+        "b_free": report.disk_free_mb,
+    }
+    tx.run(REPORT, {"b_id": worker_id, **reported})
     if report.vram_total_mb is None:
         return
     measured_at = tx.now() - report.vram_age
@@ -167,9 +171,8 @@ def _note_report(tx: Tx, worker_id: WorkerId, report: GpuReport) -> None:
 
 def note_version(tx: Tx, worker_id: WorkerId, version: str) -> None:
     """Of the program that the worker runs; what is no version is not kept."""
-    for (known,) in tx.rows(METADATA, {"b_id": worker_id}) if release(version) else ():
-        noted = {**known, VERSION: version}
-        tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata=noted))
+    if release(version):
+        note(tx, worker_id, {VERSION: version})
 
 
 def _to_gpu(device: GpuDevice) -> dict[str, object]:
@@ -244,21 +247,21 @@ MOST_TYPES = 200
 
 
 def note_types(tx: Tx, worker_id: WorkerId, types: Sequence[str]) -> None:
-    """Kept beside what else is known of the worker. Nothing is written when it is known already."""
-    found = tx.rows(METADATA, {"b_id": worker_id})
-    known: dict[str, Any] = found[0][0] if found else {}
-    said = sorted(types) if len(types) <= MOST_TYPES else []
-    if found and known.get(FIELD, []) != said:
-        tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata={**known, FIELD: said}))
+    note(tx, worker_id, {FIELD: sorted(types) if len(types) <= MOST_TYPES else []})
 
 
 def note_unfit(tx: Tx, worker_id: WorkerId, unfit: Mapping[str, str]) -> None:
     """Which of them it does not take at the moment, and why."""
-    found = tx.rows(METADATA, {"b_id": worker_id})
-    known: dict[str, Any] = found[0][0] if found else {}
-    said = {kind: clean(why, LONGEST_FAULT) for kind, why in sorted(unfit.items())[:MOST_TYPES]}
-    if found and known.get(UNFIT, {}) != said:
-        tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata={**known, UNFIT: said}))
+    bounded = sorted(unfit.items())[:MOST_TYPES]
+    note(tx, worker_id, {UNFIT: {kind: clean(why, LONGEST_FAULT) for kind, why in bounded}})
+
+
+def note(tx: Tx, worker_id: WorkerId, noted: Mapping[str, object]) -> None:
+    """Kept beside what else is known of the worker. Nothing is written when it is known already."""
+    for (known,) in tx.rows(METADATA, {"b_id": worker_id}):
+        if any((known.get(name) or None) != (value or None) for name, value in noted.items()):
+            changed = {**known, **noted}
+            tx.execute(update(workers).where(workers.c.id == worker_id).values(metadata=changed))
 
 
 def unfit_of(metadata: Mapping[str, Any]) -> Mapping[str, str]:

@@ -16,8 +16,7 @@ from herdsman.db.schema import SERVICE
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.fleet import installation_sql, workers_sql
 from herdsman.fleet import sql as fleet_sql
-from herdsman.fleet.installation import LEAP
-from herdsman.fleet.model import GpuReport
+from herdsman.fleet.model import LEAP, GpuReport
 from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql

@@ -58,7 +58,7 @@ def _mended(tx: Tx, scope: str) -> bool:
     kind, _, name = scope.partition(":")
     if kind not in (ALL, "pool"):
         return False
-    return fleet_sql.mend(tx, PoolId(name) if kind == "pool" else None)
+    return fleet_sql.clear_stop(tx, PoolId(name) if kind == "pool" else None)
 
 
 def drain(services: Services, *, why: str = "", who: str = "admin") -> Hold:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.snapshot import PoolLife, SeenPool, SeenWorker
+from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, WorkerSnapshot
 from herdsman.ids import DEFAULT_AGENT, DEFAULT_POOL, PoolId
 from herdsman.jobs.rules import LONGEST, check_model, check_name
 from herdsman.states import PoolState, Reason, WorkerState
@@ -259,7 +259,7 @@ def hold_ends_at(pool: Pool, used: datetime) -> datetime | None:
     return None if kept or pool.served_by is ServedBy.HAND else used + pool.hold
 
 
-def last_used(pool: Pool, workers: Iterable[SeenWorker], now: datetime) -> datetime:
+def last_used(pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime) -> datetime:
     """A pool is used while one of its workers holds a job; the end of the last one is remembered."""
     mine = [each for each in workers if each.pool == pool.pool_id]
     if any(each.job is not None for each in mine):
@@ -269,13 +269,13 @@ def last_used(pool: Pool, workers: Iterable[SeenWorker], now: datetime) -> datet
 
 
 def with_life(
-    seen: SeenPool,
+    seen: PoolSnapshot,
     pool: Pool,
     *,
     used: datetime,
     waiting: bool,
     local: Mapping[str, datetime],
-) -> SeenPool:
+) -> PoolSnapshot:
     """A pool's fleet as it was seen, with the pool's own rules and life."""
     life = PoolLife(
         state=pool.state,
@@ -292,7 +292,7 @@ def with_life(
     return replace(seen, policy=policy, life=life, shares=not life.by_hand)
 
 
-def undeclared(seen: SeenPool) -> SeenPool:
+def undeclared(seen: PoolSnapshot) -> PoolSnapshot:
     """A pool that only its workers name. Those that a person started serve like any others; those of ours, whose pool
     has gone from the settings, are let go when they are idle."""
     policy = replace(seen.policy, min_workers=0, max_workers=0, require_gpu=False)
@@ -301,7 +301,7 @@ def undeclared(seen: SeenPool) -> SeenPool:
 
 
 def news_of(
-    pool: Pool, workers: Iterable[SeenWorker], now: datetime, *, often: timedelta = timedelta(seconds=10)
+    pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime, *, often: timedelta = timedelta(seconds=10)
 ) -> PoolNews | None:
     """What has changed enough to be written down; None when nothing has."""
     mine = [each for each in workers if each.pool == pool.pool_id]

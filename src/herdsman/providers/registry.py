@@ -15,7 +15,7 @@ own part holds, and the deployment `a` never matches what belongs to `a-b`.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Protocol
 
 from herdsman.errors import InvalidRequest, InvalidSettings
@@ -45,20 +45,13 @@ def find(name: str) -> OpenProvider:
         known = ", ".join(installed()) or "none"
         raise InvalidSettings(f"there is no provider {name!r}; installed are: {known}")
     if len(found) > 1:
-        raise InvalidSettings(f"two installed packages call their provider {name!r}: {_origins(found)}")
-    return _load(found[0])
-
-
-def _origins(found: list[EntryPoint]) -> str:
-    return " and ".join(sorted(plugin.value for plugin in found))
-
-
-def _load(plugin: EntryPoint) -> OpenProvider:
+        origins = " and ".join(sorted(plugin.value for plugin in found))
+        raise InvalidSettings(f"two installed packages call their provider {name!r}: {origins}")
     try:
-        return plugin.load()
+        return found[0].load()
     except ImportError as error:
         raise InvalidSettings(
-            f"the provider {plugin.name!r} lacks a package: {error}; install herdsman[{plugin.name}]"
+            f"the provider {name!r} lacks a package: {error}; install herdsman[{name}]"
         ) from error
 
 

@@ -8,7 +8,7 @@ import structlog
 
 from herdsman.context import Services
 from herdsman.errors import StoreUnavailable
-from herdsman.fleet.reconcile import Cycle
+from herdsman.fleet.recording import Cycle
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop

@@ -7,9 +7,8 @@ from threading import Event
 import structlog
 
 from herdsman.fleet.actions import Note
-from herdsman.fleet.inbox import LeaderInbox
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.reconcile import LeaderInbox, Reconciler
 from herdsman.jobs.sweep import Sweeper
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop

@@ -123,7 +123,7 @@ class DatabaseCollector(Collector):
             workers={**dict.fromkeys(pools, 0), **workers},
             overdue=stats_sql.claims_overdue(tx),
             recovered=stats_sql.recovered(tx),
-            gpus=stats_sql.see_gpus(tx, self._services.leasing),
+            gpus=stats_sql.read_gpus(tx, self._services.leasing),
             holds={kind: sum(each.kind is kind for each in holding.holds) for kind in HoldKind},
         )
 

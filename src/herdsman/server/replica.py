@@ -11,7 +11,7 @@ from threading import Event
 from herdsman.context import Services
 from herdsman.db.notify import Wakeup, open_wakeup
 from herdsman.errors import InvalidSettings
-from herdsman.fleet.worker_access import WorkerAccess
+from herdsman.fleet.execute import WorkerAccess
 from herdsman.jobs.dispatch import Dispatcher
 from herdsman.redis.bus import ReplicaHooks, StreamBus
 from herdsman.server.app import create_app

@@ -18,15 +18,13 @@ from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
 from herdsman.errors import HerdsmanError, InvalidSettings, StoreUnavailable
-from herdsman.fleet.execute import Hands, Spawner
-from herdsman.fleet.inbox import LeaderInbox
+from herdsman.fleet.execute import Executor, Spawner, WorkerAccess, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.observe import FleetRules, Observer
-from herdsman.fleet.reconcile import Reconciler
+from herdsman.fleet.reconcile import LeaderInbox, Reconciler
 from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.registry import OURS, require_installed
-from herdsman.fleet.worker_access import WorkerAccess, by_name_only
+from herdsman.fleet.scaling.policies import OURS, require_installed
 from herdsman.ids import PoolId
 from herdsman.jobs.attempts_sql import store_lines
 from herdsman.jobs.sweep import Sweeper
@@ -267,7 +265,7 @@ def open_control(
         name_of=_naming(settings).name,
         environment_of=by_name_only if access is None else access.environment,
     )
-    hands = Hands(services=services, provider=provider, leadership=leadership, spawner=spawner)
+    executor = Executor(services=services, provider=provider, leadership=leadership, spawner=spawner)
     clock = SystemClock()
     return Control(
         leadership,
@@ -275,7 +273,7 @@ def open_control(
             database=database,
             leadership=leadership,
             observer=observer,
-            hands=hands,
+            executor=executor,
             clock=clock,
             only_plans=settings.api.safe_mode,
             replayable_for=settings.jobs.replayable_for,

@@ -26,7 +26,11 @@ _PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 def harmless_environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
     given = os.environ if env is None else env
-    return {name: value for name, value in given.items() if not _hidden(name, value)}
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in ACCEPTED and not _OURS.search(name) and not _secret(name, value)
+    }
 
 
 def keep_secrets(arguments: Sequence[str] = ()) -> None:
@@ -106,11 +110,6 @@ def instance_name(settings: Settings) -> str:
 def push_name(settings: Settings) -> str:
     """The same after a restart, so that its metrics at a push gateway are replaced and do not pile up."""
     return settings.logs.orchestrator_instance_id or this_machine()
-
-
-def _hidden(name: str, value: str) -> bool:
-    ours = name in ACCEPTED or _OURS.search(name) is not None
-    return ours or _secret(name, value)
 
 
 def _secret(name: str, value: str) -> bool:

@@ -1,8 +1,9 @@
-"""How many workers there are, and when one is taken for ready, idle, silent, stuck or lost."""
+"""Settings of the fleet: its size, its health, and the providers of its machines."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from platformdirs import user_state_path
+from pydantic import Field, SecretStr
 
 from herdsman.settings.kinds import (
     Count,
@@ -11,13 +12,20 @@ from herdsman.settings.kinds import (
     Kind,
     Minutes,
     Money,
+    OptionalText,
+    Percent,
     Positive,
     Ratio,
     Seconds,
     SecondsOrZero,
+    Secret,
+    SecretMap,
     Share,
+    Sizes,
     Switch,
     Text,
+    Texts,
+    WebUrl,
     plain,
     setting,
 )
@@ -109,13 +117,7 @@ PromotionPolicy = Annotated[
 ]
 
 
-def _idle_timeout(given: dict[str, Any]) -> float:
-    """A value that was refused is missing; what follows from it no longer matters then."""
-    return given.get("gpu_idle_timeout_sec", 0)
-
-
-def _three_cycles(given: dict[str, Any]) -> float:
-    return max(60, 3 * given.get("orchestrator_poll_sec", 0))
+# A value that was refused is missing from `given`; what follows from it no longer matters then.
 
 
 class HealthSettings(Group):
@@ -129,7 +131,7 @@ class HealthSettings(Group):
         30, "The same while there are more workers than wanted."
     )
     heartbeat_timeout_sec: Annotated[Seconds, DefaultText("the value of GPU_IDLE_TIMEOUT_SEC")] = Field(
-        default_factory=_idle_timeout,
+        default_factory=lambda given: given.get("gpu_idle_timeout_sec", 0),
         description="Seconds without a heartbeat after which a worker is silent.",
     )
     task_stuck_timeout_sec: Seconds = setting(
@@ -146,7 +148,7 @@ class HealthSettings(Group):
     )
     error_cleanup_grace_period_sec: SecondsOrZero = setting(
         0,
-        "Seconds that the machine of a failed worker is kept for a look at it, while nobody needs its place.",
+        "Seconds that the machine of a failed worker is kept for diagnosis, while nobody needs its place.",
     )
 
     auto_start_worker_process: Switch = setting(
@@ -159,7 +161,7 @@ class HealthSettings(Group):
     heartbeat_promotion_threshold_sec: Annotated[
         Seconds, DefaultText("the larger of 60 and 3 times ORCHESTRATOR_POLL_SEC")
     ] = Field(
-        default_factory=_three_cycles,
+        default_factory=lambda given: max(60, 3 * given.get("orchestrator_poll_sec", 0)),
         description="Oldest heartbeat, in seconds, that still makes a starting worker active.",
     )
     script_running_timeout_sec: Seconds = setting(
@@ -185,4 +187,87 @@ class HealthSettings(Group):
     )
     ready_not_claiming_timeout_sec: Seconds = setting(
         600, "Seconds that a ready worker may leave waiting jobs unclaimed."
+    )
+
+
+Label = Annotated[
+    str | None,
+    Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=40),
+    Kind("small letters and digits with single hyphens between them, at most 40", plain),
+]
+RunpodCloud = Annotated[Literal["SECURE", "COMMUNITY"], Kind("SECURE or COMMUNITY", plain)]
+
+
+class ProviderSettings(Group):
+    """What holds for machines from every provider."""
+
+    provider: Text = setting(
+        "local", "Where workers run: local for processes on this machine, runpod, or the name of a plugin."
+    )
+    deployment_id: Label = setting(
+        None, "Name of this installation, in the name of each machine; those of others are never touched."
+    )
+    provider_timeout_sec: Seconds = setting(30, "Seconds that a call to a provider may take.")
+    boot_timeout_sec: Seconds = setting(
+        600, "Seconds after which a machine without a first heartbeat is ended."
+    )
+    absence_window_sec: Seconds = setting(
+        600, "Seconds that a machine must be missing from listings before it counts as gone."
+    )
+    orphan_grace_sec: Seconds = setting(
+        60, "Seconds that a machine of ours must be listed without a worker that owns it before it is ended."
+    )
+
+
+class LocalSettings(Group):
+    """Workers that are processes on this machine."""
+
+    fake_gpus: Count = setting(0, "Simulated GPUs; 0 uses the real ones, one for each worker.")
+    local_state_dir: Annotated[Text, DefaultText("USER_STATE_DIRECTORY/herdsman")] = Field(
+        default_factory=lambda: str(user_state_path("herdsman", appauthor=False)),
+        description="Directory that remembers which processes were started, and holds their logs.",
+    )
+
+
+class RunpodSettings(Group):
+    """Machines rented from Runpod."""
+
+    runpod_api_key: Secret = setting(None, "Key of the Runpod account.")
+    runpod_api_url: WebUrl = setting("https://api.runpod.io/v2", "Address of Runpod's REST API.")
+    runpod_gpu_type: OptionalText = setting(None, "Kind of GPU that is rented.")
+    runpod_gpu_types: Texts = setting(
+        (), "Kinds of GPU to ask for, in this order; in place of RUNPOD_GPU_TYPE."
+    )
+    runpod_cloud: RunpodCloud = setting("SECURE", "Runpod's own machines, or others' too.")
+    runpod_data_centers: Texts = setting((), "Data centers that a pod may be in; without them, all.")
+    runpod_worker_image: OptionalText = setting(None, "Container image that a pod runs.")
+    runpod_template_id: OptionalText = setting(None, "Template that a pod is made from.")
+    runpod_name_prefix: Text = setting("gpu", "What the name of a pod begins with.")
+    runpod_env_vars: SecretMap = Field(
+        default_factory=dict[str, SecretStr], description="More variables for the environment of a pod."
+    )
+    runpod_ports: Texts = setting((), "Ports of a pod that are opened, such as 22/tcp or 8188/http.")
+    runpod_activation: OptionalText = setting(
+        None, "Shell commands, one on each line, to run in the volume before the worker starts."
+    )
+
+    runpod_storage_name: OptionalText = setting(None, "Name of the network volume to attach.")
+    runpod_storage_volumes: Texts = setting((), "Network volumes to try, in this order.")
+    runpod_volume_mount_path: Text = setting("/workspace", "Where the volume is mounted in a pod.")
+    runpod_disk_size_gb: Positive = setting(200, "Size of a pod's volume in gigabytes.")
+    runpod_container_disk_gb: Positive = setting(200, "Size of a pod's own disk in gigabytes.")
+    runpod_min_vcpu_count: Positive = setting(8, "Fewest virtual processors of a pod.")
+    runpod_min_memory_gb: Positive = setting(32, "Least memory of a pod in gigabytes.")
+    runpod_ram_tiers: Sizes = setting(
+        (72, 60, 48, 32, 16), "Sizes of memory in gigabytes to ask for, in this order."
+    )
+
+    storage_min_free_gb: Count = setting(
+        50, "A network volume on which workers have fewer gigabytes free than this is grown."
+    )
+    storage_max_percent_used: Percent = setting(
+        85, "A network volume that is fuller than this percentage is grown."
+    )
+    storage_expansion_increment_gb: Positive = setting(
+        50, "Gigabytes by which a network volume is grown, once it is seen to be full."
     )

@@ -146,12 +146,11 @@ def hide_password(url: str) -> str:
     user, at, place = url[scheme.end() :].rpartition("@")
     name, colon, _ = user.partition(":")
     path, mark, query = place.partition("?")
-    hide_parameters = f"{path}{mark}{'&'.join(_hide_parameter(pair) for pair in query.split('&'))}"
-    return f"{scheme[0]}{name}{colon}{HIDDEN if colon else ''}{at}{hide_parameters}"
-
-
-def _hide_parameter(pair: str) -> str:
-    return f"{pair.partition('=')[0]}={HIDDEN}" if _SECRET_PARAMETER.search(unquote(pair)) else pair
+    pairs = (
+        f"{pair.partition('=')[0]}={HIDDEN}" if _SECRET_PARAMETER.search(unquote(pair)) else pair
+        for pair in query.split("&")
+    )
+    return f"{scheme[0]}{name}{colon}{HIDDEN if colon else ''}{at}{path}{mark}{'&'.join(pairs)}"
 
 
 def _hidden(value: object) -> object:

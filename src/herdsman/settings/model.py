@@ -1,7 +1,7 @@
 """All settings together: each by its name, with where its value came from and how people type it."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -11,23 +11,28 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from herdsman.jobs.protocol import VARIABLES
-from herdsman.settings.fleet import BreakerSettings, HealthSettings, PoolSettings, ScalingSettings
-from herdsman.settings.jobs import (
-    ConnectorSettings,
-    JobSettings,
-    LeaseSettings,
-    WatchdogSettings,
-    WorkerSettings,
+from herdsman.settings.fleet import (
+    BreakerSettings,
+    HealthSettings,
+    LocalSettings,
+    PoolSettings,
+    ProviderSettings,
+    RunpodSettings,
+    ScalingSettings,
 )
 from herdsman.settings.kinds import DefaultText, Group, Kind
-from herdsman.settings.providers import LocalSettings, ProviderSettings, RunpodSettings
 from herdsman.settings.server import (
     ApiSettings,
+    ConnectorSettings,
     DatabaseSettings,
+    JobSettings,
     LeaderSettings,
+    LeaseSettings,
     LogSettings,
     ResultSettings,
     StreamSettings,
+    WatchdogSettings,
+    WorkerSettings,
 )
 
 
@@ -36,14 +41,6 @@ class Origin(StrEnum):
     DOTENV = ".env"
     FILE = "herdsman.toml"
     DEFAULT = "default"
-
-
-def _nowhere() -> Mapping[str, Origin]:
-    return MappingProxyType({})
-
-
-def _no_pools() -> "Mapping[str, Settings]":
-    return MappingProxyType({})
 
 
 class Settings(BaseModel):
@@ -70,10 +67,10 @@ class Settings(BaseModel):
     api: ApiSettings = Field(default_factory=ApiSettings)
     logs: LogSettings = Field(default_factory=LogSettings)
 
-    origins: Mapping[str, Origin] = Field(default_factory=_nowhere, repr=False)
+    origins: Mapping[str, Origin] = Field(default_factory=lambda: MappingProxyType({}), repr=False)
     """By name, for the settings that somebody set."""
 
-    by_pool: "Mapping[str, Settings]" = Field(default_factory=_no_pools, repr=False)
+    by_pool: "Mapping[str, Settings]" = Field(default_factory=lambda: MappingProxyType({}), repr=False)
     """The settings of every pool beside `default`, whole: what is not its own is as it is here."""
 
     def origin(self, name: str) -> Origin:
@@ -120,16 +117,15 @@ def groups() -> Mapping[str, type[Group]]:
     return {name: kind for name, kind in found if isinstance(kind, type) and issubclass(kind, Group)}
 
 
-def _every_setting() -> Iterator[Setting]:
-    for group, model in groups().items():
-        for key, field in model.model_fields.items():
-            kind = next(mark for mark in field.metadata if isinstance(mark, Kind))
-            yield Setting(key.upper(), group, field, kind)
-
-
-CATALOGUE: Mapping[str, Setting] = MappingProxyType({each.name: each for each in _every_setting()})
-
-
+CATALOGUE: Mapping[str, Setting] = MappingProxyType(
+    {
+        key.upper(): Setting(key.upper(), group, field, kind)
+        for group, model in groups().items()
+        for key, field in model.model_fields.items()
+        for kind in field.metadata
+        if isinstance(kind, Kind)
+    }
+)
 PREFIX = "HERDSMAN_"
 CONFIG_FILE = "HERDSMAN_CONFIG"
 
@@ -139,14 +135,9 @@ _SERVICE_LINK = re.compile(
 )
 
 
-def _accepted() -> Iterator[tuple[str, Setting]]:
-    for setting in CATALOGUE.values():
-        yield setting.name, setting
-        if setting.file_name is not None:
-            yield setting.file_name, setting
-
-
-ACCEPTED: Mapping[str, Setting] = MappingProxyType(dict(_accepted()))
+ACCEPTED: Mapping[str, Setting] = MappingProxyType(
+    {name: each for each in CATALOGUE.values() for name in (each.name, each.file_name) if name is not None}
+)
 """Each name without the prefix; a secret has a second one that leads to its file."""
 
 

@@ -20,6 +20,8 @@ from herdsman.settings.environment import harmless_environment
 from herdsman.settings.kinds import only_from_here
 from herdsman.settings.model import CATALOGUE, PREFIX, Origin, Settings
 
+LOCAL, RUNPOD, COMFYUI = "local", "runpod", "comfyui"
+
 
 def fleet_policies(settings: Settings) -> Mapping[PoolId, FleetPolicy]:
     """The pool `default`, and those that the configuration file names."""
@@ -39,12 +41,10 @@ def pool_limits(settings: Settings) -> PoolLimits:
 
 
 def fleet_policy(settings: Settings) -> FleetPolicy:
-    scaling, health, providers, breaker = (
-        settings.scaling,
-        settings.health,
-        settings.providers,
-        settings.breaker,
-    )
+    scaling, health, breaker = settings.scaling, settings.health, settings.breaker
+    providers, runpod = settings.providers, settings.runpod
+    rented = providers.provider == RUNPOD
+    volumes = runpod.runpod_storage_volumes or runpod.runpod_storage_name
     return FleetPolicy(
         min_workers=scaling.min_active_gpus,
         max_workers=scaling.max_active_gpus,
@@ -68,7 +68,10 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         stuck_timeout=_span(health.task_stuck_timeout_sec),
         spawning_timeout=_span(health.spawning_timeout_sec),
         boot_timeout=_span(providers.boot_timeout_sec),
-        script_timeout=_script_timeout(settings),
+        # Only a pod that is given commands of its own has a script to wait for.
+        script_timeout=_span(health.script_running_timeout_sec)
+        if rented and runpod.runpod_activation
+        else None,
         preparing_timeout=_span(health.active_initializing_max_sec),
         ready_timeout=_span(health.startup_grace_period_sec),
         gpu_timeout=_span(health.gpu_not_detected_timeout_sec),
@@ -78,9 +81,10 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
         shutdown_grace=_span(health.graceful_shutdown_timeout_sec),
         error_grace=_span(health.error_cleanup_grace_period_sec),
         absence_window=_span(providers.absence_window_sec),
-        volume_min_free_gb=settings.runpod.storage_min_free_gb if _has_volumes(settings) else None,
-        volume_max_used=settings.runpod.storage_max_percent_used,
-        volume_grow_gb=settings.runpod.storage_expansion_increment_gb,
+        # Network volumes can be grown; the disk of a pod cannot.
+        volume_min_free_gb=runpod.storage_min_free_gb if rented and volumes else None,
+        volume_max_used=runpod.storage_max_percent_used,
+        volume_grow_gb=runpod.storage_expansion_increment_gb,
         orphan_grace=_span(providers.orphan_grace_sec),
         max_failure_rate=breaker.max_worker_failure_rate,
         min_starts_to_judge=breaker.min_workers_for_rate_check,
@@ -94,19 +98,6 @@ def fleet_policy(settings: Settings) -> FleetPolicy:
     )
 
 
-def _has_volumes(settings: Settings) -> bool:
-    """Network volumes can be grown; the disk of a pod cannot."""
-    named = settings.runpod.runpod_storage_volumes or settings.runpod.runpod_storage_name
-    return settings.providers.provider == "runpod" and bool(named)
-
-
-def _script_timeout(settings: Settings) -> timedelta | None:
-    """Only a pod that is given commands of its own has a script to wait for."""
-    if settings.providers.provider != "runpod" or not settings.runpod.runpod_activation:
-        return None
-    return _span(settings.health.script_running_timeout_sec)
-
-
 def _span(seconds: float) -> timedelta:
     return timedelta(seconds=seconds)
 
@@ -114,8 +105,6 @@ def _span(seconds: float) -> timedelta:
 def _money(amount: float | Decimal | None) -> Decimal | None:
     return None if amount is None else Decimal(str(amount))
 
-
-LOCAL = "local"
 
 # What a worker makes of its own; the others would only surprise it.
 _NOT_PASSED_ON = frozenset({"API_URL", "FAKE_GPUS", "WORKER_ID", "WORKER_START_COMMAND"})
@@ -145,17 +134,14 @@ def local_options(settings: Settings) -> dict[str, object]:
 def within_this_machine(pools: Mapping[PoolId, FleetPolicy], gpus: int) -> Mapping[PoolId, FleetPolicy]:
     """No pool asks for more workers than there are GPUs to give them. Where none was found, nobody knows better than
     the settings. A process that is not listed has ended: nothing needs to be waited for before its GPU is given on."""
-    known = {
-        name: replace(pool, confirm_window=timedelta(0), exact_listings=True) for name, pool in pools.items()
-    }
-    return {name: _at_most(pool, gpus) for name, pool in known.items()} if gpus else known
-
-
-def _at_most(pool: FleetPolicy, gpus: int) -> FleetPolicy:
-    if pool.max_workers <= gpus:
-        return pool
-    least = min(pool.min_workers, gpus)
-    return replace(pool, min_workers=least, max_workers=gpus, machine_is_full=True)
+    known: dict[PoolId, FleetPolicy] = {}
+    for name, given in pools.items():
+        pool = replace(given, confirm_window=timedelta(0), exact_listings=True)
+        if 0 < gpus < pool.max_workers:
+            least = min(pool.min_workers, gpus)
+            pool = replace(pool, min_workers=least, max_workers=gpus, machine_is_full=True)
+        known[name] = pool
+    return known
 
 
 def worker_environment(settings: Settings) -> dict[str, SecretStr]:
@@ -179,9 +165,6 @@ def _typed(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(str(part) for part in cast("tuple[object, ...]", value))
     return "" if value is None else str(value)
-
-
-RUNPOD = "runpod"
 
 
 def runpod_options(settings: Settings) -> dict[str, object]:
@@ -272,32 +255,22 @@ def result_options(settings: Settings) -> ResultOptions:
     )
 
 
-COMFYUI = "comfyui"
-
-
 def services_of(settings: Settings) -> dict[str, dict[str, Any]]:
     """By type of jobs: the name of a connector under `connector`, and its options beside it."""
-    chosen = settings.connectors
-    found = (
-        {}
-        if chosen.worker_connectors_file is None
-        else _read(Path(chosen.worker_connectors_file).expanduser())
-    )
-    if chosen.comfyui_url is not None and COMFYUI not in found:
-        found[COMFYUI] = {"connector": COMFYUI, "url": chosen.comfyui_url}
-    return found
-
-
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidSettings(f"WORKER_CONNECTORS_FILE {path} cannot be read: {error}") from error
-    for name, table in tables.items():
-        options = cast("dict[str, object]", table) if isinstance(table, dict) else {}
-        if not isinstance(options.get("connector"), str):
-            raise InvalidSettings(
-                f"{path}: {name!r} names no connector: write a table [{name}] with connector = "
-                '"comfyui", "http" or another one that is installed'
-            )
+    chosen, tables = settings.connectors, dict[str, Any]()
+    if chosen.worker_connectors_file is not None:
+        path = Path(chosen.worker_connectors_file).expanduser()
+        try:
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InvalidSettings(f"WORKER_CONNECTORS_FILE {path} cannot be read: {error}") from error
+        for name, table in tables.items():
+            options = cast("dict[str, object]", table) if isinstance(table, dict) else {}
+            if not isinstance(options.get("connector"), str):
+                raise InvalidSettings(
+                    f"{path}: {name!r} names no connector: write a table [{name}] with connector = "
+                    '"comfyui", "http" or another one that is installed'
+                )
+    if chosen.comfyui_url is not None and COMFYUI not in tables:
+        tables[COMFYUI] = {"connector": COMFYUI, "url": chosen.comfyui_url}
     return tables

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from herdsman.settings.model import CATALOGUE, Setting, Settings, groups
-from herdsman.settings.relations import RELATIONS, Relation
+from herdsman.settings.relations import RELATIONS
 
 _INTRODUCTION = """\
 # Settings
@@ -46,29 +46,21 @@ Nothing starts while one of these does not hold; for advice there is a warning i
 
 
 def reference_page() -> str:
-    tables = "".join(_table(group) for group in groups())
-    relations = "".join(f"| {_relation(each)} | {each.reason} |\n" for each in RELATIONS)
-    return f"{_INTRODUCTION}{tables}{_FITTING}{relations}"
-
-
-def _table(group: str) -> str:
-    head = (
-        f"\n## {group}\n\n{groups()[group].__doc__}\n\n| variable | default | what it is |\n|---|---|---|\n"
-    )
-    members = (each for each in CATALOGUE.values() if each.group == group)
-    return head + "".join(f"| `{each.name}` | {_default(each)} | {each.description} |\n" for each in members)
-
-
-def _default(setting: Setting) -> str:
-    if setting.default_text is not None:
-        return setting.default_text
-    typed = typed_default(setting)
-    return f"`{typed}`" if typed else "not set"
-
-
-def _relation(relation: Relation) -> str:
-    unless = f", unless {relation.unless}" if relation.unless else ""
-    return f"`{relation.text}`{unless}{'' if relation.required else ' (advice)'}"
+    page = [_INTRODUCTION]
+    for group, model in groups().items():
+        page.append(
+            f"\n## {group}\n\n{model.__doc__}\n\n| variable | default | what it is |\n|---|---|---|\n"
+        )
+        for each in (setting for setting in CATALOGUE.values() if setting.group == group):
+            typed = typed_default(each)
+            default = each.default_text or (f"`{typed}`" if typed else "not set")
+            page.append(f"| `{each.name}` | {default} | {each.description} |\n")
+    page.append(_FITTING)
+    for relation in RELATIONS:
+        unless = f", unless {relation.unless}" if relation.unless else ""
+        advice = "" if relation.required else " (advice)"
+        page.append(f"| `{relation.text}`{unless}{advice} | {relation.reason} |\n")
+    return "".join(page)
 
 
 def write(root: Path) -> None:
@@ -86,18 +78,14 @@ _EXAMPLE_HEAD = """\
 
 
 def env_example() -> str:
-    return _EXAMPLE_HEAD + "".join(_section(group) for group in groups())
-
-
-def _section(group: str) -> str:
-    members = (each for each in CATALOGUE.values() if each.group == group)
-    return f"\n# --- {group}: {groups()[group].__doc__}\n" + "".join(_lines(each) for each in members)
-
-
-def _lines(setting: Setting) -> str:
-    comment = f" Default: {setting.default_text}." if setting.default_text else ""
-    by_file = f"# {setting.file_name}=\n" if setting.file_name else ""
-    return f"\n# {setting.description}{comment}\n# {setting.name}={typed_default(setting)}\n{by_file}"
+    text = [_EXAMPLE_HEAD]
+    for group, model in groups().items():
+        text.append(f"\n# --- {group}: {model.__doc__}\n")
+        for each in (setting for setting in CATALOGUE.values() if setting.group == group):
+            comment = f" Default: {each.default_text}." if each.default_text else ""
+            by_file = f"# {each.file_name}=\n" if each.file_name else ""
+            text.append(f"\n# {each.description}{comment}\n# {each.name}={typed_default(each)}\n{by_file}")
+    return "".join(text)
 
 
 def typed_default(setting: Setting) -> str:

@@ -15,7 +15,7 @@ from itertools import count
 from random import Random
 
 from herdsman.fleet.model import Instance, InstanceRef, InstanceState
-from herdsman.fleet.snapshot import HeldJob, SeenWorker
+from herdsman.fleet.snapshot import ClaimedJob, WorkerSnapshot
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.states import WorkerState
@@ -219,7 +219,7 @@ class Worker:
     instance: Instance
     end_asked_at: float | None = None
     absent_since: float | None = None
-    seen: SeenWorker | None = None
+    seen: WorkerSnapshot | None = None
     face: _Face | None = None
     """What `seen` was made from."""
 
@@ -240,8 +240,8 @@ class FleetView:
         worker = self.workers[worker_id]
         worker.state, worker.entered = state, now
 
-    def look(self, now: float) -> tuple[tuple[SeenWorker, ...], tuple[Instance, ...]]:
-        seen: list[SeenWorker] = []
+    def look(self, now: float) -> tuple[tuple[WorkerSnapshot, ...], tuple[Instance, ...]]:
+        seen: list[WorkerSnapshot] = []
         listed: list[Instance] = []
         for name, worker in self.workers.items():
             if worker.machine.ended is None:
@@ -251,7 +251,7 @@ class FleetView:
             seen.append(self._seen(name, worker))
         return tuple(seen), tuple(listed)
 
-    def _seen(self, name: WorkerId, worker: Worker) -> SeenWorker:
+    def _seen(self, name: WorkerId, worker: Worker) -> WorkerSnapshot:
         machine = worker.machine
         face = (
             worker.state,
@@ -265,12 +265,12 @@ class FleetView:
             worker.seen, worker.face = self._made(name, worker), face
         return worker.seen
 
-    def _made(self, name: WorkerId, worker: Worker) -> SeenWorker:
+    def _made(self, name: WorkerId, worker: Worker) -> WorkerSnapshot:
         machine = worker.machine
         old = worker.seen
         if old is not None and old.state is worker.state and worker.state is WorkerState.ACTIVE:
             return replace(old, job=self._held(machine), idle_since=self._at(machine.free_since))
-        return SeenWorker(
+        return WorkerSnapshot(
             id=name,
             pool=DEFAULT_POOL,
             state=worker.state,
@@ -289,11 +289,11 @@ class FleetView:
             cost_per_hour=self._price,
         )
 
-    def _held(self, machine: Machine) -> HeldJob | None:
+    def _held(self, machine: Machine) -> ClaimedJob | None:
         if machine.job == NO_JOB:
             return None
         key = ClaimKey(JobId(str(machine.job)), 1)
-        return HeldJob(
+        return ClaimedJob(
             key=key, since=self._start + BEYOND, begun=self._start + timedelta(seconds=machine.began)
         )
 

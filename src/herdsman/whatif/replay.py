@@ -12,9 +12,9 @@ from typing import Protocol
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.actions import (
     Action,
-    BuryWorker,
     Code,
-    DrainWorker,
+    ConfirmTerminated,
+    DrainIdleWorker,
     EndInstance,
     FailWorker,
     Note,
@@ -24,8 +24,8 @@ from herdsman.fleet.actions import (
 from herdsman.fleet.decide import Plan, decide
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand, ScalingPolicy
-from herdsman.fleet.scaling.registry import FORECASTING, OURS
-from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.fleet.scaling.policies import FORECASTING, OURS
+from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL
 from herdsman.states import WorkerState
 from herdsman.whatif.machines import Boots, FleetView, World
@@ -81,7 +81,7 @@ class PolicyController:
         window = self._policy.failure_window.total_seconds()
         failures = _within(self._failed, world.now - window)
         workers, instances = self._fleet.look(world.now)
-        pool = SeenPool(
+        pool = PoolSnapshot(
             id=DEFAULT_POOL,
             policy=self._policy,
             queued=world.queued,
@@ -105,13 +105,13 @@ class PolicyController:
                 self._failed.append(self._world.now)
                 self._told.start_ended(failed=True)
                 self._fleet.move(worker_id, WorkerState.ERROR, self._world.now)
-            case DrainWorker(worker_id):
+            case DrainIdleWorker(worker_id):
                 self._fleet.move(worker_id, WorkerState.TERMINATING, self._world.now)
             case EndInstance(worker_id):
                 worker = self._fleet.workers[worker_id]
                 worker.end_asked_at = self._world.now
                 self._world.end(worker.machine)
-            case BuryWorker(worker_id):
+            case ConfirmTerminated(worker_id):
                 del self._fleet.workers[worker_id]
             case Note(_, why):
                 return why.code in LIMITS

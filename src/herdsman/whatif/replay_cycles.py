@@ -10,13 +10,12 @@ from typing import Any
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.decide import Planned, decide
-from herdsman.fleet.history_sql import Sighted
+from herdsman.fleet.history_sql import RecordedSnapshot
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.reconcile import Cycle, Outcome
-from herdsman.fleet.recording import Recording, read
+from herdsman.fleet.recording import Cycle, Outcome, Recording, read
 from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.registry import forecasts
-from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.fleet.scaling.policies import forecasts
+from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import DEFAULT_POOL, PoolId
 
 SHOWN = 10
@@ -24,7 +23,7 @@ DAMAGED = "what this cycle saw cannot be read: it is damaged"
 UNCOUNTED = "the demand was not counted then, and this policy reckons with it: set SHADOW_SCALING_POLICY to its name for a while"
 
 Step = Mapping[str, Any]
-Compare = Callable[[Sighted, Recording], "tuple[tuple[Step | None, Step | None], ...]"]
+Compare = Callable[[RecordedSnapshot, Recording], "tuple[tuple[Step | None, Step | None], ...]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +59,16 @@ class Answered:
         self.why_left_out = self.why_left_out or why
 
 
-def ask_again(found: Iterable[Sighted], installed: Mapping[str, ScalingPolicy]) -> Answered:
+def ask_again(found: Iterable[RecordedSnapshot], installed: Mapping[str, ScalingPolicy]) -> Answered:
     """Each cycle under its own policy: every planned step is compared word for word with what was recorded."""
     return _asked(found, installed, _exactly)
 
 
 def ask_under(
-    found: Iterable[Sighted], installed: Mapping[str, ScalingPolicy], pool: PoolId, policy: FleetPolicy
+    found: Iterable[RecordedSnapshot],
+    installed: Mapping[str, ScalingPolicy],
+    pool: PoolId,
+    policy: FleetPolicy,
 ) -> Answered:
     """Each cycle as it was seen, under another policy; only what is done is compared, not what is said about it.
 
@@ -75,7 +77,7 @@ def ask_under(
     answered = Answered()
     needs = forecasts(replace(policy, shadow=""))
 
-    def compare(_: Sighted, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
+    def compare(_: RecordedSnapshot, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
         seen = recording.seen
         here = next((each for each in seen.pools if each.id == pool), None)
         if here is None:
@@ -94,7 +96,7 @@ def ask_under(
 
 
 def _asked(
-    found: Iterable[Sighted],
+    found: Iterable[RecordedSnapshot],
     installed: Mapping[str, ScalingPolicy],
     compare: Compare,
     answered: Answered | None = None,
@@ -118,7 +120,7 @@ def _asked(
     return answered
 
 
-def _exactly(sighted: Sighted, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
+def _exactly(sighted: RecordedSnapshot, recording: Recording) -> tuple[tuple[Step | None, Step | None], ...]:
     steps = decide(recording.seen).steps
     now = planned(recording.seen, steps)
     taken = range(recording.planned) if recording.taken is None else recording.taken
@@ -147,7 +149,7 @@ def _under(seen: Snapshot, pool: PoolId, policy: FleetPolicy) -> Snapshot:
     return replace(seen, pools=pools, most_together=most)
 
 
-def _ruled(pool: SeenPool, policy: FleetPolicy) -> SeenPool:
+def _ruled(pool: PoolSnapshot, policy: FleetPolicy) -> PoolSnapshot:
     """One that was asked for by name keeps the sizes that it was asked for with."""
     if pool.life is None:
         return replace(pool, policy=policy)

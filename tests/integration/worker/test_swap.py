@@ -173,7 +173,7 @@ def test_a_worker_of_a_pool_in_the_database_follows_its_swap(sqlite: Backend, tm
 
 def offer_revision(services: Services, worker_id: WorkerId, revision: int) -> None:
     """As the control loop would."""
-    services.database.transact(lambda tx: fleet_sql.offer_model(tx, worker_id, revision))
+    services.database.transact(lambda tx: fleet_sql.assign_revision(tx, worker_id, revision))
 
 
 def test_a_worker_whose_pool_names_nonsense_says_which_variable(tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from herdsman.fleet.actions import DrainWorker, Note, SpawnWorker
+from herdsman.fleet.actions import DrainIdleWorker, Note, SpawnWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.scaling.adaptive import adaptive, coming, crowding, most_coming, rise
 from herdsman.fleet.scaling.observation import RECENT, Demand, Load, spans
-from herdsman.fleet.scaling.simple import threshold
+from herdsman.fleet.scaling.policies import adaptive, coming, crowding, most_coming, rise, threshold
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.states import WorkerState
 from tests.support.fleets import NOW, POOL, a_job, a_snapshot, a_worker, minutes, seconds, snapshots
@@ -58,7 +57,7 @@ def test_neither_the_ceiling_nor_the_floor_is_passed(seen: Snapshot) -> None:
     plan, rules = decide(seen), seen.pools[0].policy
     if any(isinstance(action, SpawnWorker) for action in plan.actions):
         assert plan.expected.alive(POOL) <= rules.max_workers
-    if any(isinstance(each, DrainWorker) and each.why.code == "IDLE" for each in plan.actions):
+    if any(isinstance(each, DrainIdleWorker) and each.why.code == "IDLE" for each in plan.actions):
         left = sum(1 for _ in plan.expected.of(POOL, WorkerState.ACTIVE))
         assert left >= min(rules.min_workers, rules.max_workers)
 
@@ -68,7 +67,7 @@ def test_neither_the_ceiling_nor_the_floor_is_passed(seen: Snapshot) -> None:
 def test_no_worker_with_a_job_is_drained_and_the_same_sight_gives_the_same_plan(seen: Snapshot) -> None:
     plan = decide(seen)
     busy = {worker.id for worker in seen.workers if worker.job is not None}
-    assert not [each for each in plan.actions if isinstance(each, DrainWorker) and each.worker_id in busy]
+    assert not [each for each in plan.actions if isinstance(each, DrainIdleWorker) and each.worker_id in busy]
     assert plan == decide(seen)
 
 
@@ -233,7 +232,7 @@ def test_it_says_why_in_one_sentence() -> None:
 def drained(idle: float, policy: FleetPolicy) -> bool:
     worker = a_worker(idle_since=NOW - seconds(idle))
     seen = a_snapshot(worker, policy=policy, demand=KNOWN)
-    return any(isinstance(each, DrainWorker) for each in decide(seen).actions)
+    return any(isinstance(each, DrainIdleWorker) for each in decide(seen).actions)
 
 
 def test_an_idle_worker_goes_soon_where_another_would_be_there_in_time() -> None:

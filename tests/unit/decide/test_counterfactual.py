@@ -4,12 +4,13 @@ from decimal import Decimal
 
 import pytest
 from hypothesis import given
+from tests.fleet import NOW, POOL, a_snapshot, a_worker, minutes, seconds, snapshots
 
 from herdsman.explain.rules import next_worker
 from herdsman.fleet.actions import Code, SpawnWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.snapshot import Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from tests.support.fleets import NOW, POOL, a_snapshot, a_worker, minutes, seconds, snapshots
 
 
@@ -44,7 +45,7 @@ def test_the_kill_switch_is_named() -> None:
         ({"wait_until": NOW + minutes(1)}, Code.PROVIDER_WAITS),
         ({"stopped_by": "the key is wrong"}, Code.PROVIDER_REJECTED),
         ({"failures": 9, "starts": 9}, Code.BREAKER_OPEN),
-        ({"instances": Unseen("it is away")}, Code.PARTIAL_SIGHT),
+        ({"instances": ListingFailed("it is away")}, Code.PARTIAL_SIGHT),
     ],
 )
 def test_what_is_in_the_way_is_named_with_the_queue_that_would_ask(

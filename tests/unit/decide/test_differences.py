@@ -5,15 +5,15 @@ from decimal import Decimal
 
 import pytest
 
-from herdsman.fleet.actions import Code, EndStray, FailWorker, Finding, SpawnWorker
-from herdsman.fleet.audit import Kind, differences, doubts, mends
+from herdsman.fleet.actions import ActionReason, Code, FailWorker, SpawnWorker, TerminateOrphan
 from herdsman.fleet.model import Instance, InstanceRef, InstanceState
-from herdsman.fleet.snapshot import Unseen
+from herdsman.fleet.phases.instances import Kind, differences, doubts, repairs
+from herdsman.fleet.snapshot import ListingFailed
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import WorkerState
 from tests.support.fleets import a_name, a_snapshot, a_worker, an_instance
 
-WHY = Finding(Code.UNKNOWN_INSTANCE, "why")
+WHY = ActionReason(Code.UNKNOWN_INSTANCE, "why")
 STRAY = Instance(
     ref=InstanceRef("pod-x"), name=a_name("x"), state=InstanceState.RUNNING, cost_per_hour=Decimal("0.5")
 )
@@ -28,7 +28,10 @@ def test_an_instance_without_a_living_worker_is_a_stray_with_its_price() -> None
     found = differences(
         a_snapshot(a_worker(), gone, instances=(an_instance(a_worker()), STRAY, an_instance(gone)))
     )
-    assert {(each.kind, each.instance) for each in found} == {(Kind.STRAY, "pod-x"), (Kind.STRAY, "pod-gone")}
+    assert {(each.kind, each.instance) for each in found} == {
+        (Kind.ORPHAN, "pod-x"),
+        (Kind.ORPHAN, "pod-gone"),
+    }
     assert sum(each.cost_per_hour for each in found) == Decimal("0.5")
 
 
@@ -51,7 +54,7 @@ def test_a_second_instance_of_a_worker_is_a_twin() -> None:
     worker = a_worker()
     twin = replace(an_instance(worker), ref=InstanceRef("pod-twin"))
     (found,) = differences(a_snapshot(worker, instances=(an_instance(worker), twin)))
-    assert (found.kind, found.worker_id, found.instance) == (Kind.TWIN, worker.id, "pod-twin")
+    assert (found.kind, found.worker_id, found.instance) == (Kind.DUPLICATE, worker.id, "pod-twin")
 
 
 def test_a_worker_whose_answer_was_lost_is_told_from_a_stray() -> None:
@@ -67,7 +70,7 @@ def test_a_worker_without_an_instance_is_missing_it_and_one_started_by_hand_is_n
 
 
 def test_on_partial_sight_nothing_is_concluded() -> None:
-    seen = a_snapshot(a_worker(), instances=Unseen("it is away"))
+    seen = a_snapshot(a_worker(), instances=ListingFailed("it is away"))
     assert differences(seen) == ()
     assert "it is away" in doubts(seen)
 
@@ -80,8 +83,10 @@ def test_an_empty_table_is_doubted_not_believed() -> None:
 
 def test_only_what_is_about_a_difference_is_mended() -> None:
     found = differences(a_snapshot(a_worker("lost"), instances=(STRAY,)))
-    assert mends(EndStray(STRAY.ref, STRAY.name, WHY), found)
-    assert not mends(EndStray(InstanceRef("pod-new"), STRAY.name, WHY), found), "nobody was asked about it"
-    assert mends(FailWorker(WorkerId("lost"), WHY), found)
-    assert not mends(FailWorker(WorkerId("other"), WHY), found)
-    assert not mends(SpawnWorker(PoolId("default"), WHY), found)
+    assert repairs(TerminateOrphan(STRAY.ref, STRAY.name, WHY), found)
+    assert not repairs(TerminateOrphan(InstanceRef("pod-new"), STRAY.name, WHY), found), (
+        "nobody was asked about it"
+    )
+    assert repairs(FailWorker(WorkerId("lost"), WHY), found)
+    assert not repairs(FailWorker(WorkerId("other"), WHY), found)
+    assert not repairs(SpawnWorker(PoolId("default"), WHY), found)

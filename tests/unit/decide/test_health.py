@@ -5,17 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from herdsman.fleet.actions import BuryWorker, DrainWorker, FailWorker, Note, ReturnJob
+from herdsman.fleet.actions import ConfirmTerminated, DrainIdleWorker, FailWorker, Note, RequeueJob
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy, InstanceState
-from herdsman.fleet.snapshot import SeenWorker
+from herdsman.fleet.snapshot import WorkerSnapshot
 from herdsman.states import WorkerState
 from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
 SPAWNING = WorkerState.SPAWNING
 
 
-def failure_of(worker: SeenWorker, *, queued: int = 0) -> str | None:
+def failure_of(worker: WorkerSnapshot, *, queued: int = 0) -> str | None:
     actions = decide(a_snapshot(worker, queued=queued)).actions
     return next((action.why.text for action in actions if isinstance(action, FailWorker)), None)
 
@@ -45,7 +45,7 @@ def test_a_silent_worker_that_nobody_needs_is_reaped_in_the_end() -> None:
         (a_worker(beat_age=minutes(6), absent_since=NOW - minutes(1)), "INSTANCE_GONE"),
     ):
         first = decide(a_snapshot(worker)).actions[0]
-        assert isinstance(first, DrainWorker)
+        assert isinstance(first, DrainIdleWorker)
         assert first.why.code == code
     assert decide(a_snapshot(a_worker(beat_age=minutes(6)))).actions == ()
 
@@ -92,7 +92,7 @@ def test_evidence_of_a_broken_gpu_is_a_failure() -> None:
     ],
 )
 def test_each_step_of_a_start_has_its_own_limit(
-    worker: SeenWorker, instance: InstanceState, expected: str | None
+    worker: WorkerSnapshot, instance: InstanceState, expected: str | None
 ) -> None:
     """S0-08, L1-15"""
     seen = a_snapshot(worker, instances=(an_instance(worker, instance),))
@@ -142,7 +142,9 @@ def test_a_worker_that_lets_jobs_wait_is_worth_a_word() -> None:
 
 def test_all_jobs_of_a_batch_go_back() -> None:
     broken = a_worker(gpu_fault="Xid 79", job=a_job("j1"), batch=(a_job("j2"), a_job("j3")))
-    returned = [each.key.job_id for each in decide(a_snapshot(broken)).actions if isinstance(each, ReturnJob)]
+    returned = [
+        each.key.job_id for each in decide(a_snapshot(broken)).actions if isinstance(each, RequeueJob)
+    ]
     assert returned == ["j1", "j2", "j3"]
 
 
@@ -168,7 +170,7 @@ def test_an_active_worker_that_never_becomes_ready_fails_in_the_end() -> None:
     assert failure_of(a_worker(age=minutes(31), ready=False, jobs_done=1)) is None
 
 
-def after_an_outage(*workers: SeenWorker, over_for: timedelta, queued: int = 0) -> list[str]:
+def after_an_outage(*workers: WorkerSnapshot, over_for: timedelta, queued: int = 0) -> list[str]:
     """The codes of what is done when heartbeats could be written again for so long."""
     seen = replace(a_snapshot(*workers, queued=queued), beats_since=NOW - over_for)
     return [each.why.code for each in decide(seen).actions if not isinstance(each, Note)]
@@ -233,7 +235,7 @@ EXACT = FleetPolicy(min_workers=0, confirm_window=timedelta(0), exact_listings=T
     ],
 )
 def test_a_worker_whose_machine_ends_during_its_start_is_failed_at_once(
-    worker: SeenWorker, state: InstanceState | None, ends: bool
+    worker: WorkerSnapshot, state: InstanceState | None, ends: bool
 ) -> None:
     instances = () if state is None else (an_instance(worker, state),)
     found = [each.why.code for each in decide(a_snapshot(worker, instances=instances)).actions]
@@ -248,13 +250,13 @@ def test_a_process_of_this_machine_that_is_not_listed_has_ended() -> None:
     first = decide(a_snapshot(died, policy=EXACT)).actions[0]
     assert isinstance(first, FailWorker)
     ended = replace(died, state=WorkerState.ERROR, end_asked_at=NOW - seconds(1))
-    assert [type(each) for each in decide(a_snapshot(ended, policy=EXACT)).actions] == [BuryWorker]
+    assert [type(each) for each in decide(a_snapshot(ended, policy=EXACT)).actions] == [ConfirmTerminated]
 
 
 def test_an_active_worker_without_a_machine_holds_no_place_once_its_job_is_back() -> None:
     gone = a_worker(beat_age=seconds(30), absent_since=ABSENT)
     (first, *_) = decide(a_snapshot(gone, queued=1)).actions
-    assert isinstance(first, DrainWorker)
+    assert isinstance(first, DrainIdleWorker)
     assert first.why.code == "INSTANCE_GONE"
     assert decide(a_snapshot(replace(gone, job=a_job()))).actions == (), "its claim runs out first"
     assert decide(a_snapshot(a_worker(beat_age=seconds(5), absent_since=ABSENT))).actions == (), "it beats"

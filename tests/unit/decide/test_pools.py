@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from herdsman.fleet.actions import (
-    CallOffWorker,
+    AssignModelRevision,
+    CancelSpawn,
+    DrainWorker,
     MovePool,
     Note,
-    OfferRevision,
-    RetireWorker,
-    ReturnJob,
+    RequeueJob,
     SpawnWorker,
 )
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.snapshot import PoolLife, SeenPool, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, PoolLife, PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from herdsman.jobs.model import FailureClass
 from herdsman.states import POOL as POOLS
@@ -59,7 +59,7 @@ def test_a_pool_runs_when_a_worker_of_it_is_there() -> None:
         (-1, {}, [PoolState.DRAINING]),
         (1, {}, []),
         (-1, {"queued": 1}, []),
-        (-1, {"instances": Unseen("away")}, []),
+        (-1, {"instances": ListingFailed("away")}, []),
     ],
 )
 def test_a_hold_that_is_over_ends_a_pool_that_nobody_uses(
@@ -82,17 +82,17 @@ def test_a_closed_pool_lets_all_go_and_a_busy_one_finishes() -> None:
     fleet = (a_worker("busy", job=a_job()), a_worker("idle"), a_worker("new", WorkerState.SPAWNING))
     seen = a_snapshot(*fleet, queued=9, life=a_life(PoolState.DRAINING), policy=FleetPolicy(min_workers=3))
     actions = decide(seen).actions
-    retired = {each.worker_id for each in actions if isinstance(each, RetireWorker)}
+    retired = {each.worker_id for each in actions if isinstance(each, DrainWorker)}
     assert {"busy", "idle"} <= retired
-    assert not [each for each in actions if isinstance(each, SpawnWorker | ReturnJob)]
+    assert not [each for each in actions if isinstance(each, SpawnWorker | RequeueJob)]
 
 
 def test_an_evicted_pool_waits_for_nobody_and_blames_no_job() -> None:
     busy = a_worker("busy", job=a_job("j1"), batch=(a_job("j2"),))
     actions = decide(a_snapshot(busy, life=a_life(PoolState.EVICTED))).actions
-    kinds = {each.key.job_id: each.kind for each in actions if isinstance(each, ReturnJob)}
+    kinds = {each.key.job_id: each.kind for each in actions if isinstance(each, RequeueJob)}
     assert kinds == {"j1": FailureClass.INTERRUPTED, "j2": FailureClass.INTERRUPTED}
-    assert [each.worker_id for each in actions if isinstance(each, RetireWorker)] == ["busy"]
+    assert [each.worker_id for each in actions if isinstance(each, DrainWorker)] == ["busy"]
 
 
 def test_a_pool_that_drains_has_stopped_with_its_last_worker() -> None:
@@ -106,7 +106,7 @@ def test_the_oldest_is_retired_when_it_has_lived_long_enough(age: timedelta, ret
     life = a_life(max_lifetime=minutes(60))
     fleet = (a_worker("old", age=age, job=a_job()), a_worker("young", age=minutes(5)))
     actions = decide(a_snapshot(*fleet, life=life, policy=FleetPolicy(min_workers=2))).actions
-    assert [each.worker_id for each in actions if isinstance(each, RetireWorker)] == retired
+    assert [each.worker_id for each in actions if isinstance(each, DrainWorker)] == retired
 
 
 def test_nobody_is_retired_while_another_comes_or_goes() -> None:
@@ -114,7 +114,7 @@ def test_nobody_is_retired_while_another_comes_or_goes() -> None:
     for other in (WorkerState.SPAWNING, WorkerState.TERMINATING):
         fleet = (a_worker("old"), a_worker("other", other, age=minutes(1), ready=False, job=None))
         seen = a_snapshot(*fleet, life=life, policy=FleetPolicy(min_workers=2))
-        assert not [each for each in decide(seen).actions if isinstance(each, RetireWorker)]
+        assert not [each for each in decide(seen).actions if isinstance(each, DrainWorker)]
 
 
 @pytest.mark.parametrize(("active", "offered"), [(1, 1), (2, 1), (7, 1), (8, 2), (12, 3)])
@@ -122,9 +122,9 @@ def test_a_swap_reaches_a_few_workers_at_a_time(active: int, offered: int) -> No
     fleet = [a_worker(f"w{number:02}", revision=1, wanted_revision=1) for number in range(active)]
     policy = FleetPolicy(min_workers=active, max_workers=20)
     first = decide(a_snapshot(*fleet, life=a_life(revision=2), policy=policy))
-    offers = [each for each in first.actions if isinstance(each, OfferRevision)]
+    offers = [each for each in first.actions if isinstance(each, AssignModelRevision)]
     assert [each.revision for each in offers] == [2] * offered
-    assert not [each for each in decide(first.expected).actions if isinstance(each, OfferRevision)]
+    assert not [each for each in decide(first.expected).actions if isinstance(each, AssignModelRevision)]
 
 
 def test_a_swap_goes_on_when_the_first_have_followed_and_stalls_when_they_cannot() -> None:
@@ -136,14 +136,14 @@ def test_a_swap_goes_on_when_the_first_have_followed_and_stalls_when_they_cannot
     ):
         seen = a_snapshot(first, behind, life=a_life(revision=2), policy=policy)
         assert [
-            each.worker_id for each in decide(seen).actions if isinstance(each, OfferRevision)
+            each.worker_id for each in decide(seen).actions if isinstance(each, AssignModelRevision)
         ] == expected
 
 
 def test_idle_workers_are_swapped_before_busy_ones() -> None:
     fleet = (a_worker("a", job=a_job()), a_worker("b"))
     seen = a_snapshot(*fleet, life=a_life(revision=1), policy=FleetPolicy(min_workers=2))
-    assert [each.worker_id for each in decide(seen).actions if isinstance(each, OfferRevision)] == ["b"]
+    assert [each.worker_id for each in decide(seen).actions if isinstance(each, AssignModelRevision)] == ["b"]
 
 
 def test_a_pool_that_others_serve_gets_no_worker() -> None:
@@ -158,7 +158,7 @@ def test_pools_that_share_a_ceiling_never_pass_it() -> None:
     """P1"""
     policy = FleetPolicy(min_workers=3, max_workers=3)
     names = [PoolId(f"p{number}") for number in range(4)]
-    pools = tuple(SeenPool(id=name, policy=policy, life=a_life(), shares=True) for name in names)
+    pools = tuple(PoolSnapshot(id=name, policy=policy, life=a_life(), shares=True) for name in names)
     here = a_worker(pool=names[0])
     plan = decide(
         Snapshot(now=NOW, pools=pools, workers=(here,), instances=(an_instance(here),), most_together=5)
@@ -194,9 +194,9 @@ def test_a_closed_pool_gets_no_worker_and_a_plan_makes_only_legal_moves(seen: Sn
 
 @given(snapshots())
 def test_on_partial_sight_nobody_is_retired_and_no_pool_is_let_go(seen: Snapshot) -> None:
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         actions = decide(seen).actions
-        assert not [each for each in actions if isinstance(each, RetireWorker | CallOffWorker)]
+        assert not [each for each in actions if isinstance(each, DrainWorker | CancelSpawn)]
         assert PoolState.DRAINING not in [each.to for each in actions if isinstance(each, MovePool)]
 
 
@@ -206,7 +206,7 @@ def test_jobs_are_only_interrupted_where_a_person_evicts(seen: Snapshot) -> None
     interrupted = [
         each
         for each in decide(seen).actions
-        if isinstance(each, ReturnJob) and each.kind is FailureClass.INTERRUPTED
+        if isinstance(each, RequeueJob) and each.kind is FailureClass.INTERRUPTED
     ]
     if interrupted:
         assert pool.life is not None
@@ -216,7 +216,7 @@ def test_jobs_are_only_interrupted_where_a_person_evicts(seen: Snapshot) -> None
 @given(snapshots())
 def test_most_of_a_pool_serves_while_it_is_swapped(seen: Snapshot) -> None:
     plan = decide(seen)
-    if not [each for each in plan.actions if isinstance(each, OfferRevision)]:
+    if not [each for each in plan.actions if isinstance(each, AssignModelRevision)]:
         return
     active = list(plan.expected.of(POOL, WorkerState.ACTIVE))
     loading = sum(1 for each in active if each.revision < each.wanted_revision)

@@ -8,7 +8,7 @@ from herdsman.fleet.actions import Note, PromoteWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy, InstanceState, Promotion
 from herdsman.fleet.phases.health import lack_of
-from herdsman.fleet.snapshot import SeenWorker
+from herdsman.fleet.snapshot import WorkerSnapshot
 from herdsman.states import WorkerState
 from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
@@ -26,7 +26,7 @@ READY = a_worker(state=WorkerState.SPAWNING, age=minutes(1))
         (Promotion.FIRST_TASK, []),
     ],
 )
-def test_each_rule_asks_for_its_own_proof(rule: Promotion, promoted: list[SeenWorker]) -> None:
+def test_each_rule_asks_for_its_own_proof(rule: Promotion, promoted: list[WorkerSnapshot]) -> None:
     policy = FleetPolicy(min_workers=0, promotion=rule)
     for worker in (STARTING, BEATING, READY):
         actions = decide(a_snapshot(worker, policy=policy)).actions

@@ -3,16 +3,16 @@
 from hypothesis import given
 
 from herdsman.fleet.actions import (
-    BuryWorker,
-    DrainWorker,
+    ConfirmTerminated,
+    DrainIdleWorker,
     EndInstance,
-    EndStray,
     FailWorker,
     Note,
     SpawnWorker,
+    TerminateOrphan,
 )
 from herdsman.fleet.decide import decide
-from herdsman.fleet.snapshot import Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.states import WorkerState
 from tests.support.fleets import POOL, snapshots
 
@@ -34,8 +34,8 @@ def test_the_ceiling_is_never_passed(seen: Snapshot) -> None:
 
 @given(snapshots())
 def test_on_partial_sight_nothing_is_destroyed_and_nothing_is_spawned(seen: Snapshot) -> None:
-    if isinstance(seen.instances, Unseen):
-        harmful = (FailWorker, DrainWorker, EndInstance, BuryWorker, EndStray, SpawnWorker)
+    if isinstance(seen.instances, ListingFailed):
+        harmful = (FailWorker, DrainIdleWorker, EndInstance, ConfirmTerminated, TerminateOrphan, SpawnWorker)
         assert not [action for action in decide(seen).actions if isinstance(action, harmful)]
 
 
@@ -43,7 +43,7 @@ def test_on_partial_sight_nothing_is_destroyed_and_nothing_is_spawned(seen: Snap
 def test_scaling_down_never_goes_below_the_floor(seen: Snapshot) -> None:
     plan = decide(seen)
     idle = [
-        action for action in plan.actions if isinstance(action, DrainWorker) and action.why.code == "IDLE"
+        action for action in plan.actions if isinstance(action, DrainIdleWorker) and action.why.code == "IDLE"
     ]
     if idle:
         policy = seen.pools[0].policy
@@ -57,7 +57,7 @@ def test_a_drain_never_touches_a_worker_with_a_claim(seen: Snapshot) -> None:
     assert not [
         action
         for action in decide(seen).actions
-        if isinstance(action, DrainWorker) and action.worker_id in busy
+        if isinstance(action, DrainIdleWorker) and action.worker_id in busy
     ]
 
 

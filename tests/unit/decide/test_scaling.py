@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from herdsman.fleet.actions import DrainWorker, EndInstance, Note, SpawnWorker
+from herdsman.fleet.actions import DrainIdleWorker, EndInstance, Note, SpawnWorker
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy, InstanceState
 from herdsman.fleet.scaling.observation import Load, Wanted, bounded
-from herdsman.fleet.scaling.simple import calculate_workers_needed, should_scale_up, workload
-from herdsman.fleet.snapshot import Snapshot, Unseen
+from herdsman.fleet.scaling.policies import calculate_workers_needed, should_scale_up, workload
+from herdsman.fleet.snapshot import ListingFailed, Snapshot
 from herdsman.states import WorkerState
 from tests.support.fleets import NOW, a_job, a_snapshot, a_worker, an_instance, minutes, seconds
 
@@ -108,7 +108,7 @@ def test_idle_workers_beyond_the_floor_are_drained_longest_idle_first() -> None:
     drained = [
         action.worker_id
         for action in decide(a_snapshot(*idle, policy=USUAL)).actions
-        if isinstance(action, DrainWorker)
+        if isinstance(action, DrainIdleWorker)
     ]
     assert drained == ["w3", "w2"]
 
@@ -119,14 +119,14 @@ def test_a_worker_is_idle_since_its_last_job_not_since_its_birth() -> None:
     productive = a_worker(age=minutes(600), idle_since=NOW - seconds(5))
     assert decide(a_snapshot(productive, policy=policy)).actions == ()
     lazy = a_worker(age=minutes(600), beat_age=seconds(1), idle_since=NOW - minutes(6))
-    assert isinstance(decide(a_snapshot(lazy, policy=policy)).actions[0], DrainWorker)
+    assert isinstance(decide(a_snapshot(lazy, policy=policy)).actions[0], DrainIdleWorker)
 
 
 def test_over_the_ceiling_idle_workers_go_sooner() -> None:
     policy = FleetPolicy(min_workers=0, max_workers=1)
     idle = [a_worker(f"w{index}", idle_since=NOW - minutes(1)) for index in range(2)]
     actions = decide(a_snapshot(*idle, policy=policy)).actions
-    assert sum(1 for action in actions if isinstance(action, DrainWorker)) == 1
+    assert sum(1 for action in actions if isinstance(action, DrainIdleWorker)) == 1
 
 
 def test_a_draining_worker_is_ended_when_its_job_is_or_its_grace() -> None:
@@ -170,7 +170,7 @@ def test_a_few_failures_are_no_reason_to_stop() -> None:
 
 
 def test_who_cannot_see_the_provider_spawns_nothing() -> None:
-    (action,) = decide(a_snapshot(queued=5, policy=USUAL, instances=Unseen("timeout"))).actions
+    (action,) = decide(a_snapshot(queued=5, policy=USUAL, instances=ListingFailed("timeout"))).actions
     assert isinstance(action, Note)
     assert action.why.code == "PARTIAL_SIGHT"
 
@@ -181,7 +181,7 @@ def test_a_new_worker_has_its_time_and_one_started_by_hand_is_left_alone() -> No
     mine = a_worker("mine", instance_name=None, instance_ref=None, **idle)
     nothing = FleetPolicy(min_workers=0)
     actions = decide(a_snapshot(old, new, mine, policy=nothing)).actions
-    assert [each.worker_id for each in actions if isinstance(each, DrainWorker)] == ["old"]
+    assert [each.worker_id for each in actions if isinstance(each, DrainIdleWorker)] == ["old"]
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, 2), (1.5, 4), (0.5, 0), (9.0, 8)])
@@ -206,7 +206,7 @@ def test_what_is_wanted_is_multiplied_when_the_pool_shrinks(factor: float, drain
     policy = FleetPolicy(min_workers=0, max_workers=40, shrink_by=factor)
     idle = [a_worker(f"w{index}", idle_since=NOW - minutes(6)) for index in range(20)]
     actions = decide(a_snapshot(*idle, queued=12, policy=policy)).actions
-    assert sum(1 for each in actions if isinstance(each, DrainWorker)) == drained
+    assert sum(1 for each in actions if isinstance(each, DrainIdleWorker)) == drained
     assert not any(isinstance(each, SpawnWorker) for each in actions)
 
 
@@ -218,7 +218,7 @@ def test_a_policy_that_keeps_more_than_it_would_ask_for_shrinks_further() -> Non
     policy = FleetPolicy(min_workers=0, max_workers=40, scaling="twice", shrink_by=0.7)
     idle = [a_worker(f"w{index}", idle_since=NOW - minutes(6)) for index in range(20)]
     seen = replace(a_snapshot(*idle, queued=5, policy=policy), policies={"twice": keeps_twice})
-    assert sum(1 for each in decide(seen).actions if isinstance(each, DrainWorker)) == 13
+    assert sum(1 for each in decide(seen).actions if isinstance(each, DrainIdleWorker)) == 13
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.fleet.decide import decide
+from herdsman.fleet.decide import LONGEST, Compared, compare, decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.reconcile import documents, outcome
+from herdsman.fleet.recording import shadow_documents, shadow_outcome
 from herdsman.fleet.scaling.observation import RECENT, Demand, Load, ScalingPolicy, Wanted
-from herdsman.fleet.scaling.registry import OURS
-from herdsman.fleet.shadow import LONGEST, Compared, compare
-from herdsman.fleet.snapshot import SeenPool, Snapshot
+from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from tests.support.fleets import NOW, POOL, a_job, a_snapshot, a_worker, minutes, snapshots
 
@@ -43,7 +42,7 @@ def test_a_difference_is_told_with_both_sentences() -> None:
     assert (shadow.policy, shadow.workers, shadow.spawns, shadow.drains) == ("workload", 3, 1, 0)
     assert live.why.startswith("changes nothing: queued 2")
     assert shadow.why.startswith("asks for 1: more jobs than the workers can take (queued 2")
-    assert outcome([found]) == "differs"
+    assert shadow_outcome([found]) == "differs"
 
 
 def test_workers_that_only_the_shadow_would_let_go_are_counted() -> None:
@@ -53,7 +52,7 @@ def test_workers_that_only_the_shadow_would_let_go_are_counted() -> None:
     (found,) = compared(a_snapshot(idle, policy=rules, demand=KNOWN))
     assert found.shadow is not None
     assert (found.live.workers, found.shadow.workers, found.shadow.drains) == (1, 0, 1)
-    assert found.shadow.why.startswith("lets go of 1: idle, and more than are wanted")
+    assert found.shadow.why.startswith("drains 1: idle, and more than are wanted")
 
 
 def test_what_neither_may_do_is_no_difference() -> None:
@@ -61,15 +60,15 @@ def test_what_neither_may_do_is_no_difference() -> None:
     seen = a_snapshot(queued=40, policy=SHADOWED, wait_until=NOW + minutes(1))
     (found,) = compared(seen)
     assert not found.differs
-    assert outcome([found]) == "agrees"
-    assert documents([found]) == [{"pool": POOL, "policy": "workload", "differs": False}]
+    assert shadow_outcome([found]) == "agrees"
+    assert shadow_documents([found]) == [{"pool": POOL, "policy": "workload", "differs": False}]
     assert "nothing to give" in found.live.why
 
 
 def test_a_pool_without_a_shadow_is_not_asked_about() -> None:
     seen = a_snapshot(queued=40, policy=replace(SHADOWED, shadow=""))
     assert compared(seen) == ()
-    assert outcome(()) is None
+    assert shadow_outcome(()) is None
 
 
 def _raises(_load: Load, _policy: FleetPolicy) -> Wanted:
@@ -94,14 +93,14 @@ def test_a_shadow_that_breaks_is_a_finding_and_the_others_are_told_all_the_same(
     policy: Callable[[Load, FleetPolicy], object],
 ) -> None:
     seen = with_policy(a_snapshot(queued=9, policy=replace(SHADOWED, shadow="broken")), "broken", policy)
-    other = SeenPool(id=PoolId("other"), policy=replace(SHADOWED, shadow="workload"), queued=1)
+    other = PoolSnapshot(id=PoolId("other"), policy=replace(SHADOWED, shadow="workload"), queued=1)
     broken, sound = compared(replace(seen, pools=(*seen.pools, other)))
     assert (broken.shadow, broken.differs, sound.error) == (None, False, "")
     assert "Error: " in broken.error
     assert "\n" not in broken.error
     assert sound.shadow is not None
-    assert outcome([sound, broken]) == "failed"
-    noted = documents([sound, broken])
+    assert shadow_outcome([sound, broken]) == "failed"
+    noted = shadow_documents([sound, broken])
     assert [each["pool"] for each in noted] == [POOL, "other"], "what is wrong comes first"
 
 

@@ -8,7 +8,7 @@ import pytest
 from herdsman.fleet.actions import GrowVolume
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.snapshot import SeenWorker, Unseen
+from herdsman.fleet.snapshot import ListingFailed, WorkerSnapshot
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
 from herdsman.states import WorkerState
@@ -17,11 +17,11 @@ from tests.support.fleets import a_snapshot, a_worker, minutes
 POLICY = FleetPolicy(min_workers=0, volume_min_free_gb=50, volume_max_used=85, volume_grow_gb=20)
 
 
-def with_disk(name: str = "w1", *, free: float | None, total: float | None, **values: Any) -> SeenWorker:
+def with_disk(name: str = "w1", *, free: float | None, total: float | None, **values: Any) -> WorkerSnapshot:
     return a_worker(name, disk_free_gb=free, disk_total_gb=total, **values)
 
 
-def grown(*workers: SeenWorker, policy: FleetPolicy = POLICY, **values: Any) -> list[str]:
+def grown(*workers: WorkerSnapshot, policy: FleetPolicy = POLICY, **values: Any) -> list[str]:
     actions = decide(a_snapshot(*workers, policy=policy, **values)).actions
     return [action.worker_id for action in actions if isinstance(action, GrowVolume)]
 
@@ -49,7 +49,7 @@ def test_only_fresh_news_of_an_active_worker_count() -> None:
     assert grown(with_disk(**short, beat_age=minutes(6))) == []
     assert grown(with_disk(**short, state=WorkerState.TERMINATING)) == []
     assert grown(with_disk(**short, instance_ref=None, instance_name=None)) == []
-    assert grown(with_disk(**short), instances=Unseen("timeout")) == []
+    assert grown(with_disk(**short), instances=ListingFailed("timeout")) == []
     assert grown(with_disk(**short), policy=FleetPolicy(min_workers=0)) == []
 
 

@@ -5,20 +5,20 @@ from dataclasses import replace
 import pytest
 
 from herdsman.fleet.actions import (
+    ActionReason,
     AttachInstance,
-    BuryWorker,
     Code,
+    ConfirmTerminated,
     EndInstance,
-    EndStray,
-    Finding,
     Note,
-    ReturnJob,
+    RequeueJob,
     SpawnWorker,
+    TerminateOrphan,
 )
 from herdsman.fleet.decide import decide
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef, InstanceState
 from herdsman.fleet.phases.instances import orphans
-from herdsman.fleet.snapshot import SeenWorker
+from herdsman.fleet.snapshot import WorkerSnapshot
 from herdsman.states import WorkerState
 from tests.support.fleets import NOW, a_job, a_name, a_snapshot, a_worker, an_instance, minutes, seconds
 
@@ -27,7 +27,7 @@ def stray(name: str = a_name("nobody"), ref: str = "pod-x") -> Instance:
     return Instance(ref=InstanceRef(ref), name=name, state=InstanceState.RUNNING)
 
 
-def unowned(*workers: SeenWorker, instances: tuple[Instance, ...]) -> list[InstanceRef]:
+def unowned(*workers: WorkerSnapshot, instances: tuple[Instance, ...]) -> list[InstanceRef]:
     return list(orphans(a_snapshot(*workers, instances=instances)))
 
 
@@ -42,13 +42,13 @@ def test_an_orphan_is_ended_once_it_was_seen_for_a_while() -> None:
     worker = a_worker()
     seen = a_snapshot(worker, instances=(an_instance(worker), stray()), orphans=("pod-x",))
     (action,) = decide(seen).actions
-    assert action == EndStray(InstanceRef("pod-x"), a_name("nobody"), action.why)
+    assert action == TerminateOrphan(InstanceRef("pod-x"), a_name("nobody"), action.why)
     for since in (NOW, NOW - seconds(59)):
         assert decide(replace(seen, orphans={"pod-x": since})).actions == ()
     eager = a_snapshot(
         worker, instances=(stray(),), policy=FleetPolicy(min_workers=0, orphan_grace=seconds(0))
     )
-    assert not [each for each in decide(eager).actions if isinstance(each, EndStray)], (
+    assert not [each for each in decide(eager).actions if isinstance(each, TerminateOrphan)], (
         "never at the first look"
     )
 
@@ -58,7 +58,7 @@ def test_what_is_not_known_as_an_orphan_before_the_cycle_is_not_ended_in_it() ->
     seen = a_snapshot(queued=5, instances=(stray(),))
     actions = decide(seen).actions
     assert [each for each in actions if isinstance(each, SpawnWorker)]
-    assert not [each for each in actions if isinstance(each, EndStray)]
+    assert not [each for each in actions if isinstance(each, TerminateOrphan)]
 
 
 def test_an_instance_of_nobody_is_an_orphan() -> None:
@@ -94,7 +94,7 @@ def test_in_doubt_about_the_database_only_words_follow() -> None:
     seen = replace(a_snapshot(silent, queued=9, orphans=("pod-x",)), doubt="it may be a copy")
     (action,) = decide(seen).actions
     assert isinstance(action, Note)
-    assert action.why == Finding(Code.DATABASE_NOT_ADOPTED, "it may be a copy")
+    assert action.why == ActionReason(Code.DATABASE_NOT_ADOPTED, "it may be a copy")
 
 
 def test_a_worker_is_buried_only_when_its_instance_is_seen_to_be_gone() -> None:
@@ -103,7 +103,7 @@ def test_a_worker_is_buried_only_when_its_instance_is_seen_to_be_gone() -> None:
     assert decide(a_snapshot(failed)).actions == ()
     absent = a_worker(state=WorkerState.ERROR, end_asked_at=NOW - seconds(30), absent_since=NOW - seconds(30))
     (action,) = decide(a_snapshot(absent)).actions
-    assert isinstance(action, BuryWorker)
+    assert isinstance(action, ConfirmTerminated)
 
 
 def test_one_listing_is_not_enough_to_bury() -> None:
@@ -121,7 +121,7 @@ def test_the_job_of_a_failed_worker_goes_back_in_the_same_plan() -> None:
     """S0-24"""
     broken = a_worker(gpu_fault="Xid 79", job=a_job("j3"))
     kinds = [type(action).__name__ for action in decide(a_snapshot(broken)).actions]
-    assert kinds == ["FailWorker", "ReturnJob", "EndInstance", "SpawnWorker"]
+    assert kinds == ["FailWorker", "RequeueJob", "EndInstance", "SpawnWorker"]
 
 
 def test_a_killed_draining_worker_gives_its_job_back() -> None:
@@ -133,4 +133,4 @@ def test_a_killed_draining_worker_gives_its_job_back() -> None:
         absent_since=NOW - seconds(30),
     )
     kinds = [type(action) for action in decide(a_snapshot(worker)).actions]
-    assert kinds == [ReturnJob, BuryWorker, SpawnWorker]
+    assert kinds == [RequeueJob, ConfirmTerminated, SpawnWorker]

@@ -1,60 +1,67 @@
-"""Workers that cannot work are failed. Not being able to look is no evidence; silence and facts are."""
+"""Promotes workers that are ready, fails those that cannot work, and takes their jobs back.
 
-from collections.abc import Iterable, Iterator
+A failed listing is no evidence against a worker; missing heartbeats and reports are.
+"""
+
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from herdsman.fleet.actions import (
     Action,
+    ActionReason,
     Code,
-    DrainWorker,
+    DrainIdleWorker,
     FailWorker,
-    Finding,
     Note,
     Number,
     PromoteWorker,
-    ReturnJob,
+    RequeueJob,
 )
 from herdsman.fleet.model import FleetPolicy, InstanceState, Promotion
 from herdsman.fleet.phases.scale import is_gone, may_end
-from herdsman.fleet.snapshot import SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.states import WorkerState
 
 
 def check_health(seen: Snapshot) -> Iterable[Action]:
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return
     for pool in seen.pools:
         for worker in seen.of(pool.id, WorkerState.SPAWNING):
-            yield from _failures(worker, _spawning(worker, pool, seen))
+            failure = _spawning(worker, pool, seen)
+            if failure is not None:
+                yield FailWorker(worker.id, failure)
         for worker in _suspects(pool, seen):
-            yield from _active(worker, pool, seen)
+            failure = _failure(worker, pool, seen)
+            left = None if failure is not None else _left(worker, pool, seen)
+            if failure is not None:
+                yield FailWorker(worker.id, failure)
+            elif left is not None:
+                yield DrainIdleWorker(worker.id, left)
 
 
 def warn(seen: Snapshot) -> Iterable[Action]:
-    """Old news about a GPU is worth a word, and nothing more; so is a worker that lets jobs wait."""
+    """A stale report of a GPU is worth a note, and nothing more; so is an idle worker while jobs wait."""
     for pool in seen.pools:
         fresh = seen.now - pool.policy.vram_stale_after
         idle = seen.now - pool.policy.not_claiming_timeout
         for worker in seen.of(pool.id, WorkerState.ACTIVE):
             if worker.vram_at is not None and worker.vram_at < fresh:
-                yield Note(worker.id, _stale_vram(worker.vram_at, pool, seen))
+                age, limit = seen.now - worker.vram_at, pool.policy.vram_stale_after
+                text = f"Stale VRAM data ({age.total_seconds():.0f}s old)"
+                numbers = {"age_s": age.total_seconds(), "limit_s": limit.total_seconds()}
+                yield Note(worker.id, ActionReason(Code.STALE_VRAM, text, numbers))
             if pool.queued and worker.job is None and worker.idle_since and worker.idle_since < idle:
                 # No failure: the jobs may be of a type that it does not know (J1).
-                age, limit = (
-                    (seen.now - worker.idle_since).total_seconds(),
-                    pool.policy.not_claiming_timeout.total_seconds(),
-                )
-                text = f"Idle for {age:.0f}s while {pool.queued} jobs wait: can it run their types?"
-                not_claiming = Finding(
-                    Code.GPU_READY_NOT_CLAIMING,
-                    text,
-                    {"idle_s": age, "limit_s": limit, "queued": pool.queued},
-                )
-                yield Note(worker.id, not_claiming)
+                waited = (seen.now - worker.idle_since).total_seconds()
+                text = f"Idle for {waited:.0f}s while {pool.queued} jobs wait: can it run their types?"
+                most = pool.policy.not_claiming_timeout.total_seconds()
+                numbers = {"idle_s": waited, "limit_s": most, "queued": pool.queued}
+                yield Note(worker.id, ActionReason(Code.GPU_READY_NOT_CLAIMING, text, numbers))
 
 
-def _suspects(pool: SeenPool, seen: Snapshot) -> list[SeenWorker]:
-    """Workers that may have failed; the others, nearly all of them, are not worth a second look."""
+def _suspects(pool: PoolSnapshot, seen: Snapshot) -> list[WorkerSnapshot]:
+    """Workers that may have failed; the others, nearly all of them, are healthy."""
     heard, moved = seen.now - pool.policy.heartbeat_timeout, seen.now - pool.policy.stuck_timeout
     return [
         each
@@ -68,16 +75,11 @@ def _suspects(pool: SeenPool, seen: Snapshot) -> list[SeenWorker]:
     ]
 
 
-def _failures(worker: SeenWorker, finding: Finding | None) -> Iterator[Action]:
-    if finding is not None:
-        yield FailWorker(worker.id, finding)
-
-
-def _spawning(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+def _spawning(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
     """Each step of a start has its own limit, and its own words when it takes too long."""
     policy, age = pool.policy, seen.now - seen.since(worker.created_at)
     if (ended := _ended(worker, policy, seen)) is not None:
-        return Finding(Code.INSTANCE_ENDED, f"Its machine ended during its start: {ended}")
+        return ActionReason(Code.INSTANCE_ENDED, f"Its machine ended during its start: {ended}")
     if worker.last_heartbeat is None:
         registered = worker.created_at if worker.instance_name is None else worker.registered_at
         if registered is not None:
@@ -93,7 +95,7 @@ def _spawning(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | N
             return _late(age, policy.boot_timeout, Code.BOOT_TIMEOUT, "No heartbeat since its machine runs")
         return _late(age, policy.spawning_timeout, Code.SPAWNING_TIMEOUT, "Spawning timeout")
     if worker.gpu_fault is not None:
-        return Finding(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
+        return ActionReason(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
     if policy.require_gpu and worker.gpu_seen is False:
         return _late(age, policy.gpu_timeout, Code.GPU_NOT_DETECTED, "No GPU detected")
     silence = _silence(worker, seen)
@@ -108,7 +110,7 @@ _STOPPED = {
 }
 
 
-def _ended(worker: SeenWorker, policy: FleetPolicy, seen: Snapshot) -> str | None:
+def _ended(worker: WorkerSnapshot, policy: FleetPolicy, seen: Snapshot) -> str | None:
     """How the provider says that its machine is gone; None where it does not, or where a heartbeat says otherwise."""
     if worker.instance_ref is None:
         return None
@@ -127,37 +129,41 @@ def _ended(worker: SeenWorker, policy: FleetPolicy, seen: Snapshot) -> str | Non
     return "listings lack it" if missing > window else None
 
 
-def _late(age: timedelta, limit: timedelta, code: Code, text: str) -> Finding | None:
+def _late(age: timedelta, limit: timedelta, code: Code, text: str) -> ActionReason | None:
     if age <= limit:
         return None
-    return Finding(code, text, {"age_s": age.total_seconds(), "limit_s": limit.total_seconds()})
+    return ActionReason(code, text, {"age_s": age.total_seconds(), "limit_s": limit.total_seconds()})
 
 
-def _active(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
-    failure = (
-        _broken(worker)
-        or _silent(worker, pool, seen)
-        or _stuck(worker, pool, seen)
-        or _failing(worker, pool, seen)
-        or _never_ready(worker, pool, seen)
-    )
-    if failure is not None:
-        yield FailWorker(worker.id, failure)
-        return
-    left = _left(worker, pool, seen)
-    if left is not None:
-        yield DrainWorker(worker.id, left)
+def _failure(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
+    if worker.gpu_fault is not None:
+        return ActionReason(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
+    if (silent := _silent(worker, pool, seen)) is not None:
+        return silent
+    policy, limit = pool.policy, pool.policy.max_failed_in_a_row
+    if worker.job is not None:
+        longest = max(policy.stuck_timeout, worker.job.timeout or timedelta(0))
+        still = seen.now - seen.since(worker.job.since)
+        return _late(still, longest, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
+    if worker.failed_in_a_row >= limit:
+        active = list(seen.of(pool.id, WorkerState.ACTIVE))
+        failing = sum(1 for each in active if each.failed_in_a_row >= limit)
+        # Where most workers fail their jobs, the jobs are to blame, and new workers would fail them too.
+        if 2 * failing <= len(active):
+            text = f"{worker.failed_in_a_row} jobs in a row failed here, and not on other workers"
+            return ActionReason(Code.FAILING_TASKS, text, {"failed": worker.failed_in_a_row, "limit": limit})
+    if _preparing(worker):
+        age = seen.now - worker.entered_state_at
+        text = "Active, and still not ready for jobs"
+        return _late(age, policy.preparing_timeout, Code.STARTUP_NEVER_READY, text)
+    return None
 
 
-def _broken(worker: SeenWorker) -> Finding | None:
-    return None if worker.gpu_fault is None else Finding(Code.GPU_BROKEN, f"GPU broken: {worker.gpu_fault}")
-
-
-def _silence(worker: SeenWorker, seen: Snapshot) -> timedelta:
+def _silence(worker: WorkerSnapshot, seen: Snapshot) -> timedelta:
     return seen.now - seen.since(worker.last_heartbeat or worker.entered_state_at)
 
 
-def _silent(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+def _silent(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
     """Silence is a failure while the worker is needed: it holds a job, or jobs are waiting."""
     silence, limit = _silence(worker, seen), pool.policy.heartbeat_timeout
     if silence <= limit:
@@ -169,63 +175,32 @@ def _silent(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | Non
     }
     if worker.job is not None:
         text = f"Heartbeat expired while running task {worker.job.key.job_id}"
-        return Finding(Code.STALE_HEARTBEAT_ACTIVE_TASK, text, numbers)
+        return ActionReason(Code.STALE_HEARTBEAT_ACTIVE_TASK, text, numbers)
     if pool.queued == 0:
         return None
     if worker.last_heartbeat is None:
-        return Finding(Code.NO_HEARTBEAT_TASKS_QUEUED, "No heartbeat received with tasks queued", numbers)
-    return Finding(Code.STALE_HEARTBEAT_TASKS_QUEUED, "Heartbeat expired with tasks queued", numbers)
+        return ActionReason(
+            Code.NO_HEARTBEAT_TASKS_QUEUED, "No heartbeat received with tasks queued", numbers
+        )
+    return ActionReason(Code.STALE_HEARTBEAT_TASKS_QUEUED, "Heartbeat expired with tasks queued", numbers)
 
 
-def _stuck(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
-    if worker.job is None:
-        return None
-    limit = max(pool.policy.stuck_timeout, worker.job.timeout or timedelta(0))
-    still = seen.now - seen.since(worker.job.since)
-    return _late(still, limit, Code.STUCK_TASK, f"Stuck task {worker.job.key.job_id}")
-
-
-def _failing(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
-    """Where most workers fail their jobs, the jobs are to blame, and new workers would fail them too."""
-    limit = pool.policy.max_failed_in_a_row
-    if worker.job is not None or worker.failed_in_a_row < limit:
-        return None
-    active = list(seen.of(pool.id, WorkerState.ACTIVE))
-    failing = sum(1 for each in active if each.failed_in_a_row >= limit)
-    if 2 * failing > len(active):
-        return None
-    text = f"{worker.failed_in_a_row} jobs in a row failed here, and not on other workers"
-    return Finding(Code.FAILING_TASKS, text, {"failed": worker.failed_in_a_row, "limit": limit})
-
-
-def _preparing(worker: SeenWorker) -> bool:
+def _preparing(worker: WorkerSnapshot) -> bool:
     """It says so: it became active without being ready, as PROMOTION_POLICY may allow, and has had no job since."""
     return worker.ready is False and worker.job is None and worker.jobs_done == 0
 
 
-def _never_ready(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
-    if not _preparing(worker):
-        return None
-    age, limit = seen.now - worker.entered_state_at, pool.policy.preparing_timeout
-    return _late(age, limit, Code.STARTUP_NEVER_READY, "Active, and still not ready for jobs")
-
-
-def _left(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> Finding | None:
+def _left(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
     """A worker without a machine holds no place; a silent one that nobody needs must not be paid for ever."""
     if worker.job is not None:
         return None
     silence = _silence(worker, seen)
     numbers = {"silence_s": silence.total_seconds()}
     if _ended(worker, pool.policy, seen) is not None:
-        return Finding(Code.INSTANCE_GONE, "its instance is gone, and no job was lost", numbers)
+        return ActionReason(Code.INSTANCE_GONE, "its instance is gone, and no job was lost", numbers)
     if silence > pool.policy.failsafe:
-        return Finding(Code.FAILSAFE, "silent for too long, though nothing was waiting", numbers)
+        return ActionReason(Code.FAILSAFE, "silent for too long, though nothing was waiting", numbers)
     return None
-
-
-def _stale_vram(vram_at: datetime, pool: SeenPool, seen: Snapshot) -> Finding:
-    age, limit = (seen.now - vram_at).total_seconds(), pool.policy.vram_stale_after.total_seconds()
-    return Finding(Code.STALE_VRAM, f"Stale VRAM data ({age:.0f}s old)", {"age_s": age, "limit_s": limit})
 
 
 LOADS_HANDLERS = "it is not ready for jobs yet: it loads its handlers"
@@ -238,10 +213,10 @@ def promote(seen: Snapshot) -> Iterable[Action]:
             if why is not None:
                 yield PromoteWorker(worker.id, why)
             elif worker.gpu_seen is False and (lack := _gpu_lack(worker, pool.policy)) is not None:
-                yield Note(worker.id, Finding(Code.GPU_NOT_DETECTED, lack))
+                yield Note(worker.id, ActionReason(Code.GPU_NOT_DETECTED, lack))
 
 
-def lack_of(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> str | None:
+def lack_of(worker: WorkerSnapshot, policy: FleetPolicy, now: datetime) -> str | None:
     """What a starting worker still has to show, in words; None when it has shown all that its pool asks for."""
     rule = policy.promotion
     if rule is Promotion.POD:
@@ -261,26 +236,26 @@ def lack_of(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> str | Non
     return gpu if worker.ready else LOADS_HANDLERS
 
 
-def _gpu_lack(worker: SeenWorker, policy: FleetPolicy) -> str | None:
+def _gpu_lack(worker: WorkerSnapshot, policy: FleetPolicy) -> str | None:
     if not policy.require_gpu or worker.gpu_seen:
         return None
     has = "has none" if worker.gpu_seen is False else "cannot tell whether it has one (ENABLE_NVML)"
     return f"pool {worker.pool} requires a GPU (REQUIRE_GPU), and this worker {has}"
 
 
-def _proof(worker: SeenWorker, seen: Snapshot, policy: FleetPolicy) -> Finding | None:
+def _proof(worker: WorkerSnapshot, seen: Snapshot, policy: FleetPolicy) -> ActionReason | None:
     rule = policy.promotion
     shown = lack_of(worker, policy, seen.now) is None
     match rule:
         case Promotion.POD if seen.runs(worker):
-            return Finding(Code.INSTANCE_RUNNING, "its instance is running")
+            return ActionReason(Code.INSTANCE_RUNNING, "its instance is running")
         case Promotion.HEARTBEAT if shown:
-            return Finding(Code.HEARTBEAT_SEEN, "it sent a heartbeat")
+            return ActionReason(Code.HEARTBEAT_SEEN, "it sent a heartbeat")
         case Promotion.READY if shown:
             has_gpu = "reported a GPU and " if worker.gpu_seen else ""
-            return Finding(Code.READY, f"it {has_gpu}is ready for jobs")
+            return ActionReason(Code.READY, f"it {has_gpu}is ready for jobs")
         case _ if rule is not Promotion.POD and (worker.job is not None or worker.jobs_done > 0):
-            return Finding(Code.FIRST_TASK, "it took its first job")
+            return ActionReason(Code.FIRST_TASK, "it took its first job")
         case _:
             return None
 
@@ -291,16 +266,11 @@ ENDING = (WorkerState.TERMINATING, WorkerState.ERROR, WorkerState.TERMINATED)
 def reassign(seen: Snapshot) -> Iterable[Action]:
     for pool in seen.pools:
         for worker in seen.of(pool.id, *ENDING):
-            if worker.job is not None and _lost(worker, pool, seen):
-                why = Finding(Code.WORKER_FAILED, f"worker {worker.id} is {worker.state}")
+            lost = worker.state is not WorkerState.TERMINATING
+            if not lost and not isinstance(seen.instances, ListingFailed):
+                ended = may_end(worker, pool.policy, seen.now) is not None
+                lost = ended and is_gone(worker, pool.policy, seen.now)
+            if worker.job is not None and lost:
+                why = ActionReason(Code.WORKER_FAILED, f"worker {worker.id} is {worker.state}")
                 for job in (worker.job, *worker.batch):
-                    yield ReturnJob(job.key, worker.id, why)
-
-
-def _lost(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool:
-    if worker.state in (WorkerState.ERROR, WorkerState.TERMINATED):
-        return True
-    if worker.state is not WorkerState.TERMINATING or isinstance(seen.instances, Unseen):
-        return False
-    ended = may_end(worker, pool.policy, seen.now) is not None
-    return ended and is_gone(worker, pool.policy, seen.now)
+                    yield RequeueJob(job.key, worker.id, why)

@@ -1,43 +1,56 @@
-"""How a pool's load looks to its scaling policy."""
+"""Grows and shrinks each pool as its scaling policy wants, within every limit, and ends what is drained."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from math import ceil
 
 from herdsman.fleet.actions import (
     Action,
-    BuryWorker,
+    ActionReason,
     Code,
-    DrainWorker,
+    ConfirmTerminated,
+    DrainIdleWorker,
     EndInstance,
-    Finding,
     Note,
     SpawnWorker,
 )
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import Load, Wanted, bounded
-from herdsman.fleet.scaling.registry import FORECASTING, chosen
-from herdsman.fleet.snapshot import PoolLife, SeenPool, SeenWorker, Snapshot, Unseen
+from herdsman.fleet.scaling.policies import FORECASTING, chosen
+from herdsman.fleet.snapshot import ListingFailed, PoolSnapshot, Snapshot, WorkerSnapshot
 from herdsman.states import WorkerState
 
 
-def load_of(pool: SeenPool, seen: Snapshot) -> Load:
+def load_of(pool: PoolSnapshot, seen: Snapshot) -> Load:
     active = list(seen.of(pool.id, WorkerState.ACTIVE))
+    busy = [worker for worker in active if worker.job is not None]
     starting = [each for each in seen.of(pool.id, WorkerState.SPAWNING) if _to_come(each, pool, seen)]
     load = Load(
         queued=pool.queued,
         active=len(active),
         spawning=len(starting),
-        busy=sum(1 for worker in active if worker.job is not None),
+        busy=len(busy),
         since_scaled=None if pool.last_scaled_at is None else seen.now - pool.last_scaled_at,
     )
-    # What was counted for a shadow is not told to the policy that decides: it would decide otherwise.
-    told = pool.demand is not None and pool.policy.scaling in FORECASTING
-    return _with_demand(load, pool, seen, active, starting) if told else load
+    # Demand that was counted for a shadow is kept from the policy that decides: it would decide otherwise.
+    # Only a policy that forecasts needs the rest, and there may be thousands of workers.
+    if pool.demand is None or pool.policy.scaling not in FORECASTING:
+        return load
+    prices = [float(each.cost_per_hour) for each in active if each.cost_per_hour]
+    begun = (each.job.begun or each.job.since for each in busy if each.job is not None)
+    return replace(
+        load,
+        held_for=tuple(max(timedelta(0), seen.now - since) for since in begun),
+        starting_for=tuple(seen.now - each.created_at for each in starting),
+        failures=pool.failures,
+        starts=pool.starts,
+        cost_per_hour=sum(prices) / len(prices) if prices else 0.0,
+        demand=pool.demand,
+    )
 
 
-def wanted_workers(pool: SeenPool, seen: Snapshot) -> Wanted:
+def wanted_workers(pool: PoolSnapshot, seen: Snapshot) -> Wanted:
     """As many as the scaling policy wants, times what the settings multiply it by."""
     policy, load = pool.policy, load_of(pool, seen)
     ask = chosen(policy.scaling, seen.policies)
@@ -59,36 +72,11 @@ def _times(workers: int, factor: float) -> int:
     return ceil(round(workers * factor, 6))
 
 
-def _to_come(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool:
+def _to_come(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool:
     """A machine that does not run in time is waited for no longer, unless its creation is still in doubt (P2)."""
     late = seen.now - worker.created_at > pool.policy.spawning_grace
-    listed = worker.instance_ref is not None and not isinstance(seen.instances, Unseen)
+    listed = worker.instance_ref is not None and not isinstance(seen.instances, ListingFailed)
     return not (late and listed and worker.last_heartbeat is None and not seen.runs(worker))
-
-
-def _with_demand(
-    load: Load, pool: SeenPool, seen: Snapshot, active: Sequence[SeenWorker], starting: Sequence[SeenWorker]
-) -> Load:
-    """Only a policy that forecasts needs it, and there may be thousands of workers."""
-    prices = [float(each.cost_per_hour) for each in active if each.cost_per_hour]
-    return Load(
-        queued=load.queued,
-        active=load.active,
-        spawning=load.spawning,
-        busy=load.busy,
-        since_scaled=load.since_scaled,
-        held_for=tuple(_held_for(each, seen) for each in active if each.job is not None),
-        starting_for=tuple(seen.now - each.created_at for each in starting),
-        failures=pool.failures,
-        starts=pool.starts,
-        cost_per_hour=sum(prices) / len(prices) if prices else 0.0,
-        demand=pool.demand,
-    )
-
-
-def _held_for(worker: SeenWorker, seen: Snapshot) -> timedelta:
-    assert worker.job is not None
-    return max(timedelta(0), seen.now - (worker.job.begun or worker.job.since))
 
 
 FULL_MACHINE = "every GPU of this machine has its worker"
@@ -103,117 +91,118 @@ def scale_up(seen: Snapshot) -> Iterable[Action]:
         yield from actions
 
 
-def _grow(pool: SeenPool, seen: Snapshot, room: int | None) -> Iterator[Action]:
+def _grow(pool: PoolSnapshot, seen: Snapshot, room: int | None) -> Iterator[Action]:
     """`room` is left for it under the ceiling that it shares with other pools."""
-    if pool.life is not None and (pool.life.by_hand or not pool.life.open):
-        yield from _left_alone(pool, pool.life, seen)
+    life, policy = pool.life, pool.policy
+    if life is not None and (life.by_hand or not life.open):
+        # Not ours to fill; jobs that wait for it are worth a note.
+        numbers = {"queued": pool.queued}
+        if pool.queued and not life.open:
+            text = f"the pool is {life.state}: start it again"
+            yield Note(pool.id, ActionReason(Code.POOL_CLOSED, text, numbers))
+        elif pool.queued and seen.alive(pool.id) == 0:
+            text = "its workers are started by hand"
+            yield Note(pool.id, ActionReason(Code.SERVED_BY_HAND, text, numbers))
         return
     wanted, capacity = wanted_workers(pool, seen), load_of(pool, seen).capacity
     missing = wanted.grow_to - capacity
-    blocked = _blocked(pool, seen) if missing > 0 else None
-    blocked = blocked or _at_the_ceiling(pool, seen, missing) or _at_the_shared_ceiling(missing, room, seen)
+    blocked = (_blocked(pool, seen) if missing > 0 else None) or _at_the_ceiling(pool, seen, missing)
+    if blocked is None and missing > 0 and room is not None and room <= 0:
+        text = "as many workers as allowed are alive in all pools together"
+        blocked = ActionReason(Code.CEILING, text, {"max": seen.most_together or 0})
     if blocked is not None:
         yield Note(pool.id, blocked)
         return
-    policy = pool.policy
     numbers = {**wanted.terms, "wanted": wanted.grow_to, "min": policy.min_workers, "max": policy.max_workers}
     free = policy.max_workers - seen.alive(pool.id)
     for added in range(min(missing, free if room is None else min(free, room))):
-        below_floor = capacity + added < policy.min_workers
-        text = "fewer workers than the floor" if below_floor else "more jobs than the workers can take"
-        said = text if below_floor else wanted.said or text
-        yield SpawnWorker(pool.id, Finding(Code.FLOOR if below_floor else Code.DEMAND, said, numbers))
+        code, text = Code.DEMAND, wanted.said or "more jobs than the workers can take"
+        if capacity + added < policy.min_workers:
+            code, text = Code.FLOOR, "fewer workers than the floor"
+        yield SpawnWorker(pool.id, ActionReason(code, text, numbers))
 
 
-def _at_the_ceiling(pool: SeenPool, seen: Snapshot, missing: int) -> Finding | None:
-    """Everything that may be alive counts, and what the ceiling keeps us from is said."""
+def _at_the_ceiling(pool: PoolSnapshot, seen: Snapshot, missing: int) -> ActionReason | None:
+    """Everything that may be alive counts."""
     policy, alive = pool.policy, seen.alive(pool.id)
     asked = max(missing, ceil(pool.queued / policy.jobs_per_worker) - alive)
     if asked <= 0 or alive < policy.max_workers:
         return None
     if policy.max_workers == 0:
-        return Finding(Code.KILL_SWITCH, "MAX_ACTIVE_GPUS is 0", {"queued": pool.queued})
-    numbers = {"alive": alive, "max": policy.max_workers, "queued": pool.queued}
-    if policy.machine_is_full:
-        return Finding(Code.CEILING, FULL_MACHINE, numbers)
-    return Finding(Code.CEILING, "as many workers as allowed are alive", numbers)
+        return ActionReason(Code.KILL_SWITCH, "MAX_ACTIVE_GPUS is 0", {"queued": pool.queued})
+    text = FULL_MACHINE if policy.machine_is_full else "as many workers as allowed are alive"
+    return ActionReason(
+        Code.CEILING, text, {"alive": alive, "max": policy.max_workers, "queued": pool.queued}
+    )
 
 
-def _at_the_shared_ceiling(missing: int, room: int | None, seen: Snapshot) -> Finding | None:
-    if missing <= 0 or room is None or room > 0:
-        return None
-    text = "as many workers as allowed are alive in all pools together"
-    return Finding(Code.CEILING, text, {"max": seen.most_together or 0})
-
-
-def _left_alone(pool: SeenPool, life: PoolLife, seen: Snapshot) -> Iterator[Action]:
-    """Jobs that wait for a pool which is not ours to fill are worth a word."""
-    numbers = {"queued": pool.queued}
-    if pool.queued and not life.open:
-        yield Note(pool.id, Finding(Code.POOL_CLOSED, f"the pool is {life.state}: start it again", numbers))
-    elif pool.queued and seen.alive(pool.id) == 0:
-        yield Note(pool.id, Finding(Code.SERVED_BY_HAND, "its workers are started by hand", numbers))
-
-
-def _blocked(pool: SeenPool, seen: Snapshot) -> Finding | None:
+def _blocked(pool: PoolSnapshot, seen: Snapshot) -> ActionReason | None:
     """The first of the things that forbid a spawn, or None."""
-    if isinstance(seen.instances, Unseen):
-        return Finding(Code.PARTIAL_SIGHT, f"the provider could not be looked at: {seen.instances.why}")
-    if pool.drained is not None:
-        return Finding(Code.CLUSTER_DRAINED, pool.drained, {"queued": pool.queued})
-    if pool.stopped_by is not None:
-        return Finding(Code.PROVIDER_REJECTED, pool.stopped_by)
-    if pool.wait_until is not None and seen.now < pool.wait_until:
-        wait = {"wait_s": (pool.wait_until - seen.now).total_seconds()}
-        return Finding(
-            Code.PROVIDER_WAITS, "the provider had nothing to give; waiting before asking again", wait
-        )
-    return _breaker(pool) or _budget(pool, seen)
-
-
-def _breaker(pool: SeenPool) -> Finding | None:
     policy = pool.policy
-    if pool.starts < policy.min_starts_to_judge or pool.failures <= policy.max_failure_rate * pool.starts:
-        return None
-    numbers = {"failures": pool.failures, "starts": pool.starts, "max_rate": policy.max_failure_rate}
-    return Finding(Code.BREAKER_OPEN, "too many workers failed: look at one before more are spawned", numbers)
-
-
-def _budget(pool: SeenPool, seen: Snapshot) -> Finding | None:
-    limits = {"hour": pool.policy.budget_per_hour, "day": pool.policy.budget_per_day}
-    for span, limit in limits.items():
+    if isinstance(seen.instances, ListingFailed):
+        return ActionReason(Code.PARTIAL_SIGHT, f"the provider could not be listed: {seen.instances.why}")
+    if pool.drained is not None:
+        return ActionReason(Code.CLUSTER_DRAINED, pool.drained, {"queued": pool.queued})
+    if pool.stopped_by is not None:
+        return ActionReason(Code.PROVIDER_REJECTED, pool.stopped_by)
+    if pool.wait_until is not None and seen.now < pool.wait_until:
+        text = "the provider had nothing to give; waiting before asking again"
+        wait = {"wait_s": (pool.wait_until - seen.now).total_seconds()}
+        return ActionReason(Code.PROVIDER_WAITS, text, wait)
+    if pool.starts >= policy.min_starts_to_judge and pool.failures > policy.max_failure_rate * pool.starts:
+        text = "too many workers failed: look at one before more are spawned"
+        numbers = {"failures": pool.failures, "starts": pool.starts, "max_rate": policy.max_failure_rate}
+        return ActionReason(Code.BREAKER_OPEN, text, numbers)
+    for span, limit in (("hour", policy.budget_per_hour), ("day", policy.budget_per_day)):
         spent = seen.spent.get(span)
         if limit is not None and spent is not None and spent >= limit:
-            numbers = {"spent_usd": float(spent), "limit_usd": float(limit)}
-            return Finding(Code.BUDGET_SPENT, f"the budget of this {span} is spent", numbers)
+            text = f"the budget of this {span} is spent"
+            return ActionReason(
+                Code.BUDGET_SPENT, text, {"spent_usd": float(spent), "limit_usd": float(limit)}
+            )
     return None
 
 
 _NO_FAILURE = frozenset({None, Code.BY_HAND.value, Code.POOL_CLOSED.value})
-"""Why a worker that was ended before it could leave by itself is not worth a look."""
+"""Why a worker may have ended in an error without a failure that somebody would want to examine."""
 
 
 def scale_down(seen: Snapshot) -> Iterable[Action]:
-    if isinstance(seen.instances, Unseen):
+    if isinstance(seen.instances, ListingFailed):
         return
     for pool in seen.pools:
         if pool.life is not None and not pool.life.open:
             continue  # all of its workers go, idle or not
-        yield from _drain_idle(pool, seen) if pool.drained is None else _drain_all(pool, pool.drained, seen)
+        if pool.drained is None:
+            yield from _drain_idle(pool, seen)
+            continue
+        # Those that came after the drain was asked for; they get no job meanwhile, so each is soon without one.
+        for worker in seen.of(pool.id, WorkerState.ACTIVE):
+            if worker.job is None:
+                yield DrainIdleWorker(worker.id, ActionReason(Code.CLUSTER_DRAINED, pool.drained))
 
 
 def end_workers(seen: Snapshot) -> Iterable[Action]:
-    """What is drained or failed is ended at the provider, again and again, until it is seen to be gone."""
-    if isinstance(seen.instances, Unseen):
+    """What is drained or failed is ended at the provider, again and again, until it is confirmed to be gone."""
+    if isinstance(seen.instances, ListingFailed):
         return
+    now = seen.now
     for pool in seen.pools:
+        policy = pool.policy
         for worker in seen.of(pool.id, WorkerState.TERMINATING, WorkerState.ERROR):
-            why = may_end(worker, pool.policy, seen.now)
-            if why is not None and not _kept_for_a_look(worker, pool, seen):
-                yield from _end(worker, why, pool.policy, seen.now)
+            why = may_end(worker, policy, now)
+            if why is None or _kept_for_diagnosis(worker, pool, seen):
+                continue
+            if is_gone(worker, policy, now):
+                gone = ActionReason(Code.CONFIRMED_ABSENT, "its instance is gone")
+                yield ConfirmTerminated(worker.id, gone)
+            elif worker.instance_ref is not None and (
+                worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after
+            ):
+                yield EndInstance(worker.id, worker.instance_ref, why)
 
 
-def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
+def _drain_idle(pool: PoolSnapshot, seen: Snapshot) -> Iterator[Action]:
     """The longest idle go first. Only workers without a job are taken, and never below what is kept."""
     active = list(seen.of(pool.id, WorkerState.ACTIVE))
     policy, wanted = pool.policy, wanted_workers(pool, seen)
@@ -221,49 +210,43 @@ def _drain_idle(pool: SeenPool, seen: Snapshot) -> Iterator[Action]:
     surplus = len(active) - max(keep, min(policy.min_workers, policy.max_workers))
     if surplus <= 0:
         return
-    idle = sorted((each for each in active if _may_go(each, policy, seen.now)), key=_idle_since)
+    # A new one has its time to find work; one that somebody started manually is theirs to stop.
+    settled = seen.now - policy.scale_down_grace
+    idle = [
+        each
+        for each in active
+        if each.job is None and each.instance_name is not None and each.entered_state_at <= settled
+    ]
+    idle.sort(key=_idle_since)
     for index, worker in enumerate(idle[:surplus]):
         over = index < len(active) - policy.max_workers
         limit = policy.overcapacity_idle_timeout if over else usual
         idle_for = seen.now - seen.since(_idle_since(worker))
         if idle_for > limit:
             numbers = {"idle_s": idle_for.total_seconds(), "limit_s": limit.total_seconds()}
-            why = Finding(
+            why = ActionReason(
                 Code.IDLE, "idle, and more than are wanted", {**numbers, "active": len(active), "keep": keep}
             )
-            yield DrainWorker(worker.id, why)
+            yield DrainIdleWorker(worker.id, why)
 
 
-def _drain_all(pool: SeenPool, why: str, seen: Snapshot) -> Iterator[Action]:
-    """Those that came after the drain was asked for; they get no job meanwhile, so each is soon without one."""
-    for worker in seen.of(pool.id, WorkerState.ACTIVE):
-        if worker.job is None:
-            yield DrainWorker(worker.id, Finding(Code.CLUSTER_DRAINED, why))
-
-
-def _may_go(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
-    """A new one has its time to find work; one that somebody started by hand is theirs to stop."""
-    new = now - worker.entered_state_at < policy.scale_down_grace
-    return worker.job is None and worker.instance_name is not None and not new
-
-
-def _idle_since(worker: SeenWorker) -> datetime:
+def _idle_since(worker: WorkerSnapshot) -> datetime:
     return worker.idle_since or worker.entered_state_at
 
 
-def may_end(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> Finding | None:
+def may_end(worker: WorkerSnapshot, policy: FleetPolicy, now: datetime) -> ActionReason | None:
     if worker.state is WorkerState.ERROR:
-        return Finding(Code.CLEAN_UP, "it has failed")
+        return ActionReason(Code.CLEAN_UP, "it has failed")
     if worker.job is None:
-        return Finding(Code.DRAINED, "it holds no job any more")
+        return ActionReason(Code.DRAINED, "it holds no job any more")
     since = now - worker.entered_state_at
     if since <= policy.shutdown_grace:
         return None
     numbers = {"draining_s": since.total_seconds(), "grace_s": policy.shutdown_grace.total_seconds()}
-    return Finding(Code.GRACE_EXPIRED, "its job did not end within the grace period", numbers)
+    return ActionReason(Code.GRACE_EXPIRED, "its job did not end within the grace period", numbers)
 
 
-def _kept_for_a_look(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool:
+def _kept_for_diagnosis(worker: WorkerSnapshot, pool: PoolSnapshot, seen: Snapshot) -> bool:
     """The machine of a failed worker, while it is there, its grace lasts and nobody needs its place."""
     policy = pool.policy
     failed = worker.state is WorkerState.ERROR and worker.error_code not in _NO_FAILURE
@@ -277,16 +260,7 @@ def _kept_for_a_look(worker: SeenWorker, pool: SeenPool, seen: Snapshot) -> bool
     return not (full and (pool.queued > 0 or usable < policy.min_workers))
 
 
-def _end(worker: SeenWorker, why: Finding, policy: FleetPolicy, now: datetime) -> Iterator[Action]:
-    if is_gone(worker, policy, now):
-        yield BuryWorker(worker.id, Finding(Code.CONFIRMED_ABSENT, "its instance is gone"))
-    elif worker.instance_ref is not None and (
-        worker.end_asked_at is None or now - worker.end_asked_at > policy.end_again_after
-    ):
-        yield EndInstance(worker.id, worker.instance_ref, why)
-
-
-def is_gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
+def is_gone(worker: WorkerSnapshot, policy: FleetPolicy, now: datetime) -> bool:
     """Listings have lacked it long enough: not so long where we asked for its end, longer where we never saw it."""
     if worker.instance_name is None:
         return True
@@ -294,7 +268,7 @@ def is_gone(worker: SeenWorker, policy: FleetPolicy, now: datetime) -> bool:
         return False
     if worker.instance_ref is None or worker.end_asked_at is None:
         return now - worker.absent_since > policy.absence_window
-    # A young instance may be missing wherever we look, and there all the same, until it has shown itself
+    # A young instance may be missing from every answer, and there all the same, until it has shown itself
     # once.
     shown = any((worker.last_heartbeat, worker.idle_since, worker.listed_at, policy.exact_listings))
     may_be_overlooked = not shown and now - worker.created_at <= policy.absence_window

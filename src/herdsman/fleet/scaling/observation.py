@@ -15,9 +15,9 @@ from herdsman.fleet.model import FleetPolicy
 SLOT = timedelta(minutes=5)
 """Arrivals are counted in pieces of so long."""
 RECENT = 12
-"""So many of the latest pieces are told: an hour."""
+"""So many of the latest pieces are kept: an hour."""
 AHEAD = 3
-"""Of the day before, so many pieces before this time of day and after it are told: what was about to come then."""
+"""Of the day before, so many pieces before this time of day and after it are kept: what was about to come then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def this_boot() -> str:
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def look(pid: int) -> Stat | None:
+def read_stat(pid: int) -> Stat | None:
     try:
         text = (PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -49,12 +49,12 @@ def look(pid: int) -> Stat | None:
 
 
 def identify(pid: int) -> Identity | None:
-    stat = look(pid)
+    stat = read_stat(pid)
     return None if stat is None else Identity(boot=this_boot(), pid=pid, started_ticks=stat.started_ticks)
 
 
 def is_alive(who: Identity) -> bool:
-    stat = look(who.pid)
+    stat = read_stat(who.pid)
     return who.boot == this_boot() and stat is not None and stat.alive and _same(stat, who)
 
 
@@ -63,7 +63,7 @@ def family(who: Identity) -> list[int]:
 
     While one is left, Linux gives the session's id to nobody else; once somebody else has it, none is left.
     """
-    leader = look(who.pid)
+    leader = read_stat(who.pid)
     if who.boot != this_boot() or (leader is not None and not _same(leader, who)):
         return []
     return [stat.pid for stat in _all() if stat.session == who.pid and stat.alive]
@@ -84,7 +84,7 @@ def ask_to_end(who: Identity) -> None:
 
 def reap(who: Identity) -> None:
     """Where it is a child of ours; else somebody else does it."""
-    stat = look(who.pid)
+    stat = read_stat(who.pid)
     if stat is not None and _same(stat, who):
         with suppress(ChildProcessError):
             os.waitpid(who.pid, os.WNOHANG)
@@ -99,7 +99,8 @@ def find_marked(marker: str, name: str | None = None) -> Identity | None:
     for stat in _all():
         if stat.session != stat.pid or not stat.alive:
             continue
-        if wanted in _environment(stat.pid) or _name(stat.pid) == name:
+        shown = _read(stat.pid, "comm").decode(errors="replace").rstrip("\n")
+        if wanted in _read(stat.pid, "environ").split(b"\0") or (shown and shown == name):
             return Identity(boot=this_boot(), pid=stat.pid, started_ticks=stat.started_ticks)
     return None
 
@@ -110,19 +111,13 @@ def _same(stat: Stat, who: Identity) -> bool:
 
 def _all() -> Iterator[Stat]:
     for entry in PROC.iterdir():
-        if entry.name.isdecimal() and (stat := look(int(entry.name))) is not None:
+        if entry.name.isdecimal() and (stat := read_stat(int(entry.name))) is not None:
             yield stat
 
 
-def _name(pid: int) -> str:
+def _read(pid: int, file: str) -> bytes:
+    """Nothing of a process that has ended, or that does not let us."""
     try:
-        return (PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n")
-    except (FileNotFoundError, ProcessLookupError):
-        return "?"
-
-
-def _environment(pid: int) -> list[bytes]:
-    try:
-        return (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return (PROC / str(pid) / file).read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
+        return b""

@@ -37,7 +37,7 @@ LONGEST_NAME = 128
 MOST_LOGS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _PATIENCE = timedelta(seconds=10)
-_LOOK_AGAIN = timedelta(milliseconds=20)
+_POLL = timedelta(milliseconds=20)
 _TAIL = 256 * 1024
 log = structlog.get_logger()
 
@@ -68,10 +68,6 @@ def next_gpu(count: int, used: Iterable[int], last: int | None) -> int | None:
     return next((index for index in turn if index not in taken), None)
 
 
-def _no_variables() -> Mapping[str, SecretStr]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
     state_dir: Path
@@ -79,7 +75,7 @@ class LocalOptions:
     deployment: str = "local"
     name_prefix: str = "gpu"
     command: tuple[str, ...] = WORKER
-    environment: Mapping[str, SecretStr] = field(default_factory=_no_variables)
+    environment: Mapping[str, SecretStr] = field(default_factory=lambda: MappingProxyType({}))
     """All that a worker gets besides what it is asked to have: nothing is inherited."""
     fake_gpus: int = 0
     """0 counts the real ones."""
@@ -131,7 +127,11 @@ class State:
             for directory in (self._records, self._logs):
                 directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._lock.open("a") as file:
-                self._take(file.fileno())
+                deadline = self._clock.monotonic() + _PATIENCE.total_seconds()
+                while not _try_lock(file.fileno()):
+                    if self._clock.monotonic() > deadline:
+                        raise ProviderUnavailable("another process holds the state of local workers")
+                    self._clock.sleep(_POLL)
                 yield
         except OSError as error:
             raise ProviderUnavailable(f"the state of local workers cannot be used: {error}") from error
@@ -175,18 +175,6 @@ class State:
         for path in old[: max(0, len(old) - MOST_LOGS)]:
             path.unlink(missing_ok=True)
 
-    def _take(self, lock: int) -> None:
-        deadline = self._clock.monotonic() + _PATIENCE.total_seconds()
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self._clock.monotonic() > deadline:
-                    raise ProviderUnavailable("another process holds the state of local workers") from None
-                self._clock.sleep(_LOOK_AGAIN)
-            else:
-                return
-
     def _path(self, name: str) -> Path:
         return self._records / f"{name}.json"
 
@@ -204,11 +192,16 @@ class State:
             raise ProviderUnavailable(f"{path} is not what we wrote: {error}") from error
 
 
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def is_name(text: str) -> bool:
     return len(text) <= LONGEST_NAME and _NAME.fullmatch(text) is not None
-
-
-# Finds a process whose id we had no time to write down; no setting, so it has no prefix of ours.
 
 
 class LocalProvider:
@@ -267,12 +260,16 @@ class LocalProvider:
 
     def _check(self, record: Record) -> Record | None:
         """The record as it is now; None, and forgotten, when nothing of its process is left."""
-        record = self._adopt(record)
+        if record.process is None:
+            # Whoever started it did not live to write its id down; under the lock nobody is at it just now.
+            marker = f"{LOCAL_NAME}={record.name}"
+            record = replace(record, process=processes.find_marked(marker, process_name(record.name)))
+            if record.process is not None:
+                self.state.write(record)
         who = record.process
         if who is not None and processes.is_alive(who):
             waited = 0.0 if record.end_asked is None else self._clock.monotonic() - record.end_asked
-            overdue = waited > self.options.kill_after.total_seconds()
-            if overdue:
+            if waited > self.options.kill_after.total_seconds():
                 log.warning("local.killed", name=record.name, pid=who.pid)
                 processes.kill_family(who)
             return record
@@ -284,23 +281,12 @@ class LocalProvider:
         self.state.remove(record.name)
         return None
 
-    def _adopt(self, record: Record) -> Record:
-        """Whoever started it did not live to write its id down; under the lock nobody is at it just now."""
-        if record.process is not None:
-            return record
-        found = replace(
-            record, process=processes.find_marked(f"{LOCAL_NAME}={record.name}", process_name(record.name))
-        )
-        if found.process is not None:
-            self.state.write(found)
-        return found
-
     def _free_gpu(self, alive: Sequence[Record]) -> int:
         count = self.options.fake_gpus or count_gpus()
         if count == 0:
             raise CapacityUnavailable(
                 "this machine has no GPU, and local workers have one each: start one without by hand (herdsman worker),"
-                " or pretend that there are some (FAKE_GPUS)"
+                " or simulate some (FAKE_GPUS)"
             )
         last = max(alive, key=lambda record: record.created_at, default=None)
         gpu = next_gpu(count, [record.gpu for record in alive], None if last is None else last.gpu)
@@ -315,8 +301,20 @@ class LocalProvider:
             given = {name: value.get_secret_value() for name, value in self.options.environment.items()}
             fake = {"FAKE_GPUS": "1"} if self.options.fake_gpus else {}
             gpu = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(record.gpu)}
-            pid = self._run(
-                record, {**given, "PYTHONUNBUFFERED": "1", **gpu, **fake, **asked, LOCAL_NAME: record.name}
+            logged = (str(self.state.log_of(record.name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            # A session of its own, so that no Ctrl-C of ours reaches it; its id is raw: it may outlive us.
+            pid = os.posix_spawnp(
+                self.options.command[0],
+                self.options.command,
+                {**given, "PYTHONUNBUFFERED": "1", **gpu, **fake, **asked, LOCAL_NAME: record.name},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, *logged),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP],
             )
         except OSError as error:
             self.state.remove(record.name)
@@ -333,23 +331,6 @@ class LocalProvider:
             raise ProviderUnavailable(f"{record.name} could not be written down: {error}") from error
         log.info("local.started", name=record.name, pid=pid, gpu=record.gpu)
         return started
-
-    def _run(self, record: Record, environment: Mapping[str, str]) -> int:
-        """A session of its own, so that no Ctrl-C of ours reaches it; its id is raw: it may outlive us."""
-        logged = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        return os.posix_spawnp(
-            self.options.command[0],
-            self.options.command,
-            environment,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(self.state.log_of(record.name)), logged, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP],
-        )
 
 
 def _instance(record: Record) -> Instance:

@@ -90,7 +90,10 @@ class Answer:
 
     def sentence(self, secrets: Sequence[str]) -> str:
         """One line for a person, with nothing in it that must stay secret."""
-        said = self.problem() or self._page()
+        said = self.problem()
+        if not said:
+            title = _TITLE.search(self.body[:4096].decode(errors="replace"))
+            said = f"{self.kind} and not an answer of the API" + (f", titled {title[1]}" if title else "")
         for secret in secrets:
             if len(secret) >= SHORTEST_SECRET:
                 said = said.replace(secret, "***")
@@ -108,10 +111,6 @@ class Answer:
             )
         ]
         return min(timedelta(seconds=max(seconds)), LONGEST_WAIT) if seconds else None
-
-    def _page(self) -> str:
-        title = _TITLE.search(self.body[:4096].decode(errors="replace"))
-        return f"{self.kind} and not an answer of the API" + (f", titled {title[1]}" if title else "")
 
 
 def as_object(value: object) -> Mapping[str, object] | None:
@@ -142,15 +141,11 @@ def refusal(
     if problem is None or answer.status >= SERVER_ERRORS or answer.status == TIMED_OUT:
         return unclear(said, retry_after=wait)
     if answer.status == BAD_REQUEST:
-        return _bad_request(problem.lower(), said, unclear)
+        if any(phrase in problem.lower() for phrase in NO_CAPACITY):
+            return CapacityUnavailable(said)
+        # It is how a failure inside Runpod is passed on, and promises nothing about what was done before it.
+        return unclear(said) if PASSING in problem.lower() else ProviderRejected(said)
     return {FORBIDDEN: NotAllowed, NOT_FOUND: NotThere}.get(answer.status, ProviderRejected)(said)
-
-
-def _bad_request(problem: str, said: str, unclear: type[ProviderUnavailable]) -> HerdsmanError:
-    if any(phrase in problem for phrase in NO_CAPACITY):
-        return CapacityUnavailable(said)
-    # It is how a failure inside Runpod is passed on, and promises nothing about what was done before it.
-    return unclear(said) if PASSING in problem else ProviderRejected(said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,37 +220,39 @@ def read_page(value: object, *, limit: int) -> Page:
 
 def read_volumes(value: object) -> tuple[Volume, ...]:
     fields = _object(value, "a list of volumes")
-    return tuple(_volume(_object(each, "a volume")) for each in _list(fields, "networkVolumes"))
+    found: list[Volume] = []
+    for each in (_object(value, "a volume") for value in _list(fields, "networkVolumes")):
+        place = each.get("dataCenter")
+        found.append(
+            Volume(
+                id=_text(each, "id"),
+                name=_text(each, "name"),
+                data_center=place if isinstance(place, str) else None,
+                size_gb=_count(each.get("size")),
+            )
+        )
+    return tuple(found)
 
 
 def read_gpu_types(value: object, *, cloud: str) -> tuple[GpuType, ...]:
     fields = _object(value, "a catalog of GPUs")
-    return tuple(_gpu_type(_object(each, "a GPU"), cloud.lower()) for each in _list(fields, "gpus"))
+    found: list[GpuType] = []
+    for each in (_object(value, "a GPU") for value in _list(fields, "gpus")):
+        price = (as_object(each.get("price")) or {}).get(cloud.lower())
+        found.append(
+            GpuType(
+                id=_text(each, "id"),
+                price=None if price is None else _cost(price),
+                in_stock=each.get("availability") != "NONE",
+            )
+        )
+    return tuple(found)
 
 
 def read_spent(value: object) -> Decimal:
     """What the pods of the account cost in the time that was asked for."""
     metadata = as_object(_object(value, "a bill").get("metadata")) or {}
     return _cost((as_object(metadata.get("totals")) or {}).get("totalAmount"))
-
-
-def _gpu_type(fields: Mapping[str, object], cloud: str) -> GpuType:
-    price = (as_object(fields.get("price")) or {}).get(cloud)
-    return GpuType(
-        id=_text(fields, "id"),
-        price=None if price is None else _cost(price),
-        in_stock=fields.get("availability") != "NONE",
-    )
-
-
-def _volume(fields: Mapping[str, object]) -> Volume:
-    place = fields.get("dataCenter")
-    return Volume(
-        id=_text(fields, "id"),
-        name=_text(fields, "name"),
-        data_center=place if isinstance(place, str) else None,
-        size_gb=_count(fields.get("size")),
-    )
 
 
 def _next_cursor(fields: Mapping[str, object], *, full: bool) -> str | None:

@@ -56,10 +56,6 @@ def _problem(variables: Mapping[str, str], key: SecretStr) -> str | None:
     return None
 
 
-def _no_variables() -> Mapping[str, SecretStr]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunpodOptions:
     api_key: SecretStr
@@ -95,7 +91,7 @@ class RunpodOptions:
     """A line for a shell, or a program and its arguments; None leaves it to the image."""
     activation: tuple[str, ...] = ()
     """Shell commands before the start command, in the volume."""
-    environment: Mapping[str, SecretStr] = field(default_factory=_no_variables)
+    environment: Mapping[str, SecretStr] = field(default_factory=lambda: MappingProxyType({}))
     """More variables for every pod."""
 
     def __post_init__(self) -> None:
@@ -105,32 +101,27 @@ class RunpodOptions:
         key = self.api_key.get_secret_value()
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             raise InvalidSettings("the key of the Runpod account is empty, or holds blanks or odd characters")
-        self._check_machine()
+        local = self.local_volume_gb
+        for wrong, text in (
+            (not self.gpu_types, "Runpod needs at least one GPU type to ask for"),
+            (not (self.image or self.template_id), "Runpod needs an image or a template for its pods"),
+            (self.gpu_count < 1, f"a pod cannot have {self.gpu_count} GPUs"),
+            (self.container_disk_gb < 1, f"a pod cannot have a disk of {self.container_disk_gb} GB"),
+            (not self.mount_path.startswith("/"), f"the mount path {self.mount_path!r} must begin with /"),
+            (self.volumes and self.cloud != "SECURE", "network volumes exist in the secure cloud only"),
+            (
+                local is not None and local < SMALLEST_LOCAL_VOLUME_GB,
+                f"a volume on the host has at least {SMALLEST_LOCAL_VOLUME_GB} GB",
+            ),
+        ):
+            if wrong:
+                raise InvalidSettings(text)
         _ = self.naming
         check_extras(self.environment, self.api_key)
 
     @property
     def naming(self) -> Naming:
         return Naming(self.name_prefix, self.deployment)
-
-    def _check_machine(self) -> None:
-        _require(bool(self.gpu_types), "Runpod needs at least one GPU type to ask for")
-        _require(bool(self.image or self.template_id), "Runpod needs an image or a template for its pods")
-        _require(self.gpu_count >= 1, f"a pod cannot have {self.gpu_count} GPUs")
-        _require(self.container_disk_gb >= 1, f"a pod cannot have a disk of {self.container_disk_gb} GB")
-        _require(self.mount_path.startswith("/"), f"the mount path {self.mount_path!r} must begin with /")
-        _require(
-            not (self.volumes and self.cloud != "SECURE"), "network volumes exist in the secure cloud only"
-        )
-        _require(
-            self.local_volume_gb is None or self.local_volume_gb >= SMALLEST_LOCAL_VOLUME_GB,
-            f"a volume on the host has at least {SMALLEST_LOCAL_VOLUME_GB} GB",
-        )
-
-
-def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001  reads aloud as it is called
-    if not holds:
-        raise InvalidSettings(otherwise)
 
 
 def render_startup(options: RunpodOptions) -> str:

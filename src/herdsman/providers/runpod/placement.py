@@ -52,63 +52,52 @@ class Stock:
 
 
 def chosen(wanted: Sequence[str], there: Sequence[Volume]) -> tuple[Volume, ...]:
-    return tuple(_one(each, there) for each in wanted)
-
-
-def _one(wanted: str, there: Sequence[Volume]) -> Volume:
     """By id before name, so that nobody can take a volume's place by naming another one like it."""
-    by_id = [volume for volume in there if volume.id == wanted]
-    found = by_id or [volume for volume in there if volume.name == wanted]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        ids = ", ".join(volume.id for volume in found)
-        raise ProviderRejected(f"several network volumes are called {wanted!r}; name one by its id: {ids}")
-    known = ", ".join(sorted(volume.name for volume in there)) or "none"
-    raise ProviderRejected(f"there is no network volume {wanted!r} in this Runpod account, but: {known}")
+    volumes: list[Volume] = []
+    for name in wanted:
+        by_id = [volume for volume in there if volume.id == name]
+        found = by_id or [volume for volume in there if volume.name == name]
+        if not found:
+            known = ", ".join(sorted(volume.name for volume in there)) or "none"
+            raise ProviderRejected(
+                f"there is no network volume {name!r} in this Runpod account, but: {known}"
+            )
+        if len(found) > 1:
+            ids = ", ".join(volume.id for volume in found)
+            raise ProviderRejected(f"several network volumes are called {name!r}; name one by its id: {ids}")
+        volumes += found
+    return tuple(volumes)
 
 
 def create_body(
     options: RunpodOptions, candidate: Candidate, *, name: str, environment: Mapping[str, str]
 ) -> dict[str, object]:
     """`disk` and `gpu.count` are always in it: without them Runpod claims to be out of machines."""
-    body: dict[str, object] = {
-        "name": name,
-        "image": options.image,
-        "templateId": options.template_id,
-        "cloud": options.cloud,
-        "gpu": _gpu(options, candidate),
-        "disk": options.container_disk_gb,
-        "dataCenterIds": _places(options, candidate),
-        "mounts": _mounts(options, candidate),
-        "ports": list(options.ports),
-        "env": dict(environment),
-        **startup_fields(options),
-    }
-    return {field: value for field, value in body.items() if value not in (None, [], {})}
-
-
-def _gpu(options: RunpodOptions, candidate: Candidate) -> dict[str, object]:
-    fields: dict[str, object] = {
+    volume, mounts, places = candidate.volume, dict[str, object](), list(options.data_centers)
+    if volume is not None:
+        mounts = {"network": [{"volumeId": volume.id, "path": options.mount_path}]}
+        # A pod must stand where its volume is; anything else would be refused.
+        places = [volume.data_center] if volume.data_center else []
+    elif options.local_volume_gb is not None:
+        mounts = {"persistent": {"size": options.local_volume_gb, "path": options.mount_path}}
+    gpu: dict[str, object] = {
         "id": candidate.gpu_type,
         "count": options.gpu_count,
         "minCudaVersion": options.min_cuda,
         "minRamPerGpu": candidate.memory_gb,
         "minVcpuCountPerGpu": options.min_vcpus,
     }
-    return {field: value for field, value in fields.items() if value is not None}
-
-
-def _places(options: RunpodOptions, candidate: Candidate) -> list[str]:
-    """A pod must stand where its volume is; anything else would be refused."""
-    if candidate.volume is not None:
-        return [candidate.volume.data_center] if candidate.volume.data_center else []
-    return list(options.data_centers)
-
-
-def _mounts(options: RunpodOptions, candidate: Candidate) -> dict[str, object]:
-    if candidate.volume is not None:
-        return {"network": [{"volumeId": candidate.volume.id, "path": options.mount_path}]}
-    if options.local_volume_gb is not None:
-        return {"persistent": {"size": options.local_volume_gb, "path": options.mount_path}}
-    return {}
+    body: dict[str, object] = {
+        "name": name,
+        "image": options.image,
+        "templateId": options.template_id,
+        "cloud": options.cloud,
+        "gpu": {field: value for field, value in gpu.items() if value is not None},
+        "disk": options.container_disk_gb,
+        "dataCenterIds": places,
+        "mounts": mounts,
+        "ports": list(options.ports),
+        "env": dict(environment),
+        **startup_fields(options),
+    }
+    return {field: value for field, value in body.items() if value not in (None, [], {})}

@@ -6,8 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 from herdsman.errors import CapacityUnavailable, ProviderRejected, ProviderUnavailable, SpawnUnknown
-from herdsman.fleet.installation import Stamp
-from herdsman.fleet.model import Instance, InstanceRef, InstanceState, SpawnRequest
+from herdsman.fleet.model import Instance, InstanceRef, InstanceState, SpawnRequest, Stamp
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.testing.simulation.checks.history import End, Pod
 from herdsman.testing.simulation.faults import Fault

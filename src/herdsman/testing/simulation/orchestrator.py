@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 
 from herdsman.context import Services
 from herdsman.db.connection import Tx
-from herdsman.fleet.execute import Hands, Spawner
-from herdsman.fleet.inbox import LeaderInbox
+from herdsman.fleet.execute import Executor, Spawner
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.observe import Observer
-from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.registry import OURS
+from herdsman.fleet.reconcile import LeaderInbox, Reconciler
+from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs.sweep import Sweeper
 from herdsman.server.loops import ReplicaLoops
@@ -68,7 +67,7 @@ def a_replica(
         database=database,
         leadership=leadership,
         observer=observer,
-        hands=Hands(services=services, provider=provider, leadership=leadership, spawner=spawner),
+        executor=Executor(services=services, provider=provider, leadership=leadership, spawner=spawner),
         clock=world.clock,
         one_at_a_time=threads.lock(),
         replayable_for=None,  # it is never asked again, and would take as long as the cycle itself

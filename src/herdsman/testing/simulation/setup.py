@@ -8,8 +8,8 @@ from itertools import count
 
 from herdsman.access.authenticator import Authenticator, Keyring
 from herdsman.context import Services
+from herdsman.fleet.execute import WorkerAccess, by_name_only
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.worker_access import WorkerAccess, by_name_only
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.testing.simulation.checks.history import DatabaseCopy
 from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider

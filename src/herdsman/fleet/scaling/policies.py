@@ -1,13 +1,18 @@
-"""How many jobs will come: from the last hour, what followed this hour a day ago, and how much they come in crowds."""
+"""The scaling policies that come with us, and how one is chosen by its name.
+
+`threshold` and `workload` look at the queue alone. `adaptive` forecasts: how many jobs will come, from the last hour,
+what followed this hour a day ago, and how much they come in crowds.
+"""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from math import ceil, exp, sqrt
 from typing import Self
 
+from herdsman.errors import InvalidSettings
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import (
     AHEAD,
@@ -15,12 +20,12 @@ from herdsman.fleet.scaling.observation import (
     SLOT,
     Demand,
     Load,
+    ScalingPolicy,
     Spans,
     Wanted,
     bounded,
     spans,
 )
-from herdsman.fleet.scaling.simple import threshold
 
 SLOT_S = SLOT.total_seconds()
 MOST_GROWTH = 3.0
@@ -138,7 +143,7 @@ MOST_FAILING = 0.5
 LIKELY, POSSIBLE = 0.5, 0.2
 """A start that is in time as often as the first is worth a try, as often as the second only where it is cheaper."""
 LINGERS_S = 60.0
-"""About so long one that was not needed after all is there before it is let go."""
+"""About so long one that was not needed after all is there before it is drained."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ class Outlook:
     """All in seconds from now."""
 
     target: float
-    look: float
+    cycle: float
     """Until the next cycle."""
     took: Spans
     starts: Spans
@@ -158,12 +163,12 @@ class Outlook:
     @cached_property
     def deadline(self) -> float:
         """On average a job has waited for half a cycle when it is first reckoned with."""
-        return max(0.0, self.target - self.look / 2)
+        return max(0.0, self.target - self.cycle / 2)
 
     @cached_property
     def slow(self) -> float:
         """When most of the workers that are asked for in the next cycle are there."""
-        return self.starts.mean + self.starts.deviation + self.look
+        return self.starts.mean + self.starts.deviation + self.cycle
 
     @cached_property
     def starts_help(self) -> bool:
@@ -181,7 +186,7 @@ class Outlook:
 
     @cached_property
     def by(self) -> float:
-        """The moment that is looked at."""
+        """The moment for which jobs and workers are counted."""
         return self.deadline if self.starts_help else max(self.deadline, self.slow)
 
     @cached_property
@@ -210,7 +215,13 @@ class Outlook:
     def by_starting(self, age: float) -> tuple[float, float]:
         """Jobs that one asked for so long ago has begun in time, and with those that it begins too late."""
         chance, rest = self.starts.ends_within(age, self.by)
-        lives = self._lives(age)
+        lives = 1.0
+        if self.fails:
+            # The longer a start takes, the more it looks like one of those that fail.
+            ordered = self.starts.ordered
+            longer = len(ordered) - bisect_right(ordered, age)
+            still = (1 - self.fails) * max(longer / len(ordered), 1 / (len(ordered) + 1))
+            lives = still / (self.fails + still)
         in_time = lives * chance * self.begun(rest, self.by)
         late = lives * (1 - chance) * (1.0 if age <= self.starts.ordered[-1] else chance)
         return in_time, in_time + late
@@ -225,22 +236,13 @@ class Outlook:
         mean = coming(self.known) * within
         return mean + max(0.0, most - mean) * self.lateness.care
 
-    def _lives(self, age: float) -> float:
-        """The longer a start takes, the more it looks like one of those that fail."""
-        if not self.fails:
-            return 1.0
-        ordered = self.starts.ordered
-        longer = len(ordered) - bisect_right(ordered, age)
-        still = (1 - self.fails) * max(longer / len(ordered), 1 / (len(ordered) + 1))
-        return still / (self.fails + still)
-
 
 def outlook(load: Load, policy: FleetPolicy, known: Demand) -> Outlook:
     target = policy.target_wait.total_seconds()
     failing = load.failures / load.starts if load.starts else 0.0
     return Outlook(
         target=target,
-        look=policy.look_every.total_seconds(),
+        cycle=policy.look_every.total_seconds(),
         took=spans(known.service_s),
         starts=spans(known.boots_s or (USUAL_BOOT_S,)),
         fails=min(MOST_FAILING, max(failing, known.failing)),
@@ -262,7 +264,8 @@ def adaptive(load: Load, policy: FleetPolicy) -> Wanted:
     known = load.demand
     if known is None or not known.service_s:
         usual = threshold(load, policy)
-        return Wanted(usual.grow_to, usual.keep, {**usual.terms, "history": "none"}, _unknown(load))
+        said = f"{load.queued} jobs wait, and none has been done yet that could tell how long they take"
+        return Wanted(usual.grow_to, usual.keep, {**usual.terms, "history": "none"}, said)
     view = outlook(load, policy, known)
     more = view.crowd(most_coming(known, view.exposed), view.exposed)
     can, missing = _missing(load, view, known, more)
@@ -270,11 +273,30 @@ def adaptive(load: Load, policy: FleetPolicy) -> Wanted:
     if load.since_scaled is not None and load.since_scaled < policy.min_scaling_interval:
         # Who starts is counted, so that growing needs no pause; what was asked for a moment ago is not sent away.
         keep = max(load.capacity, keep)
+    jobs = f"{load.queued} jobs wait and up to {more:.0f} more come in time to matter"
+    wait = f"the wait near {view.target:.0f}s ({view.lateness.late} of the latest {view.lateness.jobs} jobs were late)"
+    begin = f"{can:.0f} can begin within {view.by:.0f}s, which keeps {wait}"
+    if missing:
+        begin = f"only {can:.0f} can begin within {view.by:.0f}s, so {missing} more workers keep {wait}"
     return Wanted(
         max(min(grow_to, policy.max_workers), bounded(0, policy)),
         bounded(keep, policy),
-        _terms(load, view, known, more=more, can=can),
-        _said(load, view, more=more, can=can, missing=missing),
+        {
+            "queued": load.queued,
+            "capacity": load.capacity,
+            "busy": load.busy,
+            "target_s": view.target,
+            "service_s": round(view.each, 1),
+            "boot_s": round(view.starts.mean, 1),
+            "per_minute": round(60 * coming(known), 2),
+            "must_begin": round(load.queued + more, 1),
+            "can_begin": round(can, 1),
+            "within_s": round(view.by, 1),
+            "late": view.lateness.late,
+            "of_jobs": view.lateness.jobs,
+            "usd_per_hour": round(load.cost_per_hour, 4),
+        },
+        f"{jobs}; {begin}",
         timedelta(seconds=view.starts.mean * (BRIEFLY if view.starts_help else 1)),
     )
 
@@ -299,7 +321,7 @@ def _missing(load: Load, view: Outlook, known: Demand, more: float) -> tuple[flo
 def _spare(load: Load, view: Outlook, known: Demand) -> int:
     """Workers beyond the busy ones that are kept: who was needed within the last hour may soon be again.
 
-    Twice what may come at most, though nobody was late: what is let go too early takes a whole start to come back.
+    Twice what may come at most, though nobody was late: what is drained too early takes a whole start to come back.
     """
     wide = KEPT * max(busiest(known, view.exposed), most_coming(known, view.exposed))
     spare = _workers(load.queued + wide - view.by_busy(load, view.by), view.begun(0.0, view.by))
@@ -319,33 +341,73 @@ def _workers(jobs: float, each: float) -> int:
     return max(0, ceil(jobs / each - 1e-6))
 
 
-def _terms(
-    load: Load, view: Outlook, known: Demand, *, more: float, can: float
-) -> dict[str, int | float | str]:
-    return {
+_USUAL = FleetPolicy()
+
+
+def should_scale_up(queued_count: int, active_count: int, policy: FleetPolicy = _USUAL) -> bool:
+    """Are more jobs queued than the workers there should have to take?"""
+    if active_count == 0:
+        return queued_count > 0
+    return queued_count / active_count > policy.jobs_per_worker
+
+
+def calculate_workers_needed(queued_count: int, active_count: int, policy: FleetPolicy = _USUAL) -> int:
+    """How many workers to add: enough for the queue, at least the floor, never past the ceiling."""
+    return max(0, bounded(_for_queue(queued_count, policy), policy) - active_count)
+
+
+def threshold(load: Load, policy: FleetPolicy) -> Wanted:
+    """The floor is kept whatever the queue; the queue asks for more only past the threshold."""
+    grows = should_scale_up(load.queued, load.capacity, policy)
+    added = calculate_workers_needed(load.queued, load.capacity, policy) if grows else 0
+    keep = bounded(max(_for_queue(load.queued, policy), load.busy), policy)
+    terms = {"queued": load.queued, "capacity": load.capacity, "threshold": policy.jobs_per_worker}
+    return Wanted(max(load.capacity + added, bounded(0, policy)), keep, terms)
+
+
+def _for_queue(queued: int, policy: FleetPolicy) -> int:
+    return ceil(queued / policy.jobs_per_worker)
+
+
+def workload(load: Load, policy: FleetPolicy) -> Wanted:
+    """Busy workers, workers for the queue, and a warm buffer; the size is then kept for a while."""
+    for_queue = ceil(load.queued / policy.jobs_per_worker)
+    wanted = bounded(load.busy + max(for_queue, policy.idle_workers), policy)
+    settled = load.since_scaled is None or load.since_scaled >= policy.min_scaling_interval
+    terms = {
         "queued": load.queued,
-        "capacity": load.capacity,
         "busy": load.busy,
-        "target_s": view.target,
-        "service_s": round(view.each, 1),
-        "boot_s": round(view.starts.mean, 1),
-        "per_minute": round(60 * coming(known), 2),
-        "must_begin": round(load.queued + more, 1),
-        "can_begin": round(can, 1),
-        "within_s": round(view.by, 1),
-        "late": view.lateness.late,
-        "of_jobs": view.lateness.jobs,
-        "usd_per_hour": round(load.cost_per_hour, 4),
+        "for_queue": for_queue,
+        "idle_buffer": policy.idle_workers,
+        "settled": "yes" if settled else "no",
     }
+    floor = bounded(0, policy)
+    if not settled:
+        return Wanted(floor, max(load.capacity, wanted), terms)
+    return Wanted(max(wanted, floor), wanted, terms)
 
 
-def _said(load: Load, view: Outlook, *, more: float, can: float, missing: int) -> str:
-    jobs = f"{load.queued} jobs wait and up to {more:.0f} more come in time to matter"
-    wait = f"the wait near {view.target:.0f}s ({view.lateness.late} of the latest {view.lateness.jobs} jobs were late)"
-    if missing == 0:
-        return f"{jobs}; {can:.0f} can begin within {view.by:.0f}s, which keeps {wait}"
-    return f"{jobs}; only {can:.0f} can begin within {view.by:.0f}s, so {missing} more workers keep {wait}"
+OURS: Mapping[str, ScalingPolicy] = {"threshold": threshold, "workload": workload, "adaptive": adaptive}
+FORECASTING = frozenset({"adaptive"})
+"""Those that ask for a pool's demand, and may change their mind though nothing happened."""
 
 
-def _unknown(load: Load) -> str:
-    return f"{load.queued} jobs wait, and none has been done yet that could tell how long they take"
+def forecasts(policy: FleetPolicy) -> bool:
+    """Whether a pool's demand has to be counted: for the policy that decides, or for the one that is only asked."""
+    return not FORECASTING.isdisjoint((policy.scaling, policy.shadow))
+
+
+def require_installed(policy: FleetPolicy, installed: Mapping[str, ScalingPolicy]) -> None:
+    """Raises `InvalidSettings` for a name that nobody has."""
+    chosen(policy.scaling, installed)
+    if policy.shadow:
+        chosen(policy.shadow, installed, "SHADOW_SCALING_POLICY")
+
+
+def chosen(
+    name: str, installed: Mapping[str, ScalingPolicy], setting: str = "SCALING_POLICY"
+) -> ScalingPolicy:
+    if name not in installed:
+        there = ", ".join(sorted(installed))
+        raise InvalidSettings(f"{setting} is {name!r}, which is not installed; there are: {there}")
+    return installed[name]
