@@ -1,7 +1,6 @@
 """Which database started an instance, and whether the one at hand may be a copy."""
 
 import pytest
-from tests.fleet import INSTALLATION, a_name
 
 from herdsman.fleet.model import Installation, Stamp, moved, same_place
 from tests.support.fleets import INSTALLATION, a_name

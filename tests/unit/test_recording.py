@@ -9,7 +9,6 @@ from typing import Any, NewType, cast, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.fleet import a_snapshot, a_worker, snapshots
 
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.decide import decide

@@ -4,7 +4,6 @@ from decimal import Decimal
 
 import pytest
 from hypothesis import given
-from tests.fleet import NOW, POOL, a_snapshot, a_worker, minutes, seconds, snapshots
 
 from herdsman.explain.rules import next_worker
 from herdsman.fleet.actions import Code, SpawnWorker
