@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert
-from tests.builders import a_worker, scalar, sql
-from tests.databases import MovingClock, opened
-from tests.threads import at_once
 
 from herdsman.context import Services
 from herdsman.db.connection import Database
@@ -26,6 +23,9 @@ from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
 from herdsman.states import JobState
 from herdsman.testing.clocks import ManualClock
+from tests.support.builders import a_worker, scalar, sql
+from tests.support.databases import MovingClock, opened
+from tests.support.threads import at_once
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
