@@ -85,9 +85,9 @@ class WorkQueueMailbox:
 
     def ack(self, message: Message[Body], output: object = None) -> None:
         key = _key(message)
-        told = self._finish(Done(key, output))
-        if told.refused is not None:  # such a result is never taken, and neither would the next one be
-            self._finish(Failed(key, Failure(kind=FailureClass.USER_ERROR, error=told.refused)))
+        result = self._finish(Done(key, output))
+        if result.refused is not None:  # such a result is never taken, and neither would the next one be
+            self._finish(Failed(key, Failure(kind=FailureClass.USER_ERROR, error=result.refused)))
 
     def nack(
         self,
@@ -153,7 +153,7 @@ class WorkQueueMailbox:
         """An ending may be reported twice; one that is never reported costs the work that was done."""
         for tried in range(1, TRIES + 1):
             try:
-                told = self._queue.finish([ending]).told[0]
+                result = self._queue.finish([ending]).told[0]
                 break
             except (StaleWrite, NotFound) as error:
                 raise StaleWrite(f"job {ending.key.job_id} is no longer ours: {error}") from error
@@ -165,11 +165,11 @@ class WorkQueueMailbox:
                 time.sleep(self._retry_delay * tried)
         else:
             raise AssertionError("the last try returns or raises")
-        if told.refused is None or told.stale:
-            self._held.let_go(ending.key)
-        if told.stale:
-            raise StaleWrite(f"job {ending.key.job_id} is another's by now: {told.refused}")
-        return told
+        if result.refused is None or result.stale:
+            self._held.release(ending.key)
+        if result.stale:
+            raise StaleWrite(f"job {ending.key.job_id} is another's by now: {result.refused}")
+        return result
 
 
 def _key(message: Message[Body]) -> ClaimKey:
@@ -228,7 +228,7 @@ class HeldClaims:
             self._held[key] = _Held(claimed_at + seconds)
             self._accepted_at = max(self._accepted_at, claimed_at)
 
-    def let_go(self, key: ClaimKey) -> None:
+    def release(self, key: ClaimKey) -> None:
         with self._lock:
             self._held.pop(key, None)
 

@@ -68,7 +68,7 @@ class Child(Protocol):
     def send(self, word: Mapping[str, object]) -> None:
         """Never waits; a process that is gone hears nothing. From any thread.
 
-        `until` says when its claim ends, on the monotonic clock: unless it is told otherwise, it ends itself by then,
+        `until` says when its claim ends, on the monotonic clock: unless that is renewed, it ends itself by then,
         whatever becomes of us. None: it holds no claim.
         """
         ...

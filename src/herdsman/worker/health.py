@@ -137,10 +137,10 @@ class ServiceHealth:
             if seen.vram_total_mb is not None:
                 return seen
             with self._lock:
-                told = [each for each in self._last.values() if each.vram_total_mb is not None]
-            if not told:
+                reported = [each for each in self._last.values() if each.vram_total_mb is not None]
+            if not reported:
                 return seen
-            total, free_mb = told[0].vram_total_mb or 0, told[0].vram_free_mb
+            total, free_mb = reported[0].vram_total_mb or 0, reported[0].vram_free_mb
             used = None if free_mb is None else max(0, total - free_mb)
             return replace(seen, seen=True if total else seen.seen, vram_total_mb=total, vram_used_mb=used)
 

@@ -63,7 +63,7 @@ class JobRunner:
     def work(
         self, claims: Sequence[Claim], spec: HandlerSpec, warm: HandlerPool, claimed_at: float
     ) -> list[Ending | Abandoned]:
-        """How each of them ended. The claims stay held until they are let go."""
+        """How each of them ended. The claims stay held until they are released."""
         now, share = self.clock.monotonic(), len(claims)
         tasks = {
             claim.key: Task(

@@ -1,4 +1,4 @@
-"""Asks the service, within limits of time and size; what went wrong on the way is told by one of our errors."""
+"""Asks the service, within limits of time and size; failures are raised as our own errors."""
 
 import json
 import socket
