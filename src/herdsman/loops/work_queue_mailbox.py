@@ -77,8 +77,20 @@ class WorkQueueMailbox:
             begun = self._clock.monotonic()
             with self._asking:  # what one loop was just given must not seem unheard of to another
                 claims = self._claim(timedelta(seconds=max(0.0, min(LONGEST_WAIT, until - begun))))
-                if claims:
-                    return [self._message(claim, visibility_timeout, begun) for claim in claims]
+                for claim in claims:
+                    self._held.hold(claim.key, visibility_timeout, begun)
+            if claims:
+                return [
+                    Message(
+                        id=claim.key.job_id,
+                        body=MainLoopRequest(request=claim.payload),
+                        receipt_handle=str(claim.key.token),
+                        delivery_count=claim.attempt,
+                        sent_at=None,
+                        mailbox=self,
+                    )
+                    for claim in claims
+                ]
             if self._woken.is_set() or self._clock.monotonic() >= until:
                 break
         return []
@@ -137,17 +149,6 @@ class WorkQueueMailbox:
         if claims:
             self._unsure_until = -math.inf
         return claims
-
-    def _message(self, claim: Claim, visibility_timeout: float, claimed_at: float) -> Message[Body]:
-        self._held.hold(claim.key, visibility_timeout, claimed_at)
-        return Message(
-            id=claim.key.job_id,
-            body=MainLoopRequest(request=claim.payload),
-            receipt_handle=str(claim.key.token),
-            delivery_count=claim.attempt,
-            sent_at=None,
-            mailbox=self,
-        )
 
     def _finish(self, ending: Ending) -> Told:
         """An ending may be reported twice; one that is never reported costs the work that was done."""
