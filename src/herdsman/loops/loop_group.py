@@ -47,7 +47,7 @@ class LoopGroup:
         threads: Threads | None = None,
         clock: Ticks = time,
     ) -> None:
-        """`health` is told of the group while it runs, `on_late` of each loop that hangs; else it is logged. `threads` and `clock` are those of a simulation, or the real ones."""
+        """`health` lists the group while it runs; `on_late` is called for each loop that hangs, else it is logged. `threads` and `clock` are those of a simulation, or the real ones."""
         self.loops = tuple(loops)
         self.shutdown_timeout = shutdown_timeout
         self._threshold, self._interval = watchdog_threshold, watchdog_interval
@@ -255,7 +255,7 @@ def _give_back(member: Member) -> None:
 
 
 def run_loops(loops: Sequence[Runnable], settings: "Settings | None" = None, **options: Any) -> None:
-    """Run a group with the timeouts of the settings, those in force here unless told otherwise, until it ends.
+    """Run a group with the timeouts of the settings, those in force here unless given, until it ends.
 
     `options` are those of `LoopGroup`, and win. Raises `InvalidSettings` where the timeouts do not fit together.
     """

@@ -106,7 +106,7 @@ class MainLoopRequest(Generic[RequestT]):
 class DeadLetterPolicy:
     max_deliveries: int = 5
     at_once: tuple[type[BaseException], ...] = ()
-    """Errors that no further try will mend."""
+    """Errors that no further try will repair."""
     never: tuple[type[BaseException], ...] = ()
     """Errors that are not the message's fault, however often they come."""
     backoff: float = 1.0
@@ -156,10 +156,12 @@ def dead_letter(message: Message[BodyT], source: str, error: BaseException) -> D
     )
 
 
-def replay(graves: Mailbox[DeadLetter[BodyT]], mailbox: Mailbox[BodyT], most: int = 100) -> Sequence[str]:
-    """Sends up to about so many dead letters again; each leaves its grave only once it has been sent."""
+def replay(
+    dead_letters: Mailbox[DeadLetter[BodyT]], mailbox: Mailbox[BodyT], most: int = 100
+) -> Sequence[str]:
+    """Sends up to about so many dead letters again; each is acked only once it has been sent."""
     sent: list[str] = []
-    while len(sent) < most and (found := graves.receive(visibility_timeout=60, wait_time_seconds=0)):
+    while len(sent) < most and (found := dead_letters.receive(visibility_timeout=60, wait_time_seconds=0)):
         for message in found:
             sent.append(mailbox.send(message.body.body))
             message.ack()

@@ -173,7 +173,9 @@ class MainLoop(ABC, Generic[RequestT, OutputT]):
             except HerdsmanError as error:
                 if not self._held.holds(msg):
                     raise
-                logger.warning("%s: the end of message %s could not be told: %s", self.name, msg.id, error)
+                logger.warning(
+                    "%s: the end of message %s could not be reported: %s", self.name, msg.id, error
+                )
                 self._heartbeat.beat()
             else:
                 return

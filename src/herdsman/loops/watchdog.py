@@ -50,7 +50,7 @@ class Notifier:
                 channel.settimeout(0)  # a full socket must not hold up whoever is alive
                 channel.sendto(state, self._address)
         except OSError as error:
-            logger.warning("systemd was not told %s: %s", state.decode(), error)
+            logger.warning("systemd could not be notified of %s: %s", state.decode(), error)
 
 
 class Watchdog:

@@ -77,17 +77,29 @@ class WorkQueueMailbox:
             begun = self._clock.monotonic()
             with self._asking:  # what one loop was just given must not seem unheard of to another
                 claims = self._claim(timedelta(seconds=max(0.0, min(LONGEST_WAIT, until - begun))))
-                if claims:
-                    return [self._message(claim, visibility_timeout, begun) for claim in claims]
+                for claim in claims:
+                    self._held.hold(claim.key, visibility_timeout, begun)
+            if claims:
+                return [
+                    Message(
+                        id=claim.key.job_id,
+                        body=MainLoopRequest(request=claim.payload),
+                        receipt_handle=str(claim.key.token),
+                        delivery_count=claim.attempt,
+                        sent_at=None,
+                        mailbox=self,
+                    )
+                    for claim in claims
+                ]
             if self._woken.is_set() or self._clock.monotonic() >= until:
                 break
         return []
 
     def ack(self, message: Message[Body], output: object = None) -> None:
         key = _key(message)
-        told = self._finish(Done(key, output))
-        if told.refused is not None:  # such a result is never taken, and neither would the next one be
-            self._finish(Failed(key, Failure(kind=FailureClass.USER_ERROR, error=told.refused)))
+        result = self._finish(Done(key, output))
+        if result.refused is not None:  # such a result is never taken, and neither would the next one be
+            self._finish(Failed(key, Failure(kind=FailureClass.USER_ERROR, error=result.refused)))
 
     def nack(
         self,
@@ -138,22 +150,11 @@ class WorkQueueMailbox:
             self._unsure_until = -math.inf
         return claims
 
-    def _message(self, claim: Claim, visibility_timeout: float, claimed_at: float) -> Message[Body]:
-        self._held.hold(claim.key, visibility_timeout, claimed_at)
-        return Message(
-            id=claim.key.job_id,
-            body=MainLoopRequest(request=claim.payload),
-            receipt_handle=str(claim.key.token),
-            delivery_count=claim.attempt,
-            sent_at=None,
-            mailbox=self,
-        )
-
     def _finish(self, ending: Ending) -> Told:
         """An ending may be reported twice; one that is never reported costs the work that was done."""
         for tried in range(1, TRIES + 1):
             try:
-                told = self._queue.finish([ending]).told[0]
+                result = self._queue.finish([ending]).told[0]
                 break
             except (StaleWrite, NotFound) as error:
                 raise StaleWrite(f"job {ending.key.job_id} is no longer ours: {error}") from error
@@ -165,11 +166,11 @@ class WorkQueueMailbox:
                 time.sleep(self._retry_delay * tried)
         else:
             raise AssertionError("the last try returns or raises")
-        if told.refused is None or told.stale:
-            self._held.let_go(ending.key)
-        if told.stale:
-            raise StaleWrite(f"job {ending.key.job_id} is another's by now: {told.refused}")
-        return told
+        if result.refused is None or result.stale:
+            self._held.release(ending.key)
+        if result.stale:
+            raise StaleWrite(f"job {ending.key.job_id} is another's by now: {result.refused}")
+        return result
 
 
 def _key(message: Message[Body]) -> ClaimKey:
@@ -228,7 +229,7 @@ class HeldClaims:
             self._held[key] = _Held(claimed_at + seconds)
             self._accepted_at = max(self._accepted_at, claimed_at)
 
-    def let_go(self, key: ClaimKey) -> None:
+    def release(self, key: ClaimKey) -> None:
         with self._lock:
             self._held.pop(key, None)
 

@@ -31,7 +31,7 @@ CONTENT_TYPES = {
     ".json": "application/json",
     ".txt": "text/plain; charset=utf-8",
 }
-"""Kinds that a browser may be told of; none of them can hold a script that it would run."""
+"""Content types that a browser may get; none of them can hold a script that it would run."""
 ANY_BYTES = "application/octet-stream"
 
 _ROOM = len(f"-{MOST_OF_ONE_NAME}")
@@ -183,8 +183,8 @@ class Web:
                     raise ServiceUnavailable(
                         f"{what} could not be read: its server answered with {answer.status_code}"
                     )
-                told = answer.headers.get("content-length", "")
-                self._limits.check_file(what, int(told) if told.isdecimal() else 0)
+                length = answer.headers.get("content-length", "")
+                self._limits.check_file(what, int(length) if length.isdecimal() else 0)
                 size = 0
                 for piece in answer.iter_bytes(PIECE):
                     size += len(piece)

@@ -201,7 +201,7 @@ def _linked(part: Path, path: Path) -> bool:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
             raise
-        part.rename(path)  # a file system without links; two writers of one name at once are not told apart
+        part.rename(path)  # a file system without links; two writers of one name at once collide
     handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

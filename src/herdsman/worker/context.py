@@ -184,7 +184,7 @@ class Setup:
     preload: tuple[str, ...] = ()
     """Further models that its pool wants before the first job."""
     revision: int = 0
-    """The edition of all this; it rises when the pool is told to serve something else."""
+    """The edition of all this; it rises when the pool is to serve something else."""
     link: Link = field(default_factory=Alone)
 
     @property

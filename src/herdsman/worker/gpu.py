@@ -146,7 +146,7 @@ class Sampler:
         self._last: tuple[GpuReport, float] | None = None
 
     def start(self) -> None:
-        Thread(target=self._run, name="gpu", daemon=True).start()
+        repeat("gpu", self.sample, self._interval)
 
     def latest(self) -> GpuReport | None:
         with self._lock:
@@ -161,8 +161,14 @@ class Sampler:
         with self._lock:
             self._last = (report, at)
 
-    def _run(self) -> None:
+
+def repeat(name: str, work: Callable[[], object], interval: timedelta) -> None:
+    """Calls it again and again, in a thread of its own that ends with the process."""
+
+    def run() -> None:
         never = Event()
         while True:
-            self.sample()
-            never.wait(self._interval.total_seconds())
+            work()
+            never.wait(interval.total_seconds())
+
+    Thread(target=run, name=name, daemon=True).start()

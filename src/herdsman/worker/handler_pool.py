@@ -31,7 +31,7 @@ class ModelState:
     revision: int | None = None
     """None while it has served nothing yet, or where its pool has no editions."""
     trouble: str | None = None
-    """Why it could not load what it was told to."""
+    """Why it could not load what it was asked to."""
 
 
 class Models:
@@ -51,7 +51,7 @@ class Models:
         with self._lock:
             return tuple(self._here)
 
-    def told(self) -> tuple[tuple[str, ...], int]:
+    def snapshot(self) -> tuple[tuple[str, ...], int]:
         """With the number of changes so far."""
         with self._lock:
             return tuple(self._here), self._changes
@@ -171,7 +171,7 @@ class HandlerPool:
     def model_state(self) -> ModelState:
         served = self._served_load
         revision = None if served is None else served.revision or None
-        models, changes = self.models.told()
+        models, changes = self.models.snapshot()
         return ModelState(models=models, changes=changes, revision=revision, trouble=self.trouble)
 
     def is_behind(self, order: Load | None) -> bool:

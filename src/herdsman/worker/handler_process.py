@@ -68,7 +68,7 @@ class Child(Protocol):
     def send(self, word: Mapping[str, object]) -> None:
         """Never waits; a process that is gone hears nothing. From any thread.
 
-        `until` says when its claim ends, on the monotonic clock: unless it is told otherwise, it ends itself by then,
+        `until` says when its claim ends, on the monotonic clock: unless that is renewed, it ends itself by then,
         whatever becomes of us. None: it holds no claim.
         """
         ...
@@ -148,6 +148,7 @@ class HandlerChild:
         self.send({"run": 0, "sources": asdict(sources), "services": services})
         self._say, self._idle_lines = say, 0
         self._output = Output(reading, self._print_idle)
+        self.print_to = self._output.turn_to
         self._pidfd = os.pidfd_open(self.pid)
         self._poll = select.poll()
         self._poll.register(ours, select.POLLIN)
@@ -180,9 +181,6 @@ class HandlerChild:
             self._fence.hold_until(cast("float | None", word["until"]))
             return
         self._line.write(json.dumps(word).encode() + b"\n")
-
-    def print_to(self, sink: Sink | None) -> None:
-        self._output.turn_to(sink)
 
     def workspace(self, name: str) -> str:
         return str(self._home / name)

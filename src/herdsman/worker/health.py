@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import gettempdir
-from threading import Event, Lock, Thread
+from threading import Lock
 
 from herdsman.connectors.registry import ConnectorManager
 from herdsman.fleet.model import GpuReport
 from herdsman.jobs.protocol import Fitness
+from herdsman.worker.gpu import Look, repeat
 from herdsman.worker.handler_pool import HandlerPool
 
 _MB = 1024 * 1024
-Look = Callable[[], GpuReport]
 UNASKED = "it was not asked yet"
 
 
@@ -90,7 +90,7 @@ class ServiceHealth:
         """By type of jobs: what its service is at, and since when."""
 
     def start(self) -> None:
-        Thread(target=self._run, name="services", daemon=True).start()
+        repeat("services", self.look, self._interval)
 
     def look(self) -> None:
         for kind in self._manager.types():
@@ -137,17 +137,11 @@ class ServiceHealth:
             if seen.vram_total_mb is not None:
                 return seen
             with self._lock:
-                told = [each for each in self._last.values() if each.vram_total_mb is not None]
-            if not told:
+                reported = [each for each in self._last.values() if each.vram_total_mb is not None]
+            if not reported:
                 return seen
-            total, free_mb = told[0].vram_total_mb or 0, told[0].vram_free_mb
+            total, free_mb = reported[0].vram_total_mb or 0, reported[0].vram_free_mb
             used = None if free_mb is None else max(0, total - free_mb)
             return replace(seen, seen=True if total else seen.seen, vram_total_mb=total, vram_used_mb=used)
 
         return report
-
-    def _run(self) -> None:
-        never = Event()
-        while True:
-            self.look()
-            never.wait(self._interval.total_seconds())

@@ -73,7 +73,7 @@ class Keeper:
         self._connected_at = -math.inf
         """When the last request was sent that was answered."""
         self._not_active: str | None = LOADS_HANDLERS
-        """What the last beat said; the worker's own start need not be told to it."""
+        """What the last beat said; the worker's own start is not news to it."""
 
     @property
     def heartbeat(self) -> Heartbeat:
@@ -92,7 +92,7 @@ class Keeper:
             )
             self._books |= books
 
-    def let_go(self, keys: Iterable[ClaimKey]) -> None:
+    def release(self, keys: Iterable[ClaimKey]) -> None:
         with self._lock:
             for key in keys:
                 self._books.pop(key, None)
@@ -130,7 +130,7 @@ class Keeper:
             group.shutdown()
 
     def flush(self, keys: Iterable[ClaimKey]) -> None:
-        """Beats until the log lines of these jobs have arrived; those that cannot be told now are lost."""
+        """Beats until the log lines of these jobs have arrived; those that cannot be sent now are lost."""
         books = {key: self._books[key] for key in keys}
         for _ in range(_MOST_FLUSHES):
             unsent = [key for key, book in books.items() if book.piece() is not None]

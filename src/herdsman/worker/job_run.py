@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import BoundedSemaphore, Event
 from typing import Any
@@ -55,15 +55,15 @@ class JobRunner:
     leaving: Callable[[], Leaving]
     calls: "AsyncCalls"
     say: Callable[[str], None]
-    _runs: int = field(default=0)
-    _spoke_at: float = field(default=0.0)
-    _look_at: float = field(default=0.0)
-    _until: float | None = field(default=None)
+    _runs: int = 0
+    _spoke_at: float = 0.0
+    _look_at: float = 0.0
+    _until: float | None = None
 
     def work(
         self, claims: Sequence[Claim], spec: HandlerSpec, warm: HandlerPool, claimed_at: float
     ) -> list[Ending | Abandoned]:
-        """How each of them ended. The claims stay held until they are let go."""
+        """How each of them ended. The claims stay held until they are released."""
         now, share = self.clock.monotonic(), len(claims)
         tasks = {
             claim.key: Task(

@@ -136,7 +136,14 @@ class Orphans:
             except OSError:  # without that list of the kernel we look at everybody
                 everybody = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
                 children = [pid for pid in everybody if (stat := read_stat(pid)) and int(stat[1]) == me]
-            found = [pid for pid in children if pid not in keep and self._is_one(pid)]
+            found: list[int] = []
+            for pid in children:
+                with suppress(OSError):
+                    marked = f"{MARK}={self.mark}".encode()
+                    if pid not in keep and (
+                        self.sole or marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                    ):
+                        found.append(pid)
             if not found:
                 break
             for pid in found:
@@ -148,10 +155,3 @@ class Orphans:
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(_PAUSE_S)
         return len(ended)
-
-    def _is_one(self, pid: int) -> bool:
-        if self.sole:
-            return True
-        with suppress(OSError):
-            return f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        return False

@@ -105,7 +105,7 @@ def handler(
 
     With `batch` above 1 it gets a list of up to so many `JobContext`s and returns a list of results in their
     order. `setup` is called once in each process, before its first job and only once for all handlers that name
-    it: the place to load models. Nothing is registered by the mark alone: a worker is told which modules to load.
+    it: the place to load models. Nothing is registered by the mark alone: a worker's settings name the modules to load.
     """
     spec = HandlerSpec(
         type=type,

@@ -56,7 +56,7 @@ class Check(Protocol):
 
 @dataclass(kw_only=True)
 class Reloading(HandlerPool):
-    """New handlers are tried aside first. Those that cannot be imported are told, and the old ones go on."""
+    """New handlers are tried aside first. Those that cannot be imported are reported, and the old ones go on."""
 
     try_out: Callable[[], Check]
     stamps: Callable[[Sequence[str]], Stamps]

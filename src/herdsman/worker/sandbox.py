@@ -13,7 +13,7 @@ _EMPTY = ".empty"
 
 
 def require_sandbox() -> None:
-    """`InvalidSettings` where this machine has no tool to make one with: none is pretended."""
+    """`InvalidSettings` where this machine has no tool to make one with."""
     if shutil.which("bwrap") is None and shutil.which("unshare") is None:
         raise InvalidSettings("a sandbox needs bubblewrap (bwrap) or unshare: install one of them")
 

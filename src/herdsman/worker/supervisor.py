@@ -286,7 +286,7 @@ class Supervisor:
             ask = self._ask() if last and fit and sure and self._must_exit() is None else None
             return self._finish(ours, ask if ask is not None and ask.types else None)
         finally:
-            self.keeper.let_go(keys)
+            self.keeper.release(keys)
 
     def _finish(self, endings: list[Ending], then: Ask | None) -> Claimed:
         """Reports until it is recorded, or the claims are known to be another's (J12): heartbeats go on meanwhile.

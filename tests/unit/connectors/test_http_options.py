@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from herdsman.connectors.http.connector import accepted, question_of, values_of, verdict_of
 from herdsman.connectors.http.options import StatusOptions, read
-from herdsman.connectors.http.protocol import accepted, question_of, values_of, verdict_of
 from herdsman.connectors.http.template import JsonPath, fill, fill_text, fill_url
 from herdsman.connectors.http.wire import Answer
 from herdsman.errors import InvalidSettings, ServiceRejected, ServiceUnavailable, SubmissionUnknown

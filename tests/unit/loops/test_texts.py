@@ -119,7 +119,7 @@ def test_without_systemd_nothing_is_said(caplog: pytest.LogCaptureFixture) -> No
     Notifier({}).ready()
     assert caplog.text == ""
     Notifier({"NOTIFY_SOCKET": "/nowhere/notify"}).ready()
-    assert "systemd was not told READY=1" in caplog.text
+    assert "systemd could not be notified of READY=1" in caplog.text
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

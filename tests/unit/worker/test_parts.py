@@ -226,7 +226,11 @@ class Machine:
 
     def __post_init__(self) -> None:
         usage = SimpleNamespace(total=20 * 1024 * 1024, free=10 * 1024 * 1024)
-        self.monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+
+        def measured(_: object) -> SimpleNamespace:
+            return usage
+
+        self.monkeypatch.setattr("shutil.disk_usage", measured)
         (self.directory / "meminfo").write_text("MemTotal: 99999 kB\nMemAvailable: 10240 kB\n")
 
     def health(

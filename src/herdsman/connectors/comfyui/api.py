@@ -85,7 +85,7 @@ class Wire:
             timeout=self._timeout,
             # A kept connection may have been closed at the other end, and a job sent on it would be unclear.
             limits=httpx.Limits(max_keepalive_connections=0),
-            # It is addressed directly, mostly next door: proxies for the outside world do not know it.
+            # It is addressed directly, mostly on the same network: proxies for the outside world do not know it.
             trust_env=False,
             transport=transport,
         )
@@ -236,8 +236,8 @@ class Api:
         answer = self._wire.send_file("/upload/image", name, content, also=(400, 413))
         if answer.status in {400, 413}:
             raise ServiceRejected(f"ComfyUI did not take the file {name!r}: {answer.sentence()}")
-        told = answer.object()
-        given, folder = as_text(told.get("name")), as_text(told.get("subfolder"))
+        reply = answer.object()
+        given, folder = as_text(reply.get("name")), as_text(reply.get("subfolder"))
         if not given:
             raise ServiceUnavailable(f"{answer.sentence()}, without the name of the file")
         return f"{folder}/{given}" if folder else given

@@ -189,7 +189,7 @@ class ComfyUIConnector:
             raise ServiceRejected(str(error), retry=True) from error
 
     def attach(self, job: ServiceJob, external_id: str) -> None:
-        """Where the socket cannot be opened, which is told, listening tries it again."""
+        """Where the socket cannot be opened, which is logged, listening tries it again."""
         watch = Watch(job, external_id, _read(job).workflow, self._options, self._around)
         self._take_up(watch, from_the_start=False)
 
@@ -261,14 +261,14 @@ class ComfyUIConnector:
             raise ServiceRejected(
                 f"the workflow is larger than ComfyUI takes ({answer.sentence()}); files belong into 'files'"
             )
-        told = answer.object(SubmissionUnknown)
+        reply = answer.object(SubmissionUnknown)
         if answer.status == 400:
-            raise _rejected(explain(told, watch.workflow))
-        given = as_text(told.get("prompt_id"))
+            raise _rejected(explain(reply, watch.workflow))
+        given = as_text(reply.get("prompt_id"))
         if not given:
             raise SubmissionUnknown(f"{answer.sentence()}, without the id of the job")
         watch.external_id = given  # old servers choose it themselves
-        dropped = explain_part(as_object(told.get("node_errors")), watch.workflow)
+        dropped = explain_part(as_object(reply.get("node_errors")), watch.workflow)
         if dropped is not None and not self._options.allow_partial:
             with suppress(HerdsmanError):
                 self.cancel(given)

@@ -85,22 +85,17 @@ def _secret(headers: object) -> Mapping[str, SecretStr]:
 def _check_url(url: object) -> None:
     if not isinstance(url, str):
         raise InvalidSettings(f"the option url must be a text like http://HOST:PORT, and not {url!r}")
-    address = _split(url)
+    try:
+        address: SplitResult | None = urlsplit(url)
+        _ = address.port
+    except ValueError:
+        address = None
     if address is None or address.scheme not in {"http", "https"} or not address.hostname:
         raise InvalidSettings(f"the option url must be http://HOST:PORT or https://HOST, and not {url!r}")
     if "@" in address.netloc:
         raise InvalidSettings("the option url must not hold a user or a password: put it into headers")
     if address.query or address.fragment:
         raise InvalidSettings(f"the option url must end with its path, without ? or #, and not {url!r}")
-
-
-def _split(url: str) -> SplitResult | None:
-    try:
-        address = urlsplit(url)
-        _ = address.port
-    except ValueError:
-        return None
-    return address
 
 
 def _check_headers(headers: Mapping[str, SecretStr]) -> None:

@@ -68,14 +68,14 @@ def find_in_history(history: Mapping[str, object], external_id: str) -> Mapping[
 
 def judge(entry: Mapping[str, object], delivered: Collection[str] = ()) -> Finished | Broken:
     """The history of a job that is over; `delivered` are nodes whose images came through the socket."""
-    told = as_list(as_object(entry.get("status")).get("messages"))
-    messages = [(str(item(each, 0)), as_object(item(each, 1))) for each in told]
+    listed = as_list(as_object(entry.get("status")).get("messages"))
+    messages = [(str(item(each, 0)), as_object(item(each, 1))) for each in listed]
     last, said = messages[-1] if messages else ("", as_object(None))
     if last == "execution_interrupted":
         return stopped("it was interrupted on the service")
     if last == "execution_error" or as_object(entry.get("status")).get("status_str") == "error":
         return Broken(failure=_node_failure(said))
-    at = {name: as_number(told.get("timestamp")) for name, told in messages}
+    at = {name: as_number(data.get("timestamp")) for name, data in messages}
     begun, over = at.get("execution_start"), at.get("execution_success")
     seconds = None if begun is None or over is None else max(over - begun, 0.0) / 1000
     outputs, need = as_object(entry.get("outputs")), _needed(entry)
@@ -120,8 +120,8 @@ def _node_failure(said: Mapping[str, object]) -> Failure:
     kind, message = str(said.get("exception_type") or "error"), str(said.get("exception_message") or "")
     short = "OutOfMemory" in kind or "out of memory" in message.lower()
     # Its traceback and its inputs are left out: they hold paths of the server and whole tensors. So may its message.
-    told = without_insides(message[: 4 * LONGEST_ERROR])
-    text = f"node {said.get('node_id', '?')} ({said.get('node_type', 'unknown')}) failed: {kind}: {told}"
+    cause = without_insides(message[: 4 * LONGEST_ERROR])
+    text = f"node {said.get('node_id', '?')} ({said.get('node_type', 'unknown')}) failed: {kind}: {cause}"
     return Failure(
         kind=FailureClass.OUT_OF_MEMORY if short else FailureClass.JOB_ERROR,
         error=one_line(text, LONGEST_ERROR),
@@ -153,7 +153,7 @@ class Look:
         return watch.known(verdict) if watch is not None and isinstance(verdict, Working) else verdict
 
     def _settled(self, verdict: Verdict, external_id: str, watch: Watch) -> Verdict:
-        """The end is told a moment before it is written down."""
+        """The end is announced a moment before it is written down."""
         deadline = self._clock.monotonic() + SETTLES.total_seconds()
         while isinstance(verdict, Working | Unknown) and self._clock.monotonic() < deadline:
             self._clock.sleep(PAUSE)

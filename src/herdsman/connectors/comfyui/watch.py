@@ -83,7 +83,12 @@ class Progress:
                 cached = {str(node) for node in as_list(message.data.get("nodes"))}
                 return _counted(self, cached=self.cached | cached)
             case "executing":
-                return _moved(self, as_text(message.data.get("node")))
+                node = as_text(message.data.get("node"))
+                if node == self.current:
+                    return _counted(self)
+                # One node at a time: when another is at work, the last one is through.
+                left = set[str]() if self.current is None else {self.current}
+                return _counted(self, finished=self.finished | left, current=node, value=0.0, most=0.0)
             case "progress":
                 node = as_text(message.data.get("node")) or self.current
                 return _stepped(self, node, message.data)
@@ -111,14 +116,6 @@ def heard(message: Message, progress: Progress) -> Heard:
     """What a message of this job means to who listens; `progress` is the state after it."""
     nowhere = message.type == "executing" and message.data.get("node") is None
     return Ended() if nowhere or message.type in ENDS else progress.working()
-
-
-def _moved(progress: Progress, node: str | None) -> Progress:
-    """One node at a time: when another is at work, the last one is through."""
-    if node == progress.current:
-        return _counted(progress)
-    left = set[str]() if progress.current is None else {progress.current}
-    return _counted(progress, finished=progress.finished | left, current=node, value=0.0, most=0.0)
 
 
 def _stepped(progress: Progress, node: str | None, said: Mapping[str, object]) -> Progress:

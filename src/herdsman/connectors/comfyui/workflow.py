@@ -236,8 +236,8 @@ def _sentence(said: str) -> str:
 
 
 def _errors(nodes: Mapping[str, object], workflow: Workflow) -> Iterator[Rejection]:
-    for node, told in nodes.items():
-        fields = as_object(told)
+    for node, reply in nodes.items():
+        fields = as_object(reply)
         for error in as_list(fields.get("errors")):
             found = as_object(error)
             details = one_line(str(found.get("details") or ""), LONGEST_DETAIL)

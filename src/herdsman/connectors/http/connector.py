@@ -1,35 +1,20 @@
 """Any service that takes a job by HTTP and tells later, or at once, what became of it."""
 
 import json
-import queue
-import secrets
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from hmac import compare_digest
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf
-from socketserver import TCPServer
-from typing import Any, cast
+
+import httpx
 
 from herdsman.connectors.http import template
-from herdsman.connectors.http.options import Callback, HttpOptions
-from herdsman.connectors.http.protocol import (
-    ANSWER,
-    accepted,
-    fetch,
-    judge_call,
-    look,
-    question_of,
-    refused,
-    stopped,
-    values_of,
-    verdict_of,
-)
-from herdsman.connectors.http.wire import Question, SyncCall, Wire
+from herdsman.connectors.http.options import HttpOptions, Json, StatusOptions
+from herdsman.connectors.http.template import JsonPath
+from herdsman.connectors.http.wire import Answer, CallbackServer, Question, SyncCall, Wire
 from herdsman.connectors.registry import Around
 from herdsman.errors import HerdsmanError, ServiceRejected, ServiceUnavailable, SubmissionUnknown, TooLarge
+from herdsman.jobs.model import Failure, FailureClass
 from herdsman.jobs.protocol import (
     Broken,
     Capabilities,
@@ -42,97 +27,19 @@ from herdsman.jobs.protocol import (
     Verdict,
     Working,
 )
+from herdsman.ports import ResultStore
 
-LARGEST_BODY = 16 * 1024 * 1024
-MOST_NEWS = 1000
-_SILENCE_S = 5.0
-_SETTLE_S = 0.05
+MOST_TEXT = 2000
+ANSWER = "answer"
+"""Under which key a finished job carries the service's own words."""
+
+_NO_MEMORY = ("out of memory", "outofmemory")
+LONGEST_ID = 255
+_NOBODY_AT_WORK = frozenset({425, 429, 503})
+"""Statuses that say that the job was not taken; other errors of a server leave that open."""
+MOST_FILES = 1000
 _SHORT_LOOK_S = 1.5
 """A look while listening may not take as long as one that was asked for."""
-
-
-class CallbackServer:
-    """Listens from its making until `close`. Others than the service find nothing here."""
-
-    def __init__(self, options: Callback) -> None:
-        self._path = f"/{secrets.token_urlsafe(32)}"
-        self._news: queue.Queue[object] = queue.Queue(MOST_NEWS)
-        try:
-            self._server = _Server((options.host, options.port), self._take)
-        except OSError as error:
-            raise ServiceUnavailable(
-                f"callback: {options.host}:{options.port} cannot be listened on: {error}"
-            ) from error
-        where = options.public_url or f"http://{options.host}:{self._server.server_port}"
-        self.url = f"{where.rstrip('/')}{self._path}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_SETTLE_S,), name="callback", daemon=True
-        )
-        self._thread.start()
-
-    def wait(self, silence: timedelta) -> object | None:
-        """The next that was posted; None when nothing came."""
-        try:
-            return self._news.get(timeout=max(0.001, silence.total_seconds()))
-        except queue.Empty:
-            return None
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _take(self, path: str, body: bytes) -> int:
-        """The status to answer with."""
-        if not compare_digest(path.partition("?")[0].encode(), self._path.encode()):
-            return 404
-        try:
-            document: object = json.loads(body)
-        except (ValueError, RecursionError):
-            return 400
-        if not isinstance(document, dict | list):
-            return 400
-        try:
-            self._news.put_nowait(cast("object", document))
-        except queue.Full:
-            return 503
-        return 204
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], take: Callable[[str, bytes], int]) -> None:
-        self.take = take
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        """Without looking up the name of the host, which may take seconds and serves nothing here."""
-        TCPServer.server_bind(self)
-        self.server_port = int(self.server_address[1])
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that connects and leaves is no error."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
-    timeout = _SILENCE_S
-
-    def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > LARGEST_BODY:
-            status = 413
-        else:
-            status = self.server.take(self.path, self.rfile.read(int(length)))
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    do_PUT = do_POST  # noqa: N815
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """The path is a secret."""
 
 
 @dataclass(slots=True)
@@ -318,3 +225,209 @@ class HttpConnector:
                 self._take_news(posted)
             return self._watch.last
         return look(self._wire, self._options, external_id, timeout_s)
+
+
+def verdict_of(document: object, options: StatusOptions) -> Verdict:
+    """A document without a status is none of this service; where no status is asked for, any is the end."""
+    if options.path is None:
+        return finished(document, options)
+    try:
+        status = options.path.value(document)
+    except LookupError as error:
+        raise ServiceUnavailable(f"the service's answer makes no sense: {error} in it") from error
+    if _is_one_of(status, options.done):
+        return finished(document, options)
+    if _is_one_of(status, options.failed):
+        error = None if options.error is None else options.error.value_or_none(document)
+        said = "" if error is None else str(error)
+        return broken(said or f"the service says {status!r}, and no more")
+    if _is_one_of(status, options.cancelled):
+        return stopped(f"the service says {status!r}")
+    return Working(
+        done=progress_of(document, options),
+        note=str(status)[:200],
+        position=0 if _is_one_of(status, options.running) else None,
+    )
+
+
+def finished(document: object, options: StatusOptions) -> Finished:
+    seconds = _number(document, options.seconds)
+    return Finished(outputs={ANSWER: document}, seconds=seconds if seconds is None else max(0.0, seconds))
+
+
+def broken(error: str, kind: FailureClass = FailureClass.JOB_ERROR) -> Broken:
+    lacks_memory = any(each in error.lower() for each in _NO_MEMORY)
+    return Broken(
+        failure=Failure(kind=FailureClass.OUT_OF_MEMORY if lacks_memory else kind, error=error[:MOST_TEXT])
+    )
+
+
+def stopped(error: str) -> Broken:
+    return Broken(failure=Failure(kind=FailureClass.INTERRUPTED, error=error[:MOST_TEXT]), cancelled=True)
+
+
+def progress_of(document: object, options: StatusOptions) -> float | None:
+    found = _number(document, options.progress)
+    return None if found is None else min(1.0, max(0.0, found / options.progress_scale))
+
+
+def _number(document: object, path: JsonPath | None) -> float | None:
+    found = None if path is None else path.value_or_none(document)
+    if isinstance(found, bool) or not isinstance(found, int | float) or found != found:
+        return None
+    return float(found)
+
+
+def _is_one_of(status: object, values: tuple[Json, ...]) -> bool:
+    """As JSON has it: true is not 1."""
+    return any(status == each and isinstance(status, bool) == isinstance(each, bool) for each in values)
+
+
+def values_of(job: ServiceJob, external_id: str) -> dict[str, object]:
+    known = asdict(job)
+    return {"external_id": external_id, **{each: known[each] for each in template.JOB if each in known}}
+
+
+def question_of(options: HttpOptions, values: Mapping[str, object]) -> Question:
+    submit = options.submit
+    own = {name: template.fill_text(text.get_secret_value(), values) for name, text in submit.headers.items()}
+    return Question(
+        method=submit.method,
+        url=template.fill_url(submit.url, values),
+        headers={"Content-Type": "application/json", "Idempotency-Key": str(values["external_id"]), **own},
+        content=json.dumps(template.fill(submit.body, values)).encode(),
+        unclear=SubmissionUnknown,
+        follow=False,
+    )
+
+
+def accepted(answer: Answer, options: HttpOptions, external_id: str) -> str:
+    """The id under which the service has it, or why it has not."""
+    if not answer.is_good:
+        raise refused(answer, options)
+    if options.id is None:
+        if "html" in answer.headers.get("content-type", ""):
+            raise SubmissionUnknown(
+                f"{answer.asked} answered a page for people, not this service: {answer.said()}"
+            )
+        return external_id
+    try:
+        found = options.id.value(answer.document())
+    except (LookupError, ValueError) as error:
+        raise SubmissionUnknown(f"the answer to {answer.asked} holds no id: {error}") from error
+    if isinstance(found, str | int) and not isinstance(found, bool):
+        text = str(found)
+        if 0 < len(text) <= LONGEST_ID and text.isprintable():
+            return text
+    raise SubmissionUnknown(f"the id in the answer to {answer.asked} is {str(found)[:100]!r}, which is no id")
+
+
+def refused(answer: Answer, options: HttpOptions) -> ServiceUnavailable | ServiceRejected:
+    said = f"{answer.asked} answered {answer.status}: {answer.said()}"
+    if answer.status in options.retry_status:
+        kind = ServiceUnavailable if answer.status in _NOBODY_AT_WORK else SubmissionUnknown
+        return kind(said)
+    if answer.status in {401, 403}:
+        return ServiceRejected(f"{said}; the service wants a key: see option headers", retry=True)
+    if 300 <= answer.status < 400:
+        where = answer.headers.get("location", "elsewhere")[:200]
+        return ServiceRejected(
+            f"{answer.asked} sends us to {where}; write that into option submit.url", retry=True
+        )
+    return ServiceRejected(said, retry=answer.status >= 500)
+
+
+def look(wire: Wire, options: HttpOptions, external_id: str, timeout_s: float) -> Verdict:
+    """An answer that is not one of this service is no verdict."""
+    assert options.status.url is not None
+    url = template.fill_url(options.status.url, {"id": external_id})
+    answer = wire.ask(Question(method="GET", url=url, timeout_s=timeout_s))
+    if answer.status in options.not_found:
+        return Unknown(f"{answer.asked} answered {answer.status}")
+    if not answer.is_good:
+        hint = "; see option headers" if answer.status in {401, 403} else ""
+        raise ServiceUnavailable(f"{answer.asked} answered {answer.status}: {answer.said()}{hint}")
+    try:
+        return verdict_of(answer.document(), options.status)
+    except ValueError as error:
+        raise ServiceUnavailable(str(error)) from error
+
+
+def judge_call(outcome: Answer | HerdsmanError, options: HttpOptions) -> Verdict:
+    """The answer to a call is the end of the job, one way or the other."""
+    if not isinstance(outcome, Answer):
+        return _failed(outcome)
+    if not outcome.is_good:
+        return _failed(refused(outcome, options))
+    try:
+        return finished(outcome.document(), options.status)
+    except ValueError as error:
+        return broken(str(error), FailureClass.INFRASTRUCTURE)
+
+
+def _failed(error: HerdsmanError) -> Broken:
+    """The job is to blame where the service says that it is wrong, and for nothing else."""
+    own = isinstance(error, TooLarge) or (isinstance(error, ServiceRejected) and not error.retry)
+    return broken(str(error), FailureClass.USER_ERROR if own else FailureClass.INFRASTRUCTURE)
+
+
+def fetch(
+    wire: Wire,
+    options: HttpOptions,
+    results: ResultStore,
+    job: ServiceJob,
+    *,
+    answer: object,
+    external_id: str,
+) -> object:
+    """The value alone; with files, `{"result": ..., "files": [...]}`."""
+    wanted, values = options.result, {**values_of(job, external_id), "id": external_id}
+    # Addresses in the document are relative to where it came from.
+    base = template.fill_url(options.status.url or options.submit.url, {"callback_url": "", **values})
+    document = answer
+    if wanted.url is not None:
+        place = wanted.url_path
+        if place is None:
+            base = template.fill_url(wanted.url, values)
+        else:
+            base = _joined(base, place.value_or_none(answer), place.text)
+        document = _read(wire.ask(Question(method="GET", url=base)), options)
+    try:
+        value = document if wanted.path is None else wanted.path.value(document)
+    except LookupError as error:
+        said = f"the job has ended, but {error} in the answer: see result.path"
+        raise ServiceRejected(said, retry=True) from error
+    if wanted.files is None:
+        return value
+    found = wanted.files.all(document)
+    if len(found) > MOST_FILES:
+        raise ServiceRejected(f"the job has {len(found)} files; {MOST_FILES} are the most that are fetched")
+    files: list[dict[str, object]] = []
+    for each in found:
+        url = _joined(base, each, wanted.files)
+        name = httpx.URL(url).path.rpartition("/")[2] or "file"
+        with wire.download(url) as content:
+            files.append(asdict(results.for_agent(job.agent).put(job.job_id, name, content)))
+    # The whole answer may hold addresses that are signed anew each time: only a part that was asked for is kept.
+    return {"files": files} if wanted.path is None else {"result": value, "files": files}
+
+
+def _read(answer: Answer, options: HttpOptions) -> object:
+    said = f"{answer.asked} answered {answer.status}: {answer.said()}"
+    if answer.status in options.retry_status:
+        raise ServiceUnavailable(said)
+    if not answer.is_good:
+        raise ServiceRejected(f"the result cannot be had: {said}", retry=True)
+    try:
+        return answer.document()
+    except ValueError as error:
+        raise ServiceRejected(f"the result cannot be read: {error}", retry=True) from error
+
+
+def _joined(base: str, found: object, option: object) -> str:
+    if not isinstance(found, str):
+        raise ServiceRejected(f"{str(found)[:100]!r} at {option} in the answer is no address", retry=True)
+    try:
+        return str(httpx.URL(base).join(found))
+    except httpx.InvalidURL as error:
+        raise ServiceRejected(f"{found[:100]!r} at {option} in the answer is no address: {error}") from error

@@ -194,8 +194,8 @@ def read(options: Mapping[str, object]) -> HttpOptions:
     try:
         return HttpOptions.model_validate(dict(options))
     except ValidationError as error:
-        told = [  # without the values: they may be secret
+        problems = [  # without the values: they may be secret
             f"option {'.'.join(str(part) for part in each['loc']) or 'sync'}: {each['msg'].removeprefix('Value error, ')}"
             for each in error.errors(include_url=False, include_input=False)
         ]
-        raise InvalidSettings(f"connector http: {'; '.join(told)}") from None
+        raise InvalidSettings(f"connector http: {'; '.join(problems)}") from None

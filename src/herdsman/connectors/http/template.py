@@ -106,7 +106,7 @@ class JsonPath:
         except jsonpath.JSONPathError as error:
             raise ValueError(f"{text!r} is no JSONPath: {str(error).splitlines()[0]}") from error
         if not isinstance(path, jsonpath.JSONPath):
-            raise ValueError(f"{text!r} is more than one JSONPath; write one")  # noqa: TRY004  told as the others
+            raise ValueError(f"{text!r} is more than one JSONPath; write one")  # noqa: TRY004  caught as the others
         self.text = text
         self._path = path
 
