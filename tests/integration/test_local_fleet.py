@@ -13,8 +13,8 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.fleet import model as fleet_model
+from herdsman.fleet import snapshot_sql, workers_sql
 from herdsman.fleet import sql as fleet_sql
-from herdsman.fleet import workers_sql
 from herdsman.fleet.model import Worker
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job, submit_job
@@ -85,7 +85,7 @@ class Farm:
         return {record.name: record.process for record in records if record.process is not None}
 
     def process_of(self, worker_id: WorkerId) -> Identity:
-        ref = self.services.database.read(lambda tx: fleet_sql.ref_of(tx, worker_id))
+        ref = self.services.database.read(lambda tx: snapshot_sql.read_worker(tx, worker_id).instance_ref)
         assert ref is not None
         return self.processes()[ref]
 

@@ -82,15 +82,33 @@ class ActionReason:
 
 
 @dataclass(frozen=True, slots=True)
-class PromoteWorker:
+class WorkerAction:
     worker_id: WorkerId
     why: ActionReason
 
 
-@dataclass(frozen=True, slots=True)
-class FailWorker:
-    worker_id: WorkerId
-    why: ActionReason
+class PromoteWorker(WorkerAction):
+    """Make a starting worker active: it is given jobs from now on."""
+
+
+class FailWorker(WorkerAction):
+    """The worker cannot work any more; its jobs and its machine are taken care of by other actions."""
+
+
+class DrainIdleWorker(WorkerAction):
+    """Drain a worker that holds no job; one that has got a job meanwhile stays."""
+
+
+class DrainWorker(WorkerAction):
+    """Drain a worker, busy or not: it takes no new job, and finishes what it holds."""
+
+
+class CancelSpawn(WorkerAction):
+    """End a worker that has not begun to work; it is not to blame for it."""
+
+
+class ConfirmTerminated(WorkerAction):
+    """Its instance is confirmed to be gone: the worker is terminated and its place is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +120,6 @@ class RequeueJob:
     why: ActionReason
     kind: FailureClass = FailureClass.WORKER_LOST
     """As what it counts against the job; an interruption does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class DrainIdleWorker:
-    """Drain a worker that holds no job; one that has got a job meanwhile stays."""
-
-    worker_id: WorkerId
-    why: ActionReason
-
-
-@dataclass(frozen=True, slots=True)
-class DrainWorker:
-    """Drain a worker, busy or not: it takes no new job, and finishes what it holds."""
-
-    worker_id: WorkerId
-    why: ActionReason
-
-
-@dataclass(frozen=True, slots=True)
-class CancelSpawn:
-    """End a worker that has not begun to work; it is not to blame for it."""
-
-    worker_id: WorkerId
-    why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,25 +148,17 @@ class EndInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfirmTerminated:
-    """Its instance is confirmed to be gone: the worker is terminated and its place is free."""
+class AttachInstance:
+    """An instance whose creation had an unknown outcome was found by its name."""
 
     worker_id: WorkerId
+    ref: InstanceRef
     why: ActionReason
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnWorker:
     pool: PoolId
-    why: ActionReason
-
-
-@dataclass(frozen=True, slots=True)
-class AttachInstance:
-    """An instance whose creation had an unknown outcome was found by its name."""
-
-    worker_id: WorkerId
-    ref: InstanceRef
     why: ActionReason
 
 

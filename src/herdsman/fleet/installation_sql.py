@@ -124,10 +124,22 @@ def place_of(tx: Tx) -> Place:
     match tx.dialect:
         case "sqlite":
             rows = tx.connection.execute(text("PRAGMA database_list")).all()
-            return _place_of_file(next((str(file or "") for _, name, file in rows if name == "main"), ""))
-        case "postgresql":
+            file = Path(next((str(file or "") for _, name, file in rows if name == "main"), ""))
+            if not file.is_file():
+                return {"memory": "this process"}
+            machine = _MACHINE.read_text().strip() if _MACHINE.exists() else ""
             return {
-                "system": _system(tx),
+                "path": str(file.resolve()),
+                "inode": str(file.stat().st_ino),
+                "machine": machine or socket.gethostname(),
+            }
+        case "postgresql":
+            # One for each cluster of PostgreSQL, shared with its standbys; some services do not tell it.
+            may = tx.scalar("SELECT has_function_privilege('pg_control_system()', 'execute')")
+            return {
+                "system": str(tx.scalar("SELECT system_identifier FROM pg_control_system()"))
+                if may
+                else "unknown",
                 "database": str(tx.scalar("SELECT oid FROM pg_database WHERE datname = current_database()")),
             }
         case _:
@@ -138,24 +150,6 @@ def place_of(tx: Tx) -> Place:
                 "database": "DATABASE()",
             }
             return {name: str(tx.scalar(f"SELECT {what}")) for name, what in asked.items()}
-
-
-def _place_of_file(file: str) -> Place:
-    if not file or not Path(file).exists():
-        return {"memory": "this process"}
-    machine = _MACHINE.read_text().strip() if _MACHINE.exists() else ""
-    return {
-        "path": str(Path(file).resolve()),
-        "inode": str(Path(file).stat().st_ino),
-        "machine": machine or socket.gethostname(),
-    }
-
-
-def _system(tx: Tx) -> str:
-    """One for each cluster of PostgreSQL, shared with its standbys; some services do not tell it."""
-    if not tx.scalar("SELECT has_function_privilege('pg_control_system()', 'execute')"):
-        return "unknown"
-    return str(tx.scalar("SELECT system_identifier FROM pg_control_system()"))
 
 
 def _change(tx: Tx, **changed: object) -> None:

@@ -133,7 +133,7 @@ def read_workers(tx: Tx, policies: Iterable[FleetPolicy] = ()) -> tuple[WorkerSn
             begun=claimed_at,
         )
         held[worker_id].append(job)
-    known = list(policies) or [FleetPolicy()]
+    known: Sequence[FleetPolicy] = list(policies) or [FleetPolicy()]
     since = tx.now() - max(each.job_failure_window for each in known)
     least = min(each.max_failed_in_a_row for each in known)
     # Few workers have failed enough jobs to be worth the exact count.

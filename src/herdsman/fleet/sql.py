@@ -13,7 +13,7 @@ from herdsman.db.schema import fleets, instances, pools, worker_models, workers
 from herdsman.db.statements import Hot, Row, one_of
 from herdsman.errors import InvalidRequest, StaleWrite
 from herdsman.fleet.actions import ActionReason
-from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef
+from herdsman.fleet.model import FleetPolicy, Instance
 from herdsman.fleet.snapshot_sql import Listed
 from herdsman.fleet.workers_sql import move_worker, note, register_worker
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
@@ -290,11 +290,6 @@ def clear_stop(tx: Tx, pool: PoolId | None) -> bool:
     return (
         tx.execute(update(fleets).where(mine).values(stopped_by=None, waits=0, wait_until=None)).rowcount > 0
     )
-
-
-def ref_of(tx: Tx, worker_id: WorkerId) -> InstanceRef | None:
-    found = record(tx, select(workers.c.instance_ref).where(workers.c.id == worker_id))
-    return None if found is None or found["instance_ref"] is None else InstanceRef(found["instance_ref"])
 
 
 def _lock_pool(tx: Tx, pool: PoolId) -> Record:

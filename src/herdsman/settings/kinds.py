@@ -167,16 +167,8 @@ def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def _parse_json(value: object) -> object:
-    return json.loads(value) if isinstance(value, str) else value
-
-
 def lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
-
-
-def _database(value: object) -> object:
-    return database_url(value) if isinstance(value, str) else value
 
 
 def _redis(value: object) -> object:
@@ -209,12 +201,12 @@ Level = Annotated[
 Secret = Annotated[SecretStr | None, Kind("a text", _hidden, secret=True)]
 SecretMap = Annotated[
     Mapping[str, SecretStr],
-    BeforeValidator(_parse_json),
+    BeforeValidator(lambda value: json.loads(value) if isinstance(value, str) else value),
     Kind('a JSON object of texts, such as {"NAME": "value"}', _hidden, secret=True),
 ]
 DatabaseUrl = Annotated[
     SecretStr,
-    BeforeValidator(_database),
+    BeforeValidator(lambda value: database_url(value) if isinstance(value, str) else value),
     Kind(
         "sqlite:///FILE, postgresql://USER:PASSWORD@HOST/NAME, mysql://USER:PASSWORD@HOST/NAME"
         " or mariadb://USER:PASSWORD@HOST/NAME",

@@ -2,7 +2,8 @@
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -117,7 +118,17 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settin
         try:
             built[name] = group.model_validate({each.key: found[each.name].value for each in members})
         except ValidationError as error:
-            wrong += _refusals(error, members, found)
+            # One for each value that was refused: a default that waits for it is refused too, but is no news.
+            details = error.errors(include_input=False, include_context=False)
+            refused = {str(detail["loc"][0]) for detail in details}
+            for setting in (each for each in members if each.key in refused):
+                here = found[setting.name]
+                text = str(setting.kind.shown(here.value))
+                text = text if text.isprintable() else ascii(text)
+                shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+                wrong.append(
+                    f"{here.spelled} must be {setting.kind.allowed}, but is {shown} in {here.where}."
+                )
     if not wrong:
         origins = {name: each.origin for name, each in found.items()}
         settings = Settings.model_validate({**built, "origins": origins})
@@ -125,18 +136,6 @@ def _checked(found: Mapping[str, Found], problems: Sequence[str] = ()) -> Settin
         if not wrong:
             return settings
     raise InvalidSettings("\n".join(wrong))
-
-
-def _refusals(error: ValidationError, members: list[Setting], found: Mapping[str, Found]) -> Iterator[str]:
-    """One for each value that was refused: a default that waits for it is refused too, but is no news."""
-    refused = {str(detail["loc"][0]) for detail in error.errors(include_input=False, include_context=False)}
-    for setting in members:
-        if setting.key in refused:
-            here = found[setting.name]
-            text = str(setting.kind.shown(here.value))
-            text = text if text.isprintable() else ascii(text)
-            shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-            yield f"{here.spelled} must be {setting.kind.allowed}, but is {shown} in {here.where}."
 
 
 def _merged(sources: Sequence[Source], cwd: Path) -> Source:
@@ -204,13 +203,6 @@ def _from_variables(variables: Mapping[str, str | None], origin: Origin, where: 
     return Source(found, problems)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    key: str
-    value: object
-    table: str | None = None
-
-
 def _read_config_file(path: Path) -> Source:
     """`herdsman.toml`: flat or with one table per group, and a table `[pool.NAME]` for each pool beside `default`."""
     try:
@@ -219,71 +211,61 @@ def _read_config_file(path: Path) -> Source:
         raise InvalidSettings(f"{path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidSettings(f"{path} is not valid TOML: {error}.") from error
-    pools, wrong = _read_pools(document.pop("pool", {}), path)
-    entries: list[_Entry] = []
+    pools, wrong_pools = _read_pools(document.pop("pool", {}), path)
+    entries: list[tuple[str, object, str | None]] = []
     for key, value in document.items():
         if key in groups() and isinstance(value, dict):
             table = cast("dict[str, object]", value)
-            entries += (_Entry(inner, setting, table=key) for inner, setting in table.items())
+            entries += ((inner, given, key) for inner, given in table.items())
         else:
-            entries.append(_Entry(key, value))
-    if problems := (*_entry_problems(entries, path), *wrong):
-        return Source({}, problems)
-    found = {
-        entry.key.upper(): Found(entry.value, Origin.FILE, entry.key, str(path))
-        for entry in entries
-        if entry.value != ""
-    }
+            entries.append((key, value, None))
+    times = Counter(key for key, _, _ in entries)
+    found: dict[str, Found] = {}
+    problems: list[str] = []
+    for key, value, group in entries:
+        setting = ACCEPTED.get(key.upper()) if key.islower() else None
+        if setting is None:
+            known = [name.lower() for name in ACCEPTED]
+            guess = hint(key.lower(), known if group else [*known, *groups()])
+            problems.append(f"{key} in {path} is not a setting{guess}")
+        elif group not in (None, setting.group):
+            problems.append(f"{key} in {path} stands under [{group}] but belongs under [{setting.group}].")
+        elif group is not None and times[key] > 1:
+            problems.append(f"{key} in {path} is given twice: at the top and under [{group}].")
+        elif value != "":
+            found[key.upper()] = Found(value, Origin.FILE, key, str(path))
+    if problems or wrong_pools:
+        return Source({}, (*problems, *wrong_pools))
     return Source(found, pools=pools)
 
 
-def _entry_problems(entries: Sequence[_Entry], path: Path) -> Iterator[str]:
-    keys = [entry.key for entry in entries]
-    for entry in entries:
-        setting = ACCEPTED.get(entry.key.upper()) if entry.key.islower() else None
-        if setting is None:
-            known = [name.lower() for name in ACCEPTED]
-            guess = hint(entry.key.lower(), known if entry.table else [*known, *groups()])
-            yield f"{entry.key} in {path} is not a setting{guess}"
-        elif entry.table not in (None, setting.group):
-            yield f"{entry.key} in {path} stands under [{entry.table}] but belongs under [{setting.group}]."
-        elif entry.table is not None and keys.count(entry.key) > 1:
-            yield f"{entry.key} in {path} is given twice: at the top and under [{entry.table}]."
-
-
-def _read_pools(tables: object, path: Path) -> tuple[Mapping[str, Mapping[str, Found]], tuple[str, ...]]:
+def _read_pools(tables: object, path: Path) -> tuple[Mapping[str, Mapping[str, Found]], list[str]]:
     """The settings of each pool, and what is wrong with them."""
     if not isinstance(tables, dict):
-        return {}, (f"pool in {path} must be tables of the form [pool.NAME].",)
-    named = cast("dict[str, object]", tables)
-    problems = tuple(
-        problem for name, table in named.items() for problem in _pool_problems(name, table, path)
-    )
-    if problems:
-        return {}, problems
+        return {}, [f"pool in {path} must be tables of the form [pool.NAME]."]
     pools: dict[str, Mapping[str, Found]] = {}
-    for name, table in named.items():
-        where = f"[pool.{name}] of {path}"
-        own = cast("dict[str, object]", table)
+    problems: list[str] = []
+    for name, table in cast("dict[str, object]", tables).items():
+        if name == DEFAULT_POOL:
+            text = (
+                f"[pool.{DEFAULT_POOL}] in {path}: its settings stand at the top of the file, without a pool."
+            )
+            problems.append(text)
+            continue
+        try:
+            check_name("the name of a pool", name, 128)
+        except InvalidRequest as error:
+            problems.append(f"[pool.{name}] in {path}: {error}.")
+            continue
+        if not isinstance(table, dict):
+            problems.append(f"pool.{name} in {path} must be a table of settings.")
+            continue
+        where, own = f"[pool.{name}] of {path}", cast("dict[str, object]", table)
+        for key in own:
+            if key.upper() in SHARED:
+                problems.append(f"{key} in {where} is for all pools together: set it at the top of the file.")
+            elif key.upper() not in OWN or not key.islower():
+                guess = hint(key.lower(), [each.lower() for each in OWN])
+                problems.append(f"{key} in {where} is not a setting that a pool has{guess}")
         pools[name] = {key.upper(): Found(value, Origin.FILE, key, where) for key, value in own.items()}
-    return pools, ()
-
-
-def _pool_problems(name: str, table: object, path: Path) -> Iterator[str]:
-    if name == DEFAULT_POOL:
-        yield f"[pool.{DEFAULT_POOL}] in {path}: its settings stand at the top of the file, without a pool."
-        return
-    try:
-        check_name("the name of a pool", name, 128)
-    except InvalidRequest as error:
-        yield f"[pool.{name}] in {path}: {error}."
-        return
-    if not isinstance(table, dict):
-        yield f"pool.{name} in {path} must be a table of settings."
-        return
-    for key in cast("dict[str, object]", table):
-        if key.upper() in SHARED:
-            yield f"{key} in [pool.{name}] of {path} is for all pools together: set it at the top of the file."
-        elif key.upper() not in OWN or not key.islower():
-            guess = hint(key.lower(), [own.lower() for own in OWN])
-            yield f"{key} in [pool.{name}] of {path} is not a setting that a pool has{guess}"
+    return pools, problems

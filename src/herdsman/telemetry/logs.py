@@ -131,7 +131,7 @@ class LogRows:
         self._full, self._over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-rows", daemon=True)
         self.dropped = 0
-        """Rows that were pushed out and have not been told of yet."""
+        """Rows that were pushed out and have not been reported yet."""
 
     def __call__(self, _logger: Any, _method: str, event: Event) -> Event:
         """As a processor of structlog. What is said while rows are written is no row: it would never end."""
@@ -139,17 +139,21 @@ class LogRows:
             _number(str(event.get("level", "info"))) >= self.level
             and threading.current_thread() is not self._thread
         ):
-            self._take(_row(event))
+            known = ("timestamp", "level", "event")
+            row = LogRow(
+                ts=datetime.fromisoformat(str(event["timestamp"])),
+                level=str(event["level"]),
+                event=str(event["event"]),
+                fields={name: value for name, value in event.items() if name not in known},
+            )
+            with self._lock:
+                self._waiting.append(row)
+                if len(self._waiting) > self._most:
+                    self._waiting.popleft()
+                    self.dropped += 1
+                if len(self._waiting) >= self._batch:
+                    self._full.set()
         return event
-
-    def _take(self, row: LogRow) -> None:
-        with self._lock:
-            self._waiting.append(row)
-            if len(self._waiting) > self._most:
-                self._waiting.popleft()
-                self.dropped += 1
-            if len(self._waiting) >= self._batch:
-                self._full.set()
 
     def start(self) -> None:
         self._thread.start()
@@ -167,11 +171,11 @@ class LogRows:
                 self._write(ready)
             except HerdsmanError:
                 with self._lock:
-                    told = ready[0].fields["rows"] if ready[0].event == DROPPED else 0
-                    kept = [*(ready[1:] if told else ready), *self._waiting]
+                    reported = ready[0].fields["rows"] if ready[0].event == DROPPED else 0
+                    kept = [*(ready[1:] if reported else ready), *self._waiting]
                     over = max(0, len(kept) - self._most)
                     self._waiting = deque(kept[over:])
-                    self.dropped += told + over
+                    self.dropped += reported + over
                 raise
 
     def _next(self) -> list[LogRow]:
@@ -202,16 +206,6 @@ class LogRows:
                 away = False
             if self._over.is_set():
                 return
-
-
-def _row(event: Event) -> LogRow:
-    known = ("timestamp", "level", "event")
-    return LogRow(
-        ts=datetime.fromisoformat(str(event["timestamp"])),
-        level=str(event["level"]),
-        event=str(event["event"]),
-        fields={name: value for name, value in event.items() if name not in known},
-    )
 
 
 def _printable(_logger: object, _method: str, event: EventDict) -> EventDict:
