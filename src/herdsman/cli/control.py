@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -144,7 +144,8 @@ def _show(ran: Cycle, *, json: bool, explain: bool) -> None:
     if json:
         print_json({**summary, "steps": ran.steps()} if explain else summary)
         return
-    print_cycle(None if ran.epoch is not None else ran.skipped, ran.steps(), summary["status"], notes=explain)
+    status = cast("Mapping[str, object]", summary["status"])
+    print_cycle(None if ran.epoch is not None else ran.skipped, ran.steps(), status, notes=explain)
     if explain:
         print_shadows(documents(ran.shadow))
 

@@ -24,7 +24,7 @@ from herdsman import __version__
 from herdsman.cli import findings
 from herdsman.cli.findings import Finding, State, fail, ok, warn
 from herdsman.cli.machine import free_bytes, places, port_fault, sqlite_file, write_fault
-from herdsman.cli.output import Output, OutputOption, printed_json, step
+from herdsman.cli.output import Output, OutputOption, counted, printed_json, step
 from herdsman.client import calls
 from herdsman.errors import HerdsmanError
 from herdsman.fleet.installation import moved
@@ -424,4 +424,5 @@ def _print(found: Sequence[Finding]) -> None:
             style = "" if each.state is State.FAIL else "dim"
             console.print(Text(printable_lines(f"{'':<17} {each.fix}"), style=style))
     counts = Counter(each.state for each in found)
-    console.print(f"{counts[State.OK]} ok, {counts[State.WARN]} warnings, {counts[State.FAIL]} failed")
+    warnings = counted(counts[State.WARN], "warning")
+    console.print(f"{counts[State.OK]} ok, {warnings}, {counts[State.FAIL]} failed")

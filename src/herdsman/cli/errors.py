@@ -43,7 +43,7 @@ def needed(command: str, install: str = SERVER) -> Generator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "herdsman").startswith("herdsman"):
             raise
-        raise missing(command, error.name or "", install) from error
+        raise missing(command, (error.name or "").partition(".")[0], install) from error
 
 
 class VersionMismatch(HerdsmanError):

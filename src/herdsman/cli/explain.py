@@ -63,7 +63,7 @@ def find(client: Client, named: str) -> WhyOut:
 
 
 def _show_why(answer: WhyOut) -> None:
-    since = f", since {age(answer.since)} ago" if answer.since else ""
+    since = f", for {age(answer.since)}" if answer.since else ""
     echo(f"{answer.kind} {answer.id}: {answer.state}{since}")
     for sentence in answer.because:
         echo(indented(f"  {sentence}", 4))

@@ -127,7 +127,11 @@ def reconcile(output: OutputOption = Output.TABLE) -> None:
 
 
 def print_cycle(
-    skipped: str | None, steps: Sequence[Mapping[str, Any]], status: object, *, notes: bool = False
+    skipped: str | None,
+    steps: Sequence[Mapping[str, Any]],
+    status: Mapping[str, object],
+    *,
+    notes: bool = False,
 ) -> None:
     if skipped:
         echo(f"nothing was done: {skipped}")
@@ -135,7 +139,8 @@ def print_cycle(
         if notes or step["action"] != "Note":
             result = "" if step["done"] else f" [not done: {step['said']}]"
             echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
-    echo(f"{status}")
+    if status:
+        echo(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in status.items()))
 
 
 def _status(hold: HoldOut) -> str:
