@@ -41,7 +41,7 @@ def test_the_job_of_a_killed_worker_is_done_by_another(shell: Shell) -> None:
         job = shell.said("submit", "demo", "--payload", '{"seconds": 12}').strip()
         until(lambda: shell.json("job", job)["status"] == "running")
         killed = shell.said("chaos", "kill-worker")
-        assert f"held {job})" in killed
+        assert f"running {job})" in killed
         assert f"herdsman why {job}" in killed
         assert "herdsman why worker gpu-" in killed
         pid = int(killed.partition("process ")[2].partition(",")[0])

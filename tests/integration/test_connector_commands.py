@@ -62,11 +62,11 @@ def test_a_service_that_is_fit_is_shown_with_all_that_it_says(shell: Shell, comf
     said = shell.said("connectors", "check", comfyui.url)
     rows = dict(line.split(maxsplit=1) for line in said.splitlines())
     assert rows["service"] == f"comfyui at {comfyui.url}"
-    assert rows["fit"] == "yes"
+    assert rows["healthy"] == "yes"
     assert rows["version"] == "0.7.0, new enough"
     assert rows["device"].endswith("24576 of 24576 MB free")
     assert rows["queue"] == "0 waiting or running"
-    assert rows["/api/jobs"] == "there"
+    assert rows["/api/jobs"] == "available"
     assert rows["socket"] == "works"
     assert re.fullmatch(r"version in \d+ ms, jobs in \d+ ms, socket in \d+ ms", rows["answered"])
     assert comfyui.wait_for(lambda: comfyui.sockets == 0, 30), "its socket was left open"

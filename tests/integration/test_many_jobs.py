@@ -71,8 +71,8 @@ def test_several_jobs_are_answered_each_by_itself(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("cancel",), "nothing to cancel: name jobs, or a filter such as --type"),
-        (("retry", "-y"), "nothing to retry: name jobs, or a filter"),
+        (("cancel",), "nothing to cancel: give ids, or a filter such as --type"),
+        (("retry", "-y"), "nothing to retry: give ids, or a filter"),
         (("cancel", "a", "--type", "demo"), "takes ids or a filter, not both"),
         (("retry", "--type", "demo", "--payload", "{}"), "--payload is for a single job"),
         (("chaos", "kill-worker", "x", "--count", "2"), "leave out the id, or --count"),

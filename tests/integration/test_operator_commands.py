@@ -10,7 +10,7 @@ def test_a_pause_from_its_begin_to_its_end(shell: Shell) -> None:
     assert shell.said("holds").startswith("nothing is paused\n")
     said = shell.said("pause", "--pool", "a", "--why", "moving")
     assert said == "pool a is paused (moving); resume with: herdsman resume --pool a\n"
-    assert "by itself at 20" in shell.said("pause", "--type", "t", "--for", "60")
+    assert "automatically at 20" in shell.said("pause", "--type", "t", "--for", "60")
     held = cast("list[dict[str, object]]", shell.json("holds")["holds"])
     assert [each["scope"] for each in held] == ["pool:a", "type:t"]
     assert shell.said("resume", "--pool", "a").startswith("pool a is resumed\nstill: type t is paused")

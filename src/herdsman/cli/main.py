@@ -37,67 +37,39 @@ class Entry:
 
 # In the order in which a newcomer meets them.
 COMMANDS = {
-    "up": Entry(
-        "up:up", "Start everything on this machine: database, API, control loop and workers. Ctrl-C stops it."
-    ),
-    "down": Entry(
-        "up:down",
-        "Stop the herdsman up of this machine: workers finish their jobs first, and no job is lost.",
-    ),
-    "doctor": Entry(
-        "doctor:doctor",
-        "Check settings, disk, database, Redis, provider, GPUs and server, and say how to fix what is wrong.",
-    ),
-    "serve": Entry(
-        "up:serve",
-        "Run one replica of the control plane (API and control loop) in production, until SIGTERM.",
-    ),
+    "up": Entry("up:up", "Start database, API, control loop and workers on this machine, until Ctrl-C."),
+    "down": Entry("up:down", "Stop the herdsman up of this machine; workers finish their jobs first."),
+    "doctor": Entry("doctor:doctor", "Check everything that Herdsman needs here, and say how to fix it."),
+    "serve": Entry("up:serve", "Run one replica of the control plane in production, until SIGTERM."),
     "submit": Entry("jobs:submit", "Submit one job, or many of the same type."),
-    "run": Entry(
-        "run:run", "Submit a job and follow it: log, progress and result. The exit status is that of the job."
-    ),
+    "run": Entry("run:run", "Submit a job and follow its log, progress and result; exits as the job does."),
     "jobs": Entry("jobs:jobs", "List jobs, newest first."),
     "job": Entry("jobs:job", "Show one job: its status, its attempts and its history."),
     "logs": Entry("run:logs", "Print the log of a job, attempt by attempt."),
     "cancel": Entry(
-        "jobs:cancel",
-        "Cancel jobs: waiting ones at once, running ones as soon as their worker has stopped them.",
+        "jobs:cancel", "Cancel jobs: waiting ones at once, running ones once their worker has stopped."
     ),
     "retry": Entry("jobs:retry", "Run finished jobs again."),
-    "top": Entry(
-        "top.command:top", "Watch the fleet live in the terminal: queues, workers, jobs, cost and decisions."
-    ),
+    "top": Entry("top.command:top", "Watch queues, workers, jobs, cost and decisions live."),
     "workers": Entry("fleet:workers", "List workers, newest first, or drain one."),
     "events": Entry(
-        "explain:events", "Print events: live in a terminal, until Ctrl-C; in a pipe, those of the past."
+        "explain:events", "Print events: live in a terminal until Ctrl-C, in a pipe those of the past."
     ),
-    "leader": Entry("explain:leader", "Show which replica is the leader, since when, and under which epoch."),
-    "plan": Entry(
-        "control:plan", "Show what a control cycle would do with a given queue and fleet, and why."
-    ),
+    "leader": Entry("explain:leader", "Show which replica is the leader, since when, and its epoch."),
+    "plan": Entry("control:plan", "Show what a control cycle would do with a given queue and fleet."),
     "whatif": Entry("whatif:whatif", "Replay jobs in virtual time to compare scaling policies and settings."),
-    "cycle": Entry("control:cycle", "Run one control cycle here and exit, with 0 if every action succeeded."),
+    "cycle": Entry("control:cycle", "Run one control cycle here; exits with 0 if every action succeeded."),
     "reconcile": Entry(
-        "holds:reconcile",
-        "Have the leader run one control cycle now; exits with 0 if every action succeeded.",
+        "holds:reconcile", "Have the leader run one control cycle; exits with 0 if it succeeded."
     ),
     "pause": Entry(
-        "holds:pause",
-        "Stop giving out jobs: workers finish what they run and stay, and new jobs are still accepted.",
+        "holds:pause", "Give out no jobs; workers finish theirs, and new jobs are still accepted."
     ),
     "resume": Entry("holds:resume", "Resume what was paused or drained."),
     "holds": Entry("holds:holds", "List what is paused or drained, and what is still running."),
-    "drain": Entry(
-        "holds:drain",
-        "Drain the whole cluster: every worker finishes its job and exits, and none are started.",
-    ),
-    "evict": Entry(
-        "holds:evict", "Terminate all workers of a pool at once; their jobs go back to the queue."
-    ),
-    "policy": Entry(
-        "policy:policy",
-        "Show and change the limits of agents and the global gates; compare a shadow scaling policy.",
-    ),
+    "drain": Entry("holds:drain", "Drain the whole cluster: all workers finish their jobs and exit."),
+    "evict": Entry("holds:evict", "Terminate all workers of a pool at once; their jobs are requeued."),
+    "policy": Entry("policy:policy", "Show and change limits and gates, or compare a shadow scaling policy."),
     "pools": Entry("fleet:pools", "List pools: those created by name, and those of the settings."),
     "pool": Entry("fleet:pool", "Create, scale, swap, drain or evict a named pool of warm workers."),
     "leases": Entry("leases:leases", "List GPU leases, or end one."),
@@ -105,35 +77,27 @@ COMMANDS = {
     "worker": Entry("worker:worker", "Run jobs on this machine until stopped."),
     "connectors": Entry("connectors:connectors", "List connectors, or check a service."),
     "audit": Entry(
-        "control:audit",
-        "Compare the instances of the provider with the database; exits with 1 while they differ.",
+        "control:audit", "Compare the provider with the database; exits with 1 while they differ."
     ),
     "cost": Entry("explain:cost", "Show what instances cost: busy, idle and in total."),
-    "config": Entry(
-        "config:config", "Show every setting with its origin and its default; secrets stay hidden."
-    ),
+    "config": Entry("config:config", "Show every setting with its origin and default; secrets stay hidden."),
     "spawn-gpu": Entry(
-        "control:spawn_gpu", "Start one worker now, within all limits, and print its id and its instance."
+        "control:spawn_gpu", "Start one worker now, within all limits; print its id and instance."
     ),
-    "terminate-gpu": Entry(
-        "control:terminate_gpu",
-        "Terminate one worker and its instance; the control loop confirms that it is gone.",
-    ),
+    "terminate-gpu": Entry("control:terminate_gpu", "Terminate one worker and its instance."),
     "render-startup": Entry(
-        "config:render_startup_command", "Print the script that a Runpod pod would run, with secrets hidden."
+        "config:render_startup_command", "Print the startup script of a Runpod pod, without secrets."
     ),
     "fake-runpod": Entry(
-        "fakes:fake_runpod", "Run a fake Runpod until Ctrl-C: no account, no bill, and any fault on demand."
+        "fakes:fake_runpod", "Run a fake Runpod until Ctrl-C: no account, no bill, faults on demand."
     ),
     "fake-comfyui": Entry(
-        "fakes:fake_comfyui", "Run a fake ComfyUI until Ctrl-C: no GPU, no models, and any fault on demand."
+        "fakes:fake_comfyui", "Run a fake ComfyUI until Ctrl-C: no GPU, no models, faults on demand."
     ),
     "why": Entry(
-        "explain:why", "Explain why a job, worker or pool is in its state, and what would change that."
+        "explain:why", "Explain why a job, worker or pool is in its state, and what would change it."
     ),
-    "eta": Entry(
-        "explain:eta", "Show the position of a job in the queue, and when it will probably start and finish."
-    ),
+    "eta": Entry("explain:eta", "Show the queue position of a job, and when it will probably start and end."),
     "chaos": Entry("chaos:chaos", "Kill or pause a worker of this machine, and watch the fleet recover."),
     "sim": Entry(
         "sim:sim",
