@@ -153,11 +153,11 @@ def herdsman(url: str, tmp_path: Path) -> Iterator[Any]:
 
 
 def test_the_command_line_shows_sets_and_tells_what_changed(herdsman: Any) -> None:
-    assert "nobody has set a policy yet" in herdsman("policy", "show")
+    assert "no policy has been set yet" in herdsman("policy", "show")
     said = herdsman("policy", "set", "agents.ann.rate_per_second=5", "default.max_queued=10", "--note", "n")
     assert "agents.ann.rate_per_second: none -> 5.0" in said
     assert "version 1" in said
-    assert "version 1 already says that" in herdsman("policy", "set", "default.max_queued=10")
+    assert "version 1: nothing to change" in herdsman("policy", "set", "default.max_queued=10")
     assert "stays" in herdsman("policy", "set", "agents.ann=none", "--dry-run")
     assert "agents.ann.rate_per_second: 5.0 -> none" in herdsman("policy", "set", "agents.ann=none")
     shown = json.loads(herdsman("policy", "show", "-o", "json"))
@@ -191,4 +191,4 @@ def test_what_cannot_be_set_is_said_before_anything_is_sent(
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):
         herdsman("policy", "set", *words)
-    assert "nobody has set" in herdsman("policy", "show")
+    assert "no policy has been set" in herdsman("policy", "show")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from herdsman.access.authenticator import Authenticator, Keyring
 from herdsman.access.rules import Role
-from herdsman.cli.token import token
+from herdsman.cli.database import token
 from herdsman.context import Services
 from herdsman.errors import InvalidRequest, NotFound, Unauthenticated
 from herdsman.testing.clocks import ManualClock

@@ -258,7 +258,7 @@ def test_a_history_is_replayed_and_asked_again_on_the_command_line(
 
     monkeypatch.setattr(decide, "PHASES", decide.PHASES[:-3])
     code, said = typed(url, "--cycles")
-    assert (code, "now: nothing" in said, "would be decided otherwise now" in said) == (1, True, True)
+    assert (code, "now: nothing" in said, "would be decided differently now" in said) == (1, True, True)
     code, said = typed(url, "--cycles", "-o", "json")
     assert (code, json.loads(said)["otherwise"] > 0) == (1, True)
 

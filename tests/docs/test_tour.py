@@ -62,7 +62,7 @@ def test_the_first_job_is_done_within_seconds(tmp_path: Path, capsys: pytest.Cap
     assert took < LIMIT_S
     assert "<title>Herdsman" in seen
     if count_gpus() == 0:
-        assert said(greeting, "gpus").startswith("none found, so 2 are pretended")
+        assert said(greeting, "gpus").startswith("no GPU found: simulating 2")
 
 
 def said(greeting: list[str], what: str) -> str:

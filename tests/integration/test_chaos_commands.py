@@ -41,7 +41,7 @@ def test_the_job_of_a_killed_worker_is_done_by_another(shell: Shell) -> None:
         job = shell.said("submit", "demo", "--payload", '{"seconds": 12}').strip()
         until(lambda: shell.json("job", job)["status"] == "running")
         killed = shell.said("chaos", "kill-worker")
-        assert f"held {job})" in killed
+        assert f"running {job})" in killed
         assert f"herdsman why {job}" in killed
         assert "herdsman why worker gpu-" in killed
         pid = int(killed.partition("process ")[2].partition(",")[0])
@@ -56,7 +56,7 @@ def test_a_worker_that_stands_still_goes_on_afterwards(shell: Shell) -> None:
         worker = active(shell)[0]["id"]
         said = shell.said("chaos", "pause-worker", worker[-8:], "--for", "1")
         assert said.startswith(f"paused {worker} (process ")
-        assert said.endswith(f"{worker} goes on\n")
+        assert said.endswith(f"resumed {worker}\n")
         pid = int(said.partition("process ")[2].partition(",")[0])
         os.kill(pid, 0)
         assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"

@@ -52,7 +52,7 @@ def test_a_recovered_job_is_printed_with_what_it_saved(shell: Shell) -> None:
     with opened(shell.environment["DATABASE_URL"]) as database:
         services = Services(database, JobPolicy(), new_job_id)
         complete_job(services, a_claim(services, job_id="j1").key, 1, saved=timedelta(seconds=41.2))
-    line = "result recovered from the service that had made it: 41.2 GPU seconds saved"
+    line = "result recovered from the service, which had finished it: 41.2 GPU seconds saved"
     assert line in shell.said("job", "j1").splitlines()
     assert shell.json("job", "j1")["saved_gpu_seconds"] == 41.2
 
@@ -66,7 +66,7 @@ def test_the_first_name_of_retry_still_works(shell: Shell) -> None:
 
 def test_submitting_the_same_id_twice_is_one_job(shell: Shell) -> None:
     assert shell("submit", "demo", "--job-id", "one").stdout == "one\n"
-    assert shell("submit", "demo", "--job-id", "one").stdout == "one (was submitted before)\n"
+    assert shell("submit", "demo", "--job-id", "one").stdout == "one (already submitted)\n"
     assert "was used before for another job body" in shell.refused("submit", "other", "--job-id", "one")
     assert shell("submit", "other", "--job-id", "one").returncode == 4
 

@@ -62,12 +62,12 @@ def test_a_service_that_is_fit_is_shown_with_all_that_it_says(shell: Shell, comf
     said = shell.said("connectors", "check", comfyui.url)
     rows = dict(line.split(maxsplit=1) for line in said.splitlines())
     assert rows["service"] == f"comfyui at {comfyui.url}"
-    assert rows["fit"] == "yes"
+    assert rows["healthy"] == "yes"
     assert rows["version"] == "0.7.0, new enough"
     assert rows["device"].endswith("24576 of 24576 MB free")
     assert rows["queue"] == "0 waiting or running"
-    assert rows["/api/jobs"] == "there"
-    assert rows["socket"] == "opened, heard, closed"
+    assert rows["/api/jobs"] == "available"
+    assert rows["socket"] == "works"
     assert re.fullmatch(r"version in \d+ ms, jobs in \d+ ms, socket in \d+ ms", rows["answered"])
     assert comfyui.wait_for(lambda: comfyui.sockets == 0, 30), "its socket was left open"
     assert comfyui.runs == 0
@@ -85,7 +85,7 @@ def test_an_older_service_does_without_the_route_for_jobs(shell: Shell) -> None:
     with FakeComfyUI(version="0.3.45") as old:
         said = shell.said("connectors", "check", old.url)
     assert "0.3.45, new enough" in said
-    assert "not there: /queue and /history are asked instead" in said
+    assert "not available: /queue and /history are used instead" in said
 
 
 def test_a_service_that_is_too_old_is_told_to_be_updated(shell: Shell) -> None:
@@ -114,7 +114,7 @@ def test_a_service_that_is_unfit_is_one_sentence(
     done = shell("connectors", "check", comfyui.url)
     assert (done.returncode, told in done.stderr) == (1, True), done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    assert "fit         no" in done.stdout
+    assert "healthy     no" in done.stdout
     assert comfyui.struck(fault) >= 1
 
 

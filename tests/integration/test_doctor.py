@@ -38,7 +38,7 @@ def examined(shell: Shell, **environment: str) -> tuple[int, dict[str, dict[str,
 def test_a_machine_that_was_never_used_has_nothing_to_mend(shell: Shell) -> None:
     status, found = examined(shell)
     assert status == 0
-    assert found["database"]["fix"] == "herdsman up makes it"
+    assert found["database"]["fix"] == "herdsman up creates it"
     assert not (shell.directory / "herd.db").exists(), "who only looks makes nothing"
 
 
@@ -49,7 +49,7 @@ def test_what_runs_is_found_well(shell: Shell) -> None:
     assert status == 0
     assert found["schema"]["state"] == found["room"]["state"] == found["secrets"]["state"] == "ok"
     assert "the token is that of admin first" in found["server"]["said"]
-    assert said.splitlines()[-1].endswith(" 0 to mend")
+    assert said.splitlines()[-1].endswith(" 0 failed")
 
 
 def test_every_kind_of_database_is_looked_at_with_its_clock(shell: Shell, url: str) -> None:
@@ -164,7 +164,7 @@ def provider_checks(shell: Shell, *words: str, **environment: str) -> dict[str, 
 def test_what_pods_are_rented_with_is_looked_at_without_renting_one(shell: Shell, rented: FakeRunpod) -> None:
     found = provider_checks(shell)
     assert set(found.values()) == {"ok", "warn"}
-    assert found["whether pods reach the API is not known"] == "warn"
+    assert found["it is unknown whether pods reach the API"] == "warn"
     wrong = provider_checks(
         shell,
         RUNPOD_GPU_TYPE="L4",
@@ -174,7 +174,7 @@ def test_what_pods_are_rented_with_is_looked_at_without_renting_one(shell: Shell
     )
     failed = " | ".join(said for said, state in wrong.items() if state == "fail")
     assert "Runpod has no GPU type 'L4'" in failed
-    assert "no name of an image" in failed
+    assert "not a valid image name" in failed
     assert "there is no network volume 'nowhere'" in failed
     assert "http://127.0.0.1:1 does not answer" in failed
     rented.faults.turn_on(Fault.UNAUTHORIZED)

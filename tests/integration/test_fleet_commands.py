@@ -63,7 +63,7 @@ def shell(alone: Shell) -> Iterator[Shell]:
 def test_a_worker_from_its_start_to_its_end(alone: Shell) -> None:
     alone.environment |= {"MIN_ACTIVE_GPUS": "0", "MAX_ACTIVE_GPUS": "1", "PROMOTION_POLICY": "pod"}
     with served(alone) as shell:
-        assert shell.said("cost", "--days", "1").startswith("no instance cost anything since ")
+        assert shell.said("cost", "--days", "1").startswith("no costs since ")
         worker = shell("spawn_gpu", API_URL=NOBODY).stdout.split(" ")[0]
         full = shell("spawn-gpu", API_URL=NOBODY)
         assert full.returncode == 5
@@ -74,7 +74,7 @@ def test_a_worker_from_its_start_to_its_end(alone: Shell) -> None:
         assert "provider and database agree" in shell.said("audit")
         assert shell.json("cost", "--by", "pool")["per_hour_usd"] == pytest.approx(0.49)
         assert "EndInstance" in shell.said("terminate-gpu", worker)
-        assert "steps:\n" in shell.said("why", "worker", worker)
+        assert "history:\n" in shell.said("why", "worker", worker)
         assert shell("terminate_gpu", "nobody").returncode == 3
 
 

@@ -41,7 +41,7 @@ def test_a_worker_is_listed_with_the_types_that_its_services_do_not_let_it_take(
 def test_eta_says_what_it_rests_on(shell: Shell) -> None:
     shell.said("submit", "demo", "--job-id", "my-first-job")
     said = shell.said("eta", "my-first-job")
-    assert said.startswith("job my-first-job: pending, number 1 in the line of its pool\n")
+    assert said.startswith("job my-first-job: pending, number 1 in the queue of its pool\n")
     assert "no time can be told: pool default has no active worker, and no control plane has ever led" in said
     found = shell.json("eta", "my-f")
     assert (found["position"], found["start"], found["sample"]) == (1, None, 0)
@@ -51,7 +51,7 @@ def test_eta_says_what_it_rests_on(shell: Shell) -> None:
 
 
 def test_cost_is_told_by_what_was_asked_for(shell: Shell) -> None:
-    assert shell.said("cost").startswith("no instance cost anything since ")
+    assert shell.said("cost").startswith("no costs since ")
     found = shell.json("cost", "--by", "type", "--days", "366")
     assert (found["by"], found["total_usd"]) == ("type", 0)
     assert cast("list[object]", found["lines"]) == []

@@ -52,7 +52,7 @@ def test_a_filter_cancels_what_lives_and_retries_what_is_lost(shell: Shell) -> N
     done = shell.said("cancel", "--tag", "night", "-y")
     assert done.splitlines()[-1] == "2 of 2 jobs changed by cancel"
     assert states(shell) == {"a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "pending"}
-    assert shell.said("retry", "--tag", "night", "-y") == "no such jobs\n", "a cancelled job is not lost"
+    assert shell.said("retry", "--tag", "night", "-y") == "no matching jobs\n", "a cancelled job is not lost"
     again = shell.json("retry", "--tag", "night", "--status", "cancelled", "--limit", "2", "-y")
     assert again["changed"] == 2
 
@@ -71,10 +71,10 @@ def test_several_jobs_are_answered_each_by_itself(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("cancel",), "nothing to cancel: name jobs, or a filter such as --type"),
-        (("retry", "-y"), "nothing to retry: name jobs, or a filter"),
+        (("cancel",), "nothing to cancel: give ids, or a filter such as --type"),
+        (("retry", "-y"), "nothing to retry: give ids, or a filter"),
         (("cancel", "a", "--type", "demo"), "takes ids or a filter, not both"),
-        (("retry", "--type", "demo", "--payload", "{}"), "--payload is for one job"),
+        (("retry", "--type", "demo", "--payload", "{}"), "--payload is for a single job"),
         (("chaos", "kill-worker", "x", "--count", "2"), "leave out the id, or --count"),
     ],
 )
@@ -85,20 +85,20 @@ def test_what_cannot_be_meant_is_one_sentence(shell: Shell, words: tuple[str, ..
 
 def test_a_list_that_is_empty_by_a_slip_says_what_may_have_been_meant(shell: Shell) -> None:
     shell.said("submit", "image", "--pool", "llama")
-    assert shell.said("jobs", "--type", "imag") == "no such jobs; did you mean image?\n"
-    assert shell.said("jobs", "--pool", "lama") == "no such jobs; did you mean llama?\n"
-    assert shell.said("jobs", "--type", "xyz") == "no such jobs\n"
+    assert shell.said("jobs", "--type", "imag") == "no matching jobs; did you mean image?\n"
+    assert shell.said("jobs", "--pool", "lama") == "no matching jobs; did you mean llama?\n"
+    assert shell.said("jobs", "--type", "xyz") == "no matching jobs\n"
 
 
 def test_a_pool_that_is_misspelt_is_named(shell: Shell) -> None:
     shell.said("pool", "create", "llama", "--model", "m")
     assert "did you mean llama?" in shell.refused("pool", "show", "lama")
     assert "did you mean llama?" in shell.refused("evict", "lama", "-y")
-    assert "would end 0 workers of llama" in shell.said("evict", "llama", "--dry-run")
+    assert "would terminate 0 workers of llama" in shell.said("evict", "llama", "--dry-run")
     assert shell.json("pool", "show", "llama")["status"] == "starting"
     assert shell.json("pool", "drain", "llama", "--dry-run")["status"] == "starting"
-    assert "would let all workers leave" in shell.said("drain", "--dry-run")
-    assert shell.said("holds").startswith("nothing is held\n")
+    assert "would drain all workers" in shell.said("drain", "--dry-run")
+    assert shell.said("holds").startswith("nothing is paused\n")
 
 
 def test_pools_lists_those_of_the_settings_too(shell: Shell) -> None:

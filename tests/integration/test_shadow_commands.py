@@ -42,7 +42,7 @@ def test_what_it_would_have_done_is_summed_up(shell: Shell) -> None:
     assert shell.json("cycle", "--explain")["steps"] == []
     assert "shadow: not done" in shell.said("cycle", "--explain")
     said = shell.said("policy", "shadow")
-    assert "2 cycles looked at, in 2 of them a shadow would have done something else" in said
+    assert "2 cycles ran a shadow policy, and in 2 it would have acted differently" in said
     assert "pool default, shadow workload: 2 of 2 cycles differ; 0.0 worker-hours more, 0.0 less" in said
     assert said.count("  workload   to 2 workers: asks for 2: ") == 2
     assert shell.json("policy", "shadow", "--hours", "1")["differed"] == 2

@@ -37,7 +37,7 @@ def test_each_trouble_with_a_server_has_its_own_sentence_and_status(shell: Shell
     assert "the token is not known, or was revoked: check it for a slip" in wrong.stderr
     assert "the token has expired at 20" in late.stderr
     assert "it came from API_TOKEN" in late.stderr
-    assert "wants a token, and none was sent: set API_TOKEN" in none.stderr
+    assert "requires a token and none was sent: set API_TOKEN" in none.stderr
     assert "got no answer" in away.stderr
     assert "start it with herdsman up, or set API_URL" in away.stderr
     assert all(good[-20:] not in run.stderr for run in (wrong, late, none, away))

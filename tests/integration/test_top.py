@@ -122,7 +122,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 def test_one_frame_with_and_without_a_control_loop(shell: Shell) -> None:
     with served(shell):
         shell.said("submit", "sculpture", "--job-id", "one")
-        assert "nobody leads" in shell.said("top", "--once")
+        assert "no leader" in shell.said("top", "--once")
     with a_server(shell):
         frame = wait_for_frame(shell, r"(?m)^gpu-\S+ +default +active .*/24G")
     assert "http://127.0.0.1:" in frame.splitlines()[0]

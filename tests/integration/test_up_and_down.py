@@ -37,7 +37,7 @@ def test_the_greeting_has_all_that_a_newcomer_needs(shell: Shell) -> None:
         url, token = labelled(greeting, "api"), labelled(greeting, "token")
         assert labelled(greeting, "page") == f"{url}/#token={token}"
         assert labelled(greeting, "database").startswith("SQLite ")
-        assert labelled(greeting, "gpus").startswith("1 pretended (FAKE_GPUS)")
+        assert labelled(greeting, "gpus").startswith("simulating 1 (FAKE_GPUS)")
         assert labelled(greeting, "next").endswith("herdsman submit demo --count 20")
         assert "herdsman top" in greeting[-2]
         assert "herdsman chaos kill-worker" in greeting[-1]
@@ -64,7 +64,7 @@ def test_a_second_up_says_what_runs_and_ends_well(shell: Shell) -> None:
     with up(shell) as greeting:
         there = announced(shell)
         said = shell.said("up")
-        assert f"herdsman up runs here already, as process {there['process']['pid']}" in said
+        assert f"herdsman up already runs here, as process {there['process']['pid']}" in said
         assert labelled(said.splitlines(), "api") == labelled(greeting, "api")
         assert "herdsman down" in said
         other = shell("up", DATABASE_URL=f"sqlite:///{shell.directory}/other.db")
@@ -80,10 +80,10 @@ def test_what_a_killed_one_has_left_behind_keeps_nobody_from_starting(shell: She
     file = shell.directory / ".local/state/herdsman/api"
     file.write_text(json.dumps(left))
     file.chmod(0o600)
-    assert shell.said("down").startswith("nothing runs here")
+    assert shell.said("down").startswith("nothing to stop")
     left["process"]["pid"], left["process"]["started_ticks"] = os.getpid(), 1
     file.write_text(json.dumps(left))
-    assert shell.said("down").startswith("nothing runs here"), "we are not the process that is meant"
+    assert shell.said("down").startswith("nothing to stop"), "we are not the process that is meant"
     with up(shell):
         assert announced(shell)["url"] != left["url"]
 
@@ -114,7 +114,7 @@ def test_a_directory_that_cannot_be_written_to(shell: Shell, setting: str) -> No
     run = shell("up", "--port", "0", **{setting: place})
     assert run.returncode == 2
     assert "/proc/herd cannot be written to: " in run.stderr
-    assert f"or set {setting} to another place" in run.stderr
+    assert f"or set {setting} to another directory" in run.stderr
 
 
 def test_a_disk_without_room(shell: Shell) -> None:
@@ -131,8 +131,8 @@ def test_a_disk_without_room(shell: Shell) -> None:
         timeout=60,
     )
     assert run.returncode == 2, run.stderr
-    assert f"MB are free on the disk of {disk}, and 16 MB are needed" in run.stderr
-    assert "make room there, or set DATABASE_URL to a place with more" in run.stderr
+    assert f"MB are free on the disk of {disk}, 16 MB are needed" in run.stderr
+    assert "free some, or set DATABASE_URL to a directory with more space" in run.stderr
 
 
 def test_a_database_of_a_newer_version(shell: Shell) -> None:
@@ -150,7 +150,7 @@ def test_down_lets_a_job_finish_and_says_what_became_of_it(shell: Shell) -> None
     with up(shell) as greeting:
         job = shell.said("submit", "demo", "--payload", '{"seconds": 20}').strip()
         until(lambda: shell.json("job", job)["status"] == "running")
-        assert "workers hold 1 job" in shell.said("down", "--dry-run")
+        assert "1 job running" in shell.said("down", "--dry-run")
         refused = shell("down")
         assert refused.returncode == 1, "nobody was there to say yes"
         assert shell.json("job", job)["status"] in ("running", "done")
@@ -158,7 +158,7 @@ def test_down_lets_a_job_finish_and_says_what_became_of_it(shell: Shell) -> None
     assert f"{job} is done" in said
     assert "every job is kept" in said
     assert "every job is kept in the database: 1 done" in greeting[-1]
-    assert shell.said("down").startswith("nothing runs here")
+    assert shell.said("down").startswith("nothing to stop")
 
 
 def test_down_now_has_jobs_given_back(shell: Shell) -> None:

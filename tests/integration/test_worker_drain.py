@@ -13,11 +13,9 @@ def test_a_worker_that_is_drained_leaves_and_is_replaced(tmp_path: Path) -> None
     with up(shell):
         until(lambda: workers(shell, "active"))
         (first,) = workers(shell, "active")
-        assert f"{first} is terminating: it finishes what it holds" in shell.said(
-            "workers", "drain", first[-8:]
-        )
+        assert f"{first} is terminating: it finishes its job" in shell.said("workers", "drain", first[-8:])
         until(lambda: workers(shell, "terminated") == [first])
-        assert f"{first} was leaving already" in shell.said("workers", "drain", first)
+        assert f"{first} was already" in shell.said("workers", "drain", first)
         until(lambda: workers(shell, "active"))
         assert workers(shell, "active") != [first]
         assert "there is no worker 'nobody'" in shell.refused("workers", "drain", "nobody")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from herdsman.cli import sim_run
+from herdsman.cli import sim
 from herdsman.cli.main import app
 from herdsman.cli.sim import LAST_SEED, chosen_seeds
 from herdsman.errors import InvalidRequest
@@ -30,8 +30,8 @@ def said(*words: str) -> Result:
 @pytest.mark.parametrize(
     ("seed", "seeds", "sentence"),
     [
-        (None, None, "say what to run: either --seed N or --seeds A..B, and not both"),
-        (1, "1..2", "say what to run: either --seed N or --seeds A..B, and not both"),
+        (None, None, "nothing to run: give either --seed N or --seeds A..B"),
+        (1, "1..2", "nothing to run: give either --seed N or --seeds A..B"),
         (None, "5..2", "--seeds is 5..2, which ends before it begins: write 2..5"),
         (None, "a..b", "--seeds is 'a..b': write two whole numbers from 0 to 9223372036854775808"),
         (None, "-3..5", "--seeds is '-3..5': write two whole numbers"),
@@ -39,8 +39,8 @@ def said(*words: str) -> Result:
         (None, "1..", "--seeds is '1..': write two whole numbers"),
         (None, "1..2..3", "--seeds is '1..2..3': write two whole numbers"),
         (None, "\u0661..\u0662", "write two whole numbers"),
-        (None, "0..9223372036854775809", "the last seed that there is, is 9223372036854775808"),
-        (None, "0..10000000", "which is 10,000,001 seeds: ask for at most 10,000,000 at a time"),
+        (None, "0..9223372036854775809", "the last seed is 9223372036854775808"),
+        (None, "0..10000000", "which is 10,000,001 seeds: at most 10,000,000 at a time"),
     ],
 )
 def test_what_names_no_seeds_is_refused_in_a_sentence(
@@ -87,7 +87,7 @@ def test_every_fault_and_every_scenario_is_explained() -> None:
 def test_a_good_seed_says_what_occurred_in_it() -> None:
     found = said("run", "--seed", "17")
     assert found.exit_code == 0
-    assert "what occurred in it:" in found.stdout
+    assert "what happened in it:" in found.stdout
     assert "its last" not in found.stdout
     last = found.stdout.splitlines()[-1]
     assert last.startswith("1 seed, 0 violations, ")
@@ -141,7 +141,7 @@ def test_another_story_in_another_process_is_a_violation(monkeypatch: pytest.Mon
     def sweep(order: Order, _: int) -> Generator[Ran]:
         yield replace(Runner(order).run(3), hash=next(times))
 
-    monkeypatch.setattr(sim_run, "sweep", sweep)
+    monkeypatch.setattr(sim, "sweep", sweep)
     found = said("run", "--seed", "3", "--verify", "--faults", "none")
     assert found.exit_code == 1
     assert "determinism: its hash was 0123456789abcdef, and fedcba9876543210 when it was run again" in (

@@ -16,7 +16,8 @@ from importlib import import_module
 from typing import NoReturn
 
 LONGEST = 1 << 17
-_ALSO = ("connection", "replica")
+_ALSO = ("herdsman.server.replica",)
+"""What `herdsman up` imports late. The simulation stays out: few tests run it."""
 
 
 def main() -> None:
@@ -38,8 +39,9 @@ def main() -> None:
 def _load() -> None:
     from herdsman.cli.main import COMMANDS  # noqa: PLC0415  (only this process needs it)
 
-    for place in (*(entry.place.partition(":")[0] for entry in COMMANDS.values()), *_ALSO):
-        import_module(f"herdsman.cli.{place}")
+    places = {entry.place.partition(":")[0] for entry in COMMANDS.values()} - {"sim"}
+    for module in (*(f"herdsman.cli.{place}" for place in sorted(places)), *_ALSO):
+        import_module(module)
     gc.freeze()
 
 

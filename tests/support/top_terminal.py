@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 from textual.pilot import Pilot
 
 from herdsman.cli.top.app import Top
-from herdsman.cli.top.rows import look
 from herdsman.cli.top.screens import Watching
+from herdsman.cli.top.tables import observe
 from tests.support.top_server import PATIENCE_S, FakeServer
 
 PLACE = "http://127.0.0.1:8765"
@@ -87,7 +87,7 @@ def at_terminal(
 
     async def run() -> None:
         shown, clock = server or FakeServer(), StillClock()
-        app = Top(shown.client, PLACE, look(shown.client), clock)
+        app = Top(shown.client, PLACE, observe(shown.client), clock)
         async with app.run_test(size=size) as pilot:
             await pilot.pause()
             await story(Terminal(app, pilot, clock, shown))

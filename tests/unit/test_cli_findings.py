@@ -57,7 +57,7 @@ def test_a_place_that_cannot_be_written_to_names_the_setting(tmp_path: Path) -> 
     fault = write_fault(nowhere)
     assert fault is not None
     found = findings.room(nowhere, fault, LITTLE)
-    assert (found.state, "set DATABASE_URL to another place" in found.fix) == (State.FAIL, True)
+    assert (found.state, "set DATABASE_URL to another directory" in found.fix) == (State.FAIL, True)
     fine = Place(setting="DATABASE_URL", directory=tmp_path / "not" / "there" / "yet")
     assert write_fault(fine) is None
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"
@@ -115,22 +115,22 @@ def test_an_old_python_and_an_old_schema_say_what_to_do() -> None:
 
 
 def test_whatever_fails_the_others_are_told() -> None:
-    def see_away(_: Settings) -> Iterator[Finding]:
+    def check_away(_: Settings) -> Iterator[Finding]:
         yield ok("away", "half of it is fine")
         raise StoreUnavailable("nobody is at home")
 
-    def see_broken(_: Settings) -> Iterator[Finding]:
+    def check_broken(_: Settings) -> Iterator[Finding]:
         raise ZeroDivisionError
         yield
 
-    def see_hanging(_: Settings) -> Iterator[Finding]:
+    def check_hanging(_: Settings) -> Iterator[Finding]:
         time.sleep(30)
         yield ok("hanging", "too late")
 
-    def see_fine(_: Settings) -> Iterator[Finding]:
+    def check_fine(_: Settings) -> Iterator[Finding]:
         yield ok("fine", "all is well")
 
-    found = examine([see_away, see_broken, see_hanging, see_fine], longest_s=0.2)
+    found = examine([check_away, check_broken, check_hanging, check_fine], longest_s=0.2)
     assert [(each.about, each.state) for each in found] == [
         ("away", State.OK),
         ("away", State.FAIL),

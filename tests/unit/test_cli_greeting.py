@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from herdsman.cli.jobs import numbered
-from herdsman.cli.replica import gpus_in_words, pools_in_words, tell_database
+from herdsman.cli.up import gpus_in_words, pools_in_words, print_database
 from herdsman.context import Services
 from herdsman.db import checks
 from herdsman.db.upgrade import upgrade
@@ -20,10 +20,10 @@ CARD = GpuDevice(index=0, uuid="GPU-1", name="NVIDIA L4", total_mb=24_576, used_
 
 
 def test_gpus_are_named_real_or_not() -> None:
-    assert gpus_in_words(0, (CARD, CARD), asked=False) == "NVIDIA L4 (24 GB), NVIDIA L4 (24 GB)"
-    assert gpus_in_words(2, (), asked=True).startswith("2 pretended")
-    assert gpus_in_words(2, (), asked=False).startswith("none found, so 2 are pretended")
-    assert "--fake-gpus 2" in gpus_in_words(0, (), asked=True)
+    assert gpus_in_words(0, (CARD, CARD), chosen=False) == "NVIDIA L4 (24 GB), NVIDIA L4 (24 GB)"
+    assert gpus_in_words(2, (), chosen=True).startswith("simulating 2")
+    assert gpus_in_words(2, (), chosen=False).startswith("no GPU found: simulating 2")
+    assert "--fake-gpus 2" in gpus_in_words(0, (), chosen=True)
 
 
 def test_the_fleet_is_no_larger_than_the_machine(tmp_path: Path) -> None:
@@ -50,5 +50,5 @@ def test_an_old_sqlite_is_a_matter_for_the_doctor_and_not_for_each_start(
     with opened(f"sqlite:///{tmp_path}/herd.db") as database:
         assert [note for note in checks.inspect_server(database).notes if "rare loss" in note]
         upgrade(database)
-        tell_database(Services(database, JobPolicy(), new_job_id), "0001")
+        print_database(Services(database, JobPolicy(), new_job_id), "0001")
     assert "warning" not in capsys.readouterr().out

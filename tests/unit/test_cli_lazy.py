@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from herdsman.cli import lazy
-from herdsman.cli.lazy import Entry, group
+from herdsman.cli import main
+from herdsman.cli.main import Entry, group
 from herdsman.errors import InvalidSettings
 
 HEAVY = ("alembic", "fastapi", "psycopg", "pymysql", "sqlalchemy", "uvicorn")
@@ -33,8 +33,7 @@ SPEAKING = (
     "holds",
     "leases",
     "policy",
-    "pools",
-    "workers",
+    "fleet",
     "top.command",
 )
 
@@ -61,10 +60,10 @@ def test_a_command_whose_packages_are_missing_says_so_and_stays_in_the_list(
     def gone(_name: str) -> object:
         raise ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
 
-    monkeypatch.setattr(lazy, "import_module", gone)
-    app = an_app(up=Entry("up:up"), old=Entry("up:up", hidden=True))
+    monkeypatch.setattr(main, "import_module", gone)
+    app = an_app(up=Entry("up:up", "Start it."), old=Entry("up:up", "Start it.", hidden=True))
     listed = CliRunner().invoke(app, ["--help"]).output
-    assert "Needs the packages of the server" in listed
+    assert "Start it." in listed
     assert "old" not in listed
     used = CliRunner().invoke(app, ["up", "--fake-gpus", "2"])
     assert isinstance(used.exception, InvalidSettings)
@@ -82,10 +81,20 @@ def test_a_server_without_its_web_framework_says_what_to_install(command: str) -
     )
 
 
+def test_listing_the_commands_loads_none_of_them() -> None:
+    program = "import sys; sys.argv = ['herdsman', '--help']; from herdsman.cli.main import main\n"
+    program += "try: main()\nexcept SystemExit: pass\n"
+    program += "print([name for name in sys.modules if name.startswith('herdsman.')])"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = said.stdout.splitlines()[-1]
+    assert loaded.count("herdsman.cli.") == 3, f"main, errors and output: {loaded}"
+    assert "herdsman.settings" not in loaded
+
+
 def test_a_mistake_of_ours_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(_name: str) -> object:
         raise ModuleNotFoundError("No module named 'herdsman.nope'", name="herdsman.nope")
 
-    monkeypatch.setattr(lazy, "import_module", gone)
+    monkeypatch.setattr(main, "import_module", gone)
     with pytest.raises(ModuleNotFoundError):
         CliRunner().invoke(an_app(up=Entry("up:up")), ["up"], catch_exceptions=False)

@@ -122,4 +122,4 @@ def test_watching_appends_where_there_is_no_terminal(
     show(look, Layout.TABLE, watch=True)
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()] == ["SHEEP", "dolly", "SHEEP", "molly"]
-    assert said.err == "the server is away; looking again\n"
+    assert said.err == "the server is away; trying again\n"

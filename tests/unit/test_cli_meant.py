@@ -87,7 +87,7 @@ def test_zsh_and_fish_complete_too() -> None:
 def test_completing_a_command_loads_none() -> None:
     """A person waits for it."""
     program = (
-        "import sys; from herdsman.cli.main import COMMANDS; from herdsman.cli.lazy import group\n"
+        "import sys; from herdsman.cli.main import COMMANDS, group\n"
         "import typer\n"
         "made = group(COMMANDS)(name='herdsman')\n"
         "print([each.value for each in made.shell_complete(typer.Context(made), 'do')],"

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.cli.run_comfyui import Fetch, Output, check_directory, harmless, outputs_of, save
+from herdsman.cli.run import Fetch, OutputFile, check_directory, harmless, outputs_of, save
 from herdsman.errors import InvalidRequest, Unreachable
 
 
-def an_output(name: str, content: bytes = b"a picture") -> Output:
-    return Output(name, f"s3://bucket/{name}", sha256(content).hexdigest())
+def an_output(name: str, content: bytes = b"a picture") -> OutputFile:
+    return OutputFile(name, f"s3://bucket/{name}", sha256(content).hexdigest())
 
 
 def brings(contents: Mapping[str, bytes] | bytes = b"a picture") -> Fetch:
-    def fetch(output: Output, to: Path) -> None:
+    def fetch(output: OutputFile, to: Path) -> None:
         to.write_bytes(contents if isinstance(contents, bytes) else contents[output.name])
 
     return fetch
@@ -41,7 +41,7 @@ def test_three_files_of_one_name_are_three_files(tmp_path: Path) -> None:
     outputs = [an_output("a.png", each) for each in contents]
     left = iter(contents)
 
-    def fetch(_: Output, to: Path) -> None:
+    def fetch(_: OutputFile, to: Path) -> None:
         to.write_bytes(next(left))
 
     saved = save(outputs, "j1", tmp_path, fetch)

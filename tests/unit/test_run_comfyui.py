@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from herdsman.cli.run_comfyui import Asked, payload_of
+from herdsman.cli.run import WorkflowOptions, payload_of
 from herdsman.errors import InvalidRequest
 
 WORKFLOW: dict[str, Any] = {
@@ -33,7 +33,7 @@ def a_file(document: object = WORKFLOW) -> str:
 def payload(
     *values: str, files: Sequence[str] = (), document: object = WORKFLOW, given: object = None
 ) -> dict[str, Any]:
-    asked = Asked(workflow=a_file(document), values=values, files=files)
+    asked = WorkflowOptions(workflow=a_file(document), values=values, files=files)
     made = payload_of("comfyui", given if given is not None else {}, asked)
     assert isinstance(made, dict)
     return made  # pyright: ignore[reportUnknownVariableType]
@@ -131,18 +131,18 @@ def test_what_the_canvas_saves_is_refused_with_the_way_to_export_it() -> None:
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("{", "is no workflow: "), ("[1]", "must be a JSON object"), ("[" * 100_000, "is no workflow")],
+    [("{", "is not a workflow: "), ("[1]", "must be a JSON object"), ("[" * 100_000, "is not a workflow")],
 )
 def test_a_file_that_is_no_workflow_is_named(text: str, told: str) -> None:
     Path("workflow.json").write_text(text)
     with pytest.raises(InvalidRequest, match=told) as caught:
-        payload_of("comfyui", {}, Asked(workflow="workflow.json"))
+        payload_of("comfyui", {}, WorkflowOptions(workflow="workflow.json"))
     assert "workflow.json" in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_named() -> None:
     with pytest.raises(InvalidRequest, match=r"'no\.json' cannot be read: No such file"):
-        payload_of("comfyui", {}, Asked(workflow="no.json"))
+        payload_of("comfyui", {}, WorkflowOptions(workflow="no.json"))
 
 
 def test_a_workflow_and_a_payload_are_not_both_taken() -> None:
@@ -151,17 +151,17 @@ def test_a_workflow_and_a_payload_are_not_both_taken() -> None:
 
 
 def test_values_may_be_set_in_a_payload_too() -> None:
-    made = payload_of("comfyui", {"workflow": WORKFLOW}, Asked(values=["3.seed=9"]))
+    made = payload_of("comfyui", {"workflow": WORKFLOW}, WorkflowOptions(values=["3.seed=9"]))
     assert made == {"workflow": WORKFLOW, "set": {"3.seed": 9}}
 
 
 def test_other_types_of_jobs_have_no_workflow() -> None:
-    assert payload_of("demo", [1, 2], Asked()) == [1, 2]
+    assert payload_of("demo", [1, 2], WorkflowOptions()) == [1, 2]
     for asked in (
-        Asked(workflow="w.json"),
-        Asked(values=["a.b=1"]),
-        Asked(files=["a.b=c"]),
-        Asked(save_to=Path()),
+        WorkflowOptions(workflow="w.json"),
+        WorkflowOptions(values=["a.b=1"]),
+        WorkflowOptions(files=["a.b=c"]),
+        WorkflowOptions(save_to=Path()),
     ):
         with pytest.raises(InvalidRequest, match="jobs of type comfyui, and this one is of type 'demo'"):
             payload_of("demo", {}, asked)

@@ -1,66 +1,72 @@
-"""`herdsman config`: every setting, where its value came from, and how the timeouts fit together."""
+"""`herdsman config` and `render-startup`: every setting and its origin, how timeouts fit together, what a pod runs."""
 
 import json
 from itertools import groupby
 from textwrap import fill
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from herdsman.cli.output import Output, print_json
+from herdsman.cli.context import settings_here
+from herdsman.cli.output import Output, echo, print_json
+from herdsman.errors import InvalidRequest, InvalidSettings
+from herdsman.ids import DEFAULT_POOL
 from herdsman.settings import RELATIONS, Relation, Settings, load_settings, rows
+from herdsman.settings.options import runpod_options
 
 _INDENT = " " * 4
+HIDDEN = "***"
+GIVEN = ("HERDSMAN_WORKER_ID", "HERDSMAN_API_URL", "HERDSMAN_BOOTSTRAP_TOKEN")
+"""What a control plane with an API adds for each worker."""
 
 
 def config(
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = Output.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show how the timeouts fit together.")] = False,
 ) -> None:
-    """Show every setting with its origin and its default; secrets stay hidden."""
     settings = load_settings()
-    if as_json or output is Output.JSON:
-        print_json(_relations(settings) if explain else _values(settings))
-    elif explain:
-        _print_relations(settings)
+    as_json = as_json or output is Output.JSON
+    if explain:
+        _show_relations(settings, as_json=as_json)
+    elif as_json:
+        fields = ("value", "default", "origin", "group", "description")
+        print_json({row.name: {field: getattr(row, field) for field in fields} for row in rows(settings)})
     else:
         _print_values(settings)
 
 
-def _values(settings: Settings) -> dict[str, dict[str, object]]:
-    return {
-        row.name: {
-            "value": row.value,
-            "default": row.default,
-            "origin": row.origin,
-            "group": row.group,
-            "description": row.description,
-        }
-        for row in rows(settings)
-    }
+def _show_relations(settings: Settings, *, as_json: bool) -> None:
+    def state(each: Relation) -> str:
+        """Never worse than a warning: settings that break a required relation do not load."""
+        return "ok" if each.check(settings) else "warning"
 
-
-def _relations(settings: Settings) -> list[dict[str, object]]:
-    return [
-        {
-            "name": each.name,
-            "relation": each.text,
-            "numbers": each.numbers(settings),
-            "unless": each.unless or None,
-            "state": _state(each, settings),
-            "why": each.reason,
-        }
-        for each in RELATIONS
-    ]
-
-
-def _state(relation: Relation, settings: Settings) -> str:
-    """Never worse than a warning: settings that break a required relation do not load."""
-    return "ok" if relation.check(settings) else "warning"
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": each.name,
+                    "relation": each.text,
+                    "numbers": each.numbers(settings),
+                    "unless": each.unless or None,
+                    "state": state(each),
+                    "why": each.reason,
+                }
+                for each in RELATIONS
+            ]
+        )
+        return
+    console = Console(highlight=False)
+    for each in RELATIONS:
+        style = "bold" if state(each) == "ok" else "bold yellow"
+        console.print(Text(f"{state(each)}: {each.name}", style=style))
+        unless = f" (unless {each.unless})" if each.unless else ""
+        for line in (each.text + unless, each.numbers(settings), each.reason):
+            wrapped = fill(line, console.width - 1, initial_indent=_INDENT, subsequent_indent=_INDENT)
+            console.print(Text(wrapped))
 
 
 def _print_values(settings: Settings) -> None:
@@ -73,13 +79,9 @@ def _print_values(settings: Settings) -> None:
         table.add_row()
         table.add_row(Text(group, style="bold"))
         for row in members:
-            changed = "" if row.origin == "default" else "bold"
-            cells = (
-                Text(_cell(row.value), style=changed),
-                Text(row.origin, style=changed),
-                Text(_cell(row.default)),
-            )
-            table.add_row(row.name, *cells)
+            style = "" if row.origin == "default" else "bold"
+            value, default = Text(_cell(row.value), style=style), Text(_cell(row.default))
+            table.add_row(row.name, value, Text(row.origin, style=style), default)
     Console().print(table)
 
 
@@ -89,13 +91,24 @@ def _cell(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _print_relations(settings: Settings) -> None:
-    console = Console(highlight=False)
-    for each in RELATIONS:
-        state = _state(each, settings)
-        unless = f" (unless {each.unless})" if each.unless else ""
-        console.print(Text(f"{state}: {each.name}", style="bold" if state == "ok" else "bold yellow"))
-        for line in (each.text + unless, each.numbers(settings), each.reason):
-            console.print(
-                Text(fill(line, console.width - 1, initial_indent=_INDENT, subsequent_indent=_INDENT))
-            )
+def render_startup_command(
+    pool: Annotated[str, typer.Option(help="The pool of the pod.")] = DEFAULT_POOL,
+) -> None:
+    from herdsman.providers.runpod import RunpodOptions, render_startup  # noqa: PLC0415  (config needs no provider)
+
+    settings = settings_here()
+    known = {DEFAULT_POOL: settings, **settings.by_pool}
+    if pool not in known:
+        raise InvalidRequest(f"there is no pool {pool!r}; the settings name: {', '.join(known)}")
+    given = cast("dict[str, Any]", runpod_options(known[pool]))
+    try:
+        options = RunpodOptions(**{name: value for name, value in given.items() if name != "pools"})
+    except TypeError as error:
+        raise InvalidSettings(f"the Runpod options are not valid: {error}") from error
+    for name in (*GIVEN, *options.environment):
+        echo(f"# {name}={HIDDEN}")
+    script = render_startup(options)
+    # The value of a secret variable may be written into a command as well.
+    for secret in options.environment.values():
+        script = script.replace(secret.get_secret_value() or HIDDEN, HIDDEN)
+    echo(script or "# the image runs its own command (AUTO_START_WORKER_PROCESS is false)")

@@ -1,7 +1,7 @@
-"""`herdsman connectors`: which there are, and whether a service is fit for its jobs."""
+"""`herdsman connectors`: those that are installed, and whether a service can take jobs."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import entry_points
@@ -19,7 +19,7 @@ from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as
 from herdsman.connectors.comfyui.socket import Socket
 from herdsman.connectors.registry import GROUP, Around, find, installed
 from herdsman.errors import Forbidden, InvalidRequest, InvalidSettings, ServiceUnavailable
-from herdsman.jobs.protocol import Fitness, StoredFile
+from herdsman.jobs.protocol import StoredFile
 from herdsman.ports import SystemClock
 from herdsman.settings.kinds import hide_password
 from herdsman.settings.options import COMFYUI, services_of
@@ -39,14 +39,14 @@ class Probes:
         self._wire.close()
 
     def devices(self) -> Iterator[tuple[str, int, int]]:
-        """Name, memory in all and free memory in MB, of each."""
+        """Name, total and free memory in MB of each."""
         for each in as_list(self._api.system_stats().get("devices")):
-            told = as_object(each)
-            total, free = (as_number(told.get(name)) or 0 for name in ("vram_total", "vram_free"))
-            yield one_line(as_text(told.get("name")) or "unnamed", 100), int(total) // MB, int(free) // MB
+            device = as_object(each)
+            total, free = (as_number(device.get(name)) or 0 for name in ("vram_total", "vram_free"))
+            yield one_line(as_text(device.get("name")) or "unnamed", 100), int(total) // MB, int(free) // MB
 
     def has_jobs_route(self) -> bool:
-        """Since 0.6.0 one request tells of a job what takes two otherwise."""
+        """Since 0.6.0 one request answers what takes two otherwise."""
         try:
             self._api.job(NOBODY)
         except NotThere:
@@ -54,8 +54,8 @@ class Probes:
         return True
 
     def hear(self) -> None:
-        """Opens the socket, waits for the first word, and closes it."""
-        # Of two sockets with one name the service forgets one: nobody else has this name.
+        """Opens the socket, waits for the first message, and closes it."""
+        # Of two sockets with one name the service forgets one, so this name is unique.
         socket = Socket(self._options, f"{NOBODY}-{uuid4().hex}", self._clock)
         try:
             socket.open()
@@ -75,7 +75,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """All that was asked, and how long each answer took."""
+    """The answers of a service, and how long each took."""
 
     connector: str
     url: str | None
@@ -84,7 +84,7 @@ class Checked:
     queued: int | None
     devices: tuple[Device, ...] = ()
     has_jobs_route: bool | None = None
-    """None where it was not asked; so with `hears`."""
+    """None where it was not checked, like `hears`."""
     hears: bool | None = None
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
 
@@ -93,7 +93,7 @@ class Checked:
 
     def rows(self) -> Iterator[tuple[str, str]]:
         yield "service", f"{self.connector} at {self.url}" if self.url else self.connector
-        yield "fit", "yes" if self.fault is None else "no"
+        yield "healthy", "yes" if self.fault is None else "no"
         if self.version is not None:
             yield "version", f"{self.version}{', new enough' if self.has_jobs_route is not None else ''}"
         for each in self.devices:
@@ -101,19 +101,29 @@ class Checked:
         if self.queued is not None:
             yield "queue", f"{self.queued} waiting or running"
         if self.has_jobs_route is not None:
-            missing = "not there: /queue and /history are asked instead"
-            yield "/api/jobs", "there" if self.has_jobs_route else missing
+            missing = "not available: /queue and /history are used instead"
+            yield "/api/jobs", "available" if self.has_jobs_route else missing
         if self.hears is not None:
-            yield "socket", "opened, heard, closed" if self.hears else "not heard"
+            yield "socket", "works" if self.hears else "no message received"
         yield "answered", ", ".join(f"{what} in {took * 1000:.0f} ms" for what, took in self.seconds.items())
 
 
 def checked(connector: str, options: Mapping[str, Any]) -> Checked:
-    """Never raises for a service that is away or odd: that is its fault. Wrong options do."""
-    opened = find(connector)(options, Around(clock=SystemClock(), results=_Nowhere()))
+    """A service that is down or broken is reported as `fault`; only wrong options raise."""
+    opened = find(connector)(options, Around(clock=SystemClock(), results=_NoStore()))
     with closing(opened):
         fitness, took = _timed(opened.fitness)
-    found = _of(connector, options, fitness, took)
+    url = options.get("url")
+    memory = fitness.vram_total_mb or 0, fitness.vram_free_mb or 0
+    found = Checked(
+        connector=connector,
+        url=hide_password(url) if isinstance(url, str) else None,
+        fault=fitness.fault,
+        version=fitness.version,
+        queued=fitness.queued,
+        devices=() if fitness.device is None else (Device(fitness.device, *memory),),
+        seconds={"version": took},
+    )
     if connector != COMFYUI or fitness.fault is not None:
         return found
     try:
@@ -122,48 +132,21 @@ def checked(connector: str, options: Mapping[str, Any]) -> Checked:
         return replace(found, fault=str(error))
 
 
-def _of(connector: str, options: Mapping[str, Any], fitness: Fitness, took: float) -> Checked:
-    url = options.get("url")
-    return Checked(
-        connector=connector,
-        url=hide_password(url) if isinstance(url, str) else None,
-        fault=fitness.fault,
-        version=fitness.version,
-        queued=fitness.queued,
-        devices=_device(fitness),
-        seconds={"version": took},
-    )
-
-
-def _device(fitness: Fitness) -> tuple[Device, ...]:
-    if fitness.device is None:
-        return ()
-    return (Device(fitness.device, fitness.vram_total_mb or 0, fitness.vram_free_mb or 0),)
-
-
 def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
     from herdsman.connectors.comfyui.options import read_options  # noqa: PLC0415
 
     with closing(Probes(read_options(options))) as probes:
         devices = tuple(Device(*each) for each in probes.devices())
         there, jobs_took = _timed(probes.has_jobs_route)
-        deaf, socket_took = _timed(lambda: _told_fault(probes.hear))
+        began, deaf = time.monotonic(), None
+        try:
+            probes.hear()
+        except ServiceUnavailable as error:
+            deaf = str(error)
+        seconds = {**found.seconds, "jobs": jobs_took, "socket": time.monotonic() - began}
     return replace(
-        found,
-        devices=devices,
-        has_jobs_route=there,
-        hears=deaf is None,
-        fault=deaf,
-        seconds={**found.seconds, "jobs": jobs_took, "socket": socket_took},
+        found, devices=devices, has_jobs_route=there, hears=deaf is None, fault=deaf, seconds=seconds
     )
-
-
-def _told_fault(call: Callable[[], None]) -> str | None:
-    try:
-        call()
-    except ServiceUnavailable as error:
-        return str(error)
-    return None
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:
@@ -171,19 +154,19 @@ def _timed(call: Callable[[], T]) -> tuple[T, float]:
     return call(), time.monotonic() - began
 
 
-class _Nowhere:
-    """A check stores nothing, and reads nothing."""
+class _NoStore:
+    """A result store for checks, which neither store nor read anything."""
 
-    def for_agent(self, agent: str) -> "_Nowhere":
+    def for_agent(self, agent: str) -> "_NoStore":
         del agent
         return self
 
     def put(self, job_id: str, name: str, content: Iterable[bytes]) -> StoredFile:
         del content
-        raise Forbidden(f"a check keeps no files, not {name} of {job_id} either")
+        raise Forbidden(f"a check stores no files: {name} of {job_id}")
 
     def read(self, uri: str) -> Iterator[bytes]:
-        raise Forbidden(f"a check reads no files, not {uri} either")
+        raise Forbidden(f"a check reads no files: {uri}")
 
     def find(self, job_id: str, name: str) -> str | None:
         del job_id, name
@@ -193,47 +176,46 @@ class _Nowhere:
         del job_id
 
 
-connectors = typer.Typer(
-    add_completion=False, invoke_without_command=True, help="List the connectors, and check a service."
-)
+connectors = typer.Typer(add_completion=False, invoke_without_command=True)
 
 
 @connectors.callback()
 def overview(context: typer.Context, watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
-    """List the connectors that are installed, and the types of jobs that they run here."""
     if context.invoked_subcommand is None:
-        show(_look, output, watch=watch)
+        show(_list, output, watch=watch)
 
 
 @connectors.command("list")
 def list_connectors(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
-    """List the connectors that are installed, and the types of jobs that they run here."""
-    show(_look, output, watch=watch)
+    """List the installed connectors, and the job types that they run here."""
+    show(_list, output, watch=watch)
 
 
 @connectors.command()
 def check(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="URL", help="Where it listens, or a type of jobs; else COMFYUI_URL."),
+        typer.Argument(metavar="URL", help="The URL of the service, or a job type; COMFYUI_URL by default."),
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="The connector; comfyui, or what the type has.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="The connector; by default comfyui, or that of the job type.")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Ask a service whether it can take jobs, and show what it says of itself."""
-    name, options = _meant(target, kind, services_of(settings_here()))
+    """Check whether a service can take jobs, and show its details."""
+    name, options = _chosen(target, kind, services_of(settings_here()))
     found = checked(name, options)
     if output is Output.JSON:
         print_json(found.document())
     else:
-        for label, said in found.rows():
-            echo(f"{label:<11} {said}")
+        for label, text in found.rows():
+            echo(f"{label:<11} {text}")
     if found.fault is not None:
         echo(f"herdsman: {found.fault}", err=True)
         raise typer.Exit(1)
 
 
-def _meant(
+def _chosen(
     target: str | None, kind: str | None, services: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, dict[str, Any]]:
     """The connector and its options."""
@@ -242,62 +224,50 @@ def _meant(
         options = dict(services[target])
         return options.pop("connector"), options
     if target is None or "://" not in target:
-        raise InvalidRequest(_nothing_such(target, services))
+        known = ", ".join(services) or "none"
+        if target in (None, COMFYUI):
+            raise InvalidRequest(
+                "no service was given: give its URL, such as http://127.0.0.1:8188, or set COMFYUI_URL"
+                f" ({known} known)"
+            )
+        raise InvalidRequest(
+            f"{target!r} is neither a URL, such as http://127.0.0.1:8188, nor a job type with a service: {known}"
+        )
     return kind or COMFYUI, {"url": target}
 
 
-def _nothing_such(target: str | None, services: Mapping[str, object]) -> str:
-    known = ", ".join(services) or "none"
-    if target in (None, COMFYUI):
-        return f"no service is named: write its URL, as in http://127.0.0.1:8188, or set COMFYUI_URL ({known} known)"
-    return f"{target!r} is neither a URL, as http://127.0.0.1:8188 is, nor a type of jobs with a service: {known}"
-
-
-def _look() -> Listing:
-    here, types = [_installed(name) for name in installed()], _types(services_of(settings_here()))
+def _list() -> Listing:
+    types = [
+        {"type": kind, "connector": options["connector"], "where": _where(options)}
+        for kind, options in sorted(services_of(settings_here()).items())
+    ]
+    here: list[dict[str, str | None]] = []
+    rows: list[tuple[str, ...]] = []
+    for name in installed():
+        origin = " and ".join(sorted(plugin.value for plugin in entry_points(group=GROUP, name=name)))
+        fault: str | None = None
+        try:
+            find(name)
+        except (InvalidSettings, AttributeError) as error:
+            fault = str(error)
+        here.append({"name": name, "from": origin, "fault": fault})
+        served = (each for each in types if each["connector"] == name)
+        places = (
+            f"{each['type']} at {each['where']}" if each["where"] else str(each["type"]) for each in served
+        )
+        rows.append((name, fault or "ready", ", ".join(places), origin))
+    unused = "no job type uses a service here: set COMFYUI_URL or WORKER_CONNECTORS_FILE"
     return Listing(
         document={"installed": here, "types": types},
-        columns=("CONNECTOR", "STATE", "TYPES OF JOBS", "+FROM"),
-        rows=[
-            (each["name"] or "", each["fault"] or "ready", _served(types, each["name"]), each["from"] or "")
-            for each in here
-        ],
+        columns=("CONNECTOR", "STATE", "JOB TYPES", "+FROM"),
+        rows=rows,
         empty="no connector is installed",
-        below=()
-        if types
-        else ("no type of jobs is given to a service here: set COMFYUI_URL or WORKER_CONNECTORS_FILE",),
+        below=() if types else (unused,),
     )
-
-
-def _served(types: Sequence[Mapping[str, str | None]], name: str | None) -> str:
-    mine = [each for each in types if each["connector"] == name]
-    return ", ".join(
-        f"{each['type']} at {each['where']}" if each["where"] else f"{each['type']}" for each in mine
-    )
-
-
-def _installed(name: str) -> dict[str, str | None]:
-    origins = sorted(plugin.value for plugin in entry_points(group=GROUP, name=name))
-    return {"name": name, "from": " and ".join(origins), "fault": _fault(name)}
-
-
-def _fault(name: str) -> str | None:
-    try:
-        find(name)
-    except (InvalidSettings, AttributeError) as error:
-        return str(error)
-    return None
-
-
-def _types(services: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str | None]]:
-    return [
-        {"type": kind, "connector": options["connector"], "where": _where(options)}
-        for kind, options in sorted(services.items())
-    ]
 
 
 def _where(options: Mapping[str, Any]) -> str | None:
-    """One address that a person knows it by. Of the options no other is shown: they may hold passwords."""
+    """Its URL or class. No other option is shown: they may hold passwords."""
     submit: Any = options.get("submit")
     url: Any = options.get("url") or (
         cast("dict[str, Any]", submit).get("url") if isinstance(submit, dict) else None

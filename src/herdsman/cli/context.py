@@ -1,4 +1,4 @@
-"""What commands begin with: the settings, for some the database, and Ctrl-C for those that run until they are stopped."""
+"""What commands start with: the settings, for some the database, and Ctrl-C for those that run until it comes."""
 
 import signal
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def settings_here(given: Mapping[str, str] | None = None) -> Settings:
-    """The settings in force; `given` stands above all others, as the command line does."""
+    """The settings in force; `given` overrides all others, as the command line does."""
     settings = load_settings(given=given)
     for warning in advice(settings):
         echo(f"warning: {warning}", err=True)
@@ -26,8 +26,8 @@ def settings_here(given: Mapping[str, str] | None = None) -> Settings:
 
 
 def services_here(settings: Settings | None = None) -> "Services":
-    """The commands, on a database that is known to be in order."""
-    # Loading these takes a while, and the machine of a worker does not have them.
+    """On a database whose schema has been checked."""
+    # Slow to import, and not installed on the machine of a worker.
     from herdsman.db.checks import require_current  # noqa: PLC0415
     from herdsman.server.wiring import open_services  # noqa: PLC0415
 
@@ -42,13 +42,14 @@ class Stopping(Event):
     def __init__(self) -> None:
         super().__init__()
         self.asked = 0
-        # A handler that took a lock could wait for itself, when a second signal comes while it has it.
+        # A signal handler that takes a lock may deadlock with a second signal: a thread does the work.
         signals: SimpleQueue[int] = SimpleQueue()
+
+        def listen() -> None:
+            while signals.get():
+                self.asked += 1
+                self.set()
+
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, _frame: signals.put(number))
-        Thread(target=self._listen, args=(signals,), name="signals", daemon=True).start()
-
-    def _listen(self, signals: "SimpleQueue[int]") -> None:
-        while signals.get():
-            self.asked += 1
-            self.set()
+        Thread(target=listen, name="signals", daemon=True).start()

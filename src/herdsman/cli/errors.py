@@ -1,4 +1,4 @@
-"""What a person is told when something fails, and the exit status that goes with it; above all when the server does not answer."""
+"""What a person reads when something fails, and the exit status that goes with it."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -11,6 +11,7 @@ from herdsman.errors import (
     Forbidden,
     HerdsmanError,
     InvalidRequest,
+    InvalidSettings,
     NotFound,
     ProviderRejected,
     ProviderUnavailable,
@@ -25,13 +26,55 @@ from herdsman.text import release
 
 NO_SUCH_PATH = "there is nothing at this path"
 
+SERVER = "herdsman[server] and the driver of your database"
+
+
+def missing(command: str, package: str, install: str = SERVER) -> InvalidSettings:
+    return InvalidSettings(
+        f"herdsman {command} needs the package {package}, which is not installed here: install {install}"
+    )
+
+
+@contextmanager
+def needed(command: str, install: str = SERVER) -> Generator[None]:
+    """`InvalidSettings` for a package that is missing. A module of ours that is missing is a bug, and stays one."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "herdsman").startswith("herdsman"):
+            raise
+        raise missing(command, (error.name or "").partition(".")[0], install) from error
+
 
 class VersionMismatch(HerdsmanError):
-    """The server and this command do not speak the same language."""
+    """The server and this command are of releases that do not work together."""
+
+
+EXIT_CODES: tuple[tuple[type[HerdsmanError], int], ...] = (
+    (InvalidRequest, 2),  # as for a wrong option
+    (NotFound, 3),
+    (Conflict, 4),
+    (StaleWrite, 4),
+    (TooMany, 5),
+    (Unreachable, 5),
+    (StoreUnavailable, 5),
+    (ProviderUnavailable, 5),
+    (StoreMisconfigured, 6),
+    (ProviderRejected, 6),
+    (Unauthenticated, 8),
+    (Forbidden, 8),
+    (VersionMismatch, 9),
+)
+
+
+def exit_code(error: HerdsmanError) -> int:
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
 
 
 @dataclass
 class Server:
+    """The server as a command knows it; errors that come from it get the next step added."""
+
     url: str
     token_from: str | None
     """The setting or the file that the token is from; None when there is none."""
@@ -39,29 +82,51 @@ class Server:
     """As it said with its last answer."""
 
     def met(self, version: str) -> None:
-        """A difference is worth a word, once, before anything goes wrong."""
-        news, self.version = self.version is None, version
-        if news and (said := difference(version, __version__)) is not None:
-            echo(f"warning: {said}", err=True)
+        """Warns once about a different release, before anything goes wrong."""
+        first, self.version = self.version is None, version
+        if first and (warning := difference(version, __version__)) is not None:
+            echo(f"warning: {warning}", err=True)
 
     @contextmanager
     def explained(self) -> Generator[None]:
         try:
             yield
         except HerdsmanError as error:
-            told = explain(error, self)
-            if told is error:
+            explained = explain(error, self)
+            if explained is error:
                 raise
-            raise told from error
+            raise explained from error
+
+
+@dataclass
+class WorkersServer:
+    """The server of a worker, which may be upgraded while the worker runs."""
+
+    say: Callable[[str], None]
+    version: str | None = None
+
+    def met(self, version: str) -> None:
+        """Called with every answer; warns when the version changes to one that does not fit."""
+        if version == self.version:
+            return
+        self.version = version
+        if (warning := difference(version, __version__, "this worker")) is not None:
+            self.say(f"warning: {warning}")
 
 
 def explain(error: HerdsmanError, server: Server) -> HerdsmanError:
-    """The same error with what to do about it from here; its own kind decides the exit status."""
-    if _may_be_the_version(error) and server.version is not None:
-        said = difference(server.version, __version__)
-        return error if said is None else VersionMismatch(f"{said} (it was: {error})")
+    """The same error with what to do about it from here; its type decides the exit status."""
+    missing_path = isinstance(error, NotFound) and NO_SUCH_PATH in str(error)
+    if server.version is not None and (missing_path or isinstance(error, Unreachable | InvalidRequest)):
+        reason = difference(server.version, __version__)
+        return error if reason is None else VersionMismatch(f"{reason} (the error was: {error})")
+    if isinstance(error, Unauthenticated) and server.token_from is None:
+        return Unauthenticated(
+            f"{server.url} requires a token and none was sent: set API_TOKEN;"
+            " an admin creates one with herdsman token create NAME"
+        )
     if isinstance(error, Unauthenticated):
-        return Unauthenticated(_unknown(error, server))
+        return Unauthenticated(f"{error} (herdsman token create NAME); it came from {server.token_from}")
     if isinstance(error, Unreachable) and server.version is None:
         return Unreachable(
             f"{error}; start it with herdsman up, or set API_URL to where it is (now {server.url})"
@@ -84,55 +149,3 @@ def difference(server: str, here: str, what: str = "this command") -> str | None
         f"the server is newer than {what}: it runs Herdsman {server}, this is {here};"
         f" upgrade this one: {wanted}"
     )
-
-
-@dataclass
-class WorkersServer:
-    """The server of a worker, which may be upgraded while the worker runs."""
-
-    say: Callable[[str], None]
-    version: str | None = None
-
-    def met(self, version: str) -> None:
-        """Called with every answer; a word is said when it changes."""
-        if version == self.version:
-            return
-        self.version = version
-        if (said := difference(version, __version__, "this worker")) is not None:
-            self.say(f"warning: {said}")
-
-
-def _may_be_the_version(error: HerdsmanError) -> bool:
-    if isinstance(error, NotFound):
-        return NO_SUCH_PATH in str(error)
-    return isinstance(error, Unreachable | InvalidRequest)
-
-
-def _unknown(error: HerdsmanError, server: Server) -> str:
-    if server.token_from is None:
-        return (
-            f"{server.url} wants a token, and none was sent: set API_TOKEN;"
-            " an admin makes one with herdsman token create NAME"
-        )
-    return f"{error} (herdsman token create NAME); it came from {server.token_from}"
-
-
-EXIT_CODES: tuple[tuple[type[HerdsmanError], int], ...] = (
-    (InvalidRequest, 2),  # as for a wrong option
-    (NotFound, 3),
-    (Conflict, 4),
-    (StaleWrite, 4),
-    (TooMany, 5),
-    (Unreachable, 5),
-    (StoreUnavailable, 5),
-    (ProviderUnavailable, 5),
-    (StoreMisconfigured, 6),
-    (ProviderRejected, 6),
-    (Unauthenticated, 8),
-    (Forbidden, 8),
-    (VersionMismatch, 9),
-)
-
-
-def exit_code(error: HerdsmanError) -> int:
-    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)

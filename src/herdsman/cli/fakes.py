@@ -1,4 +1,4 @@
-"""`herdsman fake-runpod` and `herdsman fake-comfyui`: services in place of the real ones, with every fault."""
+"""`herdsman fake-runpod` and `herdsman fake-comfyui`: stand-ins for the real services, with faults on demand."""
 
 import re
 import shlex
@@ -13,18 +13,19 @@ from herdsman.testing.fakes import comfyui, runpod
 
 
 def fake_runpod(
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same ids and faults.")] = 0,
-    speed: Annotated[float, typer.Option(min=0.001, help="How many times faster than time it runs.")] = 1.0,
+    speed: Annotated[
+        float, typer.Option(min=0.001, help="How many times faster than real time it runs.")
+    ] = 1.0,
     fault: Annotated[
-        list[str] | None, typer.Option(help="A fault to switch on, NAME or NAME=RATE; may be repeated.")
+        list[str] | None, typer.Option(help="A fault to enable, as NAME or NAME=RATE; may be repeated.")
     ] = None,
     run_commands: Annotated[
         bool, typer.Option("--run-commands/--no-run-commands", help="Run the pods' commands on this machine.")
     ] = True,
 ) -> None:
-    """Run a Runpod of your own until Ctrl-C: no account, no bill, and every fault at will."""
     stopping = Stopping()
     try:
         runpod.serve(
@@ -38,7 +39,7 @@ def fake_runpod(
             stopping=stopping,
         )
     except BrokenPipeError:
-        raise  # whoever read what it prints is gone: it has started well
+        raise  # the reader of its output is gone: not a failure to start
     except (ValueError, OSError) as error:
         raise InvalidRequest(f"the fake Runpod cannot start: {error}") from error
 
@@ -62,7 +63,7 @@ def _announce_runpod(fake: runpod.FakeRunpod) -> None:
         "RUNPOD_GPU_TYPE": "NVIDIA L4",
         "RUNPOD_WORKER_IMAGE": "herdsman/worker:try",
         "DEPLOYMENT_ID": "try",
-        # As long as anybody likes to wait who only tries it: no pod without a job, and none kept for long after it.
+        # Short times for whoever only tries it: no pod without a job, and none kept for long after it.
         "MIN_ACTIVE_GPUS": "0",
         "ORCHESTRATOR_POLL_SEC": "2",
         "MIN_SCALING_INTERVAL_SEC": "2",
@@ -74,23 +75,24 @@ def _announce_runpod(fake: runpod.FakeRunpod) -> None:
     echo(f"fake Runpod at {fake.origin}; what happened: /_ledger, faults: /_faults; stop with Ctrl-C")
     for name, value in lines.items():
         echo(f"export {name}={shlex.quote(value)}")
-    echo("then, where these are set: herdsman up; and in a third terminal: herdsman run demo")
+    echo("set these in a second terminal and run herdsman up there; then, in a third: herdsman run demo")
 
 
 def fake_comfyui(
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same ids.")] = 0,
-    speed: Annotated[float, typer.Option(min=0.001, help="How many times shorter all its times are.")] = 1.0,
-    version: Annotated[str, typer.Option(help="The version of ComfyUI that it behaves like.")] = "0.7.0",
+    speed: Annotated[
+        float, typer.Option(min=0.001, help="How many times faster than real time it runs.")
+    ] = 1.0,
+    version: Annotated[str, typer.Option(help="The version of ComfyUI to behave like.")] = "0.7.0",
     fault: Annotated[
         list[str] | None,
         typer.Option(
-            help="A fault to switch on, NAME[=TIMES][@AT]; without TIMES for ever; may be repeated."
+            help="A fault to enable, as NAME[=TIMES][@AT]; without TIMES for ever; may be repeated."
         ),
     ] = None,
 ) -> None:
-    """Run a ComfyUI of your own until Ctrl-C: no GPU, no models, and every fault at will."""
     faults = [_comfyui_fault(each) for each in fault or ()]
     stopping = Stopping()
     try:
@@ -111,7 +113,7 @@ def fake_comfyui(
 def _comfyui_fault(written: str) -> tuple[comfyui.Fault, int | None, str | None]:
     found = re.fullmatch(r"([a-z_]+)(?:=(\d+))?(?:@(.+))?", written)
     if found is None:
-        raise InvalidRequest(f"{written!r} is no fault; write NAME, NAME=TIMES, NAME@AT or NAME=TIMES@AT")
+        raise InvalidRequest(f"{written!r} is not a fault; write NAME, NAME=TIMES, NAME@AT or NAME=TIMES@AT")
     name, times, at = found.groups()
     if name not in set(comfyui.Fault):
         raise InvalidRequest(f"there is no fault {name!r}; there are: {', '.join(sorted(comfyui.Fault))}")

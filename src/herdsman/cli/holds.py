@@ -1,26 +1,26 @@
-"""`herdsman pause`, `resume`, `holds`, `drain`, `evict` and `reconcile`: what an operator does to all that runs."""
+"""`herdsman pause`, `resume`, `holds`, `drain`, `evict` and `reconcile`: what an operator does to the whole cluster."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from herdsman.cli.connection import connect
+from herdsman.cli.fleet import confirm_evict
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
-from herdsman.cli.output import DryRun, Layout, Output, OutputOption, Yes, age, ask_first, echo, print_json
-from herdsman.cli.pools import evicting
+from herdsman.cli.output import DryRun, Layout, Output, OutputOption, Yes, age, ask_first, echo, printed_json
 from herdsman.client import Client, calls
 from herdsman.client.call import built
-from herdsman.fleet.wire import CycleOut
 from herdsman.limits.rules import ALL
 from herdsman.limits.wire import DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
 from herdsman.ports import SystemClock
 
-LOOK = timedelta(milliseconds=500)
+POLL = timedelta(milliseconds=500)
 
 PoolOption = Annotated[str | None, typer.Option("--pool", help="Only this pool.")]
 TypeOption = Annotated[str | None, typer.Option("--type", help="Only jobs of this type.")]
-Why = Annotated[str, typer.Option("--why", help="For who wonders later.")]
+Why = Annotated[str, typer.Option("--why", help="The reason, for whoever wonders later.")]
 
 
 def pause(
@@ -28,74 +28,81 @@ def pause(
     type: TypeOption = None,  # noqa: A002  (the users' word)
     why: Why = "",
     seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", help="Go on by itself after so long.")
+        float | None, typer.Option("--for", metavar="SECONDS", help="Resume automatically after this long.")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Give out no jobs: workers finish what they hold and stay, and new jobs are still taken in."""
     wanted = built(lambda: PauseIn(pool=pool, type=type, why=why, seconds=seconds))
     hold = connect().send(calls.pause(wanted))
-    if output is Output.JSON:
-        print_json(hold.model_dump(mode="json"))
-    else:
-        echo(f"{_said(hold)}; it goes on {_end(hold)}")
+    if not printed_json(output, hold):
+        echo(f"{_status(hold)}; {_end(hold)}")
 
 
 def resume(pool: PoolOption = None, type: TypeOption = None, output: OutputOption = Output.TABLE) -> None:  # noqa: A002
-    """Go on with what was paused or drained."""
     client = connect()
     done = client.send(calls.resume(built(lambda: ScopeIn(pool=pool, type=type))))
     left = client.send(calls.holds()).holds
-    if output is Output.JSON:
-        print_json({**done.model_dump(), "still_held": [each.scope for each in left]})
+    if printed_json(output, {**done.model_dump(), "still_held": [each.scope for each in left]}):
         return
-    echo(f"{_named(done.scope)} {'goes on' if done.resumed else 'was not held'}")
+    echo(f"{_named(done.scope)} {'is resumed' if done.resumed else 'was not paused'}")
     for each in left:
-        echo(f"still held: {_said(each)}")
+        echo(f"still: {_status(each)}")
 
 
 def holds(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
-    """List what is paused or drained, and what goes on all the same."""
     client = connect()
-    show(lambda: _list(client.send(calls.holds())), output, watch=watch)
 
+    def read() -> Listing:
+        """Sentences rather than a table: there are never many."""
+        found = client.send(calls.holds())
+        held = [
+            f"{_status(each)}, for {age(each.since)}, by {each.actor}; {_end(each)}" for each in found.holds
+        ]
+        return Listing(
+            document=found,
+            columns=(),
+            rows=(),
+            empty="" if held else "nothing is paused",
+            below=[*held, _remaining(found)],
+            then="herdsman resume" if held else "",
+        )
 
-def _list(found: HoldsOut) -> Listing:
-    """Sentences rather than a table: there are never many."""
-    held = [
-        f"{_said(each)}, for {age(each.since)}, by {each.actor}; it goes on {_end(each)}"
-        for each in found.holds
-    ]
-    return Listing(
-        document=found.model_dump(mode="json"),
-        columns=(),
-        rows=(),
-        empty="" if held else "nothing is held",
-        below=[*held, _going(found)],
-        then="herdsman resume" if held else "",
-    )
+    show(read, output, watch=watch)
 
 
 def drain(
     why: Why = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Until no job runs and no worker lives.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until no job and no worker is left.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let the whole cluster run dry: every worker finishes what it holds and leaves, none are made."""
     client = connect()
     if dry_run:
-        _would_drain(client.send(calls.holds()), output)
+        found = client.send(calls.holds())
+        if not printed_json(output, {**found.model_dump(mode="json", exclude={"holds"}), "dry_run": True}):
+            echo(f"would drain all workers; {_remaining(found)}; nothing was done")
         return
-    ask_first("All workers of all pools leave, until herdsman resume. Go on?", yes=yes)
+    ask_first("All workers of all pools will exit, until herdsman resume. Continue?", yes=yes)
     hold = client.send(calls.drain(built(lambda: DrainIn(why=why))))
     found = _wait(client, quiet=output is Output.JSON) if wait else client.send(calls.holds())
-    if output is Output.JSON:
-        print_json({**hold.model_dump(mode="json"), **found.model_dump(mode="json", exclude={"holds"})})
-    else:
-        echo(f"{_said(hold)}; it goes on {_end(hold)}")
-        echo(_going(found))
+    remaining = found.model_dump(mode="json", exclude={"holds"})
+    if not printed_json(output, {**hold.model_dump(mode="json"), **remaining}):
+        echo(f"{_status(hold)}; {_end(hold)}")
+        echo(_remaining(found))
+
+
+def _wait(client: Client, *, quiet: bool) -> HoldsOut:
+    """Ctrl-C ends the waiting, and nothing else."""
+    printed = ""
+    while True:
+        found = client.send(calls.holds())
+        if found.jobs_held == 0 and not found.workers:
+            return found
+        if not quiet and (remaining := _remaining(found)) != printed:
+            echo(remaining, err=True)
+            printed = remaining
+        SystemClock().sleep(POLL)
 
 
 def evict(
@@ -104,59 +111,39 @@ def evict(
     yes: Yes = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """End all workers of a pool at once, whatever they do; the jobs that they hold go back unharmed."""
     client = connect()
-    if not evicting(client, pool, output, dry_run=dry_run, yes=yes):
-        return
-    ended = client.send(calls.evict_pool(pool))
-    if output is Output.JSON:
-        print_json(ended.model_dump(mode="json"))
-    else:
-        echo(f"pool {ended.pool_id} is {ended.status}; {ended.queued} jobs wait for it")
+    if confirm_evict(client, pool, output, dry_run=dry_run, yes=yes):
+        ended = client.send(calls.evict_pool(pool))
+        if not printed_json(output, ended):
+            echo(f"pool {ended.pool_id} is {ended.status}; {ended.queued} jobs are queued for it")
 
 
 def reconcile(output: OutputOption = Output.TABLE) -> None:
-    """Have the leader run one cycle of its control loop now, wherever it is: 0 when all could be done."""
     done = connect().send(calls.reconcile())
-    if output is Output.JSON:
-        print_json(done.model_dump(mode="json"))
-    else:
-        _print_cycle(done)
+    if not printed_json(output, done):
+        print_cycle(done.skipped, done.steps, done.status)
     if not done.complete:
         raise typer.Exit(1)
 
 
-def _would_drain(found: HoldsOut, output: Output) -> None:
-    if output is Output.JSON:
-        print_json({**found.model_dump(mode="json", exclude={"holds"}), "dry_run": True})
-    else:
-        echo(f"would let all workers leave; {_going(found)}; nothing was done")
-
-
-def _wait(client: Client, *, quiet: bool) -> HoldsOut:
-    """Ctrl-C ends the waiting, and nothing else."""
-    said = ""
-    while True:
-        found = client.send(calls.holds())
-        if found.jobs_held == 0 and not found.workers:
-            return found
-        if not quiet and (going := _going(found)) != said:
-            echo(going, err=True)
-            said = going
-        SystemClock().sleep(LOOK)
-
-
-def _print_cycle(done: CycleOut) -> None:
-    if done.skipped:
-        echo(f"nothing was done: {done.skipped}")
-    for step in done.steps:
-        if step["action"] != "Note":
+def print_cycle(
+    skipped: str | None,
+    steps: Sequence[Mapping[str, Any]],
+    status: Mapping[str, object],
+    *,
+    notes: bool = False,
+) -> None:
+    if skipped:
+        echo(f"nothing was done: {skipped}")
+    for step in steps:
+        if notes or step["action"] != "Note":
             result = "" if step["done"] else f" [not done: {step['said']}]"
             echo(f"{step['phase']:<12} {step['action']:<15} {step['code']}: {step['why']}{result}")
-    echo(f"{done.status}")
+    if status:
+        echo(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in status.items()))
 
 
-def _said(hold: HoldOut) -> str:
+def _status(hold: HoldOut) -> str:
     word = "drained" if hold.kind == "drain" else "paused"
     return f"{_named(hold.scope)} is {word} ({hold.why})"
 
@@ -167,11 +154,11 @@ def _named(scope: str) -> str:
 
 def _end(hold: HoldOut) -> str:
     if hold.until is not None:
-        return f"by itself at {hold.until:%Y-%m-%d %H:%M:%S}"
+        return f"it resumes automatically at {hold.until:%Y-%m-%d %H:%M:%S}"
     named = "" if hold.scope == ALL else f" --{hold.scope.replace(':', ' ', 1)}"
-    return f"with herdsman resume{named}"
+    return f"resume with: herdsman resume{named}"
 
 
-def _going(found: HoldsOut) -> str:
+def _remaining(found: HoldsOut) -> str:
     workers = ", ".join(f"{count} {state}" for state, count in found.workers.items()) or "none"
-    return f"jobs that workers hold: {found.jobs_held}; workers: {workers}"
+    return f"jobs still running: {found.jobs_held}; workers: {workers}"

@@ -1,17 +1,17 @@
-"""Commands about jobs: submit, list, look at one, cancel, and run again."""
+"""`herdsman submit`, `jobs`, `job`, `cancel` and `retry`."""
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from herdsman.cli.connection import connect
-from herdsman.cli.listing import LayoutOption, Listing, Watch, footer, show
+from herdsman.cli.connection import PAGE, connect, resolve_job, resolve_jobs
+from herdsman.cli.listing import After, LayoutOption, Listing, Watch, footer, show
 from herdsman.cli.output import (
     DryRun,
     Layout,
@@ -25,8 +25,8 @@ from herdsman.cli.output import (
     echo,
     indented,
     print_json,
+    printed_json,
 )
-from herdsman.cli.short_ids import PAGE, resolve_job, resolve_jobs
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.errors import InvalidRequest
@@ -47,35 +47,41 @@ from herdsman.json_text import decode
 from herdsman.states import JOB, JobState
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or the end of it.")]
-Type = Annotated[str, typer.Argument(help="What kind of job it is.")]
-Payload = Annotated[str, typer.Option(help="The job's input, as JSON; @FILE reads it there, @- from here.")]
+Type = Annotated[str, typer.Argument(help="The type of the job; its handler runs it.")]
+Payload = Annotated[str, typer.Option(help="The input as JSON; @FILE reads a file, @- standard input.")]
 PayloadOfMany = Annotated[
     str,
     typer.Option(
-        help="The job's input, as JSON; @FILE reads it there, @- from here. With --count, {n} is the number of each."
+        help="The input as JSON; @FILE reads a file, @- standard input. With --count, {n} is the number of each job."
     ),
 ]
-JobIdOption = Annotated[str | None, typer.Option(help="Its id; sending it twice is one job.")]
+JobIdOption = Annotated[str | None, typer.Option(help="Its id; submitting it twice makes one job.")]
 PoolOption = Annotated[str, typer.Option(help="The pool whose workers may run it.")]
-Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]
+Priority = Annotated[int, typer.Option(help="-100 to 100; higher runs first.")]
 Tag = Annotated[list[str] | None, typer.Option(help="A tag to find it by; may be repeated.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds that it may run.")]
-Attempts = Annotated[int | None, typer.Option(help="Attempts it has.")]
-Agent = Annotated[str | None, typer.Option(help="For whom it runs.")]
+Attempts = Annotated[int | None, typer.Option(help="Attempts at most.")]
+Agent = Annotated[str | None, typer.Option(help="The agent that it runs for.")]
 Model = Annotated[
-    str | None, typer.Option(help="What it runs with; a worker that has it loaded is preferred.")
+    str | None, typer.Option(help="The model that it uses; workers that have it loaded are preferred.")
 ]
-Memory = Annotated[int | None, typer.Option("--gpu-memory-mb", help="GPU memory it needs; else all of it.")]
-Key = Annotated[str | None, typer.Option("--key", help="Only so many jobs of one key run at a time.")]
-AllowCpu = Annotated[bool, typer.Option("--allow-cpu", help="Where GPUs are short, run without one.")]
-MaxDefer = Annotated[float | None, typer.Option(help="Seconds that it may be put off before it is refused.")]
+Memory = Annotated[
+    int | None, typer.Option("--gpu-memory-mb", help="GPU memory that it needs; a whole GPU by default.")
+]
+Key = Annotated[
+    str | None, typer.Option("--key", help="Concurrency key: limits how many of its jobs run at a time.")
+]
+AllowCpu = Annotated[bool, typer.Option("--allow-cpu", help="Run without a GPU if none is free.")]
+MaxDefer = Annotated[
+    float | None, typer.Option(help="Seconds that it may be deferred before it is rejected.")
+]
 
 
 def submit(
     type: Type,  # noqa: A002  (the users' word)
     payload: PayloadOfMany = "{}",
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, max=1000, help="How many of it; 1 if left out.")
+        int | None, typer.Option("--count", "-n", min=1, max=1000, help="How many; 1 by default.")
     ] = None,
     job_id: JobIdOption = None,
     pool: PoolOption = DEFAULT_POOL,
@@ -92,9 +98,8 @@ def submit(
     max_defer: MaxDefer = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Submit a job, or several of the same kind."""
     if (count or 1) > 1 and job_id is not None:
-        raise InvalidRequest("--job-id names one job: leave out --count")
+        raise InvalidRequest("--job-id is for a single job: leave out --count")
     payloads = [parse(payload)] if count is None else numbered(payload, count)
     new = job_in(
         type=type,
@@ -129,31 +134,28 @@ def submit(
 
 
 def _hint(client: Client, new: JobIn, done: Sequence[SubmittedOut]) -> None:
-    """Any type and any pool may be meant; a person who is the first to use one may have mistyped it."""
+    """Types and pools are free names; the first use of one may be a typing error."""
     if not sys.stderr.isatty():
         return
     made = {each.job_id for each in done}
     older = [each for each in client.send(calls.jobs(limit=PAGE)).jobs if each.job_id not in made]
-    seen = {
-        "type": {"demo", *(each.type for each in older)},
-        "pool": {DEFAULT_POOL, *(each.pool for each in older)},
-    }
-    for what, typed in (("type", new.type), ("pool", new.pool)):
-        if typed not in seen[what] and (meant := did_you_mean(typed, seen[what])):
+    types, pools = {"demo", *(each.type for each in older)}, {DEFAULT_POOL, *(each.pool for each in older)}
+    for what, typed, known in (("type", new.type, types), ("pool", new.pool, pools)):
+        if typed not in known and (meant := did_you_mean(typed, known)):
             echo(f"note: this is the first job of the {what} {typed!r}{meant}", err=True)
 
 
 def numbered(payload: str, count: int) -> list[object]:
-    """The payload of each, with its number in the place of `{n}`, from 1 on."""
+    """The payload of each job, with `{n}` replaced by its number, from 1."""
     text = read_payload(payload)
     return [_decoded(text.replace("{n}", str(number))) for number in range(1, count + 1)]
 
 
 def _how(done: SubmittedOut) -> str:
     if not done.created:
-        return " (was submitted before)"
+        return " (already submitted)"
     if done.run_at is not None:
-        return f" (put off until {done.run_at:%H:%M:%S} UTC: {done.admission})"
+        return f" (deferred until {done.run_at:%H:%M:%S} UTC: {done.admission})"
     return f" (sent to pool {done.pool}: {done.admission})" if done.pool is not None else ""
 
 
@@ -165,29 +167,34 @@ def jobs(
     tag: Annotated[str | None, typer.Option(help="Only jobs with this tag.")] = None,
     pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 20,
-    after: Annotated[str | None, typer.Option(help="Where the page before ended.")] = None,
+    after: After = None,
     watch: Watch = False,
     output: LayoutOption = Layout.TABLE,
 ) -> None:
-    """List jobs, newest first."""
+    wanted, client = _filter(status, type, tag, pool), connect()
+
+    def read() -> Listing:
+        page = client.send(_matching(wanted, after, limit))
+        return Listing(
+            document=page,
+            columns=_COLUMNS,
+            rows=[_row(each) for each in page.jobs],
+            empty="" if page.jobs else _nothing(client, wanted, after),
+            next=page.next,
+            then=_next(page.jobs),
+        )
+
+    show(read, output, watch=watch)
+
+
+def _filter(status: list[JobState] | None, type_: str | None, tag: str | None, pool: str | None) -> JobFilter:
     named = None if pool is None else PoolId(pool)
-    wanted, client = JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=named), connect()
-
-    def look() -> JobsOut:
-        return client.send(jobs_like(wanted, after, limit))
-
-    show(lambda: list_of_jobs(look(), empty=lambda: _nothing(client, wanted, after)), output, watch=watch)
+    return JobFilter(states=tuple(status or ()), type=type_, tag=tag, pool=named)
 
 
-def jobs_like(wanted: JobFilter, after: str | None, limit: int) -> Call[JobsOut]:
-    return calls.jobs(
-        statuses=wanted.states,
-        kind=wanted.type,
-        pool=wanted.pool,
-        tag=wanted.tag,
-        after=after,
-        limit=limit,
-    )
+def _matching(wanted: JobFilter, after: str | None, limit: int) -> Call[JobsOut]:
+    kind, pool, tag = wanted.type, wanted.pool, wanted.tag
+    return calls.jobs(statuses=wanted.states, kind=kind, pool=pool, tag=tag, after=after, limit=limit)
 
 
 def _nothing(client: Client, wanted: JobFilter, after: str | None) -> str:
@@ -195,26 +202,20 @@ def _nothing(client: Client, wanted: JobFilter, after: str | None) -> str:
         return "no jobs; submit one with: herdsman submit demo"
     recent = client.send(calls.jobs(limit=PAGE)).jobs if wanted.type or wanted.pool else ()
     meant = did_you_mean(wanted.type, {job.type for job in recent}) if wanted.type else ""
-    return f"no such jobs{meant or (did_you_mean(wanted.pool, {job.pool for job in recent}) if wanted.pool else '')}"
+    if wanted.pool and not meant:
+        meant = did_you_mean(wanted.pool, {job.pool for job in recent})
+    return f"no matching jobs{meant}"
 
 
 def job(job_id: JobName, output: OutputOption = Output.TABLE) -> None:
-    """Show one job: where it stands, its attempts, and every step it took."""
     client = connect()
     job_id = resolve_job(client, job_id)
     found, result = client.send(calls.job(job_id)), client.send(calls.result(job_id))
     document = found.model_dump(mode="json") | {"result": None if result is None else result.result}
-    attempts, steps = (
-        client.send(calls.attempts(job_id)).attempts,
-        client.send(calls.history(job_id, None)).events,
-    )
-    if output is Output.JSON:
-        lists = {"attempt_history": attempts, "history": steps}
-        print_json(
-            document | {name: [each.model_dump(mode="json") for each in many] for name, many in lists.items()}
-        )
-    else:
-        print_job(document, attempts, steps)
+    attempts = client.send(calls.attempts(job_id)).attempts
+    steps = client.send(calls.history(job_id, None)).events
+    if not printed_json(output, document | {"attempt_history": attempts, "history": steps}):
+        _print_job(document, attempts, steps)
         footer(f"herdsman why {job_id}")
 
 
@@ -224,62 +225,40 @@ _COLUMNS = (
 )
 
 
-def list_of_jobs(page: JobsOut, *, empty: Callable[[], str]) -> Listing:
-    return Listing(
-        document=page.model_dump(mode="json"),
-        columns=_COLUMNS,
-        rows=[_row(each) for each in page.jobs],
-        empty="" if page.jobs else empty(),
-        next=page.next,
-        then=_next(page.jobs),
-    )
-
-
 def _row(one: JobOut) -> tuple[str, ...]:
-    # Interruptions are no fault of the job's, and do not use its attempts up.
+    # Interruptions are not the job's fault, and use none of its attempts.
     tried = f"{one.attempts - one.interruptions}/{one.max_attempts}"
     progress = "" if one.progress is None or one.finished_at else f"{one.progress:.0%}"
+    ran = "" if one.started_at is None else age(one.started_at)
+    if one.started_at is not None and one.finished_at is not None:
+        ran = f"{(one.finished_at - one.started_at).total_seconds():.1f}s"
     narrow = (one.job_id, one.type, one.status, one.reason, tried, age(one.created_at))
     owners = (one.pool, one.agent, str(one.priority), one.worker_id or "")
-    return (*narrow, *owners, progress, _ran(one), " ".join(one.tags), one.last_error or "")
-
-
-def _ran(one: JobOut) -> str:
-    if one.started_at is None:
-        return ""
-    if one.finished_at is None:
-        return age(one.started_at)
-    return f"{(one.finished_at - one.started_at).total_seconds():.1f}s"
+    return (*narrow, *owners, progress, ran, " ".join(one.tags), one.last_error or "")
 
 
 def _next(found: Sequence[JobOut]) -> str:
-    """What a person asks next of such a list: about the first that needs a look."""
-    order = (JobState.DEAD_LETTER, JobState.FAILED, JobState.PENDING, JobState.RUNNING)
-    for state in order:
+    """The command that a person is likely to need next: about the first job that needs attention."""
+    for state in (JobState.DEAD_LETTER, JobState.FAILED, JobState.PENDING, JobState.RUNNING):
         for one in found:
             if one.status == state:
-                running = state is JobState.RUNNING
-                return f"herdsman {'logs -f' if running else 'why'} {one.job_id}"
+                return f"herdsman {'logs -f' if state is JobState.RUNNING else 'why'} {one.job_id}"
     return f"herdsman job {found[0].job_id}" if found else ""
 
 
-def print_job(
+def _print_job(
     document: Mapping[str, object], attempts: Sequence[AttemptOut], steps: Sequence[EventOut]
 ) -> None:
     shown = {key: value for key, value in document.items() if value not in (None, [], (), False)}
     width = max(len(key) for key in shown)
     for key, value in shown.items():
-        echo(
-            indented(
-                f"{key:{width}}  {(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}",
-                width + 2,
-            )
-        )
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        echo(indented(f"{key:{width}}  {text}", width + 2))
     if (saved := document.get("saved_gpu_seconds")) is not None:
-        echo(f"result recovered from the service that had made it: {saved:.1f} GPU seconds saved")
+        echo(f"result recovered from the service, which had finished it: {saved:.1f} GPU seconds saved")
     for each in attempts:
         error = f": {each.error}" if each.error else ""
-        ended = each.outcome or "not ended yet"
+        ended = each.outcome or "running"
         echo(indented(f"attempt {each.attempt} on {each.worker_id}, {ended}{error}", 4))
     for step in steps:
         echo(
@@ -288,7 +267,7 @@ def print_job(
 
 
 def job_in(**asked: Any) -> JobIn:
-    """What the server would refuse is refused here, in the words of the option."""
+    """Rejects here what the server would reject, naming the option."""
     try:
         return JobIn(**asked)
     except ValidationError as error:
@@ -298,14 +277,14 @@ def job_in(**asked: Any) -> JobIn:
 
 
 def read_payload(given: str) -> str:
-    """What was typed, or what stands in the file that was named: no JSON begins with an @."""
+    """What was typed, or the content of the file that was named: no JSON begins with an @."""
     if not given.startswith("@"):
         return given
     name = given[1:]
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text()
     except (OSError, ValueError) as error:  # a directory, no such file, no text
-        raise InvalidRequest(f"--payload {given} cannot be read: {error}; name a file of JSON") from error
+        raise InvalidRequest(f"--payload {given} cannot be read: {error}; name a JSON file") from error
 
 
 def parse(given: str) -> object:
@@ -316,8 +295,6 @@ def _decoded(text: str) -> object:
     return decode(text.encode(errors="surrogateescape"), what="--payload")
 
 
-LIVING = tuple(state for state in JobState if state not in JOB.terminal)
-
 JobNames = Annotated[
     list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids of jobs, or the ends of them.")
 ]
@@ -326,7 +303,7 @@ TypeOption = Annotated[str | None, typer.Option(help="All of this type.")]
 TagOption = Annotated[str | None, typer.Option(help="All with this tag.")]
 PoolFilter = Annotated[str | None, typer.Option(help="All of this pool.")]
 Limit = Annotated[
-    int, typer.Option("--limit", "-n", min=1, max=MOST_IN_BULK, help="Of a filter, how many at most.")
+    int, typer.Option("--limit", "-n", min=1, max=MOST_IN_BULK, help="With a filter: how many at most.")
 ]
 
 
@@ -337,7 +314,8 @@ class Verb:
     """Of a filter that names none."""
 
 
-CANCEL, RETRY = Verb("cancel", LIVING), Verb("retry", (JobState.DEAD_LETTER,))
+CANCEL = Verb("cancel", tuple(state for state in JobState if state not in JOB.terminal))
+RETRY = Verb("retry", (JobState.DEAD_LETTER,))
 
 
 def cancel(
@@ -351,19 +329,33 @@ def cancel(
     yes: Yes = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop jobs: a waiting one at once, a running one as soon as its worker has let go."""
-    client, wanted = connect(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
+    client, wanted = connect(), _filter(status, type, tag, pool)
     if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
-        _cancel_one(client, resolve_job(client, job_ids[0]), output)
+        job_id = resolve_job(client, job_ids[0])
+        state = client.send(calls.cancel(job_id)).status
+        if not printed_json(output, {"job_id": job_id, "status": state}):
+            echo(cancelled(job_id, state))
+            footer(f"herdsman retry {job_id}" if state == JobState.CANCELLED else "")
         return
-    many = _meant(client, CANCEL, job_ids or (), wanted, limit)
-    if _go_on(CANCEL, many, output, dry_run=dry_run, yes=yes):
-        _tell(CANCEL, client.send(calls.cancel_many(many)), output)
+    many = _selected(client, CANCEL, job_ids or (), wanted, limit)
+    if _confirmed(CANCEL, many, output, dry_run=dry_run, yes=yes):
+        _print_bulk(CANCEL, client.send(calls.cancel_many(many)), output)
+
+
+def cancelled(job_id: str, state: str) -> str:
+    """What became of a job after it was to be cancelled."""
+    if state == JobState.CANCELLED:
+        return f"{job_id} is cancelled"
+    if state in JOB.terminal:
+        return f"{job_id} had already ended: {state}"
+    return f"{job_id} is {state}; its worker has been asked to stop it"
 
 
 def retry(
     job_ids: JobNames = None,
-    payload: Annotated[str | None, typer.Option(help="Of one job: another input, as JSON or @FILE.")] = None,
+    payload: Annotated[
+        str | None, typer.Option(help="For a single job: another input, as JSON or @FILE.")
+    ] = None,
     status: StatusOption = None,
     type: TypeOption = None,  # noqa: A002
     tag: TagOption = None,
@@ -373,98 +365,64 @@ def retry(
     yes: Yes = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run jobs that have ended once more."""
-    client, wanted = connect(), JobFilter(states=tuple(status or ()), type=type, tag=tag, pool=_pool(pool))
+    client, wanted = connect(), _filter(status, type, tag, pool)
     if job_ids is not None and len(job_ids) == 1 and wanted == JobFilter() and not dry_run:
-        _retry_one(client, resolve_job(client, job_ids[0]), payload, output)
+        job_id = resolve_job(client, job_ids[0])
+        again = RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True)
+        client.send(calls.retry(job_id, again))
+        if not printed_json(output, {"job_id": job_id, "status": JobState.PENDING}):
+            echo(f"{job_id} is pending again")
+            footer(f"herdsman logs -f {job_id}")
         return
     if payload is not None:
-        raise InvalidRequest("--payload is for one job: name it alone, and without --dry-run")
-    many = _meant(client, RETRY, job_ids or (), wanted, limit)
-    if _go_on(RETRY, many, output, dry_run=dry_run, yes=yes):
-        _tell(RETRY, client.send(calls.retry_many(many)), output)
+        raise InvalidRequest("--payload is for a single job: give one id, no filter and no --dry-run")
+    many = _selected(client, RETRY, job_ids or (), wanted, limit)
+    if _confirmed(RETRY, many, output, dry_run=dry_run, yes=yes):
+        _print_bulk(RETRY, client.send(calls.retry_many(many)), output)
 
 
-def _cancel_one(client: Client, job_id: str, output: Output) -> None:
-    state = client.send(calls.cancel(job_id)).status
-    if output is Output.JSON:
-        print_json({"job_id": job_id, "status": state})
-    elif state == JobState.CANCELLED:
-        echo(f"{job_id} is cancelled")
-        footer(f"herdsman retry {job_id}")
-    elif state in JOB.terminal:
-        echo(f"{job_id} had ended before: {state}")
-    else:
-        echo(f"{job_id} is {state}; its worker is told to stop")
-
-
-def _retry_one(client: Client, job_id: str, payload: str | None, output: Output) -> None:
-    client.send(
-        calls.retry(job_id, RetryIn() if payload is None else RetryIn(payload=parse(payload), edit=True))
-    )
-    if output is Output.JSON:
-        print_json({"job_id": job_id, "status": JobState.PENDING})
-    else:
-        echo(f"{job_id} is pending again")
-        footer(f"herdsman logs -f {job_id}")
-
-
-def _meant(client: Client, verb: Verb, named: Sequence[str], wanted: JobFilter, limit: int) -> list[str]:
-    """By name, or by a filter; never all jobs because nothing was said."""
+def _selected(client: Client, verb: Verb, named: Sequence[str], wanted: JobFilter, limit: int) -> list[str]:
+    """By id, or by a filter; never all jobs because nothing was given."""
     if named and wanted != JobFilter():
         raise InvalidRequest(f"herdsman {verb.word} takes ids or a filter, not both")
+    if len(named) > MOST_IN_BULK:
+        raise InvalidRequest(f"{len(named)} jobs are too many at once: at most {MOST_IN_BULK}")
     if named:
-        if len(named) > MOST_IN_BULK:
-            raise InvalidRequest(f"{len(named)} jobs at once are too many: at most {MOST_IN_BULK}")
         return resolve_jobs(client, named)
     if wanted == JobFilter():
         raise InvalidRequest(
-            f"nothing to {verb.word}: name jobs, or a filter such as --type, --tag, --pool or --status"
+            f"nothing to {verb.word}: give ids, or a filter such as --type, --tag, --pool or --status"
         )
-    return _found(
-        client,
-        wanted
-        if wanted.states
-        else JobFilter(states=verb.states, type=wanted.type, tag=wanted.tag, pool=wanted.pool),
-        limit,
-    )
-
-
-def _found(client: Client, wanted: JobFilter, limit: int) -> list[str]:
+    wanted = wanted if wanted.states else replace(wanted, states=verb.states)
     found: list[str] = []
     after: str | None = None
     while len(found) < limit:
-        page = client.send(jobs_like(wanted, after, min(PAGE, limit - len(found))))
+        page = client.send(_matching(wanted, after, min(PAGE, limit - len(found))))
         found += [each.job_id for each in page.jobs]
         if (after := page.next) is None:
             break
     return found
 
 
-def _go_on(verb: Verb, many: Sequence[str], output: Output, *, dry_run: bool, yes: bool) -> bool:
-    if dry_run and output is Output.JSON:
-        print_json({"jobs": list(many), "dry_run": True})
-    elif dry_run or not many:
+def _confirmed(verb: Verb, many: Sequence[str], output: Output, *, dry_run: bool, yes: bool) -> bool:
+    if dry_run and printed_json(output, {"jobs": list(many), "dry_run": True}):
+        return False
+    if dry_run or not many:
         for job_id in many:
             echo(job_id)
-        echo(f"would {verb.word} {counted(len(many), 'job')}; nothing was done" if many else "no such jobs")
-    else:
-        ask_first(f"{verb.word.capitalize()} {counted(len(many), 'job')}?", yes=yes)
-        return True
-    return False
+        echo(
+            f"would {verb.word} {counted(len(many), 'job')}; nothing was done" if many else "no matching jobs"
+        )
+        return False
+    ask_first(f"{verb.word.capitalize()} {counted(len(many), 'job')}?", yes=yes)
+    return True
 
 
-def _tell(verb: Verb, done: BulkOut, output: Output) -> None:
-    """Ends with 1 when one of them was refused."""
-    if output is Output.JSON:
-        print_json(done.model_dump(mode="json"))
-    else:
+def _print_bulk(verb: Verb, done: BulkOut, output: Output) -> None:
+    """Exits with 1 when one of them was refused."""
+    if not printed_json(output, done):
         for each in done.jobs:
             echo(each.refused or f"{each.job_id} is {each.status}")
         echo(f"{done.changed} of {counted(len(done.jobs), 'job')} changed by {verb.word}")
     if any(each.refused for each in done.jobs):
         raise typer.Exit(1)
-
-
-def _pool(named: str | None) -> PoolId | None:
-    return None if named is None else PoolId(named)

@@ -1,9 +1,9 @@
-"""Lists on the screen: a table that fits, everything there is, or a document; once, or again and again."""
+"""Lists: as a table that fits, with every column, or as JSON; once, or refreshed every 2 seconds."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated
 
@@ -19,13 +19,15 @@ from herdsman.ports import SystemClock
 from herdsman.text import printable, printable_lines
 
 EVERY = timedelta(seconds=2)
-_NOBODYS_WIDTH = 400
-"""Where no screen limits it, a line is as long as it has to be."""
+_UNLIMITED_WIDTH = 400
+"""Without a terminal, a line is as long as it has to be."""
 
-LayoutOption = Annotated[Layout, typer.Option("--output", "-o", help="How to print.")]
+LayoutOption = Annotated[Layout, typer.Option("--output", "-o", help="Output format.")]
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Look again every 2 seconds, until Ctrl-C.", show_default=False)
+    bool, typer.Option("--watch", "-w", help="Refresh every 2 seconds, until Ctrl-C.", show_default=False)
 ]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many at most.")]
+After = Annotated[str | None, typer.Option(help="Where the previous page ended.")]
 
 _STYLES = {
     "done": "green", "active": "green", "running": "cyan", "claimed": "cyan", "spawning": "yellow",
@@ -37,33 +39,44 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    document: Mapping[str, object]
+    document: object
+    """For JSON."""
     columns: Sequence[str]
-    """Headings; one that begins with `+` is only there when all is asked for."""
+    """Headings; one that begins with `+` is only in the wide table."""
     rows: Sequence[Sequence[str]]
     empty: str
-    """What to say where there is nothing; best, how to get something."""
+    """What to say where there are no rows; best, how to get some."""
     next: str | None = None
-    below: Sequence[str] = field(default=())
+    below: Sequence[str] = ()
     then: str = ""
     """The next useful command; shown to people only."""
 
 
-def show(look: Callable[[], Listing], layout: Layout, *, watch: bool = False) -> None:
+def show(read: Callable[[], Listing], layout: Layout, *, watch: bool = False) -> None:
+    screen = _screen()
     if not watch:
-        _print(look(), layout)
-    elif layout is not Layout.JSON and _screen().is_terminal:
-        # In place; what does not fit is cut off rather than scrolled.
-        with (
-            suppress(KeyboardInterrupt),
-            Live(console=_screen(), auto_refresh=False, vertical_overflow="crop") as live,
-        ):
-            while True:
-                live.update(_seen(look, layout), refresh=True)
-                SystemClock().sleep(EVERY)
-    else:
-        with suppress(KeyboardInterrupt):
-            _append(look, layout)
+        _print(read(), layout, screen)
+        return
+    # What does not fit on the screen is cut off rather than scrolled.
+    in_place = (
+        Live(console=screen, auto_refresh=False, vertical_overflow="crop")
+        if layout is not Layout.JSON and screen.is_terminal
+        else nullcontext()
+    )
+    with suppress(KeyboardInterrupt), in_place as live:
+        while True:
+            try:
+                if live is None:
+                    _print(read(), layout, screen)
+                else:
+                    live.update(_drawn(read(), layout, footed=True), refresh=True)
+            except (Unreachable, StoreUnavailable) as error:  # a server that restarts
+                if live is None:
+                    echo(f"{error}; trying again", err=True)
+                else:
+                    live.update(Text(printable_lines(f"{error}; trying again"), style="red"), refresh=True)
+            sys.stdout.flush()
+            SystemClock().sleep(EVERY)
 
 
 def footer(command: str) -> None:
@@ -72,35 +85,33 @@ def footer(command: str) -> None:
         _screen().print(_next(command))
 
 
-def _print(found: Listing, layout: Layout) -> None:
+def _print(found: Listing, layout: Layout, screen: Console) -> None:
     if layout is Layout.JSON:
         print_json(found.document)
     else:
-        screen = _screen()
         screen.print(_drawn(found, layout, footed=screen.is_terminal))
 
 
-def _append(look: Callable[[], Listing], layout: Layout) -> None:
-    while True:
-        try:
-            _print(look(), layout)
-        except (Unreachable, StoreUnavailable) as error:
-            echo(f"{error}; looking again", err=True)
-        sys.stdout.flush()
-        SystemClock().sleep(EVERY)
-
-
-def _seen(look: Callable[[], Listing], layout: Layout) -> RenderableType:
-    """A server that restarts is no reason to stop watching."""
-    try:
-        return _drawn(look(), layout, footed=True)
-    except (Unreachable, StoreUnavailable) as error:
-        return Text(f"{printable_lines(str(error))}; looking again", style="red")
-
-
 def _drawn(found: Listing, layout: Layout, *, footed: bool) -> RenderableType:
-    parts: list[RenderableType] = [_table(found, wide=layout is Layout.WIDE)] if found.rows else []
-    if not found.rows and found.empty:
+    parts: list[RenderableType] = []
+    if found.rows:
+        shown = [
+            number
+            for number, name in enumerate(found.columns)
+            if layout is Layout.WIDE or not name.startswith("+")
+        ]
+        table = Table(box=None, pad_edge=False)
+        for number in shown:
+            heading = found.columns[number].removeprefix("+")
+            table.add_column(heading, no_wrap=number == 0, overflow="fold" if number == 0 else "ellipsis")
+        for row in found.rows:
+            cells = {number: Text(printable(row[number])) for number in shown}
+            if "STATE" in found.columns:
+                state = found.columns.index("STATE")
+                cells[state].stylize(_STYLES.get(row[state], ""))
+            table.add_row(*cells.values())
+        parts.append(table)
+    elif found.empty:
         parts.append(Text(printable_lines(found.empty)))
     parts += [Text(printable_lines(line)) for line in found.below]
     if found.next is not None:
@@ -110,27 +121,12 @@ def _drawn(found: Listing, layout: Layout, *, footed: bool) -> RenderableType:
     return Group(*parts)
 
 
-def _table(found: Listing, *, wide: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
-    shown = [number for number, name in enumerate(found.columns) if wide or not name.startswith("+")]
-    for number in shown:
-        heading = found.columns[number].removeprefix("+")
-        table.add_column(heading, no_wrap=number == 0, overflow="fold" if number == 0 else "ellipsis")
-    for row in found.rows:
-        table.add_row(*(_cell(found.columns[number], row[number]) for number in shown))
-    return table
-
-
-def _cell(heading: str, value: str) -> Text:
-    return Text(printable(value), style=_STYLES.get(value, "") if heading == "STATE" else "")
-
-
 def _next(command: str) -> Text:
     return Text(f"next: {printable(command)}", style="dim")
 
 
 def _screen() -> Console:
-    """Colours, and a width, only where a terminal has them; NO_COLOR is obeyed."""
+    """Colours and a width only where a terminal has them; NO_COLOR is obeyed."""
     if Console().is_terminal:
         return Console(highlight=False)
-    return Console(highlight=False, width=_NOBODYS_WIDTH, no_color=True, force_terminal=False)
+    return Console(highlight=False, width=_UNLIMITED_WIDTH, no_color=True, force_terminal=False)

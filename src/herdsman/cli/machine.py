@@ -1,4 +1,4 @@
-"""This machine: what `herdsman up` chooses for it, its ports, and the room on its disks."""
+"""This machine: the defaults that `herdsman up` chooses for it, its ports, and its disk space."""
 
 import os
 import shutil
@@ -14,27 +14,27 @@ from herdsman.providers.local.provider import count_gpus
 from herdsman.server.runtime_files import whereabouts
 from herdsman.settings import Origin, Settings
 
-PRETENDED_GPUS = 2
+SIMULATED_GPUS = 2
 SILENT_SEC = 30.0
-"""As long as a claim lasts: whoever says nothing for that long has lost its job anyway."""
+"""As long as a claim lasts: a worker without a heartbeat for that long has lost its job anyway."""
 
 _ABOUT_SILENCE = ("HEARTBEAT_TIMEOUT_SEC", "GPU_IDLE_TIMEOUT_SEC", "HEARTBEAT_INTERVAL_SEC")
 
 
 def for_this_machine(settings: Settings, gpus: Callable[[], int] = count_gpus) -> Settings:
-    """A machine without a GPU pretends to have some, and a worker that died is replaced soon."""
+    """A machine without a GPU simulates two, and a worker that died is replaced soon."""
     if settings.providers.provider != "local":
         return settings
     pools = {name: _impatient(pool) for name, pool in settings.by_pool.items()}
     changed = _impatient(settings).model_copy(update={"by_pool": MappingProxyType(pools)})
     if settings.origin("FAKE_GPUS") is not Origin.DEFAULT or gpus() > 0:
         return changed
-    local = settings.local.model_copy(update={"fake_gpus": PRETENDED_GPUS})
+    local = settings.local.model_copy(update={"fake_gpus": SIMULATED_GPUS})
     return changed.model_copy(update={"local": local})
 
 
 def on_a_free_port(settings: Settings) -> Settings:
-    """Where nobody has chosen a port and the usual one is taken, any that is free will do: the greeting names it."""
+    """Any free port, where none was chosen and the default one is taken; `up` prints it."""
     api = settings.api
     if settings.origin("API_PORT") is not Origin.DEFAULT or port_fault(api.api_host, api.api_port) is None:
         return settings
@@ -42,7 +42,7 @@ def on_a_free_port(settings: Settings) -> Settings:
 
 
 def port_fault(host: str, port: int) -> str | None:
-    """Why nobody can listen there now; found out by listening."""
+    """Why nothing can listen there now; found out by trying."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -54,7 +54,7 @@ def port_fault(host: str, port: int) -> str | None:
 
 
 def _impatient(settings: Settings) -> Settings:
-    """A silent process of this machine is not one whose word is still on its way through a network."""
+    """A local process without a heartbeat is not one that a network hides."""
     if any(settings.origin(name) is not Origin.DEFAULT for name in _ABOUT_SILENCE):
         return settings
     health = settings.health.model_copy(update={"heartbeat_timeout_sec": SILENT_SEC})
@@ -63,15 +63,16 @@ def _impatient(settings: Settings) -> Settings:
 
 MB = 1024 * 1024
 LEAST = 16 * MB
-"""With less than this nothing is begun: a database that fills up in the middle helps nobody."""
+"""With less than this nothing is started: the disk would fill up while jobs run."""
 LITTLE = 1024 * MB
 _SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
+    """A directory, and the setting that names it."""
+
     setting: str
-    """What names it."""
     directory: Path
 
 
@@ -91,7 +92,7 @@ def sqlite_file(settings: Settings) -> Path | None:
 
 
 def require_room(settings: Settings) -> None:
-    """One sentence with the way out, before anything is begun."""
+    """Checked before anything is started."""
     for place in places(settings):
         fault = write_fault(place) or space_fault(place, free_bytes(place.directory))
         if fault is not None:
@@ -99,7 +100,7 @@ def require_room(settings: Settings) -> None:
 
 
 def write_fault(place: Place) -> str | None:
-    """Found out by writing; what is written is gone at once."""
+    """Found out by writing a temporary file."""
     ground = _ground(place.directory)
     try:
         with TemporaryFile(dir=ground):
@@ -107,7 +108,7 @@ def write_fault(place: Place) -> str | None:
     except OSError as error:
         return (
             f"{place.directory} cannot be written to: {error.strerror};"
-            f" make {ground} writable for you, or set {place.setting} to another place"
+            f" make {ground} writable, or set {place.setting} to another directory"
         )
 
 
@@ -115,8 +116,8 @@ def space_fault(place: Place, free: int) -> str | None:
     if free >= LEAST:
         return None
     return (
-        f"only {free // MB} MB are free on the disk of {place.directory}, and {LEAST // MB} MB are needed:"
-        f" make room there, or set {place.setting} to a place with more"
+        f"only {free // MB} MB are free on the disk of {place.directory}, {LEAST // MB} MB are needed:"
+        f" free some, or set {place.setting} to a directory with more space"
     )
 
 

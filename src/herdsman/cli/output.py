@@ -1,4 +1,4 @@
-"""What commands print, and what they ask first: values for people and for programs, hints, questions, progress."""
+"""Printing for people and for programs, suggestions, questions and progress."""
 
 import json
 import re
@@ -20,20 +20,19 @@ class Output(StrEnum):
     JSON = "json"
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 class Layout(StrEnum):
-    """How a list may look."""
+    """Output formats of a list; `wide` has every column."""
 
     TABLE = "table"
     WIDE = "wide"
-    """Every column there is."""
     JSON = "json"
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
-    """The one way to print: what jobs, people and services wrote may be in it, and is shown, never obeyed."""
+    """The one way to print. Text of jobs, people and services may be in it: control characters are shown, not obeyed."""
     typer.echo(printable_lines(text), err=err)
 
 
@@ -41,19 +40,28 @@ def print_json(value: object) -> None:
     echo(json.dumps(value, indent=2, default=_plain))
 
 
-def indented(text: str, by: int) -> str:
-    """Its further lines begin further in, so that nobody takes them for lines of ours."""
-    return text.replace("\n", "\n" + " " * by)
-
-
 def _plain(value: object) -> object:
+    if (
+        dump := getattr(value, "model_dump", None)
+    ) is not None:  # not by its class: pydantic takes long to import
+        return dump(mode="json")
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return str(value)
+    return value.total_seconds() if isinstance(value, timedelta) else str(value)
+
+
+def printed_json(output: Output, value: object) -> bool:
+    """Prints it where JSON is wanted; False where a person is to read it."""
+    if output is Output.JSON:
+        print_json(value)
+    return output is Output.JSON
+
+
+def indented(text: str, by: int) -> str:
+    """Indents all lines but the first, so that foreign text cannot be taken for lines of ours."""
+    return text.replace("\n", "\n" + " " * by)
 
 
 def counted(number: int, what: str) -> str:
@@ -78,32 +86,32 @@ _NOT_ONE_OF = re.compile(r"^(?:Value error, )?('(.*)' is not one of (.+?))\.?$",
 
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, to be put behind a sentence; nothing where nothing is near."""
+    """`; did you mean X?`, to be appended to a sentence; empty where nothing is similar."""
     near = get_close_matches(typed, sorted(set(known)), n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def with_what_was_meant(error: typer.BadParameter) -> typer.BadParameter:
-    """The word of a choice that is near, behind the list of all of them."""
+def with_suggestion(error: typer.BadParameter) -> typer.BadParameter:
+    """For a value that is not one of the choices: the most similar ones."""
     found = _NOT_ONE_OF.match(error.message)
     if found is not None:
         error.message = found[1] + did_you_mean(found[2], re.findall(r"'([^']+)'", found[3]))
     return error
 
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 
 
 def ask_first(question: str, *, yes: bool) -> None:
-    """Ends the command unless somebody agrees; where nobody can answer, nobody does."""
+    """Ends the command unless a person agrees; without a terminal nobody does."""
     if not yes:
         typer.confirm(printable_lines(question), abort=True, err=True)
 
 
 @contextmanager
 def step(doing: str) -> Generator[None]:
-    """Shown while it goes on, to people at a terminal; what came of it is a `line`."""
+    """A spinner for people at a terminal."""
     from rich.console import Console  # noqa: PLC0415  (few commands need it)
 
     console = Console(stderr=True)

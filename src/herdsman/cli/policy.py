@@ -1,101 +1,91 @@
-"""`herdsman policy`: limits of agents and gates for all of them, and a second scaling policy that only watches."""
+"""`herdsman policy`: limits of agents, global gates, and a shadow scaling policy."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from herdsman.cli.connection import connect
-from herdsman.cli.listing import LayoutOption, Listing, Watch
+from herdsman.cli.listing import LayoutOption, Limit, Listing, Watch
 from herdsman.cli.listing import show as show_list
-from herdsman.cli.output import Layout, Output, OutputOption, age, echo, print_json
+from herdsman.cli.output import DryRun, Layout, Output, OutputOption, age, echo, printed_json
 from herdsman.client import calls
 from herdsman.errors import InvalidRequest
-from herdsman.fleet.wire import ShadowOut, ShadowPoolOut, ShadowReportOut, SideOut
+from herdsman.fleet.scaling.observation import ScalingPolicy
+from herdsman.fleet.scaling.policies import OURS
+from herdsman.fleet.wire import ShadowOut
 from herdsman.jobs.wire import MOST_HOURS
 from herdsman.limits.policy import changes, check_policy, with_value
-from herdsman.limits.wire import (
-    ChangeOut,
-    EditionOut,
-    HistoryOut,
-    PolicyDocument,
-    PolicyIn,
-    PolicyOut,
-    written,
-)
+from herdsman.limits.wire import ChangeOut, HistoryOut, PolicyDocument, PolicyIn, written
 
-policy = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Show and change the limits of agents and the gates for all of them; compare a shadow scaling policy.",
-)
+policy = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
 @policy.command()
 def show(
-    version: Annotated[int | None, typer.Option(min=0, help="An earlier one.")] = None,
+    version: Annotated[int | None, typer.Option(min=0, help="An earlier version.")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the policy that holds now: what differs from having none."""
+    """Show the policy in force: everything that is limited."""
     found = connect().send(calls.policy(version))
-    if output is Output.JSON:
-        print_json(found.model_dump(mode="json"))
+    if printed_json(output, found):
         return
-    _print_head(found)
-    _print_changes([ChangeOut.of(each) for each in changes(_plain(PolicyDocument()), _plain(found.policy))])
+    if found.created_at is None:
+        echo("version 0: no policy has been set yet")
+    else:
+        note = f": {found.note}" if found.note else ""
+        echo(f"version {found.version}, {age(found.created_at)} ago by {found.by}{note}")
+    _print_changes(_differences(PolicyDocument(), found.policy))
 
 
 @policy.command("set")
 def set_policy(
     edits: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PATH=VALUE", help="Such as agents.ann.burst=10; the value none takes it away."
-        ),
+        typer.Argument(metavar="PATH=VALUE", help="Such as agents.ann.burst=10; the value none removes it."),
     ] = None,
-    note: Annotated[str, typer.Option(help="Why, for the history.")] = "",
-    file: Annotated[Path | None, typer.Option(help="Begin with the policy in this JSON file.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    note: Annotated[str, typer.Option(help="The reason, for the history.")] = "",
+    file: Annotated[Path | None, typer.Option(help="Start from the policy in this JSON file.")] = None,
+    dry_run: DryRun = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change the policy, and print what that changed."""
+    """Change the policy, and print the differences."""
     if not edits and file is None:
-        raise InvalidRequest("nothing to set: name it as PATH=VALUE, or give a --file")
+        raise InvalidRequest("nothing to set: give PATH=VALUE, or a --file")
     client = connect()
     now = client.send(calls.policy(None))
-    document = _edited(_plain(now.policy) if file is None else _read(file), edits or [])
+    document = _edited(now.policy.model_dump(mode="json") if file is None else _read(file), edits or [])
     if dry_run:
-        made = changes(_plain(now.policy), _plain(document))
-        _say(
-            [ChangeOut.of(each) for each in made], f"version {now.version} stays: nothing was written", output
-        )
-        return
-    done = client.send(calls.set_policy(PolicyIn(policy=document, note=note, base_version=now.version)))
-    changed = done.version != now.version
-    _say(
-        done.changes if changed else (),
-        f"version {done.version}" if changed else f"version {done.version} already says that",
-        output,
-    )
+        made = _differences(now.policy, document)
+        summary = f"dry run: version {now.version} stays in force"
+    else:
+        done = client.send(calls.set_policy(PolicyIn(policy=document, note=note, base_version=now.version)))
+        changed = done.version != now.version
+        made = done.changes if changed else ()
+        summary = f"version {done.version}" if changed else f"version {done.version}: nothing to change"
+    if not printed_json(output, {"said": summary, "changes": list(made)}):
+        _print_changes(made)
+        echo(summary)
 
 
 @policy.command()
 def history(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many at most.")] = 20,
-    after: Annotated[int | None, typer.Option(min=0, help="Where the page before ended.")] = None,
+    limit: Limit = 20,
+    after: Annotated[int | None, typer.Option(min=0, help="Where the previous page ended.")] = None,
     watch: Watch = False,
     output: LayoutOption = Layout.TABLE,
 ) -> None:
-    """List who changed what, the newest first."""
+    """List who changed what, newest first."""
     client = connect()
     show_list(lambda: _history(client.send(calls.policy_history(after, limit))), output, watch=watch)
 
 
 def _history(found: HistoryOut) -> Listing:
     return Listing(
-        document=found.model_dump(mode="json"),
+        document=found,
         columns=("VERSION", "AGE", "BY", "NOTE", "CHANGES", "+AT"),
         rows=[
             (
@@ -108,7 +98,7 @@ def _history(found: HistoryOut) -> Listing:
             )
             for each in found.versions
         ],
-        empty="nobody has set a policy yet; set one with: herdsman policy set default.rate_per_second=5",
+        empty="no policy has been set yet; set one with: herdsman policy set default.rate_per_second=5",
         next=None if found.next is None else str(found.next),
     )
 
@@ -116,23 +106,17 @@ def _history(found: HistoryOut) -> Listing:
 def _edited(document: dict[str, Any], edits: Sequence[str]) -> PolicyDocument:
     found: dict[str, object] = document
     for edit in edits:
-        path, given, value = edit.partition("=")
+        path, given, text = edit.partition("=")
         if not given or not path:
             raise InvalidRequest(f"{edit!r} is not PATH=VALUE, such as agents.ann.rate_per_second=5")
-        found = with_value(found, path, _value(value))
+        try:
+            value: object = json.loads(text)
+        except (json.JSONDecodeError, RecursionError):
+            value = None if text.lower() in ("", "none") else text  # a name
+        found = with_value(found, path, value)
     made = written(found)
     check_policy(made.policy())
     return made
-
-
-def _value(text: str) -> object:
-    """JSON where it is, and else a name; `none` and nothing at all take a value away."""
-    if text.lower() in ("", "none", "null"):
-        return None
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        return text
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -147,20 +131,8 @@ def _read(file: Path) -> dict[str, Any]:
     return inner  # pyright: ignore[reportUnknownVariableType]
 
 
-def _say(made: Sequence[ChangeOut], told: str, output: Output) -> None:
-    if output is Output.JSON:
-        print_json({"said": told, "changes": [each.model_dump(mode="json") for each in made]})
-        return
-    _print_changes(made)
-    echo(told)
-
-
-def _print_head(found: PolicyOut | EditionOut) -> None:
-    if found.created_at is None:
-        echo("version 0: nobody has set a policy yet")
-        return
-    note = f": {found.note}" if found.note else ""
-    echo(f"version {found.version}, {age(found.created_at)} ago by {found.by}{note}")
+def _differences(old: PolicyDocument, new: PolicyDocument) -> list[ChangeOut]:
+    return [ChangeOut.of(each) for each in changes(old.model_dump(mode="json"), new.model_dump(mode="json"))]
 
 
 def _print_changes(made: Sequence[ChangeOut]) -> None:
@@ -169,73 +141,65 @@ def _print_changes(made: Sequence[ChangeOut]) -> None:
 
 
 def _change(made: ChangeOut) -> str:
-    old = "none" if made.old is None else json.dumps(made.old)
-    new = "none" if made.new is None else json.dumps(made.new)
+    old, new = ("none" if each is None else json.dumps(each) for each in (made.old, made.new))
     return f"{made.path}: {old} -> {new}"
-
-
-def _plain(document: PolicyDocument) -> dict[str, Any]:
-    return document.model_dump(mode="json")
 
 
 @policy.command()
 def shadow(
-    hours: Annotated[int, typer.Option(min=1, max=MOST_HOURS, help="Look back so far.")] = 24,
+    hours: Annotated[int, typer.Option(min=1, max=MOST_HOURS, help="How many hours back.")] = 24,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say how often the policy of SHADOW_SCALING_POLICY would have done something else, and what."""
+    """Compare SHADOW_SCALING_POLICY with the live policy: how often, and where, it would have decided otherwise."""
     found = connect().send(calls.shadow(hours))
-    if output is Output.JSON:
-        print_json(found.model_dump(mode="json"))
-    else:
-        _show(found)
-
-
-def lines(noted: list[dict[str, Any]]) -> list[str]:
-    """What a cycle says of its shadows, in the order in which it says it."""
-    return [line for each in noted for line in _lines(ShadowOut.model_validate(each))]
-
-
-def _show(found: ShadowReportOut) -> None:
+    if printed_json(output, found):
+        return
     if found.since is None:
         echo(
-            f"no cycle of the last {found.hours} hours asked a shadow;"
-            " set SHADOW_SCALING_POLICY, for example to adaptive, and start herdsman again"
+            f"no cycle of the last {found.hours} hours ran a shadow policy;"
+            " set SHADOW_SCALING_POLICY, for example to adaptive, and restart herdsman"
         )
         return
-    failed = f", and in {found.failed} it raised" if found.failed else ""
+    failed = f"; it failed in {found.failed}" if found.failed else ""
     echo(
-        f"since {age(found.since)} ago: {found.cycles} cycles looked at, in {found.differed} of them a shadow"
-        f" would have done something else{failed}"
+        f"in the {age(found.since)} since the first one, {found.cycles} cycles ran a shadow policy, and in"
+        f" {found.differed} it would have acted differently{failed}"
     )
     if found.truncated:
-        echo("there were more cycles: only the newest were looked at")
+        echo("there were more cycles: only the newest are counted")
     for pool in found.pools:
-        echo(f"  {_pool(pool)}")
+        raised = f", {pool.failed} failed" if pool.failed else ""
+        echo(
+            f"  pool {pool.pool}, shadow {pool.policy}: {pool.differed} of {pool.cycles} cycles differ{raised};"
+            f" {pool.worker_hours_more:.1f} worker-hours more, {pool.worker_hours_less:.1f} less"
+        )
     if found.last:
-        echo("where it differed, newest first:")
+        echo("where they differed, newest first:")
     for each in found.last:
-        first, *rest = _lines(each)
+        first, *rest = _shadow_lines(each)
         echo(f"  cycle {each.cycle}, {age(each.at)} ago: {first}")
         for line in rest:
             echo(f"  {line}")
 
 
-def _pool(pool: ShadowPoolOut) -> str:
-    failed = f", {pool.failed} raised" if pool.failed else ""
-    return (
-        f"pool {pool.pool}, shadow {pool.policy}: {pool.differed} of {pool.cycles} cycles differ{failed};"
-        f" {pool.worker_hours_more:.1f} worker-hours more, {pool.worker_hours_less:.1f} less"
-    )
+def print_shadows(noted: list[dict[str, Any]]) -> None:
+    """The shadow policies of one cycle, in the order in which it recorded them."""
+    for each in noted:
+        for line in _shadow_lines(ShadowOut.model_validate(each)):
+            echo(line)
 
 
-def _lines(each: ShadowOut) -> list[str]:
+def _shadow_lines(each: ShadowOut) -> Iterator[str]:
     if each.error:
-        return [f"pool {each.pool}: the shadow {each.policy} raised {each.error}"]
-    if each.live is None or each.shadow is None:
-        return [f"pool {each.pool}: the shadow {each.policy} would do the same"]
-    return [f"pool {each.pool}", f"  {_side(each.live)}", f"  {_side(each.shadow)} [shadow: not done]"]
+        yield f"pool {each.pool}: the shadow policy {each.policy} failed: {each.error}"
+    elif each.live is None or each.shadow is None:
+        yield f"pool {each.pool}: the shadow policy {each.policy} would do the same"
+    else:
+        yield f"pool {each.pool}"
+        for side, note in ((each.live, ""), (each.shadow, " [shadow: not done]")):
+            yield f"  {side.policy:<10} to {side.workers} workers: {side.why}{note}"
 
 
-def _side(side: SideOut) -> str:
-    return f"{side.policy:<10} to {side.workers} workers: {side.why}"
+def installed_policies() -> Mapping[str, ScalingPolicy]:
+    """Ours and those of plugins, by their names."""
+    return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}

@@ -1,13 +1,13 @@
-"""`herdsman whatif`: what another policy would have made of the same jobs."""
+"""`herdsman whatif`: the same jobs, or the same recorded cycles, under another policy."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,38 +15,41 @@ from rich.markup import escape
 from rich.table import Table
 
 from herdsman.cli.context import settings_here
-from herdsman.cli.lazy import SERVER, needed
-from herdsman.cli.output import Output, OutputOption, echo, print_json, step
-from herdsman.cli.whatif_cycles import check_cycles
+from herdsman.cli.errors import needed
+from herdsman.cli.output import Output, OutputOption, echo, print_json, printed_json, step
+from herdsman.cli.policy import installed_policies
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import ScalingPolicy
-from herdsman.fleet.scaling.policies import OURS, chosen
+from herdsman.fleet.scaling.policies import chosen
 from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.settings import load_settings
 from herdsman.settings.options import fleet_policy
 from herdsman.whatif.machines import Boots
-from herdsman.whatif.outcome import Outcome, Waits
+from herdsman.whatif.outcome import Outcome
 from herdsman.whatif.picture import require_place, write_html, write_png
 from herdsman.whatif.replay import Setup, replay
 from herdsman.whatif.sweep import Advice, advice, assignments, combinations, labelled, worthwhile
 from herdsman.whatif.trace import Trace, read_trace
 
-TraceFile = Annotated[Path | None, typer.Option(help="CSV with arrival_s,service_s[,class]; gzip is fine.")]
+TraceFile = Annotated[
+    Path | None, typer.Option(help="A CSV file with arrival_s,service_s[,class]; may be gzipped.")
+]
 History = Annotated[bool, typer.Option("--history", help="Replay the jobs of this database instead.")]
 Cycles = Annotated[
     bool,
     typer.Option(
         "--cycles",
-        help="With --history: ask again about each recorded cycle; under another policy or setting, if given.",
+        help="With --history: decide each recorded cycle again, under another policy or setting if one is given.",
     ),
 ]
-Days = Annotated[float, typer.Option(min=0.01, max=3650, help="How much of the history.")]
-PoolOption = Annotated[str, typer.Option(help="Whose history, and under whose settings.")]
-PolicyName = Annotated[str | None, typer.Option(help="The scaling policy; else that of your settings.")]
-Compare = Annotated[list[str] | None, typer.Option(help="Another policy beside it; may be repeated.")]
+Days = Annotated[float, typer.Option(min=0.01, max=3650, help="How many days of history.")]
+PoolOption = Annotated[str, typer.Option(help="The pool whose history and settings are used.")]
+PolicyName = Annotated[str | None, typer.Option(help="The scaling policy; by default that of your settings.")]
+Compare = Annotated[list[str] | None, typer.Option(help="Another policy to compare with; may be repeated.")]
 Given = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting to change; may be repeated."),
 ]
 Sweep = Annotated[
     list[str] | None,
@@ -55,24 +58,26 @@ Sweep = Annotated[
     ),
 ]
 TargetWait = Annotated[
-    float | None, typer.Option(min=0.001, help="TARGET_WAIT_SEC: the wait to aim at, in seconds.")
+    float | None, typer.Option(min=0.001, help="The wait to aim at, in seconds (TARGET_WAIT_SEC).")
 ]
-Price = Annotated[float, typer.Option(min=0, help="What a worker costs an hour, in USD.")]
-BootTime = Annotated[float | None, typer.Option(min=0, help="How long a start takes, in seconds.")]
-BootSpread = Annotated[float, typer.Option(min=0, help="How much that varies.")]
-Failing = Annotated[float | None, typer.Option(min=0, max=1, help="The share of starts that fail.")]
-Seed = Annotated[int, typer.Option(help="The same seed draws the same starts.")]
-Png = Annotated[Path | None, typer.Option(help="Write cost against wait as a picture.")]
-Html = Annotated[Path | None, typer.Option(help="Write it as a page that needs nothing else.")]
+Price = Annotated[float, typer.Option(min=0, help="Price of a worker per hour, in USD.")]
+BootTime = Annotated[float | None, typer.Option(min=0, help="How long a worker takes to start, in seconds.")]
+BootSpread = Annotated[float, typer.Option(min=0, help="Standard deviation of that, in seconds.")]
+Failing = Annotated[float | None, typer.Option(min=0, max=1, help="The share of starts that fail, 0 to 1.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same start times.")]
+Png = Annotated[Path | None, typer.Option(help="Write a plot of cost against wait as a PNG.")]
+Html = Annotated[Path | None, typer.Option(help="Write it as a self-contained HTML page.")]
 
 
 BOOT_S = 90.0
-"""Where nobody has given one, and none was ever timed."""
+"""Where none was given, and the history has none."""
 MOST = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Base:
+    """What all setups of one comparison share."""
+
     pool: PoolId
     fixed: Mapping[str, str]
     boots: Boots
@@ -82,64 +87,54 @@ class Asked:
 
     def setup(self, policy: str | None, swept: Mapping[str, str]) -> Setup:
         rules, poll_s = ruled(self.pool, self.installed, {**self.fixed, **swept}, policy)
+        boots, price, seed = self.boots, self.price, self.seed
         return Setup(
-            policy=rules,
-            boots=self.boots,
-            poll_s=poll_s,
-            price=self.price,
-            seed=self.seed,
-            policies=self.installed,
+            policy=rules, boots=boots, poll_s=poll_s, price=price, seed=seed, policies=self.installed
         )
 
 
 def ruled(
     pool: PoolId, installed: Mapping[str, ScalingPolicy], fixed: Mapping[str, str], policy: str | None
 ) -> tuple[FleetPolicy, float]:
-    """The settings of here with what was given: the rules of a pool, and the seconds between two cycles."""
+    """The local settings with what was given: the policy of a pool, and the seconds between two cycles."""
     if policy is not None:
         chosen(policy, installed)
-    asked = {**fixed, **({} if policy is None else {"SCALING_POLICY": policy})}
-    # That spelling wins over every other, and one that names no setting is refused.
-    settings = load_settings(given={f"HERDSMAN_{_bare(name)}": value for name, value in asked.items()})
+    changed = {**fixed, **({} if policy is None else {"SCALING_POLICY": policy})}
+    # With the prefix a setting wins over every other spelling, and an unknown one is rejected.
+    settings = load_settings(
+        given={f"HERDSMAN_{name.upper().removeprefix('HERDSMAN_')}": value for name, value in changed.items()}
+    )
     rules = fleet_policy(settings if pool == DEFAULT_POOL else settings.by_pool.get(pool, settings))
     chosen(rules.scaling, installed)
     return rules, settings.health.orchestrator_poll_sec
 
 
 def setups(
-    asked: Asked, policy: str | None, others: Sequence[str], swept: Sequence[Mapping[str, str]]
+    base: Base, policy: str | None, others: Sequence[str], swept: Sequence[Mapping[str, str]]
 ) -> dict[str, Setup]:
-    """All are made before the first is replayed: a typing error should not cost minutes."""
+    """All are built before the first is replayed: a typing error should not cost minutes."""
     made: dict[str, Setup] = {}
     for name in (policy, *others):
         for each in swept:
-            setup = asked.setup(name, each)
+            setup = base.setup(name, each)
             made[labelled(setup.policy.scaling, each)] = setup
     return made
 
 
 def boots_of(fitted: Boots | None, mean: float | None, spread: float, failing: float | None) -> Boots:
-    """What was given counts; the rest is taken from the history."""
+    """What was given wins; the rest is taken from the history."""
     fails = failing if failing is not None else (0.0 if fitted is None else fitted.failing)
     if mean is None and fitted is not None:
         return Boots(sample_s=fitted.sample_s, failing=fails)
     return Boots(mean_s=BOOT_S if mean is None else mean, spread_s=spread, failing=fails)
 
 
-def installed_here() -> Mapping[str, ScalingPolicy]:
-    return {**OURS, **{each.name: each.load() for each in entry_points(group="herdsman.policies")}}
-
-
 def require_numbers(**given: float | None) -> None:
-    """`nan` and `inf` are numbers to a command line, and pass every limit."""
+    """A command line takes `nan` and `inf` as numbers, and they pass every limit."""
     for name, value in given.items():
         if value is not None and not (math.isfinite(value) and abs(value) <= MOST):
             option = f"--{name.replace('_', '-')}"
             raise InvalidRequest(f"{option} is {value}: give a number up to {MOST:,.0f}")
-
-
-def _bare(name: str) -> str:
-    return name.upper().removeprefix("HERDSMAN_")
 
 
 COLUMNS = ("GPU-HOURS", "COST", "P50", "P95", "P99", "IN TIME", "IN USE", "SPAWNS", "PEAK", "CAP HITS")
@@ -147,6 +142,8 @@ COLUMNS = ("GPU-HOURS", "COST", "P50", "P95", "P99", "IN TIME", "IN USE", "SPAWN
 CLASS_COLUMNS = ("JOBS", "P50", "P95", "P99", "LONGEST", "IN TIME")
 MOST_CLASSES = 12
 MOST_BESIDE = 4
+PAIRS = 4
+"""So many differences of one cycle are printed."""
 
 
 def print_table(demand: Trace, found: Sequence[Outcome], advised: Advice) -> None:
@@ -163,18 +160,18 @@ def print_table(demand: Trace, found: Sequence[Outcome], advised: Advice) -> Non
     Console(width=max(110, Console().width)).print(table)
     for each in found:
         if each.unfinished:
-            echo(f"{each.name}: {each.unfinished:,} jobs had not ended when the replay was given up")
+            echo(f"{each.name}: {each.unfinished:,} jobs were unfinished when the replay was stopped")
     _print_classes(found)
     if len(found) > 1:
         echo(advised.said)
 
 
 def _print_classes(found: Sequence[Outcome]) -> None:
-    """Waits of each class of jobs, where there are several."""
+    """Wait times per class of jobs, where there are several."""
     if not any(each.by_class for each in found):
         return
     if len(found) > MOST_BESIDE:
-        echo("waits of each class of jobs are left out among so many replays; -o json has them")
+        echo("waits per class are left out for so many replays; -o json has them")
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("CLASS", "POLICY"):
@@ -184,16 +181,14 @@ def _print_classes(found: Sequence[Outcome]) -> None:
     for place in range(min(MOST_CLASSES, len(found[0].by_class))):
         name = found[0].by_class[place][0]
         for each in found:
-            table.add_row(escape(name) or "(none)", each.name, *_waits(dict(each.by_class)[name]))
+            waits = dict(each.by_class)[name]
+            seconds = (f"{each:.0f}s" for each in (waits.p50_s, waits.p95_s, waits.p99_s, waits.max_s))
+            cells = (f"{waits.jobs:,}", *seconds, f"{waits.within_target:.1%}")
+            table.add_row(escape(name) or "(none)", each.name, *cells)
     echo()
     Console(width=max(110, Console().width)).print(table)
     if (left := len(found[0].by_class) - MOST_CLASSES) > 0:
         echo(f"and {left:,} classes with fewer jobs; -o json has them all")
-
-
-def _waits(waits: Waits) -> tuple[str, ...]:
-    seconds = (waits.p50_s, waits.p95_s, waits.p99_s, waits.max_s)
-    return (f"{waits.jobs:,}", *(f"{each:.0f}s" for each in seconds), f"{waits.within_target:.1%}")
 
 
 def _cells(each: Outcome) -> tuple[str, ...]:
@@ -231,62 +226,58 @@ def whatif(
     html: Html = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Replay arrivals and run times in virtual time through the real control loop's judgement."""
     if (trace is None) == (not history):
-        raise InvalidRequest("say what to replay: either --trace FILE or --history, and not both")
+        raise InvalidRequest("nothing to replay: give either --trace FILE or --history")
     require_numbers(days=days, target_wait=target_wait, price=price)
     require_numbers(boot_s=boot_s, boot_spread_s=boot_spread_s, failing=failing)
-    fixed = _fixed(given or [], target_wait)
-    name, span, installed = PoolId(pool), timedelta(days=days), installed_here()
+    fixed = assignments(given or [], "--set")
+    if target_wait is not None:
+        fixed["TARGET_WAIT_SEC"] = str(target_wait)
+    name, span, installed = PoolId(pool), timedelta(days=days), installed_policies()
     if cycles:
-        _require_alone(history=history, compare=compare, sweep=sweep, png=png, html=html)
+        if not history:
+            raise InvalidRequest("--cycles is about the recorded cycles of this database: add --history")
+        for option, value in {"--compare": compare, "--sweep": sweep, "--png": png, "--html": html}.items():
+            if value:
+                raise InvalidRequest(
+                    f"{option} cannot be used with --cycles, which takes one policy at a time"
+                )
         other = ruled(name, installed, fixed, policy)[0] if fixed or policy else None
         check_cycles(span, installed, output, pool=name, policy=other)
         return
     swept = combinations(sweep or [])
     require_place(png, html)
-    demand, fitted = _demand(trace, name, span)
+    demand, fitted = (read_trace(trace), None) if trace else _history(name, span)
+    for note in demand.said:
+        echo(f"note: {note}", err=True)
     boots = boots_of(fitted, boot_s, boot_spread_s, failing)
-    made = setups(Asked(name, fixed, boots, price, seed, installed), policy, compare or [], swept)
-    found = [_replayed(demand, setup, label) for label, setup in made.items()]
-    _show(demand, found, next(iter(made.values())), output, png, html)
-
-
-def _fixed(given: Sequence[str], target_wait: float | None) -> dict[str, str]:
-    fixed = assignments(given, "--set")
-    if target_wait is not None:
-        fixed["TARGET_WAIT_SEC"] = str(target_wait)
-    return fixed
-
-
-def _require_alone(
-    *,
-    history: bool,
-    compare: list[str] | None,
-    sweep: list[str] | None,
-    png: Path | None,
-    html: Path | None,
-) -> None:
-    if not history:
-        raise InvalidRequest("--cycles asks about the cycles of this database: give --history with it")
-    others = {"--compare": compare, "--sweep": sweep, "--png": png, "--html": html}
-    for option, value in others.items():
-        if value:
-            raise InvalidRequest(
-                f"{option} does not go with --cycles, which compares what was decided with one policy at a time"
-            )
-
-
-def _demand(trace: Path | None, pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
-    demand, fitted = (read_trace(trace), None) if trace else _history(pool, span)
-    for said in demand.said:
-        echo(f"note: {said}", err=True)
-    return demand, fitted
+    made = setups(Base(name, fixed, boots, price, seed, installed), policy, compare or [], swept)
+    found: list[Outcome] = []
+    for label, setup in made.items():
+        with step(f"replaying {len(demand):,} jobs under {label}"):
+            found.append(replay(demand, setup, label))
+    target = next(iter(made.values())).policy.target_wait.total_seconds()
+    advised = advice(found, target)
+    title = f"{demand.name}: {len(demand):,} jobs"
+    if png is not None:
+        write_png(png, found, title)
+    if html is not None:
+        write_html(html, found, title, advised.said)
+    document = {
+        "trace": demand.name,
+        "jobs": len(demand),
+        "target_wait_s": target,
+        "outcomes": [each.document() for each in found],
+        "recommended": None if advised.best is None else advised.best.name,
+        "why": advised.said,
+    }
+    if not printed_json(output, document):
+        print_table(demand, found, advised)
 
 
 def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
     settings = settings_here()
-    with needed(SERVER.format("whatif --history")):
+    with needed("whatif --history"):
         from herdsman.cli.context import services_here  # noqa: PLC0415
         from herdsman.whatif.recorded_trace import read_history  # noqa: PLC0415
     with closing(services_here(settings).database) as database:
@@ -294,36 +285,93 @@ def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
     return found.trace, found.boots
 
 
-def _replayed(demand: Trace, setup: Setup, name: str) -> Outcome:
-    with step(f"replaying {len(demand):,} jobs under {name}"):
-        return replay(demand, setup, name)
-
-
-def _show(
-    demand: Trace,
-    found: Sequence[Outcome],
-    setup: Setup,
+def check_cycles(
+    span: timedelta,
+    installed: Mapping[str, ScalingPolicy],
     output: Output,
-    png: Path | None,
-    html: Path | None,
+    *,
+    pool: PoolId,
+    policy: FleetPolicy | None,
 ) -> None:
-    target = setup.policy.target_wait.total_seconds()
-    advised = advice(found, target)
-    title = f"{demand.name}: {len(demand):,} jobs"
-    if png is not None:
-        write_png(png, found, title)
-    if html is not None:
-        write_html(html, found, title, advised.said)
-    if output is Output.JSON:
-        print_json(
-            {
-                "trace": demand.name,
-                "jobs": len(demand),
-                "target_wait_s": target,
-                "outcomes": [each.document() for each in found],
-                "recommended": None if advised.best is None else advised.best.name,
-                "why": advised.said,
-            }
+    """Exits with 1 where a cycle would be decided differently under its own policy, or cannot be replayed."""
+    settings = settings_here()
+    with needed("whatif --history"):
+        from herdsman.cli.context import services_here  # noqa: PLC0415
+        from herdsman.fleet import history_sql  # noqa: PLC0415
+        from herdsman.whatif.replay_cycles import ask_again, ask_under  # noqa: PLC0415
+    with (
+        closing(services_here(settings).database) as database,
+        step("replaying every recorded cycle"),
+    ):
+        found = history_sql.snapshots_since(database, database.read(lambda tx: tx.now()) - span)
+        report = ask_again(found, installed) if policy is None else ask_under(found, installed, pool, policy)
+    if not report.cycles and not report.left_out:
+        raise InvalidRequest(
+            f"no cycle of the last {span.total_seconds() / 86_400:g} days has its snapshot recorded:"
+            " let the control loop run with REPLAY_DAYS above 0, and try again"
         )
-        return
-    print_table(demand, found, advised)
+    if policy is not None and not report.cycles:
+        raise InvalidRequest(f"no cycle could be replayed; {report.why_left_out}")
+    if output is Output.JSON:
+        print_json(_cycles_document(report, policy))
+    else:
+        _print_cycles(report, policy)
+    if policy is None and not report.same:
+        raise typer.Exit(1)
+
+
+def _print_cycles(report: Any, policy: FleetPolicy | None) -> None:
+    for each in report.first:
+        echo(f"cycle {each.cycle} at {each.at:%Y-%m-%d %H:%M:%S} UTC:")
+        pairs = Counter((_words(was), _words(would)) for was, would in each.pairs)
+        for (was, would), times in pairs.most_common(PAIRS):
+            often = f" ({times} times)" if times > 1 else ""
+            echo(f"  recorded: {was}{often}")
+            echo(f"  {'now' if policy is None else policy.scaling}: {would}{often}")
+        if len(pairs) > PAIRS:
+            echo(f"  and {len(pairs) - PAIRS} more")
+    if report.otherwise > len(report.first):
+        echo(f"and {report.otherwise - len(report.first):,} more cycles")
+    if report.left_out:
+        echo(f"{report.left_out:,} cycles were skipped; the first: {report.why_left_out}")
+    replayed = f"{report.cycles:,} cycles, {report.decisions:,} decisions"
+    if policy is not None:
+        kinds = sorted(set(report.recorded) | set(report.would))
+        moved = "".join(f"; {kind} {report.recorded[kind]} -> {report.would[kind]}" for kind in kinds)
+        echo(
+            f"{report.cycles:,} cycles: {policy.scaling} would have decided {report.otherwise:,} differently{moved}"
+        )
+    elif report.otherwise:
+        echo(f"{replayed}: {report.otherwise:,} cycles would be decided differently now, by the same policy")
+    else:
+        echo(f"{replayed}, all the same{' except those skipped' if report.left_out else ''}")
+
+
+def _words(step: Mapping[str, Any] | None) -> str:
+    if step is None:
+        return "nothing"
+    about = step.get("worker_id") or step.get("pool") or step.get("about") or step.get("name") or ""
+    numbers = ", ".join(f"{name} {value}" for name, value in step["numbers"].items())
+    text = f"{step['phase']}: {step['action']} {about}: {step['code']}, {step['why']}"
+    return f"{text} ({numbers})" if numbers else text
+
+
+def _cycles_document(report: Any, policy: FleetPolicy | None) -> dict[str, Any]:
+    return {
+        "policy": None if policy is None else policy.scaling,
+        "cycles": report.cycles,
+        "decisions": report.decisions,
+        "otherwise": report.otherwise,
+        "left_out": report.left_out,
+        "why_left_out": report.why_left_out,
+        "recorded": dict(report.recorded),
+        "would": dict(report.would),
+        "differences": [
+            {
+                "cycle": each.cycle,
+                "at": each.at.isoformat(),
+                "steps": [{"recorded": was, "would": would} for was, would in each.pairs],
+            }
+            for each in report.first
+        ],
+    }

@@ -3,14 +3,13 @@
 import signal
 import sys
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -54,74 +53,49 @@ from herdsman.worker.supervisor import ExitReason, Supervisor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What was said on the command line."""
+    """The options of the command line."""
 
     functions: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     comfyui: str | None = None
     isolate: bool = False
-    """A fresh process for each job, in a sandbox."""
+    """A new process for each job, in a sandbox."""
     sandbox: bool = False
     dev: bool = False
-    """Handlers are loaded again when their files change."""
+    """Reload handlers when their files change."""
     fake_gpus: int = 0
     worker_id: str = "GPU"
-    """Whose they are."""
+    """The owner of simulated GPUs."""
     directory: Path
-    """Where it was said: modules are looked for here first."""
+    """The current one: modules are looked for here first."""
 
 
-def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
+def build_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supervisor:
     remove_dead_homes()
     clock, chosen = SystemClock(), settings.worker
     interval = timedelta(seconds=chosen.heartbeat_interval_sec)
     self_fence = timedelta(seconds=chosen.self_fence_sec)
     outside = _outside(settings, choices)
-    services = _standing(outside, interval)
-    look = services.seen_by(_look(settings, choices))
-    sampler = Sampler(on_node(_node(settings), look), clock, interval)
+    connectors = Around(clock=clock, results=open_store(outside.results))
+    manager = ConnectorManager(services=outside.services, around=connectors)
+    services = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
+    if outside.services:
+        services.start()
+    sampler = Sampler(on_node(_node(settings), services.seen_by(_gpus(settings, choices))), clock, interval)
     sampler.start()
-    environment = harmless_environment()
-    sources = sources_of(settings, choices)
-    if choices.dev:
-        environment = unwritten(environment)
-
-    spoken_to, sandbox = outside.to_json(), _sandbox(settings, choices)
-
-    def launch(load: Load) -> HandlerChild | SplitChild:
-        # While handlers are written there is a second child: the one that tries what was saved.
-        alone = not choices.dev and spoken_to is None
-        given = environment | to_variables(load)
-        own = HandlerChild(sources, given, sandbox=sandbox, say=echo, sole=alone)
-        if spoken_to is None:
-            return own
-        try:
-            services = HandlerChild(Sources(installed=False), given, services=spoken_to, say=echo)
-        except BaseException:
-            own.close()
-            raise
-        return SplitChild(own, services)
-
-    make = partial(_reloading, choices, sources, environment) if choices.dev else HandlerPool
-    warm = make(
-        launch=launch,
-        load=_load(),
-        clock=clock,
-        say=echo,
-        max_jobs=1 if choices.isolate else chosen.worker_max_jobs or None,
-    )
+    handlers = _handler_pool(settings, choices, outside.to_json())
     needs = Needs(disk_mb=chosen.worker_min_free_disk_mb, memory_mb=chosen.worker_min_free_memory_mb)
-    fitness = MachineHealth(gpus=sampler.latest, warm=warm, needs=needs)
+    health = MachineHealth(gpus=sampler.latest, warm=handlers, needs=needs)
     return Supervisor(
         queue=queue,
         keeper=Keeper(
             queue,
             clock,
             interval,
-            fitness.report,
+            health.report,
             echo,
-            warm.model_state,
+            handlers.model_state,
             unfit=services.faults,
             self_fence=self_fence,
             server=server_url(settings),
@@ -132,10 +106,10 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
             drain_grace=timedelta(seconds=settings.health.graceful_shutdown_timeout_sec),
             stop_grace=timedelta(seconds=settings.jobs.cancel_grace_sec),
         ),
-        warm=warm,
+        warm=handlers,
         say=echo,
         unfit=services.unfit,
-        short=fitness.short,
+        short=health.short,
         wait=QUICK if choices.dev else Supervisor.wait,
         deadman=DeadMan(
             unowned_after=_span(chosen.worker_unowned_sec), max_lifetime=_span(chosen.worker_max_lifetime_sec)
@@ -143,9 +117,50 @@ def a_supervisor(settings: Settings, queue: WorkQueue, choices: Choices) -> Supe
     )
 
 
+def _handler_pool(settings: Settings, choices: Choices, services: str | None) -> HandlerPool:
+    """The process of the handlers, and beside it one that speaks to services, where there are any."""
+    environment, sources = harmless_environment(), sources_of(settings, choices)
+    if choices.dev:
+        environment = unwritten(environment)
+    sandbox = _sandbox(settings, choices)
+    try:
+        load = from_variables(
+            wanted_models()
+        )  # what the pool wanted at the start; orders may change it later
+    except InvalidRequest as error:
+        raise InvalidSettings(str(error)) from error
+
+    def launch(load: Load) -> HandlerChild | SplitChild:
+        # With --dev there is a second child: the one that tries what was saved.
+        alone = not choices.dev and services is None
+        given = environment | to_variables(load)
+        own = HandlerChild(sources, given, sandbox=sandbox, say=echo, sole=alone)
+        if services is None:
+            return own
+        try:
+            outside = HandlerChild(Sources(installed=False), given, services=services, say=echo)
+        except BaseException:
+            own.close()
+            raise
+        return SplitChild(own, outside)
+
+    max_jobs = 1 if choices.isolate else settings.worker.worker_max_jobs or None
+    if not choices.dev:
+        return HandlerPool(launch=launch, load=load, clock=SystemClock(), say=echo, max_jobs=max_jobs)
+    return Reloading(
+        launch=launch,
+        load=load,
+        clock=SystemClock(),
+        say=echo,
+        max_jobs=max_jobs,
+        try_out=lambda: SourceCheck(sources, environment),
+        stamps=stamps_in(choices.directory),
+    )
+
+
 @contextmanager
 def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
-    """A supervisor that stands still is ended: its job's process dies with it, and another worker gets the job."""
+    """Ends a supervisor that hangs: its job's process dies with it, and another worker gets the job."""
     chosen = settings.worker
     signs = WorkerProbes(
         threshold=settings.watchdog.watchdog_threshold_sec,
@@ -177,15 +192,6 @@ def _outside(settings: Settings, choices: Choices) -> Outside:
     )
 
 
-def _standing(outside: Outside, interval: timedelta) -> ServiceHealth:
-    around = Around(clock=SystemClock(), results=open_store(outside.results))
-    manager = ConnectorManager(services=outside.services, around=around)
-    standing = ServiceHealth(manager, interval, stall=outside.watching.stall, say=echo)
-    if outside.services:
-        standing.start()
-    return standing
-
-
 def sources_of(settings: Settings, choices: Choices) -> Sources:
     chosen = settings.worker
     written = tuple(line.strip() for line in (chosen.worker_exec or "").splitlines() if line.strip())
@@ -215,32 +221,14 @@ def _sandbox(settings: Settings, choices: Choices) -> Sandbox | None:
     return Sandbox(hidden=tuple(each for each in ours if each.exists()))
 
 
-def _reloading(
-    choices: Choices, sources: Sources, environment: Mapping[str, str], **given: Any
-) -> HandlerPool:
-    return Reloading(
-        **given,
-        try_out=lambda: SourceCheck(sources, environment),
-        stamps=stamps_in(choices.directory),
-    )
-
-
 def _span(seconds: float) -> timedelta | None:
     return timedelta(seconds=seconds) if seconds else None
 
 
-def _look(settings: Settings, choices: Choices) -> Look:
+def _gpus(settings: Settings, choices: Choices) -> Look:
     if choices.fake_gpus:
         return fake_gpus(choices.fake_gpus, owner=choices.worker_id, given=visible_gpus())
     return Nvml(visible_gpus(), own_processes) if settings.worker.enable_nvml else unseen_gpus
-
-
-def _load() -> Load:
-    """What the pool wanted when this worker was started; orders may come later."""
-    try:
-        return from_variables(wanted_models())
-    except InvalidRequest as error:
-        raise InvalidSettings(str(error)) from error
 
 
 def _node(settings: Settings) -> str:
@@ -255,7 +243,7 @@ def _node(settings: Settings) -> str:
 
 
 LONGEST_OUTAGE = timedelta(days=1)
-"""A machine whose control plane answers is owned, and waits for its database; its token may end before."""
+"""A machine whose control plane answers waits for its database; its token may expire before."""
 
 Names = Annotated[
     list[str] | None, typer.Option("--handler", help="A handler as MODULE:FUNCTION; may be repeated.")
@@ -272,28 +260,25 @@ Commands = Annotated[
 
 def worker(
     worker_id: Annotated[
-        str | None, typer.Option("--id", help="Its id; without one, HERDSMAN_WORKER_ID or a new one.")
+        str | None, typer.Option("--id", help="Its id; by default HERDSMAN_WORKER_ID or a new one.")
     ] = None,
-    pool: Annotated[str, typer.Option(help="The pool whose jobs it runs, where it is new.")] = DEFAULT_POOL,
+    pool: Annotated[str, typer.Option(help="The pool whose jobs it runs, if it is new.")] = DEFAULT_POOL,
     handler: Names = None,
     module: Modules = None,
     exec_: Commands = None,
     comfyui: Annotated[
         str | None,
-        typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; else COMFYUI_URL."),
+        typer.Option(help="Run jobs of type comfyui on the ComfyUI at this URL; COMFYUI_URL by default."),
     ] = None,
-    isolate: Annotated[bool, typer.Option(help="A fresh process for each job, in a sandbox.")] = False,
+    isolate: Annotated[bool, typer.Option(help="Run each job in a new process, in a sandbox.")] = False,
     sandbox: Annotated[
-        bool, typer.Option(help="Handlers see neither this program's processes nor its files.")
+        bool, typer.Option(help="Hide the processes and files of this program from handlers.")
     ] = False,
     dev: Annotated[
-        bool, typer.Option("--dev", help="Load handlers again when their source files change.")
+        bool, typer.Option("--dev", help="Reload handlers when their source files change.")
     ] = False,
-    fake: Annotated[
-        int | None, typer.Option("--fake-gpus", min=0, help="GPUs to pretend that it has.")
-    ] = None,
+    fake: Annotated[int | None, typer.Option("--fake-gpus", min=0, help="Simulate this many GPUs.")] = None,
 ) -> None:
-    """Run jobs on this machine until told to stop."""
     settings = settings_here()
     keep_secrets(exec_ or ())
     show_name()
@@ -311,20 +296,20 @@ def worker(
         worker_id=named,
         directory=Path.cwd(),
     )
-    supervisor = a_supervisor(settings, queue, choices)
+    supervisor = build_supervisor(settings, queue, choices)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: supervisor.drain())
     with watched(settings, supervisor):
-        parted = supervisor.run()
-    if parted.how is ExitReason.DRAINED:
+        ended = supervisor.run()
+    if ended.how is ExitReason.DRAINED:
         echo(f"Worker {named} shutting down gracefully")
         return
-    echo(f"Worker {named} ends: {parted.why}", err=True)
-    raise typer.Exit(parted.how.value)
+    echo(f"Worker {named} exits: {ended.why}", err=True)
+    raise typer.Exit(ended.how.value)
 
 
 def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQueue, str]:
-    """At the server that API_URL names, or at the one of this machine, whose admin token its user can read."""
+    """At the server that API_URL names, or at that of this machine, whose admin token its user can read."""
     url, where = server_url(settings), whereabouts(settings)
     secret, source = where.token(), str(where.admin_token)
     for name, given in (
@@ -335,8 +320,8 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
             secret, source = given.get_secret_value(), name
     if secret is None:
         raise InvalidSettings(
-            f"{url} wants a token, and neither BOOTSTRAP_TOKEN nor API_TOKEN is set:"
-            " give the worker a token to register with"
+            f"{url} requires a token, and neither BOOTSTRAP_TOKEN nor API_TOKEN is set:"
+            " set one that the worker can register with"
         )
     named = None if worker_id is None else WorkerId(worker_id)
     server = WorkersServer(say=echo)
@@ -351,5 +336,5 @@ def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQu
             outage=LONGEST_OUTAGE,
             say=echo,
         )
-    echo(f"Worker {registered.worker_id} reports for duty at {url}")
+    echo(f"Worker {registered.worker_id} registered at {url}")
     return queue, registered.worker_id

@@ -39,7 +39,7 @@ class RealWorker:
 
     def promote(self, worker_id: WorkerId) -> None:
         """As the control loop would, once it has heard of it."""
-        self._wait(lambda: "reports for duty" in self.said())
+        self._wait(lambda: "registered at" in self.said())
         move_worker(self.services, worker_id, WorkerState.ACTIVE, Reason.READY)
 
     def run(self, kind: str, payload: object = None, **wanted: Any) -> Job:

@@ -37,7 +37,7 @@ def test_a_silent_server_is_said_to_be_away_before_it_is_certain() -> None:
 def test_an_error_of_the_way_is_told_with_its_length(error: Unreachable | StoreUnavailable) -> None:
     contact = Contact(answered_at=10)
     contact.fails(error)
-    assert contact.trouble(52) == "no answer for 42s, this is how it was then: nobody there"
+    assert contact.trouble(52) == "no answer for 42s, showing the last state: nobody there"
     assert contact.asks(53)
     contact.hears(54)
     assert contact.trouble(54) == ""

@@ -7,7 +7,7 @@ import pytest
 from rich.terminal_theme import SVG_EXPORT_THEME
 
 from herdsman.cli.top.app import Top
-from herdsman.cli.top.rows import look
+from herdsman.cli.top.tables import observe
 from herdsman.errors import Conflict, Forbidden
 from herdsman.explain.wire import WhyOut
 from tests.support.top_fleet import WORKERS, a_job
@@ -53,7 +53,7 @@ def test_everything_but_yes_is_no(no: str) -> None:
 def test_a_worker_is_drained_after_yes() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press(*TO_WORKERS, "d", "y")
-        await terminal.until("it finishes what it holds, and leaves")
+        await terminal.until("it finishes its job and exits")
         assert terminal.server.done == [("drain", FIRST)]
 
     at_terminal(story)
@@ -74,7 +74,7 @@ def test_the_keys_mean_the_job_of_a_worker_where_it_holds_one() -> None:
         await terminal.until("img-14 is cancelled")
         assert terminal.server.done == [("cancel", "img-14")]
         await terminal.press("j", "c")
-        await terminal.until("this worker holds several jobs")
+        await terminal.until("this worker runs several jobs")
         await terminal.press("j", "c")
         await terminal.until("put the cursor on a job")
         await terminal.press("shift+tab", "d")
@@ -89,7 +89,7 @@ def test_from_a_worker_to_its_job_and_back() -> None:
         await terminal.press(*TO_WORKERS, "j", "enter")
         await terminal.until("img-12")
         await terminal.press("d", "y")
-        await terminal.until("it finishes what it holds")
+        await terminal.until("it finishes its job")
         await terminal.press("j", "c")
         await terminal.until("Cancel the job img-12?")
         await terminal.press("n", "escape")
@@ -183,7 +183,7 @@ def test_a_filter_is_typed_kept_and_ended() -> None:
 def test_the_picture_is_held_still_and_goes_on() -> None:
     async def story(terminal: Terminal) -> None:
         await terminal.press("p")
-        await terminal.until("held still")
+        await terminal.until("display is paused")
         asked = terminal.server.asked
         terminal.server.jobs = (a_job("img-17", "pending"),)
         for _ in range(3):
@@ -267,4 +267,4 @@ def test_a_full_gpu_is_red_and_without_colours_nothing_is(monkeypatch: pytest.Mo
 
 def test_the_clock_of_the_server_is_the_one_that_is_shown() -> None:
     server = FakeServer()
-    assert Top(server.client, PLACE, look(server.client), StillClock()).session.now() == server.seen.now
+    assert Top(server.client, PLACE, observe(server.client), StillClock()).session.now() == server.seen.now

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from herdsman.cli.top.command import frame
-from herdsman.cli.top.rows import look
+from herdsman.cli.top.tables import observe
 from herdsman.errors import Unreachable
 from herdsman.fleet.wire import HerdOut
 from tests.docs.pages import page
@@ -58,7 +58,7 @@ def test_the_picture_in_the_docs_is_what_is_drawn() -> None:
 
 def test_a_herd_that_is_empty_teaches() -> None:
     async def story(terminal: Terminal) -> None:
-        await terminal.until("nobody leads")
+        await terminal.until("no leader")
         compare("empty", terminal.text())
 
     at_terminal(story, FakeServer(seen=an_overview(**EMPTY), workers=(), jobs=()))
@@ -105,7 +105,7 @@ def test_a_server_that_is_away_leaves_the_last_picture() -> None:
 
 @pytest.mark.parametrize(("name", "size"), [("once", (80, 24)), ("once-large", (132, 43))])
 def test_one_frame_as_text(name: str, size: tuple[int, int]) -> None:
-    drawn = frame(look(FakeServer().client), PLACE, *size)
+    drawn = frame(observe(FakeServer().client), PLACE, *size)
     assert len(drawn.splitlines()) < size[1]
     assert max(map(len, drawn.splitlines())) <= size[0]
     compare(name, drawn)
@@ -114,6 +114,6 @@ def test_one_frame_as_text(name: str, size: tuple[int, int]) -> None:
 def test_a_frame_says_what_is_held_and_how_many_are_not_shown() -> None:
     server = FakeServer(seen=an_overview(holds=(HOLD,)))
     many = HerdOut(workers=server.workers * 5, more=0)
-    drawn = frame(look(FakeServer(seen=server.seen, workers=many.workers).client), PLACE, 80, 24)
+    drawn = frame(observe(FakeServer(seen=server.seen, workers=many.workers).client), PLACE, 80, 24)
     assert f"! {HOLD}" in drawn.splitlines()
     assert "and 16 more" in drawn.splitlines()

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.text import Text
 
-from herdsman.cli.top.rows import look, tables
-from herdsman.cli.top.text import Column, JobAim, Row, Table, widths
+from herdsman.cli.top.tables import Column, JobAim, Row, Table, observe, tables, widths
 from tests.support.top_fleet import a_held, a_job, a_worker
 from tests.support.top_server import FakeServer
 
@@ -14,7 +13,7 @@ from tests.support.top_server import FakeServer
 @pytest.mark.parametrize("width", [20, 79, 80, 100, 139, 300])
 def test_a_line_is_exactly_as_wide_as_the_terminal(width: int) -> None:
     wide = a_job("羊" * 60, "failed", last_error="羊" * 200)
-    for table in tables(look(FakeServer(jobs=(wide, a_job("j", "done"))).client)):
+    for table in tables(observe(FakeServer(jobs=(wide, a_job("j", "done"))).client)):
         for line in (table.heading(width), *(table.line(row, width) for row in table.rows)):
             assert line.cell_len == width, line.plain
 
@@ -29,7 +28,7 @@ def test_a_wide_terminal_shows_longer_names_and_more_of_the_rest() -> None:
 def test_a_filter_looks_at_whole_names_and_at_the_jobs_of_a_worker() -> None:
     held = a_held("the-job-with-a-very-long-name-0001", 0.5)
     workers = (a_worker("one", jobs=(held,)), a_worker("two", "spawning"))
-    table = tables(look(FakeServer(workers=workers).client))[1]
+    table = tables(observe(FakeServer(workers=workers).client))[1]
     assert [row.key for row in table.filtered("NAME-0001").rows] == ["one"]
     assert [row.key for row in table.filtered("  spawn ").rows] == ["two"]
     assert table.filtered(" ") is table
@@ -37,7 +36,7 @@ def test_a_filter_looks_at_whole_names_and_at_the_jobs_of_a_worker() -> None:
 
 
 def test_workers_that_were_left_off_are_counted() -> None:
-    seen = look(FakeServer().client)
+    seen = observe(FakeServer().client)
     many = replace(seen, herd=seen.herd.model_copy(update={"more": 37}))
     assert tables(many)[1].heading(100).plain.rstrip().endswith("JOB (37 workers more)")
 

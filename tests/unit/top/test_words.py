@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdsman.cli.top.text import ASCII, bar, blocks, clean, count, load, middle, span, trend
+from herdsman.cli.top.tables import ASCII, bar, blocks, clean, count, load, middle, span, trend
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,9 @@ def test_a_sweep_gives_a_document_a_page_and_a_recommendation(trace: Path, tmp_p
         (["--trace", "jobs.csv", "--html", "gone/it.html"], "gone/it.html cannot be written"),
         (["--trace", "jobs.csv", "--html", "."], "cannot be written"),
         (["--trace", "jobs.csv", "--png", "gone/it.png"], "gone/it.png cannot be written"),
-        (["--trace", "jobs.csv", "--cycles"], "--cycles asks about the cycles of this database"),
-        (["--history", "--cycles", "--compare", "adaptive"], "--compare does not go with --cycles"),
-        (["--history", "--trace", "jobs.csv"], "and not both"),
+        (["--trace", "jobs.csv", "--cycles"], "--cycles is about the recorded cycles of this database"),
+        (["--history", "--cycles", "--compare", "adaptive"], "--compare cannot be used with --cycles"),
+        (["--history", "--trace", "jobs.csv"], "give either --trace FILE or --history"),
     ],
 )
 @pytest.mark.usefixtures("trace")

@@ -1,8 +1,12 @@
-"""The program itself: its first page, the pages behind it, and how it looks."""
+"""The program behind `herdsman top`: the overview, and a page for one job, worker, queue or decision."""
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import ClassVar
 
+from rich.table import Table as Letter
 from rich.text import Text
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -12,13 +16,36 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from herdsman.cli.top.command import head
-from herdsman.cli.top.detail import Look, reader
-from herdsman.cli.top.rows import CHOICES, Seen, look, tables
-from herdsman.cli.top.screens import Acting, Session
-from herdsman.cli.top.text import Aim, Column, QueueAim, Table, WorkerAim
-from herdsman.cli.top.widgets import Listing
-from herdsman.client import Client
+from herdsman.cli.top.screens import Acting, Listing, Session
+from herdsman.cli.top.tables import (
+    CHOICES,
+    Aim,
+    Column,
+    JobAim,
+    QueueAim,
+    Snapshot,
+    StepAim,
+    Table,
+    WorkerAim,
+    bar,
+    clean,
+    gpu_memory,
+    held_table,
+    ink,
+    job_table,
+    load,
+    money,
+    observe,
+    span,
+    state,
+    tables,
+)
+from herdsman.client import Client, calls
+from herdsman.explain.wire import EtaOut, WhyOut
+from herdsman.fleet.wire import GpuBarOut, HerdWorkerOut, StepOut
+from herdsman.jobs.wire import AttemptOut, JobDetail
 from herdsman.ports import Clock
+from herdsman.states import JOB
 
 
 class Reading(VerticalScroll):
@@ -33,27 +60,27 @@ class Reading(VerticalScroll):
 
 
 class Page(Acting):
-    keys: ClassVar[str] = " Esc back  Enter look  c cancel  d drain  r retry  p pause  ? help  q quit"
+    keys: ClassVar[str] = " Esc back  Enter open  c cancel  d drain  r retry  p pause  ? help  q quit"
 
     def __init__(self, session: Session, aim: Aim) -> None:
         super().__init__(session)
         self._about = aim
-        self._read = reader(aim, session.client, session.now)
+        self._read = _reader(aim, session.client, session.now)
         self._whole: Aim | None = None
 
     def body(self) -> Iterable[Widget]:
         if isinstance(self._about, WorkerAim | QueueAim):
-            waiting = Table((Column("JOB", 20),), (), "being read …")
+            waiting = Table((Column("JOB", 20),), (), "loading …")
             yield Listing(waiting, id="few" if isinstance(self._about, WorkerAim) else "many")
         if not isinstance(self._about, QueueAim):
             with Reading():
-                yield Static(Text("being read …", "dim"), id="text")
+                yield Static(Text("loading …", "dim"), id="text")
 
     def question(self) -> Callable[[], object] | None:
         return self._read
 
     def answer(self, value: object) -> None:
-        assert isinstance(value, Look), "the reader was asked, nobody else"
+        assert isinstance(value, Details)
         self._whole = value.aim
         self.query_one("#head", Static).update(value.title)
         if value.text is not None:
@@ -71,52 +98,52 @@ class Page(Acting):
 TABLES = ("queue", "workers", "jobs", "decisions")
 
 
-class Herd(Acting):
+class Overview(Acting):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "choose", "States")]
-    keys: ClassVar[str] = " Tab next  Enter look  c cancel  d drain  r retry  / filter  ? help  q quit"
+    keys: ClassVar[str] = " Tab next  Enter open  c cancel  d drain  r retry  / filter  ? help  q quit"
 
-    def __init__(self, session: Session, first: Seen) -> None:
+    def __init__(self, session: Session, first: Snapshot) -> None:
         super().__init__(session)
-        self._seen = first
+        self._snapshot = first
         self._choice = first.choice
 
     def body(self) -> Iterable[Widget]:
-        for name, table in zip(TABLES, tables(self._seen), strict=True):
+        for name, table in zip(TABLES, tables(self._snapshot), strict=True):
             yield Listing(table, id=name)
 
     def question(self) -> Callable[[], object] | None:
         choice = self._choice
-        return lambda: look(self.session.client, choice)
+        return lambda: observe(self.session.client, choice)
 
     def answer(self, value: object) -> None:
-        assert isinstance(value, Seen), "nothing else was asked for"
-        self._seen = value
+        assert isinstance(value, Snapshot)
+        self._snapshot = value
         self.session.hears(value.overview.now)
         for name, table in zip(TABLES, tables(value), strict=True):
             self.query_one(f"#{name}", Listing).show(table)
         self._show_head()
 
     def notices(self) -> list[str]:
-        return list(self._seen.overview.holds)
+        return list(self._snapshot.overview.holds)
 
     def on_resize(self) -> None:
         self._show_head()
 
     def _show_head(self) -> None:
-        lines = head(self._seen, self.session.place, self.size.width)
+        lines = head(self._snapshot, self.session.place, self.size.width)
         self.query_one("#head", Static).update(Text("\n", no_wrap=True).join(lines))
 
     def on_listing_chosen(self, message: Listing.Chosen) -> None:
         self.program.push_screen(Page(self.session, message.aim))
 
     def action_choose(self) -> None:
-        """The next choice of jobs; the old list stays until the new one has come."""
+        """The next choice of jobs; the old list stays until the new one has arrived."""
         self._choice = CHOICES[(CHOICES.index(self._choice) + 1) % len(CHOICES)]
         self.ask_now()
 
 
 class Top(App[None]):
-    # Only colours of the terminal's own: they fit its background, and a slow line.
+    # Only the terminal's own colours: they fit its background, and a slow connection.
     CSS = """
     Screen { background: ansi_default; color: ansi_default; layout: vertical; overflow: hidden; }
     #head { height: auto; }
@@ -140,10 +167,205 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "herdsman top"
 
-    def __init__(self, client: Client, place: str, first: Seen, clock: Clock) -> None:
+    def __init__(self, client: Client, place: str, first: Snapshot, clock: Clock) -> None:
         super().__init__(ansi_color=True)
         self.session = Session(client, place, clock, first.overview.now, clock.monotonic())
         self._first = first
 
     def get_default_screen(self) -> Screen[None]:
-        return Herd(self.session, self._first)
+        return Overview(self.session, self._first)
+
+
+SHOWN_LINES = 40
+_NAMES = 7
+
+
+def _job_text(
+    job: JobDetail,
+    why: WhyOut,
+    tries: Sequence[AttemptOut],
+    eta: EtaOut | None,
+    log: Sequence[str],
+    now: datetime,
+) -> Letter:
+    tried = f"attempt {job.attempts - job.interruptions} of {job.max_attempts}"
+    about = f"  {clean(job.type)} in pool {clean(job.pool)}, {tried}, {_ago(job.created_at, now)} old"
+    job_line, note = state(job.status) + ink(about), clean(job.progress_note or "")
+    progress = [] if job.progress is None else [bar(job.progress, 40) + ink(f" {job.progress:4.0%}  {note}")]
+    return _letter(
+        ("STATE", [job_line, *progress]),
+        ("ERROR", [ink(clean(job.last_error), "red")] if job.last_error else ()),
+        ("WHY", (ink(clean(each)) for each in why.because)),
+        ("WHEN", () if eta is None else _when(eta)),
+        ("TRIES", (_attempt(each, now) for each in tries)),
+        ("STEPS", _steps(why)),
+        ("LOG", (ink(clean(each.expandtabs())) for each in log[-SHOWN_LINES:])),
+    )
+
+
+def _when(eta: EtaOut) -> Iterable[Text]:
+    if eta.position is not None:
+        yield ink(f"number {eta.position} in the queue of its pool")
+    for what, guess in (("starts", eta.start), ("ends", eta.finish)):
+        if guess is not None:
+            yield ink(f"{what} in {span(guess.p50)} (50% likely), {span(guess.p80)} (80% likely)")
+    yield ink(clean(eta.basis), "dim")
+
+
+def _attempt(each: AttemptOut, now: datetime) -> Text:
+    end = each.outcome or f"running for {_ago(each.claimed_at, now)}"
+    error = ink(f": {clean(each.error)}", "red") if each.error else Text()
+    return ink(f"{each.attempt:>2} on {clean(each.worker_id)}, {end}") + error
+
+
+def _worker_text(worker: HerdWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
+    return _letter(
+        ("STATE", [state(why.state)] if worker is None else _worker_lines(worker, now)),
+        ("WHY", (ink(clean(each)) for each in why.because)),
+        ("GPUS", () if worker is None else (_gpu(each) for each in worker.gpus)),
+        ("STEPS", _steps(why)),
+    )
+
+
+def _worker_lines(worker: HerdWorkerOut, now: datetime) -> list[Text]:
+    beat = "never" if worker.last_heartbeat is None else f"{_ago(worker.last_heartbeat, now)} ago"
+    price = "" if worker.cost_per_hour is None else f", {money(worker.cost_per_hour)}/h"
+    machine = " on ".join(clean(each) for each in (worker.instance_type, worker.node_id) if each)
+    lines = [
+        state(worker.status) + ink(f" for {_ago(worker.since, now)}, {clean(worker.reason)}"),
+        ink(f"pool {clean(worker.pool)}, {_ago(worker.created_at, now)} old, last heartbeat {beat}"),
+        ink(f"{machine or 'a machine of unknown type'}{price}"),
+    ]
+    return [*lines, ink(clean(worker.error), "red")] if worker.error else lines
+
+
+def _gpu(gpu: GpuBarOut) -> Text:
+    busy = "" if gpu.busy_pct is None else f"  {gpu.busy_pct:.0f}% busy"
+    place = "-" if gpu.index is None else str(gpu.index)
+    fraction = gpu.used_mb / max(1, gpu.total_mb)
+    drawn = bar(fraction, 20, load(fraction)) + gpu_memory([gpu])[8:]
+    return ink(f"{place:>2} ") + drawn + ink(f"{busy}  {clean(gpu.name or gpu.uuid)}")
+
+
+def _step_text(step: StepOut, now: datetime) -> Letter:
+    often = f", the same {step.times} times in a row" if step.times > 1 else ""
+    numbers = (ink(f"{clean(name)}  {clean(str(value))}") for name, value in step.numbers.items())
+    done = ink("done" if step.done else "not done", "green" if step.done else "yellow")
+    return _letter(
+        ("WHAT", [ink(clean(step.words))]),
+        ("WHEN", [ink(f"{_ago(step.at, now)} ago, cycle {step.cycle}{often}")]),
+        ("WHY", [ink(f"{clean(step.code)}: {clean(step.why)}")]),
+        ("NUMBERS", numbers),
+        ("OUTCOME", [done + ink(f" {clean(step.said)}")]),
+    )
+
+
+def _steps(why: WhyOut) -> Iterable[Text]:
+    for step in why.history:
+        space = " " * (13 - len(step.to_status))
+        what = ink(f"{space}{clean(step.reason):<18} {clean(step.actor)}")
+        yield ink(f"{step.ts:%H:%M:%S}  ") + state(step.to_status) + what
+
+
+def _letter(*parts: tuple[str, Iterable[Text]]) -> Letter:
+    """A name at the left of each part; one without lines is omitted."""
+    letter = Letter.grid(padding=(0, 1))
+    letter.add_column(style="bold", width=_NAMES)
+    letter.add_column(ratio=1, overflow="fold")
+    for name, lines in parts:
+        text = ink("\n").join(lines)
+        if text:
+            letter.add_row(name, text)
+    return letter
+
+
+def _ago(then: datetime, now: datetime) -> str:
+    return span((now - then).total_seconds())
+
+
+KEPT_LINES = 200
+MOST_LOG_PAGES = 20
+"""Read at once; the rest of a long log follows a second later."""
+MOST_JOBS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    title: Text
+    text: Letter | None = None
+    table: Table | None = None
+    aim: Aim | None = None
+    """The subject of the page."""
+
+
+Reader = Callable[[], Details]
+Now = Callable[[], datetime]
+
+
+def _reader(aim: Aim, client: Client, now: Now) -> Reader:
+    match aim:
+        case JobAim(job_id):
+            return JobReader(client, job_id, now)
+        case WorkerAim(worker_id):
+            return WorkerReader(client, worker_id, now)
+        case QueueAim():
+            return QueueReader(client, aim, now)
+        case StepAim(step):
+            return lambda: Details(ink("a decision of the control loop", "bold"), _step_text(step, now()))
+
+
+@dataclass(slots=True)
+class JobReader:
+    client: Client
+    job_id: str
+    now: Now
+    _since: str | None = None
+    _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=KEPT_LINES))
+
+    def __call__(self) -> Details:
+        job = self.client.send(calls.job(self.job_id))
+        why = self.client.send(calls.why("job", self.job_id))
+        tries = self.client.send(calls.attempts(self.job_id)).attempts
+        eta = None if job.status in JOB.terminal else self.client.send(calls.eta(self.job_id))
+        for _ in range(MOST_LOG_PAGES):
+            page = self.client.send(calls.logs(self.job_id, self._since))
+            self._since = page.next
+            self._lines.extend(line for piece in page.pieces for line in piece.lines)
+            if page.ended or not page.pieces:
+                break
+        title = ink("job ", "bold") + ink(clean(self.job_id), "bold cyan")
+        return Details(
+            title, _job_text(job, why, tries, eta, tuple(self._lines), self.now()), aim=JobAim(self.job_id)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReader:
+    client: Client
+    worker_id: str
+    now: Now
+
+    def __call__(self) -> Details:
+        herd = self.client.send(calls.herd())
+        why = self.client.send(calls.why("worker", self.worker_id))
+        worker = next((each for each in herd.workers if each.worker_id == self.worker_id), None)
+        held = () if worker is None else worker.jobs
+        return Details(
+            ink("worker ", "bold") + ink(clean(self.worker_id), "bold cyan"),
+            _worker_text(worker, why, self.now()),
+            held_table(held, self.now()),
+            WorkerAim(self.worker_id, tuple(job.job_id for job in held)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReader:
+    client: Client
+    queue: QueueAim
+    now: Now
+
+    def __call__(self) -> Details:
+        jobs = self.client.send(calls.jobs(kind=self.queue.type, pool=self.queue.pool, limit=MOST_JOBS)).jobs
+        title = ink("jobs of type ", "bold") + ink(clean(self.queue.type), "bold cyan")
+        where = ink(f" in pool {clean(self.queue.pool)}, newest first")
+        return Details(title + where, table=job_table(jobs, self.now()))

@@ -1,4 +1,4 @@
-"""`herdsman top`: connects to the server, looks once, and shows it."""
+"""`herdsman top`: the head of the screen, one frame as plain text, and the start of the live view."""
 
 import sys
 from shutil import get_terminal_size
@@ -8,11 +8,10 @@ import typer
 from rich.text import Text
 
 from herdsman.cli.connection import connect
+from herdsman.cli.errors import needed
 from herdsman.cli.output import echo
-from herdsman.cli.top.rows import Seen, look, tables
-from herdsman.cli.top.text import ASCII, Table, clean, count, ink, money, span
+from herdsman.cli.top.tables import ASCII, Snapshot, Table, clean, count, ink, money, observe, span, tables
 from herdsman.client import Client
-from herdsman.errors import InvalidSettings
 from herdsman.fleet.wire import OverviewOut
 from herdsman.ports import SystemClock
 from herdsman.telemetry.logs import configure_logs
@@ -23,8 +22,8 @@ HEAD = 2
 _AROUND = HEAD + 1
 
 
-def head(seen: Seen, place: str, width: int) -> tuple[Text, Text]:
-    overview = seen.overview
+def head(snapshot: Snapshot, place: str, width: int) -> tuple[Text, Text]:
+    overview = snapshot.overview
     title = ink("herdsman", "bold") + ink(f" {overview.version}  ") + ink(clean(place), "cyan")
     bill = ink(f"{money(overview.cost_per_hour)}/h  {money(overview.cost_today)} today", "bold")
     return _ends(title, _fleet(overview), width), _ends(_totals(overview), bill, width)
@@ -34,7 +33,7 @@ def _fleet(overview: OverviewOut) -> Text:
     lead, living = overview.leader, sum(overview.workers.values())
     workers = ink(f"{count(living)} worker{'' if living == 1 else 's'}  ")
     if lead is None:
-        return workers + ink("nobody leads", "bold red")
+        return workers + ink("no leader", "bold red")
     since = span((overview.now - lead.since).total_seconds())
     return workers + ink(f"leader {clean(lead.who)}, {since}")
 
@@ -47,28 +46,25 @@ def _totals(overview: OverviewOut) -> Text:
         ink(f"waiting {count(waiting)}{oldest}", "yellow" if waiting else ""),
         ink(f"running {count(overview.running)}", "green" if overview.running else ""),
         ink(f"done {count(jobs.get('done', 0))}"),
-        *(_bad(name, jobs.get(key, 0)) for name, key in (("retrying", "failed"), ("dead", "dead_letter"))),
     ]
-    return ink("  ").join(part for part in parts if part)
-
-
-def _bad(name: str, number: int) -> Text:
-    """Said only when there is some."""
-    return ink(f"{name} {count(number)}", "red") if number else Text()
+    for name, key in (("retrying", "failed"), ("dead", "dead_letter")):
+        if jobs.get(key):
+            parts.append(ink(f"{name} {count(jobs[key])}", "red"))
+    return ink("  ").join(parts)
 
 
 def _ends(left: Text, right: Text, width: int) -> Text:
-    """One at each end of a line; where both are too long, the right one stays whole."""
+    """One at each end of a line; where both do not fit, the left one is cut."""
     left.truncate(max(0, width - right.cell_len - 1), overflow="ellipsis", pad=True)
     line = left + ink(" ") + right
     line.truncate(width, overflow="ellipsis")
     return line
 
 
-def frame(seen: Seen, place: str, width: int, height: int) -> str:
+def frame(snapshot: Snapshot, place: str, width: int, height: int) -> str:
     """Everything that fits, without colours: for pipes, files and tests."""
-    lines = [*head(seen, place, width), *(ink(f"! {clean(hold)}") for hold in seen.overview.holds)]
-    for table, share in zip(tables(seen), SHARES, strict=True):
+    lines = [*head(snapshot, place, width), *(ink(f"! {clean(hold)}") for hold in snapshot.overview.holds)]
+    for table, share in zip(tables(snapshot), SHARES, strict=True):
         space = max(1, (height - _AROUND) * share // sum(SHARES) - 1)
         lines.extend(_drawn(table, width, space))
     return "\n".join(line.plain.rstrip() for line in lines)
@@ -88,9 +84,8 @@ def _drawn(table: Table, width: int, space: int) -> list[Text]:
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame as plain text, and exit.")] = False,
 ) -> None:
-    """Watch the herd in the terminal: queues, workers, jobs, money and decisions."""
     client = connect()
-    place, first = client.server.url, look(client)
+    place, first = client.server.url, observe(client)
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         text = frame(first, place, *get_terminal_size((80, 24)))
         printable = text if "utf" in (sys.stdout.encoding or "").lower() else text.translate(ASCII)
@@ -100,18 +95,10 @@ def top(
     client.close()
 
 
-def _watch(client: Client, place: str, first: Seen) -> None:
-    try:
+def _watch(client: Client, place: str, first: Snapshot) -> None:
+    with needed("top", "herdsman[server], or print one frame with herdsman top --once"):
         from herdsman.cli.top.app import Top  # noqa: PLC0415  (--once needs no textual, and starts faster)
-    except ModuleNotFoundError as error:
-        package = (error.name or "herdsman").partition(".")[0]
-        if package == "herdsman":
-            raise
-        raise InvalidSettings(
-            f"herdsman top needs the package {package}, which is not installed here:"
-            " install herdsman[server], or print one frame with herdsman top --once"
-        ) from error
-    # A line of log would stand in the middle of the picture; what went wrong is in the banner.
+    # Log lines would break the display; errors are in the banner.
     configure_logs("critical", "text")
-    # Without the mouse the terminal keeps its own way to mark and copy text.
+    # Without the mouse, the terminal keeps its own way to select and copy text.
     Top(client, place, first, SystemClock()).run(mouse=False)

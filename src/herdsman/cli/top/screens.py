@@ -1,4 +1,4 @@
-"""What every page does: ask again and again, show trouble, filter, and act on keys."""
+"""The widgets of `herdsman top`, and what every page does: refresh, show trouble, filter, and act on keys."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -10,21 +10,160 @@ from typing import ClassVar, cast
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
 from textual.message import Message
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from herdsman.cli.top.text import Aim, JobAim, WorkerAim, clean
-from herdsman.cli.top.widgets import Confirm, Help, Listing
+from herdsman.cli.fleet import drained
+from herdsman.cli.jobs import cancelled
+from herdsman.cli.top.tables import Aim, JobAim, Row, Table, WorkerAim, clean
 from herdsman.client import Client, calls
 from herdsman.errors import HerdsmanError, StoreUnavailable, Unreachable
 from herdsman.jobs.wire import RetryIn
 from herdsman.ports import Clock
-from herdsman.states import JOB, JobState
+
+MARK = "▸"
+
+
+class Listing(Widget, can_focus=True):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j,down", "move(1)", "Down"),
+        Binding("k,up", "move(-1)", "Up"),
+        Binding("g,home", "move(-1000000)", "First"),
+        Binding("G,end", "move(1000000)", "Last"),
+        Binding("pagedown,ctrl+d", "leap(1)", "Page down"),
+        Binding("pageup,ctrl+u", "leap(-1)", "Page up"),
+        Binding("enter", "choose", "Show details"),
+    ]
+
+    class Chosen(Message):
+        def __init__(self, aim: Aim) -> None:
+            super().__init__()
+            self.aim = aim
+
+    def __init__(self, table: Table, *, id: str | None = None) -> None:  # noqa: A002  (textual's word)
+        super().__init__(id=id)
+        self._table = table
+        self._needle = ""
+        self._cursor = 0
+        self._first = 0
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self._table.filtered(self._needle).rows
+
+    @property
+    def aim(self) -> Aim | None:
+        return self.rows[self._cursor].aim if self.rows else None
+
+    def show(self, table: Table) -> None:
+        """The cursor stays on its row, wherever that has moved."""
+        before = self.rows[self._cursor].key if self.rows else None
+        self._table = table
+        self._place(before)
+
+    def narrow(self, needle: str) -> None:
+        before = self.rows[self._cursor].key if self.rows else None
+        self._needle = needle
+        self._place(before)
+
+    def action_move(self, by: int) -> None:
+        self._cursor = max(0, min(len(self.rows) - 1, self._cursor + by))
+        self.refresh()
+
+    def action_leap(self, pages: int) -> None:
+        self.action_move(pages * self._space)
+
+    def action_choose(self) -> None:
+        if self.aim is not None:
+            self.post_message(self.Chosen(self.aim))
+
+    def render(self) -> Text:
+        width, rows = self.size.width - 1, self.rows
+        table = self._table.filtered(self._needle)
+        # The first line that is shown: the cursor is visible, and no line is left empty that need not be.
+        lowest = max(0, self._cursor - self._space + 1)
+        self._first = max(lowest, min(self._first, self._cursor, max(0, len(rows) - self._space)))
+        lines = [self._heading(table, width)]
+        if not rows:
+            lines.append(Text(f" {table.empty}", "dim"))
+        for number, row in enumerate(rows[self._first : self._first + self._space], start=self._first):
+            chosen = number == self._cursor and self.has_focus
+            line = Text(MARK if chosen else " ") + table.line(row, width)
+            if chosen:
+                line.stylize("reverse")
+            lines.append(line)
+        return Text("\n", no_wrap=True, overflow="crop").join(lines)
+
+    @property
+    def _space(self) -> int:
+        return max(1, self.size.height - 1)
+
+    def _place(self, key: str | None) -> None:
+        rows = self.rows
+        same = (number for number, row in enumerate(rows) if row.key == key)
+        self._cursor = next(same, max(0, min(self._cursor, len(rows) - 1)))
+        self.refresh()
+
+    def _heading(self, table: Table, width: int) -> Text:
+        line = Text(" ") + table.heading(width)
+        if len(table.rows) > self._space:
+            where = f" {self._cursor + 1}/{len(table.rows)}"
+            line.truncate(width + 1 - len(where))
+            line = line + Text(where, "bold")
+        line.stylize("underline" if self.has_focus else "dim")
+        return line
+
+
+HELP = """\
+j k, arrows    down and up; g G first and last, PgUp PgDn
+Tab            the next table
+Enter          show details of a queue, a worker, a job or a decision
+Esc            back, or clear the filter
+c              cancel the job (asks)
+d              drain the worker: it finishes its job and exits (asks)
+r              run a finished job again
+s              which jobs are listed: all, waiting, running, failed
+/              show only rows that contain a text
+p              pause the display, or resume it
+?              this list
+q, Ctrl-C      quit; jobs and workers are not affected"""
+
+
+class Confirm(ModalScreen[bool]):
+    """Only y means yes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "dismiss(True)", "Yes"),
+        Binding("n,escape,enter,q", "dismiss(False)", "No"),
+    ]
+
+    def __init__(self, question: str, note: str) -> None:
+        super().__init__()
+        self._question = question
+        self._note = note
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="window"):
+            yield Static(self._question, markup=False)
+            yield Static(self._note, markup=False, classes="faint")
+            yield Static("y yes   n no", markup=False)
+
+
+class Help(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q,question_mark,space", "dismiss(None)", "Close")
+    ]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="window"):
+            yield Static(HELP, markup=False)
+
 
 PATIENCE_S = 3.0
-"""A server that is silent for longer is said to be away, before it is certain."""
+"""A server that has not answered for longer is reported as unreachable."""
 
 
 class Answered(Message):
@@ -40,7 +179,7 @@ class Refused(Message):
 
 
 class Broken(Message):
-    """A mistake of ours: the program must end and show it."""
+    """A bug: the program must end and show it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -48,24 +187,24 @@ class Broken(Message):
 
 
 def ask(question: Callable[[], object], tell: Callable[[Message], object]) -> None:
-    """Nobody waits for the thread: who leaves, leaves at once."""
-    Thread(target=_ask, args=(question, tell), name="top", daemon=True).start()
+    """In a daemon thread: quitting does not wait for it."""
 
+    def run() -> None:
+        try:
+            answer: Message = Answered(question())
+        except HerdsmanError as error:
+            answer = Refused(error)
+        except Exception as error:  # noqa: BLE001  (the outermost of this thread; the screen raises it)
+            answer = Broken(error)
+        with suppress(RuntimeError):  # the screen was closed meanwhile
+            tell(answer)
 
-def _ask(question: Callable[[], object], tell: Callable[[Message], object]) -> None:
-    try:
-        said: Message = Answered(question())
-    except HerdsmanError as error:
-        said = Refused(error)
-    except Exception as error:  # noqa: BLE001  (the outermost of this thread; the screen raises it)
-        said = Broken(error)
-    with suppress(RuntimeError):  # the screen was closed meanwhile
-        tell(said)
+    Thread(target=run, name="top", daemon=True).start()
 
 
 @dataclass(slots=True)
 class Contact:
-    """How long ago the server said something."""
+    """How long ago the server last answered."""
 
     answered_at: float
     asked_at: float | None = None
@@ -89,11 +228,11 @@ class Contact:
         """What is wrong, for how long; empty when nothing is."""
         silent = round(now - self.answered_at)
         if isinstance(self.error, Unreachable | StoreUnavailable):
-            return f"no answer for {silent}s, this is how it was then: {self.error}"
+            return f"no answer for {silent}s, showing the last state: {self.error}"
         if self.error is not None:
             return str(self.error)
         if self.asked_at is not None and now - self.asked_at > PATIENCE_S:
-            return f"no answer for {silent}s, this is how it was then"
+            return f"no answer for {silent}s, showing the last state"
         return ""
 
 
@@ -113,7 +252,7 @@ class Session:
     paused: bool = False
 
     def now(self) -> datetime:
-        """As the server's clock has it: the one of this machine may be wrong."""
+        """By the server's clock: that of this machine may be wrong."""
         return self.server_time + timedelta(seconds=self.clock.monotonic() - self.heard_at)
 
     def hears(self, server_time: datetime) -> None:
@@ -161,7 +300,7 @@ class Watching(Screen[None]):
         yield Static(id="banner")
         yield from self.body()
         yield Static(id="said")
-        yield Input(placeholder="show only rows that contain …   Enter keeps it, Esc ends it", id="filter")
+        yield Input(placeholder="show only rows that contain …   Enter keeps it, Esc clears it", id="filter")
         yield Static(Text(self.keys, "dim", no_wrap=True, overflow="ellipsis"), id="keys")
 
     def on_mount(self) -> None:
@@ -194,15 +333,12 @@ class Watching(Screen[None]):
 
     def show_banner(self) -> None:
         trouble = self.contact.trouble(self.session.clock.monotonic())
-        notices = [Text(clean(each), "yellow") for each in self._notices()]
+        paused = ["the display is paused; p resumes it"] if self.session.paused else []
+        needle = self.query_one("#filter", Input).value
+        narrowed = [f"only rows that contain {needle!r}; Esc clears the filter"] if needle else []
+        notices = [Text(clean(each), "yellow") for each in (*paused, *narrowed, *self.notices())]
         lines = ([Text(clean(trouble), "bold red")] if trouble else []) + notices
         self._put("#banner", Text("\n").join(lines))
-
-    def _notices(self) -> list[str]:
-        paused = ["the picture is held still; p goes on"] if self.session.paused else []
-        needle = self.query_one("#filter", Input).value
-        narrowed = [f"only rows that contain {needle!r}; Esc ends it"] if needle else []
-        return [*paused, *narrowed, *self.notices()]
 
     def say(self, sentence: str, style: str = "green") -> None:
         self._put("#said", Text(clean(sentence), style))
@@ -213,13 +349,10 @@ class Watching(Screen[None]):
         return cast("App[None]", self.app)  # pyright: ignore[reportUnknownMemberType]  (textual leaves it open)
 
     def _put(self, where: str, text: Text) -> None:
-        """Without text it takes no line."""
+        """Hidden where there is no text."""
         place = self.query_one(where, Static)
         place.set_class(bool(text), "full")
         place.update(text)
-
-    def listings(self) -> Iterable[Listing]:
-        return self.query(Listing)
 
     def action_pause(self) -> None:
         self.session.paused = not self.session.paused
@@ -243,7 +376,7 @@ class Watching(Screen[None]):
             self.dismiss(None)
 
     def on_input_changed(self, message: Input.Changed) -> None:
-        for listing in self.listings():
+        for listing in self.query(Listing):
             listing.narrow(message.value)
         self.show_banner()
 
@@ -257,7 +390,7 @@ class Watching(Screen[None]):
 
 
 class Deed(Message):
-    """What came of something that was done."""
+    """The outcome of an action."""
 
     def __init__(self, outcome: Message) -> None:
         super().__init__()
@@ -276,30 +409,44 @@ class Acting(Watching):
         return self.focused.aim if isinstance(self.focused, Listing) else None
 
     def whole(self) -> Aim | None:
-        """What the keys act on where no row means it: that which the whole page is about."""
+        """What the keys act on where no row is chosen: the subject of the page."""
         return None
 
     def action_cancel_job(self) -> None:
         job_id = self._job()
         if job_id is not None:
             question = Confirm(f"Cancel the job {job_id}?", f"the same as: herdsman cancel {job_id}")
-            self.program.push_screen(question, self._if_yes(lambda: self._cancelled(job_id)))
+            self.program.push_screen(
+                question,
+                self._if_yes(
+                    lambda: cancelled(job_id, self.session.client.send(calls.cancel(job_id)).status)
+                ),
+            )
 
     def action_retry_job(self) -> None:
         job_id = self._job()
         if job_id is not None:
-            self.do(lambda: self._retried(job_id))
+
+            def retried() -> str:
+                self.session.client.send(calls.retry(job_id, RetryIn()))
+                return f"{job_id} is pending again"
+
+            self.do(retried)
 
     def action_drain_worker(self) -> None:
-        worker_id = self._worker()
+        aims = (aim for aim in (self.aim(), self.whole()) if isinstance(aim, WorkerAim))
+        worker_id = next((aim.worker_id for aim in aims), None)
         if worker_id is None:
             self.say("put the cursor on a worker: d drains it", "yellow")
             return
-        question = Confirm(f"Drain the worker {worker_id}?", "it finishes what it holds, and leaves")
-        self.program.push_screen(question, self._if_yes(lambda: self._drained(worker_id)))
+        question = Confirm(f"Drain the worker {worker_id}?", "it finishes its job and exits")
+        self.program.push_screen(
+            question,
+            self._if_yes(lambda: drained(self.session.client.send(calls.drain_worker(worker_id)))),
+        )
 
     def do(self, deed: Callable[[], str]) -> None:
-        ask(deed, self._tell)
+        ask(deed, lambda outcome: self.post_message(Deed(outcome)))
 
     def on_deed(self, message: Deed) -> None:
         match message.outcome:
@@ -311,10 +458,7 @@ class Acting(Watching):
             case Broken(error=error):
                 raise error
             case _:
-                raise AssertionError(f"a deed ends in no other way: {message.outcome}")
-
-    def _tell(self, outcome: Message) -> bool:
-        return self.post_message(Deed(outcome))
+                raise AssertionError(f"an unknown outcome: {message.outcome}")
 
     def _if_yes(self, deed: Callable[[], str]) -> Callable[[bool | None], None]:
         return lambda yes: self.do(deed) if yes else self.say("nothing was done", "yellow")
@@ -324,29 +468,7 @@ class Acting(Watching):
             case JobAim(job_id) | WorkerAim(jobs=(job_id,)):
                 return job_id
             case WorkerAim(jobs=(_, _, *_)):
-                self.say("this worker holds several jobs: Enter, then choose one", "yellow")
+                self.say("this worker runs several jobs: press Enter, then choose one", "yellow")
             case _:
-                self.say("put the cursor on a job, or on a worker that holds one", "yellow")
+                self.say("put the cursor on a job, or on a worker that runs one", "yellow")
         return None
-
-    def _worker(self) -> str | None:
-        aims = (aim for aim in (self.aim(), self.whole()) if isinstance(aim, WorkerAim))
-        return next((aim.worker_id for aim in aims), None)
-
-    def _cancelled(self, job_id: str) -> str:
-        status = self.session.client.send(calls.cancel(job_id)).status
-        if status == JobState.CANCELLED:
-            return f"{job_id} is cancelled"
-        if status in JOB.terminal:
-            return f"{job_id} had ended before: {status}"
-        return f"{job_id} is {status}; its worker is told to stop"
-
-    def _retried(self, job_id: str) -> str:
-        self.session.client.send(calls.retry(job_id, RetryIn()))
-        return f"{job_id} is pending again"
-
-    def _drained(self, worker_id: str) -> str:
-        drained = self.session.client.send(calls.drain_worker(worker_id))
-        if drained.already:
-            return f"{worker_id} was leaving already: {drained.status}"
-        return f"{worker_id} is {drained.status}: it finishes what it holds, and leaves"
