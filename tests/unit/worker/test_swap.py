@@ -29,10 +29,13 @@ def serving_a(play: Play = done) -> Bench:
 
 def run_until(bench: Bench, holds: Any, most: int = 2_000) -> None:
     """The supervisor's own loop, until it is so; the bench itself asserts that two processes never live at once."""
-    ticks = iter(range(most))
+    ticks, beaten_at = iter(range(most)), -1.0
 
     def tick() -> None:
-        bench.beat()
+        nonlocal beaten_at
+        if bench.clock.monotonic() - beaten_at >= 1:
+            beaten_at = bench.clock.monotonic()
+            bench.beat()
         if holds() or next(ticks, None) is None:
             bench.supervisor.drain()
 
@@ -234,6 +237,7 @@ def test_a_later_order_ends_the_trouble() -> None:
 def test_a_load_that_takes_too_long_is_tried_once() -> None:
     bench = serving_a()
     bench.queue.load, bench.first = B, {"hello": 1}
+    bench.beat()
 
     def late() -> bool:
         bench.first = READY
