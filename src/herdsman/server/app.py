@@ -18,9 +18,16 @@ from herdsman.wire import MEDIA_TYPE, Problem
 DESCRIPTION = "Runs GPU jobs to completion on a fleet that it grows, heals and shrinks by itself."
 
 
-def create_app(server: ServerState, *, routers: Sequence[APIRouter] = ROUTERS) -> FastAPI:
-    """Fails when a route has no line in the table of rights, or a line no route."""
+def create_app(
+    server: ServerState, *, routers: Sequence[APIRouter] = ROUTERS, like: FastAPI | None = None
+) -> FastAPI:
+    """Fails when a route has no line in the table of rights, or a line no route.
+
+    With `like`, an app of this process, its routes are shared: it takes FastAPI a quarter of a second to build them.
+    """
     app = described(routers)
+    if like is not None:
+        app.router = like.router
     app.state.server = server
     errors.install(app)
     app.add_middleware(ApiMiddleware, server=server)

@@ -12,13 +12,13 @@ from pydantic import BaseModel
 
 from herdsman.fleet.wire import OrdersOut, PulseIn
 from herdsman.jobs.wire import AskIn, ClaimOut, ClaimsOut, FinishedOut, FinishIn, RegisteredOut
-from herdsman.testing.queue import MemoryQueue
+from tests.worker_queue import BreakableQueue
 
 Answer = BaseModel | Mapping[str, object]
 
 
 class Office:
-    def __init__(self, queue: MemoryQueue) -> None:
+    def __init__(self, queue: BreakableQueue) -> None:
         self.queue = queue
         self.url = ""
 
@@ -60,7 +60,7 @@ class Office:
 
 
 @contextmanager
-def open_office(queue: MemoryQueue) -> Generator[Office]:
+def open_office(queue: BreakableQueue) -> Generator[Office]:
     office = Office(queue)
 
     class Window(BaseHTTPRequestHandler):

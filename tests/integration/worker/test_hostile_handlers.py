@@ -10,9 +10,9 @@ import pytest
 from herdsman.ids import JobId
 from herdsman.jobs.model import FailureClass
 from herdsman.states import JobState
-from herdsman.testing.memory_jobs import MemoryJob
 from herdsman.worker.pids import adopt_orphans
 from tests.integration.worker.worker_programs import Yard, eventually, runs
+from tests.worker_queue import StoredJob
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -24,7 +24,7 @@ def reaper() -> Iterator[None]:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
 
-def failure_of(job: MemoryJob) -> tuple[FailureClass, str]:
+def failure_of(job: StoredJob) -> tuple[FailureClass, str]:
     assert job.state is JobState.DEAD_LETTER
     assert job.failure is not None
     return job.failure.kind, job.failure.error
@@ -36,7 +36,7 @@ def survived(yard: Yard) -> None:
     assert not any(runs(pid) for pid in first)
 
 
-def after(kind: str, payload: object = None, **wanted: object) -> tuple[MemoryJob, MemoryJob, Yard]:
+def after(kind: str, payload: object = None, **wanted: object) -> tuple[StoredJob, StoredJob, Yard]:
     """The bad job, and a good one that the same worker ran after it."""
     yard = Yard(stop_grace=0.3)
     bad = yard.submit(kind, payload, priority=1, **wanted)

@@ -20,12 +20,11 @@ from herdsman.pools.commands import find_pool, start_pool, swap_pool
 from herdsman.pools.rules import NewPool, ServedBy, Serves
 from herdsman.ports import SystemClock
 from herdsman.states import JobState
-from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
-from herdsman.testing.queue import MemoryQueue
 from tests.conftest import Backend
 from tests.integration.worker.office import open_office
 from tests.integration.worker.test_real_worker import COMMAND, real_worker
 from tests.integration.worker.worker_programs import ENDS, ROOT, eventually
+from tests.worker_queue import BreakableQueue, StoredJob, StoredJobs
 
 A = Load(revision=1, model="org/a", adapter="org/a-style", preload=("vae",))
 B = Load(revision=2, model="org/b")
@@ -33,14 +32,14 @@ B = Load(revision=2, model="org/b")
 
 @dataclass
 class Shop:
-    queue: MemoryQueue
+    queue: BreakableQueue
     process: "subprocess.Popen[bytes]"
     place: Path
 
     def submit(self, kind: str, **wanted: Any) -> JobId:
         return self.queue.jobs.submit(NewJob(type=kind, payload={"seconds": 0.01}, max_attempts=1, **wanted))
 
-    def job(self, job_id: JobId) -> MemoryJob:
+    def job(self, job_id: JobId) -> StoredJob:
         return self.queue.jobs.job(job_id)
 
     def wait(self, holds: Callable[[], object]) -> None:
@@ -66,7 +65,7 @@ class Shop:
 
 @contextmanager
 def a_shop(place: Path, load: Load) -> Generator[Shop]:
-    queue = MemoryQueue(MemoryJobs(SystemClock()))
+    queue = BreakableQueue(StoredJobs(SystemClock()))
     usual = {"PATH": os.environ["PATH"], "HOME": str(place), "PYTHONPATH": str(ROOT)}
     own = {
         "API_TOKEN": "any",

@@ -46,15 +46,15 @@ def test_what_a_job_prints_and_logs_is_kept_with_its_attempt() -> None:
 
 def test_a_workspace_is_private_and_gone_afterwards() -> None:
     yard = Yard()
-    job = yard.jobs.job(yard.submit("workspace"))
+    job_id = yard.submit("workspace")
 
     def look() -> None:
-        eventually(lambda: job.state is JobState.DONE)
-        assert not Path(job.result["path"]).exists(), "it is gone before the end is told"
+        eventually(lambda: yard.jobs.job(job_id).state is JobState.DONE)
+        assert not Path(yard.jobs.job(job_id).result["path"]).exists(), "it is gone before the end is told"
         assert runs(yard.children[0].pid)
 
     yard.run(look)
-    assert job.result["mode"] == "0o700"
+    assert yard.jobs.job(job_id).result["mode"] == "0o700"
 
 
 def test_what_a_handler_starts_ends_with_its_process() -> None:

@@ -14,14 +14,13 @@ from herdsman.jobs.protocol import Load, to_variables
 from herdsman.ports import SystemClock
 from herdsman.settings.environment import harmless_environment
 from herdsman.states import JobState
-from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
-from herdsman.testing.queue import MemoryQueue
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import HandlerChild
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.registry import Sources
 from herdsman.worker.stop_rules import Limits
 from herdsman.worker.supervisor import Supervisor, WorkerExit
+from tests.worker_queue import BreakableQueue, StoredJob, StoredJobs
 
 ROOT = Path(__file__).parents[3]
 HANDLERS = Sources(modules=("tests.integration.worker.handlers",), paths=(str(ROOT),))
@@ -41,8 +40,8 @@ class Yard:
 
     def __post_init__(self) -> None:
         self.clock = SystemClock()
-        self.jobs = MemoryJobs(self.clock, self.policy)
-        self.queue = MemoryQueue(self.jobs)
+        self.jobs = StoredJobs(self.clock, self.policy)
+        self.queue = BreakableQueue(self.jobs)
         self.warm = HandlerPool(
             launch=self._launch, clock=self.clock, say=self.said.append, max_jobs=self.max_jobs
         )
@@ -96,7 +95,7 @@ class Yard:
             raise failed[0]
         return parted
 
-    def one(self, kind: str, payload: object = None, **wanted: Any) -> MemoryJob:
+    def one(self, kind: str, payload: object = None, **wanted: Any) -> StoredJob:
         job_id = self.submit(kind, payload, **wanted)
         self.run()
         return self.jobs.job(job_id)

@@ -8,14 +8,13 @@ from herdsman.ids import JobId
 from herdsman.jobs.model import JobPolicy, NewJob
 from herdsman.jobs.protocol import Load
 from herdsman.testing.clocks import ManualClock
-from herdsman.testing.memory_jobs import MemoryJob, MemoryJobs
-from herdsman.testing.queue import MemoryQueue
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.logs import Sink
 from herdsman.worker.stop_rules import DeadMan, Limits
 from herdsman.worker.supervisor import Supervisor
+from tests.worker_queue import BreakableQueue, StoredJob, StoredJobs
 
 LIMITS = Limits(
     self_fence=timedelta(seconds=25), drain_grace=timedelta(seconds=600), stop_grace=timedelta(seconds=30)
@@ -98,8 +97,8 @@ class Bench:
         self, play: Play = done, *, max_jobs: int | None = None, deadman: DeadMan | None = None
     ) -> None:
         self.clock = ManualClock()
-        self.jobs = MemoryJobs(self.clock, JobPolicy())
-        self.queue = MemoryQueue(self.jobs)
+        self.jobs = StoredJobs(self.clock, JobPolicy())
+        self.queue = BreakableQueue(self.jobs)
         self.said: list[str] = []
         self.children: list[FakeChild] = []
         self.loads: list[Load] = []
@@ -137,7 +136,7 @@ class Bench:
     def submit(self, kind: str = "demo", **wanted: Any) -> JobId:
         return self.jobs.submit(NewJob(type=kind, **wanted))
 
-    def job(self, job_id: JobId) -> MemoryJob:
+    def job(self, job_id: JobId) -> StoredJob:
         return self.jobs.job(job_id)
 
     def work(self) -> None:

@@ -10,9 +10,8 @@ from herdsman.ids import JobId
 from herdsman.jobs.model import ClaimKey, NewJob
 from herdsman.jobs.protocol import Ask
 from herdsman.testing.clocks import ManualClock
-from herdsman.testing.memory_jobs import MemoryJobs
-from herdsman.testing.queue import MemoryQueue
 from herdsman.worker.job_run import AsyncCalls
+from tests.worker_queue import BreakableQueue, StoredJobs
 
 PATIENCE_S = 10
 OUTAGE = timedelta(seconds=25)
@@ -21,7 +20,7 @@ OUTAGE = timedelta(seconds=25)
 class Desk:
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.queue = MemoryQueue(MemoryJobs(self.clock))
+        self.queue = BreakableQueue(StoredJobs(self.clock))
         self.queue.jobs.submit(NewJob(type="demo"))
         self.key = self.queue.claim(Ask())[0].key
         self.calls = AsyncCalls(self.queue, self.clock, patience=OUTAGE)
@@ -78,4 +77,4 @@ def test_a_worker_that_leaves_does_not_wait_for_the_end_of_an_outage() -> None:
 def test_an_old_claim_has_no_checkpoint() -> None:
     desk = Desk()
     old = ClaimKey(JobId(desk.key.job_id), desk.key.token - 1)
-    assert "another's by now" in desk.ask(old, checkpoint="put", value=1)["error"]["said"]
+    assert "which is claimed under claim 1" in desk.ask(old, checkpoint="put", value=1)["error"]["said"]

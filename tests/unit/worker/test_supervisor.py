@@ -21,7 +21,7 @@ from herdsman.errors import (
 from herdsman.fleet.phases.health import LOADS_HANDLERS
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey, FailureClass, JobPolicy
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import Ask, Progress
 from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.logs import LogBook
@@ -67,15 +67,19 @@ def test_a_result_is_delivered_and_progress_goes_out_with_the_beat() -> None:
     def play(child: FakeChild, order: Mapping[str, Any]) -> None:
         child.answer(order, {"progress": 0.5, "note": "half"})
         child.answer(order, {"nonsense of a kind": 1})
-        bench.each_tick = lambda: bench.beat() and done(child, order)
+        bench.each_tick = lambda: beat_and_end(child, order)
 
-    bench = Bench(play)
+    def beat_and_end(child: FakeChild, order: Mapping[str, Any]) -> None:
+        assert bench.beat()
+        reported.append(bench.job(job_id).progress)
+        done(child, order)
+
+    bench, reported = Bench(play), list[Progress | None]()
     job_id = bench.submit()
     bench.work()
     job = bench.job(job_id)
     assert (job.state, job.result) == (JobState.DONE, "ok")
-    assert job.progress is not None
-    assert (job.progress.done, job.progress.note) == (0.5, "half")
+    assert reported[0] == Progress(done=0.5, note="half")
 
 
 def test_the_terminal_says_what_becomes_of_the_worker() -> None:
@@ -239,7 +243,7 @@ def test_a_claim_that_went_to_another_is_killed_at_once_and_nobody_is_told() -> 
     job_id = bench.submit()
 
     def taken() -> None:
-        bench.jobs.job(job_id).token = 7
+        bench.jobs.lose(job_id)
         bench.beat()
 
     bench.each_tick = taken
@@ -361,7 +365,7 @@ def test_an_end_whose_claim_was_lost_to_another_is_let_go() -> None:
     """J12: the other half; and what the next claim brings is an execution of its own."""
     bench = Bench()
     job_id = bench.submit()
-    away_until(bench, 60, lambda: bench.jobs.take(WorkerId("other"), Ask(), 1))
+    away_until(bench, 60, lambda: bench.jobs.take(WorkerId("other"), Ask()))
     bench.work()
     assert f"job {job_id} was taken away before its end could be reported" in " ".join(bench.said)
     assert (bench.job(job_id).worker_id, bench.job(job_id).token) == ("other", 2)
@@ -423,8 +427,7 @@ def test_a_lost_claim_is_looked_for_until_no_request_can_be_under_way() -> None:
 
     def carried_out(word: str) -> None:
         if word == "claim":
-            for job in bench.jobs.take(bench.queue.worker_id, Ask(begin=True), 1):
-                job.begun_by = bench.queue
+            bench.queue.claim_late(Ask(begin=True))
 
     bench.queue.before = carried_out
     bench.work()
@@ -572,7 +575,7 @@ def test_the_lines_of_a_lost_claim_are_not_sent_for_ever() -> None:
     def play(child: FakeChild, order: Mapping[str, Any]) -> None:
         assert child.print is not None
         child.print(["never to arrive"])
-        bench.jobs.job(order["jobs"][0]["job_id"]).token = 7
+        bench.jobs.lose(order["jobs"][0]["job_id"])
         done(child, order)
 
     bench = Bench(play)
