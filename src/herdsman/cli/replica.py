@@ -49,8 +49,8 @@ def _serve(settings: Settings, services: Services, command: str) -> str:
         secret = first_admin_token(services, replica.state.keyring, where.admin_token)
     stopping = Stopping()  # before anybody is told to type Ctrl-C
     try:
-        where.announce(replica.server.url, shown_database(settings), command)
-        tell_api(replica.server.url, secret, where.admin_token)
+        where.announce(replica.url, shown_database(settings), command)
+        tell_api(replica.url, secret, where.admin_token)
         tell_fleet(services, settings)
         tell_next()
         tell_when_ready(services, settings, stopping)

@@ -157,7 +157,7 @@ def _limits(simulation: Simulation) -> Limits:
     jumped = simulation.world.trace.notes[f"fault:{Fault.CLOCK_JUMP}"]
     timing = simulation.timing
     # A leader that was lost without a trace may have promised workers to let them go on (docs/decisions/0021).
-    rescue = timing.jobs.claim_ttl + timing.sweep + timing.leader.hold
+    rescue = timing.jobs.claim_ttl + timing.loops.sweep + timing.leader.hold
     return Limits(
         most_pods=simulation.setting.most_workers,
         most_worker_losses=timing.jobs.retry.max_worker_losses,

@@ -1,6 +1,6 @@
 """Builds and starts everything that takes part in one seed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -8,20 +8,23 @@ from itertools import count
 
 from herdsman.access.authenticator import Authenticator, Keyring
 from herdsman.context import Services
+from herdsman.db.connection import Tx
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.worker_access import WorkerAccess, by_name_only
-from herdsman.ids import JobId, PoolId, WorkerId
-from herdsman.testing.simulation.checks.history import DatabaseCopy
-from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider
+from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.server.replica import Replica, build_replica
+from herdsman.server.state import build_state
+from herdsman.server.wiring import build_control
+from herdsman.testing.simulation.checks.history import DatabaseCopy, LeaderWrite
+from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider, name_of
 from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.external_service import WorldService
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import LeaseClients
-from herdsman.testing.simulation.orchestrator import a_replica
 from herdsman.testing.simulation.redis import WorldRedis
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.streams import NAMES, Wakeup, a_bus
-from herdsman.testing.simulation.threads import WorldEvent
+from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
 from herdsman.testing.simulation.timing import MOST_WORKERS, Timing
 from herdsman.testing.simulation.users import Demand, SubmitApi, Users
 from herdsman.testing.simulation.worker import Gate, run_worker
@@ -54,6 +57,16 @@ class Setting:
     bootstrap: bool = False
     """Whether machines are given a token that is good once; else their workers register as those of a person do."""
     token_life: timedelta = timedelta(seconds=90)
+
+
+class WatchedLeadership(Leadership):
+    """The real one; whose fence lets somebody write is noted."""
+
+    world: World
+
+    def fence(self, tx: Tx, epoch: int) -> None:
+        super().fence(tx, epoch)
+        self.world.books.writes.append(LeaderWrite(holder=self.holder, epoch=epoch, at=self.world.now))
 
 
 def worker_of(process: str) -> str:
@@ -127,23 +140,58 @@ class Simulation:
         world = self.world
         process = world.process(f"replica-{next(self._replicas)}")
         self._born[process] = None
-        replica = a_replica(
-            world,
-            self._services(),
-            process,
-            self.provider,
-            self.timing,
-            lambda: WorkerId(f"w{next(self._workers)}"),
-            self._environment_of,
-            departed,
+        replica = self._build_replica(
+            self._services(), process, self.provider, self.timing, self._environment_of, departed, self.redis
         )
-        self._leaderships[process], self._departed[process] = replica.leadership, departed
+        self._leaderships[process], self._departed[process] = replica.control.leadership, departed
         process.on_death = partial(self._reopen, process)
         world.start(process, "main", lambda: replica.run(WorldEvent(world.scheduler)))
-        if self.redis is not None and self._submit_api is not None:
-            bus = a_bus(world, self.redis, self._services(), process, replica, self.wakeup)
-            self._submit_api.open(process, bus)
-            bus.start()
+        if replica.state.bus is not None and self._submit_api is not None:
+            self._submit_api.open(process, replica.state.bus)
+        replica.start()
+
+    def _build_replica(
+        self,
+        services: Services,
+        process: Process,
+        provider: WorldProvider,
+        timing: Timing,
+        environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]] = by_name_only,
+        departed: tuple[str, ...] = (),
+        redis: WorldRedis | None = None,
+    ) -> Replica:
+        """By the functions of `herdsman serve`, with what is outside of a replica taken from the simulation."""
+        world, wakeup, threads = self.world, self.wakeup, WorldThreads(self.world.scheduler, process)
+        # Workers ask it, too, and its clock is its own whoever asks.
+        clock = OwnClock(world.scheduler, process)
+        leadership = WatchedLeadership(
+            services.database, clock, process.name, timing.leader, departed=departed
+        )
+        leadership.world = world
+        control = build_control(
+            services,
+            provider,
+            leadership,
+            pools={DEFAULT_POOL: timing.fleet},
+            name_of=name_of,
+            environment_of=environment_of,
+            new_worker_id=lambda: WorkerId(f"w{next(self._workers)}"),
+            new_installation_id=lambda: INSTALLATION,
+            clock=clock,
+            threads=threads,
+            replayable_for=None,  # it is never asked again, and would take as long as the cycle itself
+        )
+        state = build_state(
+            services,
+            self._keyring,
+            clock=clock,
+            control=control,
+            open_bus=None
+            if redis is None
+            else lambda _: a_bus(world, redis, services, process, control, wakeup),
+            wake_others=wakeup.notify,
+        )
+        return build_replica(state, control, timing.loops, clock=clock, threads=threads)
 
     def _open_second_database(self) -> None:
         """Somebody starts replicas on a copy, or on an empty database, with the settings of the first ones.
@@ -166,15 +214,7 @@ class Simulation:
             process = world.process(f"{name}-{number + 1}")
             process.danger = 0.0
             self.second_replicas.add(process.name)
-            replica = a_replica(
-                world,
-                services,
-                process,
-                provider,
-                timing,
-                lambda: WorkerId(f"w{next(self._workers)}"),
-                by_name_only,
-            )
+            replica = self._build_replica(services, process, provider, timing)
             world.start(process, "main", partial(replica.run, WorldEvent(world.scheduler)))
 
     def _reopen(self, process: Process) -> None:

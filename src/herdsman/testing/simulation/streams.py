@@ -9,7 +9,7 @@ from herdsman.redis.hints import Hint
 from herdsman.redis.keeper import Intervals
 from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror
 from herdsman.redis.streams import PAGE, BusState, Read, Size
-from herdsman.server.loops import ReplicaLoops
+from herdsman.server.wiring import Control
 from herdsman.testing.simulation.redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
@@ -249,15 +249,15 @@ def a_bus(
     server: WorldRedis,
     services: Services,
     process: Process,
-    replica: ReplicaLoops,
+    control: Control,
     wakeup: Wakeup,
 ) -> StreamBus:
-    leadership = replica.leadership
+    """Simulated workers wait for `wakeup`, and not for a dispatcher."""
     around = ReplicaHooks(
         wake=wakeup.notify,
         ring=wakeup.notify,
-        leads=lambda: leadership.term is not None,
-        tick=replica.reconciler.tick,
+        leads=lambda: control.leadership.term is not None,
+        tick=control.reconciler.tick,
     )
     return StreamBus(
         WorldStreams(server, NAMES, process.name, BLOCK),
