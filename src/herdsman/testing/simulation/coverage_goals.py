@@ -31,6 +31,7 @@ FREQUENT = (
 RARE = (
     "cancelled:running",
     "checkpoint_found",
+    "died_in_an_outage",
     "claims_held",
     "fenced",
     "job:recovered",
@@ -43,6 +44,7 @@ RARE = (
     "parted:dismissed",
     "parted:drained",
     "report_lost",
+    "restore_recognised",
     "second_database_led",
     "stale_end_refused",
     "type_paused",
@@ -58,6 +60,7 @@ RARE_FAULTS = frozenset(
         Fault.PREEMPTED,
         Fault.PROVIDER_OUT,
         Fault.REJECTED,
+        Fault.RESTORED_DATABASE,
         Fault.SERVICE_AWAY,
         Fault.SERVICE_FORGETS,
         Fault.SERVICE_MUTE,

@@ -79,6 +79,7 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
         pods=simulation.cloud.ledger(),
         ends=tuple(simulation.cloud.ends),
         copies=tuple(simulation.copies),
+        restores=tuple(simulation.restores),
         writes=tuple(each for each in books.writes if each.holder not in simulation.second_replicas),
         uses=tuple(books.uses),
         gpu_mb=dict.fromkeys(GPUS, TOTAL_MB),

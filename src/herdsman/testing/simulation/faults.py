@@ -25,6 +25,7 @@ class Fault(StrEnum):
     CLOCK_JUMP = "clock_jump"
     COPIED_DATABASE = "copied_database"
     FRESH_DATABASE = "fresh_database"
+    RESTORED_DATABASE = "restored_database"
     LOST_REQUEST = "lost_request"
     LOST_REPLY = "lost_reply"
     DOUBLED_REQUEST = "doubled_request"
@@ -77,6 +78,7 @@ RATES = {
     Fault.CLOCK_JUMP: 0.001,
     Fault.COPIED_DATABASE: 0.3,
     Fault.FRESH_DATABASE: 0.3,
+    Fault.RESTORED_DATABASE: 0.2,
     Fault.LOST_REQUEST: 0.03,
     Fault.LOST_REPLY: 0.06,
     Fault.DOUBLED_REQUEST: 0.05,
@@ -160,10 +162,11 @@ FAULT_DOCS: Mapping[Fault, str] = MappingProxyType(
         Fault.ROLLED_BACK: "All statements of a transaction have run, and then it is undone.",
         Fault.CONTENDED: "Another transaction was in the way: all of it is done again.",
         Fault.DATABASE_AWAY: "The database answers nobody for a while.",
-        Fault.DATABASE_OUT: "The database answers nobody for minutes.",
+        Fault.DATABASE_OUT: "The database answers nobody for minutes, and a machine may die meanwhile.",
         Fault.CLOCK_JUMP: "The clock of the database is set, forwards or backwards.",
         Fault.COPIED_DATABASE: "Replicas are started on a copy of the database, beside those of the original.",
         Fault.FRESH_DATABASE: "Replicas are started on an empty database, with the same DEPLOYMENT_ID and provider.",
+        Fault.RESTORED_DATABASE: "A backup takes the place of the database: what was written since then is forgotten.",
         Fault.LOST_REQUEST: "What a worker says never arrives.",
         Fault.LOST_REPLY: "What a worker says is done, and the answer is lost.",
         Fault.DOUBLED_REQUEST: "What a worker says arrives twice.",

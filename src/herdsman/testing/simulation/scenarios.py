@@ -173,8 +173,8 @@ _ALL = (
     ),
     Scenario(
         name="databases",
-        said="A fleet with a second database beside its own: a copy, or an empty one.",
-        faults="copied_database,fresh_database,database_out,crash,preempted,listing_lag,spawn_unanswered",
+        said="A fleet with a second database beside its own, a copy or an empty one, or with a restored backup.",
+        faults="copied_database,fresh_database,restored_database,database_out,crash,preempted,listing_lag,spawn_unanswered",
         setting=_databases,
     ),
 )
