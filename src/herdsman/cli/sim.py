@@ -77,8 +77,8 @@ def run(
 def list_faults(layout: LayoutOption = Layout.TABLE) -> None:
     """List the faults that can be injected."""
     with sim_packages():
-        from herdsman.testing.simulation.faults import FAULT_DOCS  # noqa: PLC0415
-    show(lambda: _listing("faults", {str(name): said for name, said in FAULT_DOCS.items()}), layout)
+        from herdsman.testing.simulation.faults import Fault  # noqa: PLC0415
+    show(lambda: _listing("faults", {str(fault): fault.said for fault in Fault}), layout)
 
 
 @sim.command("scenarios")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from herdsman.cli.output import Output, counted, echo, print_json
 from herdsman.telemetry.logs import configure_logs
-from herdsman.testing.simulation.faults import FAULT_DOCS, Fault
+from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.process_pool import sweep
 from herdsman.testing.simulation.run import Order, Ran, Runner
 
@@ -170,7 +170,7 @@ def _document(ran: Ran, asked: Asked) -> dict[str, object]:
 
 def _said(note: str) -> str:
     name = note.removeprefix(FAULT)
-    return FAULT_DOCS.get(Fault(name), "") if note.startswith(FAULT) else ""
+    return Fault(name).said if note.startswith(FAULT) else ""
 
 
 INTERRUPTED = 130

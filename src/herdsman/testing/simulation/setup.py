@@ -138,18 +138,15 @@ class Simulation:
             if process.alive and process.stopped_until <= now and process.cut_off_until <= now
         ]
 
-    def _environment_of(self, worker_id: WorkerId, pool: PoolId) -> Mapping[str, str]:
-        if not self.setting.bootstrap:
-            return by_name_only(worker_id, pool)
-        access = WorkerAccess(services=self._services(), keyring=self._keyring, url="the world")
-        return access.environment(worker_id, pool)
-
     def _open_replica(self, departed: tuple[str, ...] = ()) -> None:
         world = self.world
         process = world.process(f"replica-{next(self._replicas)}")
         self._born[process] = None
+        services = self._services()
+        access = WorkerAccess(services=services, keyring=self._keyring, url="the simulation")
+        environment_of = access.environment if self.setting.bootstrap else by_name_only
         replica = self._build_replica(
-            self._services(), process, self.provider, self.timing, self._environment_of, departed, self.redis
+            services, process, self.provider, self.timing, environment_of, departed, self.redis
         )
         self._leaderships[process], self._departed[process] = replica.control.leadership, departed
         process.on_death = partial(self._reopen, process)

@@ -102,7 +102,9 @@ class WorldStreams:
 
     def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
         self._server.ask()
-        places = {name: self._place(name, place) for name, place in after.items()}
+        logs = self._memory.logs
+        last = {name: logs[name].last if name in logs else FIRST for name in after}
+        places = {name: last[name] if place == _NEW else id_of(place) for name, place in after.items()}
         heard = self._heard(places)
         if not heard:
             self._server.wait_for(self.consumer, frozenset(places), self._block_s)
@@ -175,11 +177,6 @@ class WorldStreams:
     def length(self, name: str) -> int:
         self._server.ask()
         return self._memory.length(name)
-
-    def _place(self, name: str, place: str) -> Id:
-        if place != _NEW:
-            return id_of(place)
-        return self._memory.logs[name].last if name in self._memory.logs else FIRST
 
     def _heard(self, places: Mapping[str, Id]) -> dict[str, Read]:
         logs = self._memory.logs

@@ -30,7 +30,11 @@ def pods(history: History) -> Iterator[str]:
         yield from _buried_alive(history, ours)
         yield from _exited(history, ours)
     if history.quiet:
-        yield from _left(history, ours)
+        rows = [row for row in history.rows if isinstance(row, WorkerRow)]
+        wanted = {row.instance for row in rows if row.status in _ALIVE}
+        for pod in ours:
+            if pod.died is None and pod.name not in wanted:
+                yield f"pod {pod.name} has been alive since {pod.born:.3f}, and no worker that lives is in it"
 
 
 def _too_many(ours: Sequence[Pod], most: int) -> Iterator[str]:
@@ -92,14 +96,6 @@ def _exited(history: History, ours: Sequence[Pod]) -> Iterator[str]:
                 f"pod {pod.name} exited at {pod.died:.3f} while it started, and {worker} held its place"
                 f" until {noticed:.3f}; {allowed} s are allowed"
             )
-
-
-def _left(history: History, ours: Sequence[Pod]) -> Iterator[str]:
-    rows = [row for row in history.rows if isinstance(row, WorkerRow)]
-    wanted = {row.instance for row in rows if row.status in _ALIVE}
-    for pod in ours:
-        if pod.died is None and pod.name not in wanted:
-            yield f"pod {pod.name} has been alive since {pod.born:.3f}, and no worker that lives is in it"
 
 
 def ownership(history: History) -> Iterator[str]:
