@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from herdsman.fleet.model import Worker
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job, submit_job
 from herdsman.jobs.model import Job, NewJob
+from herdsman.jobs.sweep import Sweeper
+from herdsman.ports import SystemClock
 from herdsman.providers.local import LocalProvider, processes
 from herdsman.providers.local.processes import Identity
-from herdsman.server.wiring import Control, open_control, open_provider, open_sweeper
+from herdsman.server.wiring import Control, open_control, open_provider
 from herdsman.settings import Settings, load_settings
 from herdsman.states import HELD, JobState, WorkerState
 from tests.conftest import Backend
@@ -55,7 +58,8 @@ class Farm:
 
     def until(self, holds: Callable[[], bool], patience_s: float = 40) -> None:
         """The loop goes on until then, quicker than in life."""
-        sweeper = open_sweeper(self.settings, self.services)
+        interval = timedelta(seconds=self.settings.jobs.sweep_interval_sec)
+        sweeper = Sweeper(self.services, SystemClock(), interval)
         deadline = time.monotonic() + patience_s
         while not holds():
             assert time.monotonic() < deadline, self.story()

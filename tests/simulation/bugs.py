@@ -157,6 +157,20 @@ BUGS = (
         "if False:",
     ),
     Bug(
+        "went_back_unnoticed",
+        "P11: a restored database takes the instances of its lost time for orphans",
+        "fleet/model.py",
+        "went_back = self.held or self.ahead(names)",
+        "went_back = self.held",
+    ),
+    Bug(
+        "restored_numbers_stay",
+        "P11: a restored database gives out the numbers of its lost time again",
+        "fleet/installation_sql.py",
+        'spawned=max(row["spawned"], highest) + LEAP, raised_at',
+        'spawned=row["spawned"], raised_at',
+    ),
+    Bug(
         "retries_forgotten",
         "J1: a job that waits for its next attempt waits for ever",
         "jobs/sweep.py",

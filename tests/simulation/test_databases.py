@@ -8,7 +8,7 @@ from herdsman.testing.simulation import run
 from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.faults import Fault, Hazards
 from herdsman.testing.simulation.run import run_seed
-from herdsman.testing.simulation.scenarios import Scenario
+from herdsman.testing.simulation.scenarios import SCENARIOS, Scenario
 from herdsman.testing.simulation.setup import Setting
 from herdsman.testing.simulation.users import Demand
 
@@ -33,6 +33,15 @@ def test_a_second_database_ends_nothing_of_the_first_within_an_hour(
     assert ran.lasted_s >= HOUR_S
     assert ran.notes["second_database_led"]
     assert "worker:lost" not in ran.notes
+
+
+def test_a_restored_database_says_so_and_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it must not do meanwhile, the check `restored` finds."""
+    monkeypatch.setattr(run, "drawn", _only(Fault.RESTORED_DATABASE))
+    database = WorldDatabase()
+    rans = [run_seed(seed, frozenset(), database, scenario=SCENARIOS["pools"]) for seed in range(12)]
+    assert [ran.seed for ran in rans if ran.violations] == []
+    assert any("restore_recognised" in ran.notes for ran in rans)
 
 
 def _only(fault: Fault) -> Callable[..., Hazards]:

@@ -2,13 +2,91 @@
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
-from herdsman.testing.simulation.coverage_goals import FREQUENT, GOALS, LONG_RUN, missing
+from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.process_pool import sweep
 from herdsman.testing.simulation.run import Order
 from herdsman.testing.simulation.scenarios import SCENARIOS
+
+FREQUENT = [
+    "added_again",
+    "added_by_hand",
+    "added_without_an_answer",
+    "cancelled:cancelled",
+    "job:attempts_exhausted",
+    "job:cancel_requested",
+    "job:claim_expired",
+    "job:kills_workers",
+    "job:out_of_memory_again",
+    "job:timeout",
+    "leader_changed",
+    "lease:claim_expired",
+    "lease:released",
+    "poison",
+    "repeated_by_a_person",
+    "restarted_in_place",
+    "stream:quarantined",
+    "woken_early",
+    "worker:drained",
+    "worker:lost",
+]
+"""Situations that occur in at least 3 of 100 seeds, so that even a short run has them. A run without a violation proves
+nothing about a situation that never occurred."""
+
+RARE = [
+    "cancelled:running",
+    "checkpoint_found",
+    "died_in_an_outage",
+    "claims_held",
+    "fenced",
+    "job:recovered",
+    "job:released",
+    "job:requeued",
+    "late_beat_refused",
+    "lease:lease_expired",
+    "lease_gone",
+    "lease_not_released",
+    "parted:dismissed",
+    "parted:drained",
+    "report_lost",
+    "restore_recognised",
+    "second_database_led",
+    "stale_end_refused",
+    "type_paused",
+    "unserved_waited",
+]
+RARE_FAULTS = [
+    "clock_jump",
+    "end_ignored",
+    "end_unanswered",
+    "find_lies",
+    "preempted",
+    "provider_out",
+    "rejected",
+    "restored_database",
+    "service_away",
+    "service_forgets",
+    "service_mute",
+    "service_unanswered",
+    "service_vanished",
+    "spawn_late",
+    "spawn_vanished",
+    "database_out",
+]
+GOALS = (*FREQUENT, *RARE, *(f"fault:{each}" for each in sorted(Fault)))
+LONG_RUN = 1_000
+"""From so many seeds on, everything must have occurred."""
+
+
+def missing(notes: Mapping[str, int], seeds: int = LONG_RUN) -> list[str]:
+    """What never occurred in a run of so many seeds, and should have."""
+    faults = (f"fault:{each}" for each in sorted(set(Fault) - set(RARE_FAULTS)))
+    wanted = GOALS if seeds >= LONG_RUN else (*FREQUENT, *faults)
+    return [situation for situation in wanted if not notes.get(situation)]
+
 
 SEEDS = int(os.environ.get("HERDSMAN_SIM_SEEDS", "48"))
 CORES = len(os.sched_getaffinity(0))

@@ -17,7 +17,7 @@ from herdsman.ids import PoolId
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Threads
 from herdsman.server import loops
-from herdsman.server.loops import ReplicaLoops
+from herdsman.server.loops import LoopIntervals, ReplicaLoops
 from herdsman.server.readiness import Readiness
 from herdsman.states import PoolState
 from tests.support.fleets import NOW
@@ -52,7 +52,9 @@ def test_a_pool_that_was_asked_for_by_name_is_looked_at_more_often(
     """GPU_POOL_POLICY_PERIOD_S"""
     seen = Snapshot(now=NOW, pools=(PoolSnapshot(id=PoolId("p"), policy=FleetPolicy(), life=life),))
     parts = {"leadership": Leads(), "reconciler": Ticks(seen), "sweeper": None, "inbox": None}
-    replica = ReplicaLoops(**cast("Any", parts), poll=timedelta(seconds=30), pool_poll=timedelta(seconds=10))
+    second = timedelta(seconds=1)
+    intervals = LoopIntervals(poll=30 * second, pool_poll=10 * second, sweep=second)
+    replica = ReplicaLoops(**cast("Any", parts), intervals=intervals)
     assert replica.reconcile() == pause
 
 
@@ -74,9 +76,8 @@ class Part:
 def a_replica(**parts: Part) -> ReplicaLoops:
     usual = {name: Part(name) for name in ("leadership", "sweeper", "inbox")}
     ticks = Ticks(Snapshot(now=NOW))
-    return ReplicaLoops(
-        **cast("Any", {**usual, **parts}), reconciler=cast("Any", ticks), poll=timedelta(hours=1)
-    )
+    intervals = LoopIntervals(poll=timedelta(hours=1), sweep=timedelta(hours=1))
+    return ReplicaLoops(**cast("Any", {**usual, **parts}), reconciler=cast("Any", ticks), intervals=intervals)
 
 
 def test_a_stop_ends_every_loop_at_once() -> None:

@@ -22,7 +22,7 @@ from herdsman.cli.listing import LayoutOption, Listing, show
 from herdsman.cli.output import Layout, Output, OutputOption, counted, echo, print_json
 from herdsman.errors import InvalidRequest
 from herdsman.telemetry.logs import configure_logs
-from herdsman.testing.simulation.faults import FAULT_DOCS, Fault, parse_faults
+from herdsman.testing.simulation.faults import Fault, parse_faults
 from herdsman.testing.simulation.process_pool import sweep
 from herdsman.testing.simulation.run import STEPS, Order, Ran, Runner
 from herdsman.testing.simulation.scenarios import SCENARIOS, scenario_named
@@ -87,7 +87,7 @@ def run(
 @sim.command("faults")
 def list_faults(layout: LayoutOption = Layout.TABLE) -> None:
     """List the faults that can be injected."""
-    _list("faults", {str(name): text for name, text in FAULT_DOCS.items()}, layout)
+    _list("faults", {str(fault): fault.said for fault in Fault}, layout)
 
 
 @sim.command("scenarios")
@@ -287,7 +287,7 @@ def _print_report(options: RunOptions, tally: Tally) -> None:
         )
         for note, times in sorted(last.notes.items()):
             name = note.removeprefix(FAULT)
-            text = FAULT_DOCS.get(Fault(name), "") if note.startswith(FAULT) else ""
+            text = Fault(name).said if note.startswith(FAULT) else ""
             echo(f"  {times:>5} x {name:<24} {text}".rstrip())
     where = f" in {counted(tally.failed, 'seed')}" if tally.failed else ""
     minutes, seconds = divmod(round(tally.took_s), 60)

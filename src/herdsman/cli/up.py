@@ -145,8 +145,8 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> N
                 secret = first_admin_token(services, replica.state.keyring, files.admin_token)
             stopping = Stopping()  # before anybody is told to press Ctrl-C
             try:
-                files.announce(replica.server.url, shown_database(settings), command)
-                _print_greeting(services, settings, replica.server.url, secret)
+                files.announce(replica.url, shown_database(settings), command)
+                _print_greeting(services, settings, replica.url, secret)
                 _announce_workers(services, settings, stopping)
                 services.database.in_service = True
                 with files.occupied(replica.control.leadership.holder):

@@ -8,8 +8,8 @@ import structlog
 
 from herdsman.fleet.actions import Note
 from herdsman.fleet.leader import Leadership
-from herdsman.fleet.reconcile import LeaderInbox, Reconciler
-from herdsman.jobs.sweep import Sweeper
+from herdsman.fleet.reconcile import LISTEN, LeaderInbox, Reconciler
+from herdsman.jobs.sweep import STAGING, Sweeper
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.status import LoopHealth, Member
@@ -26,6 +26,20 @@ STOPS_WITHIN = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopIntervals:
+    poll: timedelta
+    """Between two cycles of the leader."""
+    sweep: timedelta
+    """Between two looks for claims and leases that have expired."""
+    pool_poll: timedelta = timedelta(seconds=10)
+    """The same while a pool that was asked for by name has workers, or wants them."""
+    follow: timedelta = FOLLOWS
+    """How long one that does not lead waits before it looks again whether it does."""
+    staging: timedelta = STAGING
+    inbox: timedelta = LISTEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLoops:
     """Loops side by side: one keeps the leadership, one keeps jobs moving, one keeps the fleet, one answers requests."""
 
@@ -33,11 +47,7 @@ class ReplicaLoops:
     leadership: Leadership
     reconciler: Reconciler
     inbox: LeaderInbox
-    poll: timedelta
-    pool_poll: timedelta = timedelta(seconds=10)
-    """The same while a pool that was asked for by name has workers, or wants them."""
-    follow: timedelta = FOLLOWS
-    """How long one that does not lead waits before it looks again whether it does."""
+    intervals: LoopIntervals
     health: LoopHealth = field(default_factory=LoopHealth)
     """Is told of loops that hang. They are reported, and not killed: the API serves on without them."""
     clock: Clock = field(default_factory=SystemClock)
@@ -76,8 +86,9 @@ class ReplicaLoops:
         served = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
         pools = () if cycle.seen is None else cycle.seen.pools
         has_named_pools = any(pool.life is not None and pool.life.state in served for pool in pools)
-        poll = min(self.poll, self.pool_poll) if has_named_pools else self.poll
-        return (poll if led else min(self.follow, poll)).total_seconds()
+        intervals = self.intervals
+        poll = min(intervals.poll, intervals.pool_poll) if has_named_pools else intervals.poll
+        return (poll if led else min(intervals.follow, poll)).total_seconds()
 
 
 def _report_hanging(member: Member) -> None:

@@ -12,15 +12,18 @@ from herdsman.context import Services
 from herdsman.db.notify import Wakeup, open_wakeup
 from herdsman.errors import InvalidSettings
 from herdsman.fleet.execute import WorkerAccess
+from herdsman.fleet.reconcile import LeaderInbox
 from herdsman.jobs.dispatch import Dispatcher
+from herdsman.jobs.sweep import Sweeper
+from herdsman.ports import Clock, SystemClock, SystemThreads, Threads
 from herdsman.redis.bus import ReplicaHooks, StreamBus
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.server.limits import Limits
-from herdsman.server.loops import ReplicaLoops
+from herdsman.server.loops import LoopIntervals, ReplicaLoops
 from herdsman.server.metrics import DatabaseCollector
 from herdsman.server.state import ServerState, build_state
-from herdsman.server.wiring import Control, open_control, open_keyring, open_loops, open_results
+from herdsman.server.wiring import Control, open_control, open_keyring, open_results
 from herdsman.settings import Origin, Settings
 from herdsman.settings.environment import push_name
 from herdsman.settings.options import LOCAL
@@ -33,15 +36,22 @@ POLL_LOCAL = timedelta(seconds=1)
 class Replica:
     state: ServerState
     control: Control
-    server: ApiServer
     loops: ReplicaLoops
+    server: ApiServer | None
+    """None in a simulation, where nothing is said over HTTP."""
     wakeup: Wakeup | None
     gateway: PushGateway | None
     push_every: timedelta
 
+    @property
+    def url(self) -> str:
+        assert self.server is not None, "this replica serves no HTTP"
+        return self.server.url
+
     def start(self) -> None:
         """Requests are answered from here on; the control loop begins with `run`."""
-        self.server.start()
+        if self.server is not None:
+            self.server.start()
         if self.gateway is not None:
             self.gateway.start(self.push_every)
         if self.wakeup is not None:
@@ -55,7 +65,8 @@ class Replica:
     def stop(self) -> None:
         if self.gateway is not None:
             self.gateway.stop()
-        self.server.stop()
+        if self.server is not None:
+            self.server.stop()
         if self.state.bus is not None:
             self.state.bus.stop()
         if self.wakeup is not None:
@@ -88,13 +99,17 @@ def open_replica(settings: Settings, services: Services) -> Replica:
             settings=settings,
             safe_mode=api.safe_mode,
         )
-        return Replica(
-            state=state,
-            control=control,
-            server=ApiServer(create_app(state), listener, on_stop=state.stop_waiting),
-            loops=open_loops(
-                settings, services, control, poll=_poll(settings), on_queued=state.announce_queued
-            ),
+        intervals = LoopIntervals(
+            poll=_poll(settings),
+            pool_poll=timedelta(seconds=settings.pools.gpu_pool_policy_period_s),
+            sweep=timedelta(seconds=settings.jobs.sweep_interval_sec),
+        )
+        server = ApiServer(create_app(state), listener, on_stop=state.stop_waiting)
+        return build_replica(
+            state,
+            control,
+            intervals,
+            server=server,
             wakeup=wakeup,
             gateway=_gateway(settings, state.metrics),
             push_every=timedelta(seconds=settings.health.orchestrator_poll_sec),
@@ -102,6 +117,41 @@ def open_replica(settings: Settings, services: Services) -> Replica:
     except BaseException:
         listener.close()
         raise
+
+
+def build_replica(
+    state: ServerState,
+    control: Control,
+    intervals: LoopIntervals,
+    *,
+    server: ApiServer | None = None,
+    wakeup: Wakeup | None = None,
+    gateway: PushGateway | None = None,
+    push_every: timedelta = timedelta(minutes=1),
+    clock: Clock | None = None,
+    threads: Threads | None = None,
+) -> Replica:
+    """The loops of a replica, joined to what its requests share; also in a simulation, with its clock and threads."""
+    clock, services = clock or SystemClock(), state.services
+    loops = ReplicaLoops(
+        sweeper=Sweeper(services, clock, intervals.sweep, state.announce_queued, intervals.staging),
+        leadership=control.leadership,
+        reconciler=control.reconciler,
+        inbox=LeaderInbox(services, control.reconciler, clock, intervals.inbox),
+        intervals=intervals,
+        health=control.loops,
+        clock=clock,
+        threads=threads or SystemThreads(),
+    )
+    return Replica(
+        state=state,
+        control=control,
+        loops=loops,
+        server=server,
+        wakeup=wakeup,
+        gateway=gateway,
+        push_every=push_every,
+    )
 
 
 def bus_opener(

@@ -22,22 +22,20 @@ from herdsman.fleet.execute import Executor, Spawner, WorkerAccess, by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.observe import FleetRules, Observer
-from herdsman.fleet.reconcile import LeaderInbox, Reconciler
+from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.scaling.observation import ScalingPolicy
 from herdsman.fleet.scaling.policies import OURS, require_installed
-from herdsman.ids import PoolId
+from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.attempts_sql import store_lines
-from herdsman.jobs.sweep import Sweeper
 from herdsman.limits.admit import Gatekeeper
 from herdsman.limits.commands import PolicyBook
 from herdsman.loops.status import LoopHealth
-from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
+from herdsman.ports import Clock, Provider, ResultFiles, SystemClock, SystemThreads, Threads
 from herdsman.providers import registry
 from herdsman.providers.local.provider import count_gpus
 from herdsman.providers.registry import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
-from herdsman.server.loops import ReplicaLoops
 from herdsman.server.runtime_files import shown_database, whereabouts
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import instance_name
@@ -53,7 +51,7 @@ from herdsman.settings.options import (
     within_this_machine,
 )
 from herdsman.telemetry.logs import LogRows, configure_logs
-from herdsman.wire import new_job_id, new_worker_id
+from herdsman.wire import new_installation_id, new_job_id, new_worker_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +123,6 @@ def open_results(settings: Settings) -> ResultFiles:
 def _dropping(results: ResultFiles) -> Callable[[str], None]:
     """A bucket is left to its own rules: it may be slow or away, and the sweeper has to go on."""
     return results.drop if isinstance(results, LocalStore) else lambda _: None
-
-
-def open_sweeper(
-    settings: Settings, services: Services, on_queued: Callable[[], None] = lambda: None
-) -> Sweeper:
-    interval = timedelta(seconds=settings.jobs.sweep_interval_sec)
-    return Sweeper(services, SystemClock(), interval, on_queued)
 
 
 def open_leadership(settings: Settings, database: Database, *, serves: bool) -> Leadership:
@@ -250,55 +241,64 @@ def open_control(
     policies = installed_policies()
     for pool in pools.values():
         require_installed(pool, policies)
+    return build_control(
+        services,
+        provider,
+        leadership,
+        pools=pools,
+        scaling=policies,
+        name_of=_naming(settings).name,
+        environment_of=by_name_only if access is None else access.environment,
+        only_plans=settings.api.safe_mode,
+        replayable_for=settings.jobs.replayable_for,
+    )
+
+
+def build_control(
+    services: Services,
+    provider: Provider,
+    leadership: Leadership,
+    *,
+    pools: Mapping[PoolId, FleetPolicy],
+    name_of: Callable[[str], str],
+    environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]],
+    scaling: Mapping[str, ScalingPolicy] = OURS,
+    new_worker_id: Callable[[], WorkerId] = new_worker_id,
+    new_installation_id: Callable[[], str] = new_installation_id,
+    clock: Clock | None = None,
+    threads: Threads | None = None,
+    only_plans: bool = False,
+    replayable_for: timedelta | None = None,
+) -> Control:
+    """Everything from outside is an argument: the simulation has a provider, a clock and threads of its own."""
+    database = services.database
     observer = Observer(
         database=database,
         provider=provider,
         leadership=leadership,
         pools=pools,
-        scaling=policies,
+        scaling=scaling,
+        new_id=new_installation_id,
     )
     spawner = Spawner(
         database=database,
         provider=provider,
         leadership=leadership,
         new_worker_id=new_worker_id,
-        name_of=_naming(settings).name,
-        environment_of=by_name_only if access is None else access.environment,
+        name_of=name_of,
+        environment_of=environment_of,
     )
-    executor = Executor(services=services, provider=provider, leadership=leadership, spawner=spawner)
-    clock = SystemClock()
-    return Control(
-        leadership,
-        Reconciler(
-            database=database,
-            leadership=leadership,
-            observer=observer,
-            executor=executor,
-            clock=clock,
-            only_plans=settings.api.safe_mode,
-            replayable_for=settings.jobs.replayable_for,
-        ),
-        provider,
+    reconciler = Reconciler(
+        database=database,
+        leadership=leadership,
+        observer=observer,
+        executor=Executor(services=services, provider=provider, leadership=leadership, spawner=spawner),
+        clock=clock or SystemClock(),
+        only_plans=only_plans,
+        replayable_for=replayable_for,
+        one_at_a_time=(threads or SystemThreads()).lock(),
     )
-
-
-def open_loops(
-    settings: Settings,
-    services: Services,
-    control: Control,
-    *,
-    poll: timedelta,
-    on_queued: Callable[[], None] = lambda: None,
-) -> ReplicaLoops:
-    return ReplicaLoops(
-        sweeper=open_sweeper(settings, services, on_queued),
-        leadership=control.leadership,
-        reconciler=control.reconciler,
-        inbox=LeaderInbox(services, control.reconciler, SystemClock()),
-        poll=poll,
-        pool_poll=timedelta(seconds=settings.pools.gpu_pool_policy_period_s),
-        health=control.loops,
-    )
+    return Control(leadership, reconciler, provider)
 
 
 def installed_policies() -> Mapping[str, ScalingPolicy]:

@@ -15,6 +15,8 @@ from herdsman.testing.simulation.checks.history import (
     Limits,
     Move,
     Pod,
+    Restore,
+    Run,
     Use,
     WorkerRow,
 )
@@ -183,11 +185,53 @@ OWNERSHIP = {
         "database copy started pod c at 3.000, and nobody had adopted it",
     ),
 }
+
+
+def a_start(number: int, asked: float, **given: Any) -> Pod:
+    return Pod(name=f"herd--sim--{'0' * 12}-{number}--w{number}", born=asked, asked=asked, **given)
+
+
+def restored(*pods: Pod, ends: tuple[End, ...] = (), runs: tuple[Run, ...] = (), **given: Any) -> History:
+    """A backup that remembers one start took the place of the database at 20."""
+    restores = (replace(Restore(at=20, spawned=1), **given),)
+    return History(pods=pods, ends=ends, runs=runs, restores=restores, ended_at=200)
+
+
+LATER = a_start(2, 10)
+RESTORED = {
+    "unnoticed": (restored(LATER), "which did not notice"),
+    "a pod of the lost time is ended": (
+        restored(LATER, ends=(End(pod=LATER.name, database="original", at=25),)),
+        "was ended at 25.000",
+    ),
+    "an older one is ended": (
+        restored(a_start(1, 0), LATER, ends=(End(pod="old", database="original", at=35),), recognised_at=30),
+        "pod old was ended at 35.000",
+    ),
+    "a pod is started": (restored(a_start(1002, 40), recognised_at=30), "was started at 40.000"),
+    "a number is used again": (
+        restored(LATER, a_start(2, 60), recognised_at=30, adopted_at=50),
+        "has a number that was used before, up to 2",
+    ),
+    "a token is given out again": (
+        restored(
+            runs=(
+                Run(job_id="j", token=1, worker="a", began=15),
+                Run(job_id="j", token=1, worker="b", began=40),
+            ),
+            recognised_at=30,
+        ),
+        "claim 1 of job j was given to a",
+    ),
+}
+
+
 BAD: dict[str, dict[str, tuple[History, str]]] = {
     "leases": LEASES,
     "leader": LEADER,
     "pods": PODS,
     "ownership": OWNERSHIP,
+    "restored": RESTORED,
 }
 
 

@@ -31,7 +31,7 @@ def name_of(own_part: str) -> str:
     return f"herd--sim--{own_part}"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Machine:
     ref: InstanceRef
     name: str
@@ -47,6 +47,7 @@ class Machine:
     """It ended while it started; the provider lists it as stopped until somebody removes it."""
     stray: bool = False
     """From an earlier life of the fleet, whose rows are lost."""
+    asked: float
     started_by: str = ORIGINAL
     """The database whose replicas asked for it."""
     processes: list[Process] = field(default_factory=list[Process])
@@ -70,7 +71,13 @@ class Cloud:
         ref = InstanceRef(f"pod-{len(self.machines) + 1}")
         lag = world.random.uniform(1, LAG_S) if world.strikes(Fault.LISTING_LAG) else 0.0
         machine = Machine(
-            ref, request.name, request, world.now + after, world.now + after + lag, started_by=started_by
+            ref=ref,
+            name=request.name,
+            request=request,
+            born=world.now + after,
+            listed_from=world.now + after + lag,
+            asked=world.now,
+            started_by=started_by,
         )
         self.machines[ref] = machine
         world.start(self.keeper, ref, lambda: self._live(machine, after))
@@ -125,6 +132,7 @@ class Cloud:
                 stray=each.stray,
                 ours=each.started_by == ORIGINAL,
                 started_by=each.started_by,
+                asked=each.asked,
             )
             for each in self.machines.values()
             if each.born <= self.world.now

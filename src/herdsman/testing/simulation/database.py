@@ -13,6 +13,7 @@ from herdsman.db.schema import installation as installation_table
 from herdsman.db.upgrade import upgrade
 from herdsman.errors import OutcomeUnknown, StoreUnavailable
 from herdsman.fleet import installation_sql
+from herdsman.fleet.model import Installation
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.world import ZERO, World
 
@@ -61,6 +62,15 @@ class WorldDatabase(Database):
         self._driver_connection().deserialize(image or self._empty)
         self._clock_at_hand.world = world
 
+    def backup(self) -> tuple[bytes, int]:
+        """The database as it is now, and the number of the last start that it remembers."""
+        image: bytes = self._driver_connection().serialize()
+        known = self.installation()
+        return image, 0 if known is None else known.spawned
+
+    def restore(self, image: bytes) -> None:
+        self._driver_connection().deserialize(image)
+
     def beside(self, world: World, *, copied: bool, installation_id: str) -> "WorldDatabase":
         """A second database of the same world: a copy of this one as it is now, or an empty one.
 
@@ -81,10 +91,9 @@ class WorldDatabase(Database):
             second.transact(move)
         return second
 
-    def installation_id(self) -> str:
+    def installation(self) -> Installation | None:
         with self.aside():
-            known = self.read(installation_sql.find)
-        return "" if known is None else known.id
+            return self.read(installation_sql.find)
 
     @contextmanager
     def aside(self) -> Generator["WorldDatabase"]:

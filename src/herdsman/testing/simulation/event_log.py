@@ -40,12 +40,9 @@ def at_rest(simulation: Simulation) -> bool:
     hints = hints_of(simulation)
     if hints is None:
         return True
-    return not hints.left and not hints.held and all(job_id in hints.letters for job_id in _dead(simulation))
-
-
-def _dead(simulation: Simulation) -> list[str]:
     with simulation.database.aside() as database:
-        return [each.job_id for each in database.read(lambda tx: recent_dead(tx, _EVER, _ALL))]
+        dead = database.read(lambda tx: recent_dead(tx, _EVER, _ALL))
+    return not hints.left and not hints.held and all(each.job_id in hints.letters for each in dead)
 
 
 FENCED_LATE_S = 4.0
@@ -70,7 +67,7 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
         submissions=tuple(books.submissions.values()),
         cancels=tuple(books.cancels),
         receipts=tuple(books.receipts),
-        runs=tuple(_measured(simulation, _excused(simulation, run), recorded) for run in books.runs),
+        runs=tuple(_measured(simulation, run, recorded) for run in books.runs),
         saves=tuple(books.saves),
         renderings=tuple(books.renderings),
         healthy=tuple(_healthy(simulation)),
@@ -79,6 +76,7 @@ def history_of(simulation: Simulation, *, quiet: bool) -> History:
         pods=simulation.cloud.ledger(),
         ends=tuple(simulation.cloud.ends),
         copies=tuple(simulation.copies),
+        restores=tuple(simulation.restores),
         writes=tuple(each for each in books.writes if each.holder not in simulation.second_replicas),
         uses=tuple(books.uses),
         gpu_mb=dict.fromkeys(GPUS, TOTAL_MB),
@@ -103,16 +101,14 @@ def _note(simulation: Simulation, recorded: History) -> None:
         world.note("leader_changed")
 
 
-def _excused(simulation: Simulation, run: Run) -> Run:
-    """A clock that is set forward ends claims at once. A supervisor that stands still is no excuse: its handler ends
-    itself."""
-    ended = end_of(run)
-    jumped = max((at for at in simulation.world.books.jumped if at < ended), default=-inf)
-    return replace(run, excused_until=jumped + _fence_s(simulation))
-
-
 def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
-    """How long its supervisor lived on, awake, not cut off, and with a database, before the claim was over."""
+    """How long its supervisor lived on, awake, not cut off, and with a database, before the claim was over.
+
+    A clock that is set forward ends claims at once, which excuses a run. A supervisor that stands still does not: its
+    handler ends itself.
+    """
+    jumped = max((at for at in simulation.world.books.jumped if at < end_of(run)), default=-inf)
+    run = replace(run, excused_until=jumped + _fence_s(simulation))
     attempt = next(
         (each for each in recorded.attempts if (each.job_id, each.token) == (run.job_id, run.token)), None
     )
@@ -130,8 +126,7 @@ def _measured(simulation: Simulation, run: Run, recorded: History) -> Run:
     for begins, ends in sorted(unable):
         left += max(0.0, min(begins, until) - at)
         at = max(at, ends)
-    left_of = left + max(0.0, until - at)
-    return replace(run, able_s=left_of)
+    return replace(run, able_s=left + max(0.0, until - at))
 
 
 def _healthy(simulation: Simulation) -> Iterator[Health]:
@@ -157,7 +152,7 @@ def _limits(simulation: Simulation) -> Limits:
     jumped = simulation.world.trace.notes[f"fault:{Fault.CLOCK_JUMP}"]
     timing = simulation.timing
     # A leader that was lost without a trace may have promised workers to let them go on (docs/decisions/0021).
-    rescue = timing.jobs.claim_ttl + timing.sweep + timing.leader.hold
+    rescue = timing.jobs.claim_ttl + timing.loops.sweep + timing.leader.hold
     return Limits(
         most_pods=simulation.setting.most_workers,
         most_worker_losses=timing.jobs.retry.max_worker_losses,

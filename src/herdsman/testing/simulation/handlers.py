@@ -217,7 +217,11 @@ class WorldChild:
 
     def _work(self, jobs: Sequence[JobContext]) -> None:
         """Until the longest of them is over, or each that hears it was asked to stop."""
-        until = self.world.now + max(_seconds(job) for job in jobs)
+        lasts = (
+            FAR if job.attempt <= job.payload.get("hangs", 0) else float(job.payload["seconds"])
+            for job in jobs
+        )
+        until = self.world.now + max(lasts)
         while self.world.now < until and not all(_hears(job) for job in jobs):
             self._heard.clear()
             self._heard.wait(until - self.world.now)
@@ -269,11 +273,6 @@ class WorldChild:
     def _book(self, job_id: str, why: str) -> None:
         runs, place = self.world.books.runs, self._runs.pop(job_id)
         runs[place] = replace(runs[place], ended=self.world.now, stopped_by=why)
-
-
-def _seconds(job: JobContext) -> float:
-    hangs = job.payload.get("hangs", 0)
-    return FAR if job.attempt <= hangs else float(job.payload["seconds"])
 
 
 def _hears(job: JobContext) -> bool:

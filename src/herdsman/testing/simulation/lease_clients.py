@@ -1,5 +1,6 @@
 """A node whose GPUs other programs lease, and those programs: they load, work, send heartbeats and stop in time."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -119,16 +120,18 @@ class LeaseClients:
     def _report(self) -> None:
         """What its driver sees, again and again."""
         while True:
-            devices = [self._device(index, gpu) for index, gpu in enumerate(GPUS)]
+            used = Counter[str]()
+            for gpu, memory in self._used.values():
+                used[gpu] += memory
+            devices = [
+                GpuDevice(index=index, uuid=gpu, name="world", total_mb=TOTAL_MB, used_mb=used[gpu])
+                for index, gpu in enumerate(GPUS)
+            ]
             try:
                 report_gpus(self._services, NODE, devices)
             except StoreUnavailable:
                 self._world.note("report_lost")
             self._world.scheduler.sleep(REPORT_S)
-
-    def _device(self, index: int, gpu: str) -> GpuDevice:
-        used = sum(memory for where, memory in self._used.values() if where == gpu)
-        return GpuDevice(index=index, uuid=gpu, name="world", total_mb=TOTAL_MB, used_mb=used)
 
     def _hold_some(self, process: Process) -> None:
         world = self._world

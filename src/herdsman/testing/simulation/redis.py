@@ -55,7 +55,9 @@ class Log:
 
     def trim(self) -> None:
         """What every group has been given and acknowledged."""
-        floors = [min(group.held, default=_next(group.given)) for group in self.groups.values()]
+        floors = [
+            min(group.held, default=(group.given[0], group.given[1] + 1)) for group in self.groups.values()
+        ]
         below = [each for each in self.entries if floors and each < min(floors)]
         for each in below:
             del self.entries[each]
@@ -110,10 +112,6 @@ def text_of(each: Id) -> str:
 def id_of(text: str) -> Id:
     milliseconds, _, number = text.partition("-")
     return int(milliseconds), int(number or 0)
-
-
-def _next(each: Id) -> Id:
-    return each[0], each[1] + 1
 
 
 ZERO_MS = round(ZERO.timestamp() * 1000)

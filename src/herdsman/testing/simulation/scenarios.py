@@ -53,57 +53,10 @@ def _anything(chance: Random) -> Setting:
     )
 
 
-def _agents(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(6, 12), unserved=chance.randint(1, 3), pauses=chance.randint(0, 1))
-    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=chance.randint(1, 2))
-
-
-def _pools(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(6, 12), drains=chance.choice((0, 1)), named_pool=True)
-    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=chance.randint(2, 3))
-
-
-def _jobs(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(20, 30), requeues=1)
-    return Setting(orchestrators=1, demand=demand, most_workers=chance.randint(1, 3))
-
-
-def _fleet(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(4, 10), drains=chance.randint(0, 2))
-    return Setting(orchestrators=1, demand=demand, most_workers=2, min_workers=chance.choice((0, 1, 2)))
-
-
-def _leader(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(4, 10), cancels=chance.randint(0, 1))
-    return Setting(orchestrators=3, demand=demand, most_workers=2)
-
-
-def _poison(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(6, 14), requeues=chance.randint(0, 2))
-    return Setting(orchestrators=1, demand=demand, most_workers=chance.randint(1, 3))
-
-
 def _cancel(chance: Random) -> Setting:
     jobs = chance.randint(6, 14)
     demand = Demand(jobs=jobs, cancels=jobs, requeues=chance.randint(0, 2))
     return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2)
-
-
-def _streams(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(6, 14), cancels=chance.randint(0, 1), drains=chance.choice((0, 0, 1)))
-    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2, streams=True)
-
-
-def _leases(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(2, 6))
-    return Setting(orchestrators=chance.choice((1, 2)), demand=demand, most_workers=1, holders=5)
-
-
-def _databases(chance: Random) -> Setting:
-    demand = Demand(jobs=chance.randint(4, 8))
-    return Setting(
-        orchestrators=chance.choice((1, 2)), demand=demand, most_workers=2, min_workers=chance.choice((1, 2))
-    )
 
 
 _ALL = (
@@ -118,7 +71,11 @@ _ALL = (
         said="One replica and many jobs, over a network and to a database that lose words.",
         faults="cut_before,cut_after,rolled_back,contended,lost_request,lost_reply,doubled_request,"
         "crash,failing_handler",
-        setting=_jobs,
+        setting=lambda chance: Setting(
+            demand=Demand(jobs=chance.randint(20, 30), requeues=1),
+            orchestrators=1,
+            most_workers=chance.randint(1, 3),
+        ),
     ),
     Scenario(
         name="fleet",
@@ -126,19 +83,32 @@ _ALL = (
         faults="no_capacity,provider_away,rejected,spawn_unanswered,spawn_vanished,spawn_late,listing_lag,"
         "listing_empty,find_lies,end_ignored,end_unanswered,preempted,leftover,"
         "provider_out,dies_at_start,never_boots,crash",
-        setting=_fleet,
+        setting=lambda chance: Setting(
+            demand=Demand(jobs=chance.randint(4, 10), drains=chance.randint(0, 2)),
+            orchestrators=1,
+            most_workers=2,
+            min_workers=chance.choice((0, 1, 2)),
+        ),
     ),
     Scenario(
         name="leader",
         said="Three replicas that die, stand still, are replaced too early, and wake again.",
         faults="crash,stop,twin,partition,cut_after,rolled_back,database_away,clock_jump",
-        setting=_leader,
+        setting=lambda chance: Setting(
+            demand=Demand(jobs=chance.randint(4, 10), cancels=chance.randint(0, 1)),
+            orchestrators=3,
+            most_workers=2,
+        ),
     ),
     Scenario(
         name="poison",
         said="Jobs that kill, crash, fail, or hang whatever runs them.",
         faults="poison,crashing_handler,failing_handler,hanging_handler,deaf_handler,lost_reply",
-        setting=_poison,
+        setting=lambda chance: Setting(
+            demand=Demand(jobs=chance.randint(6, 14), requeues=chance.randint(0, 2)),
+            orchestrators=1,
+            most_workers=chance.randint(1, 3),
+        ),
     ),
     Scenario(
         name="cancel",
@@ -150,32 +120,59 @@ _ALL = (
         name="agents",
         said="Agents that take turns, and some of whose jobs no worker can run.",
         faults="crash,stop,lost_request,lost_reply,cut_after,contended,failing_handler",
-        setting=_agents,
+        setting=lambda chance: Setting(
+            demand=Demand(
+                jobs=chance.randint(6, 12), unserved=chance.randint(1, 3), pauses=chance.randint(0, 1)
+            ),
+            orchestrators=chance.choice((1, 2)),
+            most_workers=chance.randint(1, 2),
+        ),
     ),
     Scenario(
         name="pools",
         said="A pool that a person asks for, beside the one of the settings.",
         faults="crash,stop,lost_reply,cut_after,no_capacity,preempted,never_boots",
-        setting=_pools,
+        setting=lambda chance: Setting(
+            demand=Demand(jobs=chance.randint(6, 12), drains=chance.choice((0, 1)), named_pool=True),
+            orchestrators=chance.choice((1, 2)),
+            most_workers=chance.randint(2, 3),
+        ),
     ),
     Scenario(
         name="leases",
         said="Programs of others that lease GPUs, die, stand still, and are cut off.",
         faults="crash,stop,partition,cut_before,cut_after,rolled_back,contended,database_away",
-        setting=_leases,
+        setting=lambda chance: Setting(
+            demand=Demand(jobs=chance.randint(2, 6)),
+            orchestrators=chance.choice((1, 2)),
+            most_workers=1,
+            holders=5,
+        ),
     ),
     Scenario(
         name="streams",
         said="A Redis that comes and goes, forgets, and holds what nobody of ours has put there.",
         faults="bus_away,bus_flushed,bus_unanswered,stream_deleted,entry_lost,entry_doubled,entry_forged,"
         "crash,cut_after",
-        setting=_streams,
+        setting=lambda chance: Setting(
+            demand=Demand(
+                jobs=chance.randint(6, 14), cancels=chance.randint(0, 1), drains=chance.choice((0, 0, 1))
+            ),
+            orchestrators=chance.choice((1, 2)),
+            most_workers=2,
+            streams=True,
+        ),
     ),
     Scenario(
         name="databases",
-        said="A fleet with a second database beside its own: a copy, or an empty one.",
-        faults="copied_database,fresh_database,database_out,crash,preempted,listing_lag,spawn_unanswered",
-        setting=_databases,
+        said="A fleet with a second database beside its own, a copy or an empty one, or with a restored backup.",
+        faults="copied_database,fresh_database,restored_database,database_out,crash,preempted,listing_lag,spawn_unanswered",
+        setting=lambda chance: Setting(
+            demand=Demand(jobs=chance.randint(4, 8)),
+            orchestrators=chance.choice((1, 2)),
+            most_workers=2,
+            min_workers=chance.choice((1, 2)),
+        ),
     ),
 )
 

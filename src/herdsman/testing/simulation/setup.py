@@ -1,6 +1,6 @@
 """Builds and starts everything that takes part in one seed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -8,20 +8,25 @@ from itertools import count
 
 from herdsman.access.authenticator import Authenticator, Keyring
 from herdsman.context import Services
+from herdsman.db.connection import Tx
+from herdsman.errors import HerdsmanError
 from herdsman.fleet.execute import WorkerAccess, by_name_only
 from herdsman.fleet.leader import Leadership
-from herdsman.ids import JobId, PoolId, WorkerId
-from herdsman.testing.simulation.checks.history import DatabaseCopy
-from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider
+from herdsman.fleet.manual import adopt
+from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
+from herdsman.server.replica import Replica, build_replica
+from herdsman.server.state import build_state
+from herdsman.server.wiring import build_control
+from herdsman.testing.simulation.checks.history import DatabaseCopy, LeaderWrite, Restore
+from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider, name_of
 from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.external_service import WorldService
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import LeaseClients
-from herdsman.testing.simulation.orchestrator import a_replica
 from herdsman.testing.simulation.redis import WorldRedis
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.streams import NAMES, Wakeup, a_bus
-from herdsman.testing.simulation.threads import WorldEvent
+from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
 from herdsman.testing.simulation.timing import MOST_WORKERS, Timing
 from herdsman.testing.simulation.users import Demand, SubmitApi, Users
 from herdsman.testing.simulation.worker import Gate, run_worker
@@ -35,6 +40,10 @@ WORKER_DANGER = 5.0
 STAYS_DEAD = 0.5
 SECOND_S = (8.0, 30.0)
 """When replicas are started on a second database: early, so that what it must not do has its time to happen."""
+OTHER_DATABASES = (Fault.COPIED_DATABASE, Fault.FRESH_DATABASE, Fault.RESTORED_DATABASE)
+BACKUP_AGE_S = (5.0, 40.0)
+LOST_IN_OUTAGE = 0.7
+"""The share of long outages of the database in which a machine dies."""
 SECOND_INSTALLATION = "1" * 12
 """The identity of a second database that has copied none."""
 
@@ -54,6 +63,16 @@ class Setting:
     bootstrap: bool = False
     """Whether machines are given a token that is good once; else their workers register as those of a person do."""
     token_life: timedelta = timedelta(seconds=90)
+
+
+class WatchedLeadership(Leadership):
+    """The real one; whose fence lets somebody write is noted."""
+
+    world: World
+
+    def fence(self, tx: Tx, epoch: int) -> None:
+        super().fence(tx, epoch)
+        self.world.books.writes.append(LeaderWrite(holder=self.holder, epoch=epoch, at=self.world.now))
 
 
 def worker_of(process: str) -> str:
@@ -90,14 +109,16 @@ class Simulation:
         """The names of those that were started on a second database."""
         self._born: dict[Process, Machine | None] = {}
         world.replace = self._replace
+        world.on_long_outage = self._lose_machine
+        self.restores: list[Restore] = []
 
     def start(self) -> None:
         for _ in range(self.setting.orchestrators):
             self._open_replica()
         self.users.start()
         self.world.start(self.cloud.keeper, "leftover", self.cloud.leave_behind)
-        if self.world.hazards.rate(Fault.COPIED_DATABASE) or self.world.hazards.rate(Fault.FRESH_DATABASE):
-            self.world.start(self.cloud.keeper, "second", self._open_second_database)
+        if any(map(self.world.hazards.rate, OTHER_DATABASES)):
+            self.world.start(self.cloud.keeper, "second", self._use_other_database)
         if self.setting.holders:
             LeaseClients(self.world, self._services(), self.setting.holders).start()
 
@@ -117,47 +138,138 @@ class Simulation:
             if process.alive and process.stopped_until <= now and process.cut_off_until <= now
         ]
 
-    def _environment_of(self, worker_id: WorkerId, pool: PoolId) -> Mapping[str, str]:
-        if not self.setting.bootstrap:
-            return by_name_only(worker_id, pool)
-        access = WorkerAccess(services=self._services(), keyring=self._keyring, url="the world")
-        return access.environment(worker_id, pool)
-
     def _open_replica(self, departed: tuple[str, ...] = ()) -> None:
         world = self.world
         process = world.process(f"replica-{next(self._replicas)}")
         self._born[process] = None
-        replica = a_replica(
-            world,
-            self._services(),
-            process,
-            self.provider,
-            self.timing,
-            lambda: WorkerId(f"w{next(self._workers)}"),
-            self._environment_of,
-            departed,
+        services = self._services()
+        access = WorkerAccess(services=services, keyring=self._keyring, url="the simulation")
+        environment_of = access.environment if self.setting.bootstrap else by_name_only
+        replica = self._build_replica(
+            services, process, self.provider, self.timing, environment_of, departed, self.redis
         )
-        self._leaderships[process], self._departed[process] = replica.leadership, departed
+        self._leaderships[process], self._departed[process] = replica.control.leadership, departed
         process.on_death = partial(self._reopen, process)
         world.start(process, "main", lambda: replica.run(WorldEvent(world.scheduler)))
-        if self.redis is not None and self._submit_api is not None:
-            bus = a_bus(world, self.redis, self._services(), process, replica, self.wakeup)
-            self._submit_api.open(process, bus)
-            bus.start()
+        if replica.state.bus is not None and self._submit_api is not None:
+            self._submit_api.open(process, replica.state.bus)
+        replica.start()
 
-    def _open_second_database(self) -> None:
+    def _build_replica(
+        self,
+        services: Services,
+        process: Process,
+        provider: WorldProvider,
+        timing: Timing,
+        environment_of: Callable[[WorkerId, PoolId], Mapping[str, str]] = by_name_only,
+        departed: tuple[str, ...] = (),
+        redis: WorldRedis | None = None,
+    ) -> Replica:
+        """By the functions of `herdsman serve`, with what is outside of a replica taken from the simulation."""
+        world, wakeup, threads = self.world, self.wakeup, WorldThreads(self.world.scheduler, process)
+        # Workers ask it, too, and its clock is its own whoever asks.
+        clock = OwnClock(world.scheduler, process)
+        leadership = WatchedLeadership(
+            services.database, clock, process.name, timing.leader, departed=departed
+        )
+        leadership.world = world
+        control = build_control(
+            services,
+            provider,
+            leadership,
+            pools={DEFAULT_POOL: timing.fleet},
+            name_of=name_of,
+            environment_of=environment_of,
+            new_worker_id=lambda: WorkerId(f"w{next(self._workers)}"),
+            new_installation_id=lambda: INSTALLATION,
+            clock=clock,
+            threads=threads,
+            replayable_for=None,  # it is never asked again, and would take as long as the cycle itself
+        )
+        state = build_state(
+            services,
+            self._keyring,
+            clock=clock,
+            control=control,
+            open_bus=None
+            if redis is None
+            else lambda _: a_bus(world, redis, services, process, control, wakeup),
+            wake_others=wakeup.notify,
+        )
+        return build_replica(state, control, timing.loops, clock=clock, threads=threads)
+
+    def _use_other_database(self) -> None:
+        world = self.world
+        if world.strikes(Fault.RESTORED_DATABASE):
+            self._restore_database()
+            return
+        world.scheduler.sleep(world.random.uniform(*SECOND_S))
+        if world.strikes(Fault.COPIED_DATABASE):
+            self._open_second_database(copied=True)
+        elif world.strikes(Fault.FRESH_DATABASE):
+            self._open_second_database(copied=False)
+
+    def _restore_database(self) -> None:
+        """A backup is made, and later takes the place of the database, with every replica stopped as the docs ask for.
+
+        An operator adopts it when it has said that it went back in time.
+        """
+        world, scheduler, chance = self.world, self.world.scheduler, self.world.random
+        # Machines that no listing shows hide that the database went back, until its new numbers have overtaken theirs.
+        for hides in (Fault.LISTING_EMPTY, Fault.LISTING_LAG, Fault.SPAWN_LATE):
+            world.hazards.rates.pop(hides, None)
+        # Early, so that more machines are started after it.
+        while (known := self.database.installation()) is None or not known.spawned:
+            scheduler.sleep(1)
+        scheduler.sleep(chance.uniform(0, 10))
+        image, spawned = self.database.backup()
+        scheduler.sleep(chance.uniform(*BACKUP_AGE_S))
+        for process in [*self._leaderships]:
+            scheduler.kill(process)
+        world.outage(chance.uniform(1, REOPENED_S))
+        self.database.restore(image)
+        restore = Restore(at=world.now, spawned=spawned)
+        self.restores.append(restore)
+        world.tell(self.cloud.keeper.name, "restored the database")
+        while (known := self.database.installation()) is None or not (known.held and known.raised):
+            scheduler.sleep(1)
+        world.note("restore_recognised")
+        self.restores[0] = restore = replace(restore, recognised_at=world.now)
+        scheduler.sleep(chance.uniform(5, 60))
+        operator = self._build_replica(self._services(), self.cloud.keeper, self.provider, self.timing)
+        while True:
+            try:
+                adopt(operator.control.reconciler)
+            except HerdsmanError:
+                scheduler.sleep(2)
+            else:
+                break
+        self.restores[0] = replace(restore, adopted_at=world.now)
+
+    def _lose_machine(self, seconds: float) -> None:
+        """What takes the database away for long may take a machine along, at any time of the outage."""
+        world = self.world
+        if world.random.random() >= LOST_IN_OUTAGE:
+            return
+
+        def wait_and_destroy() -> None:
+            world.scheduler.sleep(world.random.uniform(0, seconds))
+            living = [machine for machine in self.cloud.living() if machine.processes]
+            if living:
+                world.note("died_in_an_outage")
+                self.cloud.destroy(world.random.choice(living), by_us=False)
+
+        world.start(self.cloud.keeper, "outage", wait_and_destroy)
+
+    def _open_second_database(self, *, copied: bool) -> None:
         """Somebody starts replicas on a copy, or on an empty database, with the settings of the first ones.
 
         They live to the end of the simulation, and their database hears from none of the workers.
         """
-        world = self.world
-        world.scheduler.sleep(world.random.uniform(*SECOND_S))
-        copied = world.strikes(Fault.COPIED_DATABASE)
-        if not copied and not world.strikes(Fault.FRESH_DATABASE):
-            return
-        name = "copy" if copied else "fresh"
+        world, name = self.world, "copy" if copied else "fresh"
         database = self.database.beside(world, copied=copied, installation_id=SECOND_INSTALLATION)
-        if copied and database.installation_id() == INSTALLATION:
+        known = database.installation()
+        if copied and known is not None and known.id == INSTALLATION:
             self.copies.append(DatabaseCopy(name=name, of=ORIGINAL, since=world.now))
         fleet = replace(self.timing.fleet, min_workers=1, max_workers=1)
         timing, provider = replace(self.timing, fleet=fleet), WorldProvider(self.cloud, name)
@@ -166,15 +278,7 @@ class Simulation:
             process = world.process(f"{name}-{number + 1}")
             process.danger = 0.0
             self.second_replicas.add(process.name)
-            replica = a_replica(
-                world,
-                services,
-                process,
-                provider,
-                timing,
-                lambda: WorkerId(f"w{next(self._workers)}"),
-                by_name_only,
-            )
+            replica = self._build_replica(services, process, provider, timing)
             world.start(process, "main", partial(replica.run, WorldEvent(world.scheduler)))
 
     def _reopen(self, process: Process) -> None:

@@ -9,7 +9,7 @@ from herdsman.redis.hints import Hint
 from herdsman.redis.keeper import Intervals
 from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror
 from herdsman.redis.streams import PAGE, BusState, Read, Size
-from herdsman.server.loops import ReplicaLoops
+from herdsman.server.wiring import Control
 from herdsman.testing.simulation.redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
@@ -102,7 +102,9 @@ class WorldStreams:
 
     def listen(self, after: Mapping[str, str]) -> Mapping[str, Read]:
         self._server.ask()
-        places = {name: self._place(name, place) for name, place in after.items()}
+        logs = self._memory.logs
+        last = {name: logs[name].last if name in logs else FIRST for name in after}
+        places = {name: last[name] if place == _NEW else id_of(place) for name, place in after.items()}
         heard = self._heard(places)
         if not heard:
             self._server.wait_for(self.consumer, frozenset(places), self._block_s)
@@ -176,11 +178,6 @@ class WorldStreams:
         self._server.ask()
         return self._memory.length(name)
 
-    def _place(self, name: str, place: str) -> Id:
-        if place != _NEW:
-            return id_of(place)
-        return self._memory.logs[name].last if name in self._memory.logs else FIRST
-
     def _heard(self, places: Mapping[str, Id]) -> dict[str, Read]:
         logs = self._memory.logs
         found = {name: logs[name].after(place, PAGE) for name, place in places.items() if name in logs}
@@ -249,15 +246,15 @@ def a_bus(
     server: WorldRedis,
     services: Services,
     process: Process,
-    replica: ReplicaLoops,
+    control: Control,
     wakeup: Wakeup,
 ) -> StreamBus:
-    leadership = replica.leadership
+    """Simulated workers wait for `wakeup`, and not for a dispatcher."""
     around = ReplicaHooks(
         wake=wakeup.notify,
         ring=wakeup.notify,
-        leads=lambda: leadership.term is not None,
-        tick=replica.reconciler.tick,
+        leads=lambda: control.leadership.term is not None,
+        tick=control.reconciler.tick,
     )
     return StreamBus(
         WorldStreams(server, NAMES, process.name, BLOCK),

@@ -6,6 +6,7 @@ from datetime import timedelta
 from herdsman.fleet.leader import LeaderPolicy
 from herdsman.fleet.model import FleetPolicy
 from herdsman.jobs.model import JobPolicy, RetryPolicy
+from herdsman.server.loops import LoopIntervals
 
 MOST_WORKERS = 4
 
@@ -21,10 +22,15 @@ class Timing:
     look: timedelta = timedelta(seconds=1)
     """How often a worker looks after what it runs."""
     unowned: timedelta = timedelta(seconds=120)
-    sweep: timedelta = timedelta(seconds=7)
-    staging: timedelta = timedelta(seconds=7)
-    reconcile: timedelta = timedelta(seconds=6)
-    listen: timedelta = timedelta(seconds=6)
+    loops: LoopIntervals = field(
+        default_factory=lambda: LoopIntervals(
+            poll=timedelta(seconds=6),
+            follow=timedelta(seconds=4),
+            sweep=timedelta(seconds=7),
+            staging=timedelta(seconds=7),
+            inbox=timedelta(seconds=6),
+        )
+    )
     leader: LeaderPolicy = field(
         default_factory=lambda: LeaderPolicy(
             ttl=timedelta(seconds=20),

@@ -173,7 +173,10 @@ def run_worker(
         machine_goes_on()
 
     process.on_death = die
-    say = _quiet
+
+    def say(_: str) -> None:
+        """The story has the steps."""
+
     warm = HandlerPool(launch=launch, clock=world.clock, say=say, start_limit=timedelta(seconds=30))
     queue = WireQueue(
         services=services,
@@ -238,7 +241,3 @@ def _registered(world: World, gate: Gate, request: SpawnRequest, incarnation: st
             world.scheduler.sleep(1.0)
         else:
             return True
-
-
-def _quiet(_: str) -> None:
-    """The story has the steps."""

@@ -93,6 +93,8 @@ class World:
         self.numbers: Iterator[int] = count(1)
         self.replace: Callable[[Process], None] = lambda _: None
         """Starts the successor of one that only stands still."""
+        self.on_long_outage: Callable[[float], None] = lambda _: None
+        """Called with its seconds when a long outage of the database begins."""
 
     @property
     def now(self) -> float:
@@ -162,14 +164,16 @@ class World:
                 Cut(process=process.full_name, since=self.now, until=process.cut_off_until)
             )
         if self.strikes(Fault.DATABASE_AWAY):
-            self._outage(self.random.uniform(1, 30))
+            self.outage(self.random.uniform(1, 30))
         if self.strikes(Fault.DATABASE_OUT):
-            self._outage(self.random.uniform(60, 300))
+            seconds = self.random.uniform(60, 300)
+            self.outage(seconds)
+            self.on_long_outage(seconds)
         if not self.database_ahead and self.strikes(Fault.CLOCK_JUMP):
             self.database_ahead = self.random.choice(JUMPS_S)
             self.books.jumped.append(self.now)
 
-    def _outage(self, seconds: float) -> None:
+    def outage(self, seconds: float) -> None:
         self.database_away_until = self.until(max(self.database_away_until, self.now + seconds))
         self.books.outages.append((self.now, self.database_away_until))
 

@@ -26,29 +26,21 @@ _WORKER = "worker:"
 
 def tokens(history: History) -> Iterator[str]:
     """J3, J6: tokens rise by one with each claim and each requeue, and nobody acts on one that is not his."""
-    rows, stories, attempts = job_rows(history), stories_of(history), _attempts(history)
+    rows, stories = job_rows(history), stories_of(history)
+    attempts: defaultdict[str, list[AttemptRow]] = defaultdict(list)
+    for each in history.attempts:
+        attempts[each.job_id].append(each)
     given: dict[str, list[int]] = {}
     for job_id, story in stories.items():
         told = list(tokens_of(story))
         given[job_id] = [token for move, token in told if is_claim(move)]
-        yield from _numbers(job_id, told)
+        for move, token in told:
+            if move.token is not None and move.token != token:
+                yield f"job {job_id} had the token {move.token} after its move {move.seq} at {move.at:.3f}, not {token}"
         yield from _hands(job_id, story)
         if job_id in rows:
-            yield from _counted(rows[job_id], told, given[job_id], attempts.get(job_id, ()))
+            yield from _counted(rows[job_id], told, given[job_id], attempts[job_id])
     yield from _never_given(history, given)
-
-
-def _attempts(history: History) -> Mapping[str, Sequence[AttemptRow]]:
-    found: defaultdict[str, list[AttemptRow]] = defaultdict(list)
-    for each in history.attempts:
-        found[each.job_id].append(each)
-    return found
-
-
-def _numbers(job_id: str, told: Sequence[tuple[Move, int]]) -> Iterator[str]:
-    for move, token in told:
-        if move.token is not None and move.token != token:
-            yield f"job {job_id} had the token {move.token} after its move {move.seq} at {move.at:.3f}, not {token}"
 
 
 def _hands(job_id: str, story: Story) -> Iterator[str]:
@@ -154,7 +146,9 @@ def retries(history: History) -> Iterator[str]:
             if move.new == DEAD and move.reason not in GIVEN_UP:
                 yield f"job {job_id} was given up at {move.at:.3f} because of {move.reason!r}, which is no reason"
         if job_id in rows and rows[job_id].status == DEAD:
-            yield from _early(rows[job_id], story[-1], history.limits)
+            for reason, (name, count, most) in _counts(rows[job_id], history.limits).items():
+                if story[-1].reason == reason and count < most:
+                    yield f"job {job_id} was given up at {story[-1].at:.3f} after {count} of {most} {name}"
 
 
 def _counts(row: JobRow, limits: Limits) -> dict[Reason, tuple[str, int, int]]:
@@ -174,12 +168,6 @@ def _within(row: JobRow, limits: Limits) -> Iterator[str]:
         last_one = reason is Reason.ATTEMPTS_EXHAUSTED and row.status in IN_HAND
         if count == most and row.status not in ENDED and not last_one:
             yield f"job {row.id} has used up all {most} {name} and is {row.status} again"
-
-
-def _early(row: JobRow, last: Move, limits: Limits) -> Iterator[str]:
-    for reason, (name, count, most) in _counts(row, limits).items():
-        if last.reason == reason and count < most:
-            yield f"job {row.id} was given up at {last.at:.3f} after {count} of {most} {name}"
 
 
 def two_at_once(history: History) -> Iterator[str]:

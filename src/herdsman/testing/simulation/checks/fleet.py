@@ -4,10 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from herdsman.fleet.model import Stamp
 from herdsman.states import WORKER, WorkerState
-from herdsman.testing.simulation.checks.history import History, Pod, WorkerRow
+from herdsman.testing.simulation.checks.history import History, Pod, Run, WorkerRow
 
 _ALIVE = frozenset(map(str, WORKER.live))
+_RECOGNISED_S = 60.0
+"""Replicas are back, one of them leads, and a cycle lists all pods."""
 _GONE = WorkerState.TERMINATED.value
 
 
@@ -27,7 +30,11 @@ def pods(history: History) -> Iterator[str]:
         yield from _buried_alive(history, ours)
         yield from _exited(history, ours)
     if history.quiet:
-        yield from _left(history, ours)
+        rows = [row for row in history.rows if isinstance(row, WorkerRow)]
+        wanted = {row.instance for row in rows if row.status in _ALIVE}
+        for pod in ours:
+            if pod.died is None and pod.name not in wanted:
+                yield f"pod {pod.name} has been alive since {pod.born:.3f}, and no worker that lives is in it"
 
 
 def _too_many(ours: Sequence[Pod], most: int) -> Iterator[str]:
@@ -91,14 +98,6 @@ def _exited(history: History, ours: Sequence[Pod]) -> Iterator[str]:
             )
 
 
-def _left(history: History, ours: Sequence[Pod]) -> Iterator[str]:
-    rows = [row for row in history.rows if isinstance(row, WorkerRow)]
-    wanted = {row.instance for row in rows if row.status in _ALIVE}
-    for pod in ours:
-        if pod.died is None and pod.name not in wanted:
-            yield f"pod {pod.name} has been alive since {pod.born:.3f}, and no worker that lives is in it"
-
-
 def ownership(history: History) -> Iterator[str]:
     """P11: a database ends only pods that it started; a copy starts and ends none before a person has adopted it."""
     started = {pod.name: pod.started_by for pod in history.pods}
@@ -116,6 +115,39 @@ def ownership(history: History) -> Iterator[str]:
     for pod in history.pods:
         if pod.born < adopted.get(pod.started_by, -inf):
             yield f"database {pod.started_by} started pod {pod.name} at {pod.born:.3f}, and nobody had adopted it"
+
+
+def restored(history: History) -> Iterator[str]:
+    """P11: a database that went back in time says so, starts and ends nothing before it is adopted, and gives out no
+    number again that a later state of it has given out."""
+    numbers = {pod.name: stamp.number for pod in history.pods if (stamp := Stamp.of(pod.name)) is not None}
+    for restore in history.restores:
+        older = [pod for pod in history.pods if pod.asked < restore.at]
+        later = {pod.name for pod in older if numbers.get(pod.name, 0) > restore.spawned}
+        recognised = inf if restore.recognised_at is None else restore.recognised_at
+        adopted = inf if restore.adopted_at is None else restore.adopted_at
+        since = max(restore.at, history.last_fault_at)
+        for pod in history.pods:
+            died = history.ended_at if pod.died is None else pod.died
+            if pod.name in later and min(died, recognised) - since > _RECOGNISED_S:
+                yield f"pod {pod.name} is newer than the database restored at {restore.at:.3f}, which did not notice"
+            if recognised < pod.asked < adopted:
+                yield f"pod {pod.name} was started at {pod.asked:.3f}, and nobody had adopted the restored database"
+        for end in history.ends:
+            if recognised < end.at < adopted or (end.pod in later and restore.at < end.at < adopted):
+                yield f"pod {end.pod} was ended at {end.at:.3f}, and nobody had adopted the restored database"
+        old = max((numbers[pod.name] for pod in history.pods if pod.asked <= recognised), default=0)
+        for pod in history.pods:
+            if pod.asked > recognised and pod.name in numbers and numbers[pod.name] <= old:
+                yield f"pod {pod.name} has a number that was used before, up to {old}"
+        first: dict[tuple[str, int], Run] = {}
+        for run in sorted(history.runs, key=lambda run: run.began):
+            other = first.setdefault((run.job_id, run.token), run)
+            if other.worker != run.worker and other.began < restore.at and run.began > recognised:
+                yield (
+                    f"claim {run.token} of job {run.job_id} was given to {other.worker} at {other.began:.3f}, and"
+                    f" after the restore to {run.worker} at {run.began:.3f}"
+                )
 
 
 def leader(history: History) -> Iterator[str]:

@@ -195,6 +195,8 @@ class Pod:
     """It carries our name, and nobody of ours asked for it: it must be found, but no limit could prevent it."""
     started_by: str = ""
     """The database whose control plane asked for it, where there was more than one."""
+    asked: float = -inf
+    """When its start was asked for, where that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +217,18 @@ class DatabaseCopy:
     since: float
     adopted_at: float | None = None
     """When a person said that it goes on in place of the original."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """A backup took the place of the live database: what was written since then is forgotten."""
+
+    at: float
+    spawned: int
+    """The number of the last start that the backup remembers."""
+    recognised_at: float | None = None
+    """When it said that it went back in time, and had raised its numbers."""
+    adopted_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +316,7 @@ class History:
     pods: tuple[Pod, ...] = ()
     ends: tuple[End, ...] = ()
     copies: tuple[DatabaseCopy, ...] = ()
+    restores: tuple[Restore, ...] = ()
     uses: tuple[Use, ...] = ()
     gpu_mb: Mapping[str, int] = field(default_factory=dict[str, int])
     """The memory of each GPU that somebody used."""

@@ -21,7 +21,7 @@ from herdsman.testing.simulation.checks.audit import (
     stories_of,
     tokens_of,
 )
-from herdsman.testing.simulation.checks.history import Cancel, History, JobRow, Rendering, Saved
+from herdsman.testing.simulation.checks.history import History, JobRow, Rendering, Saved
 
 
 def lost(history: History) -> Iterator[str]:
@@ -35,17 +35,12 @@ def lost(history: History) -> Iterator[str]:
     for job_id in rows if history.submissions else ():
         if job_id not in known:
             yield f"job {job_id} has a row, and nobody submitted it"
-    if history.quiet:
-        yield from _unfinished(history, rows)
+    for job_id, row in rows.items() if history.quiet else ():
+        waits = row.status == JobState.SCHEDULED and row.run_at > history.ended_at
+        if row.status not in ENDED and not waits:
+            yield f"job {job_id} is still {row.status} at {history.ended_at:.3f}, when all should have ended"
     if history.limits.settled_s is not None:
         yield from _late(history, rows, history.limits.settled_s)
-
-
-def _unfinished(history: History, rows: dict[str, JobRow]) -> Iterator[str]:
-    for job_id, row in rows.items():
-        waits_by_wish = row.status == JobState.SCHEDULED and row.run_at > history.ended_at
-        if row.status not in ENDED and not waits_by_wish:
-            yield f"job {job_id} is still {row.status} at {history.ended_at:.3f}, when all should have ended"
 
 
 def _late(history: History, rows: dict[str, JobRow], allowed_s: float) -> Iterator[str]:
@@ -71,7 +66,12 @@ def cancelled(history: History) -> Iterator[str]:
     for each in history.cancels:
         story = stories.get(each.job_id)
         if story is not None:
-            yield from _unheard(each, story)
+            # The answer may come long after the commit, by another clock: any cancel in the audit explains it.
+            if not any(map(says_cancelled, story)):
+                yield (
+                    f"job {each.job_id} was called cancelled at {each.at:.3f},"
+                    f" and its audit knows of no cancel; it is {story[-1].new}"
+                )
         elif each.job_id in rows and rows[each.job_id].status == DONE:
             yield f"job {each.job_id} was called cancelled at {each.at:.3f} and is done"
 
@@ -86,15 +86,6 @@ def _done_all_the_same(job_id: str, story: Story) -> Iterator[str]:
                 told = move.at
 
 
-def _unheard(cancel: Cancel, story: Story) -> Iterator[str]:
-    """The answer may come long after the commit, by another clock: any cancel in the audit explains it."""
-    if not any(map(says_cancelled, story)):
-        yield (
-            f"job {cancel.job_id} was called cancelled at {cancel.at:.3f},"
-            f" and its audit knows of no cancel; it is {story[-1].new}"
-        )
-
-
 def completed_once(history: History) -> Iterator[str]:
     """J3: at most one completion; a life of a job ends where a person queues it again."""
     stories = stories_of(history)
@@ -103,7 +94,12 @@ def completed_once(history: History) -> Iterator[str]:
             times = [f"{move.at:.3f}" for move in life if move.new == DONE and move.old != DONE]
             if len(times) > 1:
                 yield f"job {job_id} was done {len(times)} times: at {listed(times)}"
-    yield from _results(history)
+    rows = job_rows(history)
+    for each in history.submissions:
+        row = rows.get(each.job_id)
+        checked = row is not None and row.status == DONE and each.expected is not None
+        if row is not None and checked and row.result != each.expected:
+            yield f"job {each.job_id} is done with {row.result!r}, and {each.expected!r} is right"
     completing = {job_id: done_tokens(story) for job_id, story in stories.items()}
     yield from _receipts(history, completing)
     yield from _by_nobody(history, completing)
@@ -181,16 +177,6 @@ def rendered_once(history: History) -> Iterator[str]:
                 )
 
 
-def _results(history: History) -> Iterator[str]:
-    rows = job_rows(history)
-    for each in history.submissions:
-        row = rows.get(each.job_id)
-        if row is None or row.status != DONE or each.expected is None:
-            continue
-        if row.result != each.expected:
-            yield f"job {each.job_id} is done with {row.result!r}, and {each.expected!r} is right"
-
-
 def _receipts(history: History, completing: Mapping[str, set[int]]) -> Iterator[str]:
     said: dict[tuple[str, int], str] = {}
     for each in history.receipts:
@@ -229,11 +215,6 @@ def conservation(history: History) -> Iterator[str]:
     states = Counter(rows[job_id].status for job_id in submitted if job_id in rows)
     if states.total() != len(submitted):
         yield f"{len(submitted)} jobs were submitted, and {states.total()} are there: {dict(states)}"
-    yield from _ends(history)
-    yield from _attempts(history)
-
-
-def _ends(history: History) -> Iterator[str]:
     for job_id, story in stories_of(history).items():
         told = lives(story)
         for number, life in enumerate(told, start=1):
@@ -241,10 +222,17 @@ def _ends(history: History) -> Iterator[str]:
             over = history.quiet or number < len(told)
             if ends > 1 or (over and ends == 0):
                 yield f"life {number} of job {job_id}, begun at {life[0].at:.3f}, has {ends} ends"
+    yield from _attempts(history)
 
 
 def _attempts(history: History) -> Iterator[str]:
-    told = _outcomes(history)
+    # What each claim ended in, by the audit.
+    told = {
+        (job_id, token): move.new
+        for job_id, story in stories_of(history).items()
+        for move, token in tokens_of(story)
+        if move.old in IN_HAND and move.new not in IN_HAND
+    }
     seen: set[tuple[str, int]] = set()
     for each in history.attempts:
         key, named = (each.job_id, each.token), f"attempt {each.token} at job {each.job_id}"
@@ -255,13 +243,3 @@ def _attempts(history: History) -> Iterator[str]:
             yield f"{named}, claimed at {each.claimed_at:.3f}, has no end"
         if history.moves and each.outcome != told.get(key):
             yield f"{named} ended as {each.outcome}, and the audit says {told.get(key)}"
-
-
-def _outcomes(history: History) -> dict[tuple[str, int], str]:
-    """What each claim ended in, by the audit."""
-    return {
-        (job_id, token): move.new
-        for job_id, story in stories_of(history).items()
-        for move, token in tokens_of(story)
-        if move.old in IN_HAND and move.new not in IN_HAND
-    }

@@ -18,21 +18,26 @@ def leases(history: History) -> Iterator[str]:
         yield from _together(gpu, uses, history.gpu_mb)
         yield from _numbers(gpu, uses)
     for each in history.uses:
-        yield from _of_one(each)
-    yield from _given_twice(history)
-
-
-def _of_one(use: Use) -> Iterator[str]:
-    if use.ended > use.until:
-        yield f"{use.token} went on for {use.ended - use.until:.3f} s after it had to stop"
-    if use.late not in ("", "gone"):
-        yield f"a late heartbeat of {use.token} was answered with {use.late}"
+        if each.ended > each.until:
+            yield f"{each.token} went on for {each.ended - each.until:.3f} s after it had to stop"
+        if each.late not in ("", "gone"):
+            yield f"a late heartbeat of {each.token} was answered with {each.late}"
+    owner: dict[tuple[str, int], str] = {}
+    for row in history.rows:
+        if isinstance(row, LeaseRow) and row.gpu is not None:
+            first = owner.setdefault((row.gpu, row.seq), row.id)
+            if first != row.id:
+                yield f"{row.gpu} gave the number {row.seq} to the leases {first} and {row.id}"
 
 
 def _together(gpu: str, uses: Sequence[Use], gpu_mb: Mapping[str, int]) -> Iterator[str]:
     live: dict[str, Use] = {}
     used_mb = alone = 0
-    for each, begins in _in_order(uses):
+    # Each twice, where it begins and where it ends; of one moment the ends come first, but not before its own begin.
+    moments = [(each.began, 1, each) for each in uses]
+    moments += [(each.ended, 0 if each.ended > each.began else 2, each) for each in uses]
+    for _, order, each in sorted(moments, key=lambda moment: moment[:2]):
+        begins = order == 1
         sign = 1 if begins else -1
         used_mb += sign * each.memory_mb
         alone += sign * each.exclusive
@@ -60,22 +65,6 @@ def _numbers(gpu: str, uses: Sequence[Use]) -> Iterator[str]:
             highest = max(highest, ended.pop().seq)
         if each.seq < highest:
             yield f"{gpu} gave {each.token} the number {each.seq} at {each.began:.3f}, after {highest} had ended"
-
-
-def _in_order(uses: Sequence[Use]) -> Iterator[tuple[Use, bool]]:
-    """Each twice, where it begins and where it ends; of one moment the ends come first, but not before its own begin."""
-    moments = [(each.began, 1, each) for each in uses]
-    moments += [(each.ended, 0 if each.ended > each.began else 2, each) for each in uses]
-    yield from ((each, kind == 1) for _, kind, each in sorted(moments, key=lambda moment: moment[:2]))
-
-
-def _given_twice(history: History) -> Iterator[str]:
-    owner: dict[tuple[str, int], str] = {}
-    for row in history.rows:
-        if isinstance(row, LeaseRow) and row.gpu is not None:
-            first = owner.setdefault((row.gpu, row.seq), row.id)
-            if first != row.id:
-                yield f"{row.gpu} gave the number {row.seq} to the leases {first} and {row.id}"
 
 
 def use_of(lease: Lease, *, began: float, ended: float, **known: Any) -> Use:

@@ -8,7 +8,7 @@ from math import inf
 
 from herdsman.states import JOB, LEASE, WORKER, JobState, LeaseState, Reason, WorkerState
 from herdsman.testing.simulation.checks.audit import IN_HAND, PENDING, end_of, is_claim, job_rows
-from herdsman.testing.simulation.checks.history import AttemptRow, Hints, History, Move
+from herdsman.testing.simulation.checks.history import AttemptRow, History, Move
 
 LONG_OUTAGE_S = 45.0
 """Longer than a leader's row and a claim live."""
@@ -161,10 +161,6 @@ def streams(history: History) -> Iterator[str]:
         yield f"{number} entries are left in {name}, and every job has ended"
     for name, number in hints.held.items():
         yield f"{number} entries of {name} are held by somebody, and every job has ended"
-    yield from _letters(history, hints)
-
-
-def _letters(history: History, hints: Hints) -> Iterator[str]:
     deaths = Counter(move.id for move in history.moves if move.kind == "job" and move.new == _DEAD)
     for job_id, row in job_rows(history).items():
         told = hints.letters.get(job_id, 0)

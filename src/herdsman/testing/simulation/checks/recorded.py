@@ -1,12 +1,20 @@
-"""Reads the part of a history that the database recorded."""
+"""Reads the part of a history that the database recorded.
+
+There is no limit on any of these reads: they are for fleets that are over and small, those of tests and simulations.
+"""
 
 import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
 
-from herdsman.db.connection import Database
-from herdsman.db.statements import Row as Columns
-from herdsman.testing.simulation import stored_history
+from sqlalchemy import Select, select
+
+from herdsman.db.connection import Database, Tx
+from herdsman.db.schema import audit, job_attempts, jobs, leases, pools, workers
+from herdsman.db.statements import Hot
 from herdsman.testing.simulation.checks.history import (
     AttemptRow,
     History,
@@ -17,7 +25,49 @@ from herdsman.testing.simulation.checks.history import (
     WorkerRow,
 )
 
+T = TypeVar("T")
 _SECOND = timedelta(seconds=1)
+
+
+class _Reading:
+    """All rows of a table, ordered by `order`; what is renamed stands under its name in the history."""
+
+    def __init__(self, table: Any, *same: str, order: str = "", **renamed: str) -> None:
+        columns = {**renamed, **{name: name for name in same}}
+        query: Select[Any, *tuple[Any, ...]] = select(*(table.c[each] for each in columns.values()))
+        self.statement = Hot(query.order_by(table.c[order]) if order else query)
+        self.names = tuple(columns)
+
+
+# Moves are in the order of the numbers, which on a server is nearly that of the commits; of one object it is exactly that.
+_MOVES = _Reading(
+    audit,
+    "seq",
+    "reason",
+    "actor",
+    "details",
+    order="id",
+    kind="object_kind",
+    id="object_id",
+    old="from_status",
+    new="to_status",
+    at="ts",
+)
+_JOBS = _Reading(
+    jobs,
+    *("status", "version", "claim_token", "attempts", "max_attempts", "interruptions", "worker_losses"),
+    *("pool", "priority", "result", "created_at", "run_at"),
+    id="job_id",
+)
+_WORKERS = _Reading(workers, "id", "status", "version", instance="instance_name")
+_POOLS = _Reading(pools, "status", "version", id="pool_id")
+_LEASES = _Reading(leases, "status", "version", id="token", gpu="gpu_uuid", seq="lease_seq")
+_ATTEMPTS = _Reading(
+    job_attempts,
+    *("job_id", "claimed_at", "ended_at", "outcome", "reason"),
+    token="claim_token",
+    worker="worker_id",
+)
 
 
 def read_history(database: Database, *, zero: datetime) -> History:
@@ -25,17 +75,33 @@ def read_history(database: Database, *, zero: datetime) -> History:
 
     What happened outside of the database is the caller's to add, with `dataclasses.replace`.
     """
-    found = database.read(stored_history.everything)
-    return History(
-        moves=tuple(_move(row, zero) for row in found.moves),
-        rows=(
-            *(_job(row, zero) for row in found.jobs),
-            *(_worker(row) for row in found.workers),
-            *(_pool(row) for row in found.pools),
-            *(_lease(row) for row in found.leases),
-        ),
-        attempts=tuple(_attempt(row, zero) for row in found.attempts),
-    )
+
+    def load(tx: Tx, make: Callable[..., T], reading: _Reading) -> Iterator[T]:
+        for row in tx.rows(reading.statement, {}):
+            values = ((each - zero) / _SECOND if isinstance(each, datetime) else each for each in row)
+            yield make(**dict(zip(reading.names, values, strict=True)))
+
+    def read(tx: Tx) -> History:
+        return History(
+            moves=tuple(load(tx, _move, _MOVES)),
+            rows=(
+                *load(tx, _job, _JOBS),
+                *load(tx, WorkerRow, _WORKERS),
+                *load(tx, partial(Row, kind="pool"), _POOLS),
+                *load(tx, LeaseRow, _LEASES),
+            ),
+            attempts=tuple(load(tx, AttemptRow, _ATTEMPTS)),
+        )
+
+    return database.read(read)
+
+
+def _move(*, kind: str, details: Mapping[str, Any], **known: Any) -> Move:
+    return Move(kind=kind, token=details.get("claim_token") if kind == "job" else None, **known)
+
+
+def _job(*, result: str | None, **known: Any) -> JobRow:
+    return JobRow(result=None if result is None else json.loads(result), **known)
 
 
 def only(history: History, *kinds: str) -> History:
@@ -44,67 +110,4 @@ def only(history: History, *kinds: str) -> History:
         history,
         moves=tuple(move for move in history.moves if move.kind in kinds),
         rows=tuple(row for row in history.rows if row.kind in kinds),
-    )
-
-
-def _move(row: Columns, zero: datetime) -> Move:
-    kind, key, seq, old, new, reason, actor, at, details = row
-    return Move(
-        kind=kind,
-        id=key,
-        seq=seq,
-        old=old,
-        new=new,
-        reason=reason,
-        actor=actor,
-        at=(at - zero) / _SECOND,
-        token=details.get("claim_token") if kind == "job" else None,
-    )
-
-
-def _job(row: Columns, zero: datetime) -> JobRow:
-    key, status, version, token, attempts, most, interruptions, losses, pool, priority, *rest = row
-    result, created_at, run_at = rest
-    return JobRow(
-        id=key,
-        status=status,
-        version=version,
-        claim_token=token,
-        attempts=attempts,
-        max_attempts=most,
-        interruptions=interruptions,
-        worker_losses=losses,
-        pool=pool,
-        priority=priority,
-        result=None if result is None else json.loads(result),
-        created_at=(created_at - zero) / _SECOND,
-        run_at=(run_at - zero) / _SECOND,
-    )
-
-
-def _worker(row: Columns) -> WorkerRow:
-    key, status, version, instance = row
-    return WorkerRow(id=key, status=status, version=version, instance=instance)
-
-
-def _pool(row: Columns) -> Row:
-    key, status, version = row
-    return Row(kind="pool", id=key, status=status, version=version)
-
-
-def _lease(row: Columns) -> LeaseRow:
-    key, status, version, gpu, seq = row
-    return LeaseRow(id=key, status=status, version=version, gpu=gpu, seq=seq)
-
-
-def _attempt(row: Columns, zero: datetime) -> AttemptRow:
-    key, token, worker, claimed_at, ended_at, outcome, reason = row
-    return AttemptRow(
-        job_id=key,
-        token=token,
-        worker=worker,
-        claimed_at=(claimed_at - zero) / _SECOND,
-        ended_at=None if ended_at is None else (ended_at - zero) / _SECOND,
-        outcome=outcome,
-        reason=reason,
     )
