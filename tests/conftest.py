@@ -15,6 +15,7 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
+from tests.support.amounts import SOAK
 from tests.support.databases import (
     DATABASES,
     Backend,
@@ -36,8 +37,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a script, Ctrl-C is ignored, and so it would be by all that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A machine that is busy with other tests is late without a fault.
-settings.register_profile("tests", deadline=None)
+# A machine that is busy with other tests is late without a fault. Each run tries other examples.
+settings.register_profile("tests", deadline=None, max_examples=200 if SOAK else 40)
 settings.load_profile("tests")
 
 

@@ -107,7 +107,7 @@ def test_jobs_begin_in_time_while_redis_is_away_and_at_once_when_it_is_back(
         gone = here.now()
         here.server.kill()
         time.sleep(OUTAGE_S)
-        assert "degraded" in here.says(0)
+        until(lambda: "degraded" in here.says(0))
         back = here.now()
         here.server.start()
         until(lambda: here.says(0) == here.says(1) == "ok", BACK_S)

@@ -19,6 +19,8 @@ from herdsman.testing.fakes.comfyui.nodes import png
 from tests.support.api_server import served
 from tests.support.shell import CANARY, Shell
 
+pytestmark = pytest.mark.spread
+
 WORKFLOW: dict[str, Any] = {
     "3": {
         "class_type": "KSampler",

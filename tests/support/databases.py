@@ -75,7 +75,7 @@ def opened(
     kept = (
         unused.pop() if unused else _Kept(open_engines(url, timeout=timeout, pool_size=pool_size, login={}))
     )
-    with patch.object(connection, "open_engines", lambda *_, **__: kept.engines):
+    with patch.object(connection, "open_engines", return_value=kept.engines):
         database = Database(
             url,
             clock=SystemClock(),
@@ -83,7 +83,7 @@ def opened(
             pool_size=pool_size,
             clock_of=lambda tx: moving.shown(database.read_clock(tx)),
         )
-    database._compiled = kept.compiled
+    database._compiled = kept.compiled  # pyright: ignore[reportPrivateUsage]
     try:
         yield database
     finally:
