@@ -48,7 +48,7 @@ def scrape(client: Client, who: dict[str, str]) -> dict[tuple[str, tuple[str, ..
 def test_jobs_queues_and_workers_are_counted(
     client: Client, scraper: dict[str, str], services: Services
 ) -> None:
-    """S2-36 for the depth of the queue."""
+    """The depth of the queue."""
     a_job(services)
     a_job(services)
     a_worker(services)
@@ -139,7 +139,7 @@ OLDER_NAMES = {
 
 
 def test_the_metrics_have_the_names_that_dashboards_know(client: Client, scraper: dict[str, str]) -> None:
-    """S2-36: each is there before anything has happened."""
+    """Each is there before anything has happened."""
     text = client.get("/metrics", headers=scraper).text
     assert {family.name for family in text_string_to_metric_families(text)} >= OLDER_NAMES
 
@@ -160,7 +160,6 @@ def a_gpu(services: Services, uuid: str, **values: Any) -> None:
 def test_gpus_and_their_leases_are_counted(
     client: Client, scraper: dict[str, str], services: Services
 ) -> None:
-    """S2-36."""
     now = services.database.read(lambda tx: tx.now())
     a_gpu(services, "leased")
     a_gpu(services, "free", gpu_index=1)
@@ -228,7 +227,7 @@ LATENCY = "gpu_orchestrator_job_latency_seconds"
 def test_the_time_that_jobs_took_is_counted_once_and_never_down(
     client: Client, scraper: dict[str, str], services: Services, clock: MovingClock
 ) -> None:
-    """S2-36, S2-37: the mean of the last minutes is the rate of the sum by that of the count."""
+    """The mean of the last minutes is the rate of the sum by that of the count."""
     clock.stop(at=NOON)
     worker = a_worker(services)
     for took in (timedelta(seconds=3), timedelta(seconds=20)):

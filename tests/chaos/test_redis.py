@@ -79,7 +79,7 @@ def steal(here: Yard) -> None:
 def test_nothing_is_lost_or_done_twice_whatever_happens_to_redis(
     here: Yard, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """S1, S2-21: and nobody who submits or works ever hears of it."""
+    """S1: and nobody who submits or works ever hears of it."""
     faults = [*[flush] * FLUSHES, *[kill] * KILLS, *[steal] * THEFTS]
     random.shuffle(faults)
     began = here.now()
@@ -137,7 +137,7 @@ def check(here: Yard) -> None:
 def test_streams_stay_short_however_many_jobs_go_through(
     sqlite: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """F-04, S4: as XINFO shows it while jobs go through and afterwards."""
+    """S4: as XINFO shows it while jobs go through and afterwards."""
     with (
         RedisServer(tmp_path) as server,
         opened(sqlite.fresh()) as database,
@@ -173,7 +173,7 @@ def _through(one: Replica) -> tuple[int, int]:
 def test_a_job_that_takes_long_is_never_taken_from_its_worker(
     sqlite: Backend, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """C-13, X2-06: many times `ORCH_CLAIM_IDLE_MS`, and the replica that looked after its entry dies on the way."""
+    """Many times `ORCH_CLAIM_IDLE_MS`, and the replica that looked after its entry dies on the way."""
     rhythm = replace(QUICK, claim_idle=timedelta(milliseconds=200), reclaim=timedelta(milliseconds=100))
     with RedisServer(tmp_path) as server, opened(sqlite.fresh()) as database:
         services = Services(database, JobPolicy(), new_job_id)

@@ -1,4 +1,4 @@
-"""U1-05, S1-17: what a person does to the fleet follows the rules of the loop, and its fence."""
+"""What a person does to the fleet follows the rules of the loop, and its fence."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -61,7 +61,7 @@ def test_a_stray_is_seen_left_alone_and_then_ended_when_asked(herd: Herd) -> Non
 
 
 def test_a_worker_without_an_instance_is_left_to_the_rules_of_the_loop(herd: Herd) -> None:
-    """L1-11: it is not called terminated before its instance is known to be gone."""
+    """It is not called terminated before its instance is known to be gone."""
     replica = herd.replica()
     herd.cycle(replica)
     herd.cycle(replica)
@@ -161,7 +161,7 @@ def test_a_worker_with_a_job_is_only_let_go_by_force_and_its_job_goes_back(herd:
 
 @pytest.mark.parametrize("by", By)
 def test_the_bill_equals_that_of_runpod_however_it_is_grouped(herd: Herd, by: By) -> None:
-    """S0-37, S1-27: over a whole life, with a worker that fails and one that takes its place."""
+    """Over a whole life, with a worker that fails and one that takes its place."""
     herd.with_policy(stuck_timeout=timedelta(minutes=20))
     replica = herd.replica()
     a_job(herd.services, type="image")

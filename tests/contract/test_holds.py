@@ -124,7 +124,6 @@ def test_a1_pauses_that_meet_leave_no_gap_in_the_audit(services: Services) -> No
 
 
 def test_a_drain_lets_every_worker_finish_and_leave(services: Services) -> None:
-    """S2-49."""
     claim = a_claim(services, "busy")
     idle = a_worker(services, "idle", pool="other")
     hold = drain(services, why="the power goes", who="ann")

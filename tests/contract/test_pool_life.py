@@ -1,4 +1,4 @@
-"""S2-04, S2-24, S2-35, S2-43, S2-54: pools that are asked for by name, from their start to their end."""
+"""Pools that are asked for by name, from their start to their end."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -30,7 +30,6 @@ def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
 
 
 def test_a_pool_is_started_served_and_kept(herd: Herd) -> None:
-    """S2-04, S2-54"""
     assert a_pool(herd.services).pool.state is PoolState.STARTING
     cycles(herd)
     seen = find_pool(herd.services, LLM)
@@ -40,7 +39,7 @@ def test_a_pool_is_started_served_and_kept(herd: Herd) -> None:
 
 
 def test_a_pool_survives_a_new_control_plane_and_none_of_it_is_doubled(herd: Herd) -> None:
-    """S2-43: what the rows say is enforced again by whoever leads."""
+    """What the rows say is enforced again by whoever leads."""
     a_pool(herd.services)
     cycles(herd)
     before = alive(herd.services)
@@ -54,7 +53,7 @@ def test_a_pool_survives_a_new_control_plane_and_none_of_it_is_doubled(herd: Her
 
 
 def test_a_drain_gives_out_no_job_and_loses_none(herd: Herd) -> None:
-    """S2-35: from the moment of the answer on; the job at hand is finished, and the pool has stopped."""
+    """From the moment of the answer on; the job at hand is finished, and the pool has stopped."""
     services = herd.services
     a_pool(services)
     cycles(herd)
@@ -76,7 +75,6 @@ def test_a_drain_gives_out_no_job_and_loses_none(herd: Herd) -> None:
 
 
 def test_a_job_that_outlasts_the_grace_of_a_drain_goes_back(herd: Herd) -> None:
-    """S2-35"""
     services = herd.services
     herd.with_policy(shutdown_grace=timedelta(seconds=40), stuck_timeout=timedelta(hours=1))
     a_pool(services, desired_workers=1)
@@ -102,7 +100,6 @@ def test_workers_that_start_while_their_pool_drains_are_called_off_and_blamed_fo
 
 
 def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(herd: Herd) -> None:
-    """S2-24"""
     services = herd.services
     a_pool(services)
     cycles(herd)
@@ -118,7 +115,6 @@ def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(herd: Herd) 
 
 
 def test_a_pool_that_has_ended_starts_again_under_its_name(herd: Herd) -> None:
-    """X2-13"""
     services = herd.services
     a_pool(services)
     cycles(herd)
@@ -141,7 +137,6 @@ def test_a_drain_that_is_regretted_is_taken_back(herd: Herd) -> None:
 
 
 def test_a_pool_that_nobody_uses_is_let_go_when_its_hold_is_over(herd: Herd) -> None:
-    """S2-54"""
     services = herd.services
     a_pool(services, hold=timedelta(seconds=200))
     cycles(herd, 6)

@@ -1,4 +1,4 @@
-"""P1, S2-61, U2-05: how large pools are, and how many there are."""
+"""P1: how large pools are, and how many there are."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -84,7 +84,6 @@ def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(herd: He
 
 
 def test_a_pool_that_others_serve_is_only_watched(herd: Herd) -> None:
-    """S2-61"""
     services = herd.services
     a_pool(services, served_by=ServedBy.HAND, hold=timedelta(seconds=60))
     for _ in range(20):
@@ -100,7 +99,6 @@ def test_a_pool_that_others_serve_is_only_watched(herd: Herd) -> None:
 
 
 def test_a_full_house_makes_room_by_the_oldest_that_is_idle(herd: Herd) -> None:
-    """U2-05"""
     limits = PoolLimits(most=2, min_warm=1, idle_timeout=timedelta(seconds=45))
     services = replace(herd.services, pools=limits)
     a_pool(services, "first", desired_workers=1)

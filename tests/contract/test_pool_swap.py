@@ -1,4 +1,4 @@
-"""U2-01, S2-10: a pool changes what it serves while it serves, and workers follow one after the other."""
+"""A pool changes what it serves while it serves, and workers follow one after the other."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -12,7 +12,6 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def test_the_time_that_jobs_took_is_added_up_by_their_type(services: Services, clock: MovingClock) -> None:
-    """S2-36."""
     clock.stop(at=NOON)
     worker = a_worker(services)
     for kind, took in (("a", 3.0), ("a", 0.2), ("b", 4000.0)):

@@ -1,4 +1,4 @@
-"""S2-43: a pool and its workers outlive the control plane; the next one finds them again, and doubles none."""
+"""A pool and its workers outlive the control plane; the next one finds them again, and doubles none."""
 
 import os
 import signal
@@ -83,7 +83,7 @@ def _swap(shell: Shell) -> None:
 
 
 def _drain_a_busy_pool(shell: Shell) -> None:
-    """S2-35: what runs is finished, what waits is not begun, and then it has stopped."""
+    """What runs is finished, what waits is not begun, and then it has stopped."""
     running = shell.said("submit", "demo", "--pool", "llm", "--payload", '{"seconds": 8}').strip()
     _until(lambda: shell.json("job", running)["status"] == "running")
     drained = shell.json("pool", "drain", "llm", "--wait")

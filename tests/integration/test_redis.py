@@ -209,7 +209,7 @@ def test_without_the_package_the_message_says_what_to_install(
 
 
 def test_a_job_that_was_added_by_hand_is_run_like_any_other(one: Replica) -> None:
-    """S2-57: the payload goes to the database, and from there on it is an ordinary job of that agent."""
+    """The payload goes to the database, and from there on it is an ordinary job of that agent."""
     fields = {"type": "demo", "payload": '{"a": 1}', "priority": "5", "job_id": "by-hand", "agent": "root"}
     with running(one):
         one.raw.xadd(NAMES.ingest.name, fields)
@@ -286,7 +286,7 @@ def test_without_the_switch_nobody_reads_what_was_added_by_hand(
 
 
 def test_an_order_about_a_pool_is_acknowledged_after_a_cycle_of_the_leader(one: Replica) -> None:
-    """S2-54: pool -> preloads stream -> provisioner -> control loop."""
+    """Pool -> preloads stream -> provisioner -> control loop."""
     with running(one) as bus:
         bus.announce_pool("create", "pool-x", model_id="m", desired_workers=2)
         waited_for(lambda: "tick" in one.heard or None)
@@ -329,7 +329,6 @@ def test_a_word_of_control_reaches_every_replica(one: Replica, server: RedisServ
 
 
 def test_where_a_job_is_on_another_service_can_be_seen_in_redis(one: Replica) -> None:
-    """S3-04."""
     mapping = {"service_job_id": "p-1", "service_status": "submitted", "service_submitted_at": "now"}
     with running(one) as bus:
         bus.mirror("job-1", {**mapping, "last_service_check": "now"})

@@ -110,7 +110,6 @@ def test_a_batch_is_of_one_type_and_no_larger_than_asked() -> None:
 
 
 def test_what_a_worker_holds_is_given_again_only_when_it_asks_so() -> None:
-    """L1-17"""
     place = Place()
     place.jobs.submit(NewJob(type="demo"))
     (claim,) = place.ann.claim(Ask())
@@ -165,7 +164,7 @@ def test_a_claim_names_the_model_of_its_job_and_an_ask_what_is_loaded() -> None:
     assert place.ann.models == ("org/a",)
 
 
-def test_s3_04_where_a_job_is_on_a_service_is_told_to_its_next_claim() -> None:
+def test_where_a_job_is_on_a_service_is_told_to_its_next_claim() -> None:
     place = Place()
     first = place.claimed()
     mark = ServiceMark(external_id="p-1", status=MarkStatus.SUBMITTED)

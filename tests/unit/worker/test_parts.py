@@ -231,7 +231,6 @@ ENOUGH = Free(disk_mb=10, memory_mb=10)
 def test_only_a_fit_machine_is_ready(
     seen: GpuReport, needs: Needs, fault: str | None, loaded: bool, ready: bool, words: str | None
 ) -> None:
-    """S0-18"""
     report = judge(seen, ENOUGH, needs, fault=fault, loaded=loaded)
     assert report.ready is ready
     assert (report.fault is None) if words is None else words in (report.fault or "")
@@ -318,7 +317,6 @@ class FakeNvml:
 def test_each_gpu_is_described_and_what_a_driver_does_not_say_is_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """S1-48"""
     monkeypatch.setitem(sys.modules, "pynvml", cast("ModuleType", FakeNvml()))
     report = Nvml()()
     assert (report.ready, report.vram_total_mb, report.vram_used_mb) == (True, 16384, 2048)
