@@ -18,6 +18,7 @@ from herdsman.testing.servers.postgres import PostgresServer
 from tests.support.amounts import SOAK
 from tests.support.databases import (
     DATABASES,
+    NOON,
     Backend,
     MovingClock,
     ServerDatabases,
@@ -92,6 +93,13 @@ def url(backend: Backend) -> Iterator[str]:
 @pytest.fixture
 def clock() -> MovingClock:
     return MovingClock()
+
+
+@pytest.fixture
+def stopped_clock(clock: MovingClock) -> MovingClock:
+    """It is noon until the test moves it."""
+    clock.stop(at=NOON)
+    return clock
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Metrics: what Prometheus reads, at a price that does not depend on how often it asks (A5)."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,10 +23,8 @@ from herdsman.telemetry import metrics
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.support.builders import a_claim, a_job, a_worker, claimed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.rows import add_row, move_row
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture

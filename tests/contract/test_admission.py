@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,10 +24,9 @@ from herdsman.ports import SystemClock
 from herdsman.states import JobState
 from herdsman.testing.clocks import ManualClock
 from tests.support.builders import a_worker, scalar, sql
-from tests.support.databases import MovingClock, opened
+from tests.support.databases import NOON, MovingClock, opened
 from tests.support.threads import at_once
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 ANN: dict[str, Any] = {"type": "demo", "agent": "ann"}
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 from unittest.mock import patch
@@ -26,6 +26,7 @@ from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=10)
 MEMORY = Path("/dev/shm")
 ROOM_FOR_SERVERS = 2 * 1024**3
