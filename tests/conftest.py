@@ -15,7 +15,9 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
+from herdsman.testing.servers.redis import RedisServer
 from tests.support.amounts import SOAK
+from tests.support.control_loop import Herd, a_herd
 from tests.support.databases import (
     DATABASES,
     NOON,
@@ -26,6 +28,7 @@ from tests.support.databases import (
     opened,
     quick_place,
 )
+from tests.support.pools import a_pool_herd
 from tests.support.power_cut import fuse
 
 __all__ = ["fuse"]
@@ -81,6 +84,25 @@ def server(request: pytest.FixtureRequest) -> ServerDatabases:
     chosen: ServerDatabases = request.getfixturevalue(request.param)
     request.node.user_properties.append((RAN_ON, chosen.product))
     return chosen
+
+
+@pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_herd(services, clock) as herd:
+        yield herd
+
+
+@pytest.fixture
+def pool_loop(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    """A control loop whose fleet is made of pools alone."""
+    with a_pool_herd(services, clock) as herd:
+        yield herd
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """What a person does to the fleet follows the rules of the loop, and its fence."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
-from herdsman.context import Services
 from herdsman.errors import CapacityUnavailable, Conflict, NotFound, StaleWrite
 from herdsman.fleet import snapshot_sql
 from herdsman.fleet.audit import Kind
@@ -17,14 +15,7 @@ from herdsman.jobs.commands import find_job
 from herdsman.states import JobState, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, sql
-from tests.support.control_loop import Herd, a_herd
-from tests.support.databases import MovingClock
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
+from tests.support.control_loop import Herd
 
 
 def alive(herd: Herd) -> list[WorkerId]:

@@ -1,12 +1,10 @@
 """S0 and P1 to P5: a fleet at Runpod is grown, healed and shrunk, and nothing leaks."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
-from herdsman.context import Services
 from herdsman.fleet import stats_sql
 from herdsman.ids import WorkerId
 from herdsman.jobs.assign import claim_job
@@ -15,14 +13,7 @@ from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, scalar
-from tests.support.control_loop import Herd, a_herd
-from tests.support.databases import MovingClock
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
+from tests.support.control_loop import Herd
 
 
 def names(herd: Herd) -> list[str]:

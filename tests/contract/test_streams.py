@@ -23,16 +23,10 @@ from tests.support.redis_streams import NAMES, QUICK, STEADY, Replica, client, r
 from tests.support.rows import add_row
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as running:
-        yield running
-
-
 @pytest.fixture
-def one(server: RedisServer, services: Services) -> Iterator[Replica]:
-    client(server).flushall()
-    with replica(server, services) as opened:
+def one(redis_server: RedisServer, services: Services) -> Iterator[Replica]:
+    client(redis_server).flushall()
+    with replica(redis_server, services) as opened:
         opened.listen()
         yield opened
 
@@ -59,21 +53,21 @@ def test_a_submission_is_announced_by_name_alone(one: Replica) -> None:
 
 
 def test_an_entry_of_another_replica_wakes_this_one_and_its_own_does_not(
-    one: Replica, server: RedisServer
+    one: Replica, redis_server: RedisServer
 ) -> None:
     one.submit()
     one.publish()
     assert one.listen() == 0
-    with replica(server, one.services, "two", leads=False) as two:
+    with replica(redis_server, one.services, "two", leads=False) as two:
         two.listen()
         two.submit()
         two.publish()
         assert (one.listen(), two.listen()) == (1, 0)
 
 
-def test_every_replica_hears_an_entry_that_only_one_is_given(one: Replica, server: RedisServer) -> None:
+def test_every_replica_hears_an_entry_that_only_one_is_given(one: Replica, redis_server: RedisServer) -> None:
     """The group hands it to one, which may have no worker that waits."""
-    with replica(server, one.services, "two", leads=False, block=timedelta(seconds=20)) as two:
+    with replica(redis_server, one.services, "two", leads=False, block=timedelta(seconds=20)) as two:
         waits = Thread(target=two.listen)
         waits.start()
         waited_for(lambda: one.raw.info("clients")["blocked_clients"] or None)
@@ -86,14 +80,14 @@ def test_every_replica_hears_an_entry_that_only_one_is_given(one: Replica, serve
 
 
 def test_what_was_in_the_stream_before_its_group_is_not_skipped(
-    server: RedisServer, services: Services
+    redis_server: RedisServer, services: Services
 ) -> None:
     """A group that began at `$` would never see it."""
-    raw = client(server)
+    raw = client(redis_server)
     raw.flushall()
     job_id = a_job(services)
     raw.xadd(NAMES.jobs.name, {"job_id": job_id, "type": "demo"})
-    with replica(server, services) as late:
+    with replica(redis_server, services) as late:
         late.listen()
         late.listen()
         assert len(late.pending()) == 1
@@ -123,10 +117,12 @@ def test_an_entry_is_settled_when_its_job_has_ended_and_not_before(one: Replica,
     assert one.count(Count.SETTLED) == 1
 
 
-def test_a_dead_letter_is_announced_once_with_its_four_fields(one: Replica, server: RedisServer) -> None:
+def test_a_dead_letter_is_announced_once_with_its_four_fields(
+    one: Replica, redis_server: RedisServer
+) -> None:
     job_id = held(one)
     (entry,) = one.raw.xrange(NAMES.jobs.name)
-    with replica(server, one.services, "two", leads=False) as two:
+    with replica(redis_server, one.services, "two", leads=False) as two:
         one.raw.xadd(NAMES.jobs.name, {"job_id": job_id, "type": "demo"})  # a duplicate, for the other one
         two.listen()
         two.listen()
@@ -273,13 +269,13 @@ def test_a_flood_of_forged_entries_fills_no_table(one: Replica) -> None:
 
 
 def test_a_job_that_runs_is_never_taken_from_a_replica_that_lives(
-    server: RedisServer, services: Services
+    redis_server: RedisServer, services: Services
 ) -> None:
     """Looked at again and again, what a replica holds never looks idle."""
-    client(server).flushall()
+    client(redis_server).flushall()
     with (
-        replica(server, services, "one", leads=False, rhythm=STEADY) as one,
-        replica(server, services, "two", rhythm=STEADY) as two,
+        replica(redis_server, services, "one", leads=False, rhythm=STEADY) as one,
+        replica(redis_server, services, "two", rhythm=STEADY) as two,
     ):
         one.listen()
         job_id = held(one)
@@ -293,13 +289,13 @@ def test_a_job_that_runs_is_never_taken_from_a_replica_that_lives(
 
 
 def test_entries_of_a_replica_that_died_are_taken_over_and_the_rows_decide(
-    server: RedisServer, services: Services
+    redis_server: RedisServer, services: Services
 ) -> None:
     """One runs and is left alone, one is done, one waits and somebody is woken."""
-    client(server).flushall()
+    client(redis_server).flushall()
     with (
-        replica(server, services, "dead", leads=False, rhythm=QUICK) as dead,
-        replica(server, services, "two", rhythm=QUICK) as two,
+        replica(redis_server, services, "dead", leads=False, rhythm=QUICK) as dead,
+        replica(redis_server, services, "two", rhythm=QUICK) as two,
     ):
         dead.listen()
         worker, other = a_worker(services, "w1"), a_worker(services, "w2")
