@@ -24,7 +24,7 @@ from herdsman.wire import new_job_id
 from tests.chaos.redis_site import Yard, until, yard
 from tests.chaos.site import check_jobs
 from tests.chaos.waiting import percentile
-from tests.support.amounts import amount
+from tests.support.amounts import SLACK, amount
 from tests.support.builders import a_worker, claimed, replayed
 from tests.support.databases import Backend, ServerDatabases, opened
 from tests.support.redis_streams import NAMES, QUICK, Replica, client, replica
@@ -93,7 +93,7 @@ def test_nothing_is_lost_or_done_twice_whatever_happens_to_redis(
     late = percentile(99, here.delays(began, ended))
     with capsys.disabled():
         print(f"\n{len(faults)} faults, {len(here.submitted)} jobs, p99 of the start {late:.3f} s")
-    assert late < 2.0
+    assert late < 2.0 * SLACK
 
 
 def test_jobs_begin_in_time_while_redis_is_away_and_at_once_when_it_is_back(
@@ -121,7 +121,7 @@ def test_jobs_begin_in_time_while_redis_is_away_and_at_once_when_it_is_back(
             f"\nstart: before median {median(before):.3f} s; away p99 {percentile(99, away):.3f} s"
             f" of {len(away)}; back {(well - back).total_seconds():.1f} s later, median {median(after):.3f} s"
         )
-    assert percentile(99, away) < 2.0
+    assert percentile(99, away) < 2.0 * SLACK
     assert median(after) < 0.3, "hints are heard again"
 
 
