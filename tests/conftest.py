@@ -15,8 +15,12 @@ from herdsman.jobs.model import JobPolicy
 from herdsman.server.wiring import new_job_id
 from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
+from herdsman.testing.servers.redis import RedisServer
+from tests.support.amounts import SOAK
+from tests.support.control_loop import Herd, a_herd
 from tests.support.databases import (
     DATABASES,
+    NOON,
     Backend,
     MovingClock,
     ServerDatabases,
@@ -24,6 +28,7 @@ from tests.support.databases import (
     opened,
     quick_place,
 )
+from tests.support.pools import a_pool_herd
 from tests.support.power_cut import fuse
 
 __all__ = ["fuse"]
@@ -36,8 +41,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a script, Ctrl-C is ignored, and so it would be by all that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A machine that is busy with other tests is late without a fault.
-settings.register_profile("tests", deadline=None)
+# A machine that is busy with other tests is late without a fault. Each run tries other examples.
+settings.register_profile("tests", deadline=None, max_examples=200 if SOAK else 40)
 settings.load_profile("tests")
 
 
@@ -82,6 +87,25 @@ def server(request: pytest.FixtureRequest) -> ServerDatabases:
 
 
 @pytest.fixture
+def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    with a_herd(services, clock) as herd:
+        yield herd
+
+
+@pytest.fixture
+def pool_loop(services: Services, clock: MovingClock) -> Iterator[Herd]:
+    """A control loop whose fleet is made of pools alone."""
+    with a_pool_herd(services, clock) as herd:
+        yield herd
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer() as running:
+        yield running
+
+
+@pytest.fixture
 def url(backend: Backend) -> Iterator[str]:
     fresh = backend.fresh()
     yield fresh
@@ -91,6 +115,13 @@ def url(backend: Backend) -> Iterator[str]:
 @pytest.fixture
 def clock() -> MovingClock:
     return MovingClock()
+
+
+@pytest.fixture
+def stopped_clock(clock: MovingClock) -> MovingClock:
+    """It is noon until the test moves it."""
+    clock.stop(at=NOON)
+    return clock
 
 
 @pytest.fixture

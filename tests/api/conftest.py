@@ -13,6 +13,7 @@ from herdsman.access.rules import Caller, Role
 from herdsman.context import Services
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.server.app import create_app
+from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState, build_state
 from herdsman.testing.clocks import ManualClock
 from tests.api.calling import Client
@@ -66,6 +67,15 @@ def state(build: Build) -> ServerState:
 @pytest.fixture
 def app(state: ServerState) -> FastAPI:
     return create_app(state)
+
+
+@pytest.fixture
+def api_server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
+    """On a real port."""
+    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -42,6 +42,8 @@ from tests.api.sockets import (
 )
 from tests.support.builders import a_job
 
+pytestmark = pytest.mark.spread
+
 WRONG = "authorization: Bearer hm_admin_0123456789abcdef_wrong_0000"
 LIVE = "/health/live"
 CLOSE = "connection: close"
@@ -208,7 +210,7 @@ def test_a_body_from_nobody_is_not_read(place: Place) -> None:
 def test_10_000_wrong_tokens_cost_next_to_nothing_and_lock_out_nobody_who_was_let_in(
     place: Place, tokens: Tokens
 ) -> None:
-    """X1-13. Only the one who guesses is asked to wait."""
+    """Only the one who guesses is asked to wait."""
     good = tokens.header(Role.VIEWER)
     assert httpx.get(f"{place.url}/jobs", headers=good, timeout=PATIENCE).status_code == 200
     before = resident()

@@ -1,4 +1,4 @@
-"""What a submitter is told when a limit is reached, and what is counted (J10, S2-31 to S2-33)."""
+"""What a submitter is told when a limit is reached, and what is counted (J10)."""
 
 import asyncio
 from dataclasses import replace

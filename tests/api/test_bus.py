@@ -58,7 +58,7 @@ def state(build: Build, bus: Bus) -> ServerState:
 
 
 def test_what_was_submitted_is_announced_once(client: Client, bus: Bus, tokens: Tokens) -> None:
-    """S2-21: after it was stored."""
+    """After it was stored."""
     who = tokens.header(Role.ADMIN)
     for _ in range(2):
         client.post("/jobs/submit", json={"type": "demo", "job_id": "one"}, headers=who)
@@ -77,7 +77,6 @@ def test_redis_being_away_makes_nobody_unhealthy(client: Client, bus: Bus, token
 
 
 def test_the_streams_are_measured(client: Client, bus: Bus, tokens: Tokens) -> None:
-    """U2-07."""
     bus.state.sizes = {"stream:orchestrator:inference_jobs": Size(7, 5, 3)}
     bus.state.count(Count.RECLAIMED, 2)
     bus.state.failed("listener", "away")
@@ -96,7 +95,6 @@ def test_without_redis_nothing_is_said_of_it(tokens: Tokens, build: Build) -> No
 
 
 def test_what_becomes_of_a_pool_is_announced(client: Client, bus: Bus, tokens: Tokens) -> None:
-    """S2-19."""
     who = tokens.header(Role.ADMIN)
     made = {"pool_id": "llm", "agent": "ann", "model": "org/a", "num_workers": 1}
     client.post("/workers/pool", json=made, headers=who)
@@ -121,7 +119,7 @@ def test_what_is_stopped_is_announced(client: Client, bus: Bus, tokens: Tokens) 
     assert bus.told == ["pause pool:llm", "resume pool:llm", "drain all"]
 
 
-def test_s3_04_where_a_job_is_on_a_service_is_mirrored_once_it_was_stored(
+def test_where_a_job_is_on_a_service_is_mirrored_once_it_was_stored(
     client: Client, bus: Bus, tokens: Tokens, state: ServerState
 ) -> None:
     who = tokens.header(Role.WORKER, "w1")

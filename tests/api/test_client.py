@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from fastapi import FastAPI
 
 from herdsman.access.rules import Role
 from herdsman.client import AsyncClient, Client, JobCancelled, JobFailed
@@ -17,8 +16,7 @@ from herdsman.fleet import commands as fleet_commands
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import Ask, Done, Failed, GivenBack, LogLines, Progress, Pulse
-from herdsman.server.http_server import ApiServer, Listening, bind
-from herdsman.server.state import ServerState
+from herdsman.server.http_server import ApiServer
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.clocks import ManualClock
 from tests.api.conftest import Tokens
@@ -27,23 +25,15 @@ PATIENCE = 30
 
 
 @pytest.fixture
-def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
-    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def people(server: ApiServer, tokens: Tokens) -> Iterator[Client]:
-    with Client(server.url, tokens.of(Role.ADMIN, "boss").secret) as client:
+def people(api_server: ApiServer, tokens: Tokens) -> Iterator[Client]:
+    with Client(api_server.url, tokens.of(Role.ADMIN, "boss").secret) as client:
         yield client
 
 
 @pytest.fixture
-def queue(server: ApiServer, tokens: Tokens) -> Iterator[HttpQueue]:
+def queue(api_server: ApiServer, tokens: Tokens) -> Iterator[HttpQueue]:
     boot = tokens.of(Role.BOOTSTRAP, "w1").secret
-    queue, _ = register(server.url, boot, WorkerId("w1"), incarnation="first-life")
+    queue, _ = register(api_server.url, boot, WorkerId("w1"), incarnation="first-life")
     yield queue
     queue.close()
 
@@ -108,7 +98,7 @@ def test_an_unfinished_job_times_out_by_name(people: Client) -> None:
 
 
 def test_refusals_are_the_same_errors_on_both_sides(
-    people: Client, server: ApiServer, tokens: Tokens
+    people: Client, api_server: ApiServer, tokens: Tokens
 ) -> None:
     people.submit("image", {"n": 1}, job_id="mine")
     assert not people.submit("image", {"n": 1}, job_id="mine").created
@@ -118,9 +108,9 @@ def test_refusals_are_the_same_errors_on_both_sides(
         people.job("nobody").look()
     with pytest.raises(InvalidRequest, match="priority"):
         people.submit("image", priority=10**9)
-    with Client(server.url, "hm_admin_wrong", patience=0) as stranger, pytest.raises(Unauthenticated):
+    with Client(api_server.url, "hm_admin_wrong", patience=0) as stranger, pytest.raises(Unauthenticated):
         stranger.job("mine").look()
-    viewer = Client(server.url, tokens.of(Role.VIEWER, "eve").secret)
+    viewer = Client(api_server.url, tokens.of(Role.VIEWER, "eve").secret)
     with viewer, pytest.raises(Forbidden):
         viewer.submit("image")
 
@@ -165,5 +155,5 @@ async def _twice(url: str, token: str) -> list[str]:
         return [await first.status(), *[each.job_id async for each in client.jobs()]]
 
 
-def test_the_async_client_speaks_to_the_same_server(server: ApiServer, tokens: Tokens) -> None:
-    assert asyncio.run(_twice(server.url, tokens.of(Role.ADMIN).secret)) == ["cancelled", "a"]
+def test_the_async_client_speaks_to_the_same_server(api_server: ApiServer, tokens: Tokens) -> None:
+    assert asyncio.run(_twice(api_server.url, tokens.of(Role.ADMIN).secret)) == ["cancelled", "a"]

@@ -69,7 +69,6 @@ def operator(tokens: Tokens) -> dict[str, str]:
 def test_the_leader_acts_now_and_says_what_it_did(
     replicas: tuple[Replica, Replica], operator: dict[str, str], services: Services, path: str
 ) -> None:
-    """S2-23."""
     a_job(services)
     answer = replicas[0].client.post(path, headers=operator)
     assert answer.status_code == 200
@@ -95,7 +94,6 @@ def listening(services: Services, replica: Replica) -> Generator[None]:
 def test_a_follower_has_the_leader_act_and_brings_back_what_it_did(
     replicas: tuple[Replica, Replica], operator: dict[str, str], services: Services, path: str
 ) -> None:
-    """S2-23."""
     a_job(services)
     with listening(services, replicas[0]):
         answer = replicas[1].client.post(path, headers=operator)
@@ -136,7 +134,6 @@ def test_a_replica_without_a_control_loop_says_so(client: Client, operator: dict
 
 
 def test_everybody_knows_who_leads(replicas: tuple[Replica, Replica], operator: dict[str, str]) -> None:
-    """S2-22."""
     seen = [replica.client.get("/leader", headers=operator).json() for replica in replicas]
     assert [each["mine"] for each in seen] == [True, False]
     assert {(each["holder"], each["epoch"], each["leads"]) for each in seen} == {("one", 1, True)}
@@ -149,14 +146,12 @@ def test_before_the_first_leader_there_is_none(client: Client, operator: dict[st
 
 
 def test_liveness_is_open_and_constant(client: Client) -> None:
-    """S4-01."""
     answer = client.get("/health/live")
     assert (answer.status_code, answer.json()) == (200, {"status": "healthy"})
     assert answer.headers["content-type"] == "application/json"
 
 
 def test_a_replica_that_can_work_is_ready(client: Client, operator: dict[str, str]) -> None:
-    """S4-02."""
     answer = client.get("/health/ready", headers=operator)
     assert answer.status_code == 200
     assert answer.json() == {

@@ -1,6 +1,5 @@
 """What the dashboard reads, over HTTP: shapes, roles, pages, and an empty database."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +20,7 @@ from herdsman.states import JobState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker, an_ended_job
-from tests.support.control_loop import Herd, a_herd
+from tests.support.control_loop import Herd
 from tests.support.databases import MovingClock
 
 SETTINGS = {"DATABASE_URL": "postgresql://ann:hunter2@db/herd", "RUNPOD_API_KEY": "rpa_" + "S" * 40}
@@ -35,12 +34,6 @@ def viewer(tokens: Tokens) -> dict[str, str]:
 @pytest.fixture
 def operator(tokens: Tokens) -> dict[str, str]:
     return tokens.header(Role.OPERATOR, "olga")
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
 
 
 def got(client: Client, path: str, who: dict[str, str], **given: Any) -> Any:

@@ -2,12 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from herdsman.access.rules import Role
 from herdsman.client import AsyncClient
@@ -18,7 +16,7 @@ from herdsman.jobs.worker_commands import complete_job
 from herdsman.ports import ResultFiles
 from herdsman.results import ResultOptions, open_store
 from herdsman.server.app import create_app
-from herdsman.server.http_server import ApiServer, Listening, bind
+from herdsman.server.http_server import ApiServer
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens
@@ -212,19 +210,11 @@ def test_a_store_that_is_away_is_503(
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:herdsman:results-unavailable")
 
 
-@pytest.fixture
-def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
-    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
-    server.start()
-    yield server
-    server.stop()
-
-
 def test_a_client_saves_a_file_and_checks_its_sum(
-    server: ApiServer, services: Services, store: ResultFiles, tokens: Tokens, tmp_path: Path
+    api_server: ApiServer, services: Services, store: ResultFiles, tokens: Tokens, tmp_path: Path
 ) -> None:
     told = a_job_with(services, store, "Übung 猫 #1.mp4", VIDEO)
-    with HttpClient(server.url, tokens.of(Role.ADMIN, "boss").secret) as client:
+    with HttpClient(api_server.url, tokens.of(Role.ADMIN, "boss").secret) as client:
         into = client.download("j1", "Übung 猫 #1.mp4", tmp_path)
         named = client.download("j1", "Übung 猫 #1.mp4", tmp_path / "film.mp4")
         with pytest.raises(NotFound, match="no file"):
@@ -236,25 +226,25 @@ def test_a_client_saves_a_file_and_checks_its_sum(
 
 
 def test_a_client_with_an_event_loop_does_the_same(
-    server: ApiServer, services: Services, store: ResultFiles, tokens: Tokens, tmp_path: Path
+    api_server: ApiServer, services: Services, store: ResultFiles, tokens: Tokens, tmp_path: Path
 ) -> None:
     a_job_with(services, store, "a.mp4", VIDEO)
 
     async def saved() -> Path:
-        async with AsyncClient(server.url, tokens.of(Role.ADMIN, "boss").secret) as client:
+        async with AsyncClient(api_server.url, tokens.of(Role.ADMIN, "boss").secret) as client:
             return await client.download("j1", "a.mp4", tmp_path)
 
     assert asyncio.run(saved()).read_bytes() == VIDEO
 
 
 def test_a_file_that_was_changed_is_not_taken(
-    server: ApiServer, services: Services, store: ResultFiles, tokens: Tokens, tmp_path: Path
+    api_server: ApiServer, services: Services, store: ResultFiles, tokens: Tokens, tmp_path: Path
 ) -> None:
     a_job_with(services, store, "a.png", b"cat")
     (tmp_path / "results" / "j1" / "a.png").write_bytes(b"dog")
     (tmp_path / "a.png").write_bytes(b"older")
     with (
-        HttpClient(server.url, tokens.of(Role.ADMIN, "boss").secret) as client,
+        HttpClient(api_server.url, tokens.of(Role.ADMIN, "boss").secret) as client,
         pytest.raises(Unreachable, match="SHA-256"),
     ):
         client.download("j1", "a.png", tmp_path)

@@ -101,7 +101,6 @@ def test_a_drain_is_shown_with_all_that_goes_on(
 
 
 def test_an_evicted_pool_is_over_at_once(client: Client, operator: dict[str, str]) -> None:
-    """S2-24."""
     pool = {"pool_id": "p1", "agent": "ann", "model": "m", "num_workers": 1, "hold_seconds": 60}
     assert client.post("/workers/pool", json=pool, headers=operator).is_success
     for _ in range(2):  # may be repeated

@@ -33,7 +33,7 @@ def submit(client: Client, who: Header, **body: Any) -> httpx.Response:
 
 
 def test_a_new_job_is_201_and_the_same_again_is_200(client: Client, admin: Header) -> None:
-    """J2, S2-21."""
+    """J2"""
     first, again = (submit(client, admin, job_id="j1", payload={"n": 1}) for _ in range(2))
     assert (first.status_code, first.json()) == (201, {"job_id": "j1", "created": True})
     assert (again.status_code, again.json()) == (200, {"job_id": "j1", "created": False})

@@ -38,9 +38,7 @@ def lent(client: Client, header: dict[str, str], memory_mb: int = 8000, **more: 
     return answer.json()
 
 
-def test_s2_16_a_lease_is_asked_for_kept_and_released(
-    client: Client, tokens: Tokens, services: Services
-) -> None:
+def test_a_lease_is_asked_for_kept_and_released(client: Client, tokens: Tokens, services: Services) -> None:
     a_node(services)
     ann = tokens.header(Role.SUBMITTER, "ann")
     got = lent(client, ann, ttl_seconds=60)

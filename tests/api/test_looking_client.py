@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from fastapi import FastAPI
 
 from herdsman.access.rules import Role
 from herdsman.cli.explain import find
@@ -15,8 +14,7 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.wire import RequeueIn
 from herdsman.jobs.worker_commands import fail_job
-from herdsman.server.http_server import ApiServer, Listening, bind
-from herdsman.server.state import ServerState
+from herdsman.server.http_server import ApiServer
 from herdsman.states import JobState
 from tests.api.conftest import Tokens
 from tests.support.builders import HOPELESS, a_claim, a_job, a_worker
@@ -25,22 +23,14 @@ from tests.support.databases import MovingClock
 
 
 @pytest.fixture
-def server(app: FastAPI, state: ServerState) -> Iterator[ApiServer]:
-    server = ApiServer(app, bind(Listening()), on_stop=state.stopping.set)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def client(server: ApiServer, tokens: Tokens) -> Iterator[Client]:
-    with Client(server.url, tokens.of(Role.ADMIN, "boss").secret) as opened:
+def client(api_server: ApiServer, tokens: Tokens) -> Iterator[Client]:
+    with Client(api_server.url, tokens.of(Role.ADMIN, "boss").secret) as opened:
         yield opened
 
 
-def test_a_client_looks_at_everything(server: ApiServer, tokens: Tokens, services: Services) -> None:
+def test_a_client_looks_at_everything(api_server: ApiServer, tokens: Tokens, services: Services) -> None:
     job = a_job(services, type="image")
-    with Client(server.url, tokens.of(Role.VIEWER, "vic").secret) as client:
+    with Client(api_server.url, tokens.of(Role.VIEWER, "vic").secret) as client:
         assert client.overview().oldest_job == job
         assert client.why("job", job).state == "pending"
         assert client.eta(job).position == 1
@@ -51,12 +41,14 @@ def test_a_client_looks_at_everything(server: ApiServer, tokens: Tokens, service
             client.eta("nobody")
 
 
-def test_an_async_client_looks_at_everything(server: ApiServer, tokens: Tokens, services: Services) -> None:
+def test_an_async_client_looks_at_everything(
+    api_server: ApiServer, tokens: Tokens, services: Services
+) -> None:
     job = a_job(services, type="image")
     secret = tokens.of(Role.VIEWER, "vic").secret
 
     async def look() -> None:
-        async with AsyncClient(server.url, secret) as client:
+        async with AsyncClient(api_server.url, secret) as client:
             assert (await client.overview()).oldest_job == job
             assert (await client.why("job", job)).state == "pending"
             assert (await client.eta(job)).position == 1
@@ -115,12 +107,12 @@ def test_why_finds_out_what_an_id_names(client: Client, services: Services) -> N
 
 
 def test_why_of_a_submitter_finds_its_jobs_and_nothing_else(
-    server: ApiServer, tokens: Tokens, services: Services
+    api_server: ApiServer, tokens: Tokens, services: Services
 ) -> None:
     a_worker(services, "w1")
     mine, theirs = a_job(services, agent="ann"), a_job(services, agent="bob")
     secret = tokens.of(Role.SUBMITTER, "ann").secret
-    with Client(server.url, secret) as client:
+    with Client(api_server.url, secret) as client:
         assert find(client, mine).state == "pending"
         for other in (theirs, "w1", "default"):
             with pytest.raises(NotFound, match="no job, worker or pool"):

@@ -1,6 +1,6 @@
 """Metrics: what Prometheus reads, at a price that does not depend on how often it asks (A5)."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -23,10 +23,8 @@ from herdsman.telemetry import metrics
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.support.builders import a_claim, a_job, a_worker, claimed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.rows import add_row, move_row
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def scrape(client: Client, who: dict[str, str]) -> dict[tuple[str, tuple[str, ..
 def test_jobs_queues_and_workers_are_counted(
     client: Client, scraper: dict[str, str], services: Services
 ) -> None:
-    """S2-36 for the depth of the queue."""
+    """The depth of the queue."""
     a_job(services)
     a_job(services)
     a_worker(services)
@@ -139,7 +137,7 @@ OLDER_NAMES = {
 
 
 def test_the_metrics_have_the_names_that_dashboards_know(client: Client, scraper: dict[str, str]) -> None:
-    """S2-36: each is there before anything has happened."""
+    """Each is there before anything has happened."""
     text = client.get("/metrics", headers=scraper).text
     assert {family.name for family in text_string_to_metric_families(text)} >= OLDER_NAMES
 
@@ -160,7 +158,6 @@ def a_gpu(services: Services, uuid: str, **values: Any) -> None:
 def test_gpus_and_their_leases_are_counted(
     client: Client, scraper: dict[str, str], services: Services
 ) -> None:
-    """S2-36."""
     now = services.database.read(lambda tx: tx.now())
     a_gpu(services, "leased")
     a_gpu(services, "free", gpu_index=1)
@@ -228,7 +225,7 @@ LATENCY = "gpu_orchestrator_job_latency_seconds"
 def test_the_time_that_jobs_took_is_counted_once_and_never_down(
     client: Client, scraper: dict[str, str], services: Services, clock: MovingClock
 ) -> None:
-    """S2-36, S2-37: the mean of the last minutes is the rate of the sum by that of the count."""
+    """The mean of the last minutes is the rate of the sum by that of the count."""
     clock.stop(at=NOON)
     worker = a_worker(services)
     for took in (timedelta(seconds=3), timedelta(seconds=20)):

@@ -1,4 +1,4 @@
-"""The policy over HTTP, and from the command line (S2-34, S2-47)."""
+"""The policy over HTTP, and from the command line."""
 
 import json
 from collections.abc import Iterator

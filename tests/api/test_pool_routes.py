@@ -1,4 +1,4 @@
-"""C-12, S2-19, S2-20: pools over HTTP, in both spellings; who may, and what is refused."""
+"""Pools over HTTP, in both spellings; who may, and what is refused."""
 
 from typing import Any
 
@@ -34,7 +34,6 @@ SECOND = {"agent_name": "ann", "model_id": "org/m", "desired_workers": 3, "hold_
 def test_both_spellings_are_answered_with_the_names_of_the_table(
     client: Client, boss: dict[str, str], services: Services, body: dict[str, Any]
 ) -> None:
-    """C-12"""
     answer = client.post(POOL, json=body, headers=boss)
     assert answer.status_code == 201
     said = answer.json()
@@ -150,7 +149,6 @@ def test_pools_that_are_not_there_or_closed_are_refused(client: Client, boss: di
 def test_a_job_for_a_closed_pool_is_refused_and_the_next_step_is_named(
     client: Client, boss: dict[str, str]
 ) -> None:
-    """S2-35"""
     job = {"type": "demo", "pool": "llm"}
     assert client.post("/jobs/submit", json=job, headers=boss).status_code == 201, "it may still come (J1)"
     client.post(POOL, json={"pool_id": "llm"}, headers=boss)

@@ -114,7 +114,6 @@ def test_a_worker_speaks_for_itself_only(hand: Hand, other: Hand, word: str) -> 
 
 
 def test_a_claim_whose_answer_was_lost_is_given_again(hand: Hand, services: Services) -> None:
-    """L1-17."""
     job_id = a_job(services)
     lost = claimed(services, WorkerId("w1"))
     assert hand.claim() == [], "it holds a job that it does not know of"
@@ -233,7 +232,7 @@ def mark(hand: Hand, claim: dict[str, Any], **said: Any) -> httpx.Response:
     return hand.client.put(f"/jobs/{claim['job_id']}/service", json=body, headers=hand.who)
 
 
-def test_s3_04_a_mark_is_kept_and_told_to_the_next_claim(
+def test_a_mark_is_kept_and_told_to_the_next_claim(
     hand: Hand, other: Hand, services: Services, tokens: Tokens
 ) -> None:
     job_id = a_job(services)

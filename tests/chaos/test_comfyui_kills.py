@@ -1,4 +1,4 @@
-"""kill -9 between any two steps of a render: the next worker finishes the same one, and ComfyUI is asked once (S3-11)."""
+"""kill -9 between any two steps of a render: the next worker finishes the same one, and ComfyUI is asked once."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

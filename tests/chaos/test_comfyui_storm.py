@@ -1,4 +1,4 @@
-"""A ComfyUI with every fault at every step: each job ends once, and nothing is rendered twice (S3-02, J3)."""
+"""A ComfyUI with every fault at every step: each job ends once, and nothing is rendered twice (J3)."""
 
 import time
 from functools import cache
@@ -33,7 +33,7 @@ def backend(request: pytest.FixtureRequest) -> object:
     return request.getfixturevalue(request.param)
 
 
-def test_s3_02_no_fault_at_any_step_loses_or_doubles_a_render(
+def test_no_fault_at_any_step_loses_or_doubles_a_render(
     services: Services, clock: MovingClock, tmp_path: Path
 ) -> None:
     a_worker(services, "w1")

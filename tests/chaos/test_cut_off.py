@@ -87,7 +87,8 @@ def test_a_handler_whose_supervisor_stands_still_has_ended_before_the_next_begin
         yard.until(
             lambda: f"job {job_id} was taken away before its end could be reported" in yard.said(asleep)
         )
-        assert f"job {job_id} is stopped: no heartbeat was accepted for too long" in yard.said(asleep)
+        stopped = f"job {job_id} is stopped: no heartbeat was accepted for too long"
+        yard.until(lambda: stopped in yard.said(asleep))
         yard.check()
 
 
@@ -103,7 +104,7 @@ def test_a_job_outlives_an_outage_of_the_api_that_is_shorter_than_the_fence(
         go.touch()
         lost = f"lost the connection to http://127.0.0.1:{yard.port}: "
         yard.until(lambda: lost in yard.said(worker))
-        assert "; retrying, the running job goes on until " in yard.said(worker)
+        yard.until(lambda: "; retrying, the running job goes on until " in yard.said(worker))
         if step == "log":
             yard.until(lambda: yard.did("finished", job_id))
         assert yard.job(job_id).state is JobState.RUNNING
@@ -111,6 +112,7 @@ def test_a_job_outlives_an_outage_of_the_api_that_is_shorter_than_the_fence(
         yard.until_done()
         yard.check()
         assert (yard.job(job_id).attempts, yard.handlers_of(worker)) == (1, [handler])
+        yard.until(lambda: "connected again after " in yard.said(worker))
         assert yard.said(worker).count("lost the connection") == 1
         assert yard.said(worker).count("connected again after ") == 1
 

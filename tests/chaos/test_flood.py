@@ -1,4 +1,4 @@
-"""One agent at a hundred times its rate: it is told to wait, and nobody else has to (S2-31, S2-33, S2-47, J10).
+"""One agent at a hundred times its rate: it is told to wait, and nobody else has to (J10).
 
 Real servers and workers over HTTP.
 """
@@ -109,7 +109,6 @@ def test_a_flood_is_told_to_wait_and_another_agent_waits_no_longer(yard: Site) -
 
 
 def test_a_flood_that_may_do_without_gpus_runs_on_the_pool_for_cpus(yard: Site) -> None:
-    """S2-33"""
     work(yard, "worker")
     work(yard, "cpu-worker", pool="cpu")
     limit(yard, SLOW, cpu_pool="cpu", fallback_max_queued=10)
@@ -125,7 +124,7 @@ def test_a_flood_that_may_do_without_gpus_runs_on_the_pool_for_cpus(yard: Site) 
 
 
 def test_limits_hold_across_two_replicas_and_a_restart_of_everything(yard: Site) -> None:
-    """S2-31: what comes back while everything is down is less than a burst."""
+    """What comes back while everything is down is less than a burst."""
     limit(yard, WIDE)
     ports = [yard.port, free_port()]
     yard.serve("api-2", ports[1])

@@ -162,7 +162,7 @@ def serve(url: str, where: str) -> None:
     signal.pause()
 
 
-def test_s2_42_a_lease_survives_the_kill_of_the_server_with_the_same_end(url: str, tmp_path: Path) -> None:
+def test_a_lease_survives_the_kill_of_the_server_with_the_same_end(url: str, tmp_path: Path) -> None:
     with services_at(url) as services:
         secret = create_token(services, KEYRING, role=Role.OPERATOR, name="chaos").secret
     where = tmp_path / "address"

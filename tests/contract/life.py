@@ -92,7 +92,7 @@ class Life(LifeBase):
         job = self.model.jobs[claim.key.job_id]
         job.claim(worker, self.model.now)
         assert (claim.key.token, claim.attempt) == (job.token, job.attempts)
-        assert claim.service_job_id == job.service, "S3-04: where an earlier claim left it"
+        assert claim.service_job_id == job.service, "where an earlier claim left it"
         self.claims.append(claim)
 
     @precondition(somebody_has_claimed)

@@ -1,7 +1,7 @@
 """What the random lives stand on: the store, the model beside it, and what must hold after every step."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -20,10 +20,9 @@ from herdsman.jobs.worker_commands import complete_job, fail_job, mark_service, 
 from tests.contract.life_model import ENDS, HELD, Model, ModelJob
 from tests.contract.life_seen import check_records, seen_jobs
 from tests.support.builders import a_worker
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.power_cut import Fuse
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EXAMPLES = count()
 SAVED = timedelta(seconds=4)
 

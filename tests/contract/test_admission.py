@@ -1,8 +1,8 @@
-"""Limits at the door: the same for all replicas, in the transaction that stores the job, and exact (S2-31 to S2-34)."""
+"""Limits at the door: the same for all replicas, in the transaction that stores the job, and exact."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,10 +24,9 @@ from herdsman.ports import SystemClock
 from herdsman.states import JobState
 from herdsman.testing.clocks import ManualClock
 from tests.support.builders import a_worker, scalar, sql
-from tests.support.databases import MovingClock, opened
+from tests.support.databases import NOON, MovingClock, opened
 from tests.support.threads import at_once
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 ANN: dict[str, Any] = {"type": "demo", "agent": "ann"}
 
@@ -65,7 +64,7 @@ def noon(clock: MovingClock) -> MovingClock:
     return clock
 
 
-def test_s2_31_an_agent_gets_its_burst_and_then_its_rate(services: Services, noon: MovingClock) -> None:
+def test_an_agent_gets_its_burst_and_then_its_rate(services: Services, noon: MovingClock) -> None:
     here = limited(services, agents=ann(rate_per_second=2, burst=5))
     assert submitted(here, 8) == 5
     noon.advance(SECOND)
@@ -97,7 +96,7 @@ def test_limits_survive_a_restart_of_everything(url: str, services: Services, no
 
 
 def test_two_replicas_share_one_bucket(url: str, services: Services, clock: MovingClock) -> None:
-    """S2-31: sixteen clients on two replicas, all at once, and no token is spent twice."""
+    """Sixteen clients on two replicas, all at once, and no token is spent twice."""
     clock.stop(at=NOON)
     limited(services, agents=ann(rate_per_second=1, burst=40))
     with opened(url, clock) as first, opened(url, clock) as second:
@@ -156,7 +155,7 @@ def test_one_agent_s_refusal_is_not_another_s(services: Services) -> None:
 
 
 @pytest.mark.usefixtures("noon")
-def test_s2_34_waiting_jobs_close_the_door_at_the_upper_mark_and_open_it_at_the_lower(
+def test_waiting_jobs_close_the_door_at_the_upper_mark_and_open_it_at_the_lower(
     services: Services,
 ) -> None:
     here = limited(services, agents=ann(max_queued=5, resume_queued=2))
@@ -230,7 +229,6 @@ def test_a_patient_job_is_put_off_and_runs_in_its_turn(services: Services) -> No
 
 @pytest.mark.usefixtures("noon")
 def test_a_job_that_may_do_without_a_gpu_goes_to_the_pool_for_cpus(services: Services) -> None:
-    """S2-33"""
     here = limited(services, agents=ann(rate_per_second=1, burst=1), cpu_pool="cpu", fallback_max_queued=3)
     asked = NewJob(**ANN, allow_cpu=True)
     answers = [submit_job(here, asked) for _ in range(4)]
@@ -268,9 +266,7 @@ def a_gpu(used: int, at: datetime = NOON, uuid: str = "g1") -> Callable[[Databas
     return lambda database: database.transact(lambda tx: tx.execute(insert(gpus).values(known))) and None
 
 
-def test_s2_32_full_gpus_close_the_gate_for_gpu_jobs_for_a_time(
-    services: Services, noon: MovingClock
-) -> None:
+def test_full_gpus_close_the_gate_for_gpu_jobs_for_a_time(services: Services, noon: MovingClock) -> None:
     a_gpu(950)(services.database)
     here = limited(services, gates={"gpu_memory_high_pct": 90, "gpu_memory_hold_seconds": 30}, cpu_pool="cpu")
     with pytest.raises(Overloaded, match="95 % of the GPU memory is in use") as refused:
@@ -296,7 +292,7 @@ def test_a_measurement_that_is_old_says_nothing(services: Services) -> None:
 
 
 @pytest.mark.usefixtures("noon")
-def test_s2_33_a_deep_queue_closes_the_gate_for_all_until_it_is_down(services: Services) -> None:
+def test_a_deep_queue_closes_the_gate_for_all_until_it_is_down(services: Services) -> None:
     here = limited(services, gates={"queue_high": 4, "queue_low": 2}, cpu_pool="cpu")
     jobs = [submit_job(here, NewJob(**ANN)).job_id for _ in range(4)]
     with pytest.raises(Overloaded, match="the queue has reached 4 jobs") as refused:

@@ -1,7 +1,7 @@
 """A herd's recorded cycles, asked again: the same decisions word for word, on every database."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -26,17 +26,10 @@ from herdsman.jobs.worker_commands import complete_job, start_job
 from herdsman.testing.fakes.runpod import Fault
 from herdsman.whatif.replay_cycles import Answered, ask_again, ask_under
 from tests.support.builders import a_job, scalar, sql
-from tests.support.control_loop import POLICY, Herd, a_herd
-from tests.support.databases import MovingClock
+from tests.support.control_loop import POLICY, Herd
 
 SECOND = timedelta(seconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
 
 
 def work(herd: Herd) -> None:

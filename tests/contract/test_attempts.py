@@ -1,6 +1,6 @@
 """Each try of a job is on record: who made it, when, and how it ended."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,17 +10,12 @@ from herdsman.jobs.commands import find_attempts
 from herdsman.jobs.model import Attempt, Claim, FailureClass
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job, start_job
 from tests.support.builders import BROKEN, a_claim, a_worker, claimed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_an_attempt_is_opened_started_and_closed(services: Services, clock: MovingClock) -> None:

@@ -1,6 +1,6 @@
 """Everything that happened to a job can be read afterwards: each step in the audit, each try in its attempts."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -11,17 +11,12 @@ from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from herdsman.states import JobState
 from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.power_cut import Fuse
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_a1_a_long_life_is_told_without_a_gap(services: Services, clock: MovingClock) -> None:

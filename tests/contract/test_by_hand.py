@@ -1,11 +1,9 @@
-"""U1-05, S1-17: what a person does to the fleet follows the rules of the loop, and its fence."""
+"""What a person does to the fleet follows the rules of the loop, and its fence."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
-from herdsman.context import Services
 from herdsman.errors import CapacityUnavailable, Conflict, NotFound, StaleWrite
 from herdsman.fleet import snapshot_sql
 from herdsman.fleet.cost import cost
@@ -17,14 +15,7 @@ from herdsman.jobs.commands import find_job
 from herdsman.states import JobState, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, sql
-from tests.support.control_loop import Herd, a_herd
-from tests.support.databases import MovingClock
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
+from tests.support.control_loop import Herd
 
 
 def alive(herd: Herd) -> list[WorkerId]:
@@ -61,7 +52,7 @@ def test_a_stray_is_seen_left_alone_and_then_ended_when_asked(herd: Herd) -> Non
 
 
 def test_a_worker_without_an_instance_is_left_to_the_rules_of_the_loop(herd: Herd) -> None:
-    """L1-11: it is not called terminated before its instance is known to be gone."""
+    """It is not called terminated before its instance is known to be gone."""
     replica = herd.replica()
     herd.cycle(replica)
     herd.cycle(replica)
@@ -160,7 +151,7 @@ def test_a_worker_with_a_job_is_only_let_go_by_force_and_its_job_goes_back(herd:
 
 
 def test_the_bill_equals_that_of_runpod_however_it_is_grouped(herd: Herd) -> None:
-    """S0-37, S1-27: over a whole life, with a worker that fails and one that takes its place."""
+    """Over a whole life, with a worker that fails and one that takes its place."""
     herd.with_policy(stuck_timeout=timedelta(minutes=20))
     replica = herd.replica()
     a_job(herd.services, type="image")

@@ -1,6 +1,6 @@
 """Stopping a job: once that is acknowledged, it is never done (J7)."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -13,9 +13,7 @@ from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.worker_commands import Finish, beat, complete_job, fail_job, release_job, start_job
 from herdsman.states import JobState, Reason
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, replayed
-from tests.support.databases import MovingClock
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+from tests.support.databases import NOON, MovingClock
 
 
 @pytest.mark.parametrize("state", [JobState.SCHEDULED, JobState.PENDING, JobState.FAILED])

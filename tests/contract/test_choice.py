@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -33,10 +33,8 @@ from herdsman.testing.memory_results import MemoryResults
 from herdsman.testing.servers.server import free_port
 from herdsman.worker.health import ServiceHealth
 from tests.support.builders import a_job, a_worker
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.threads import at_once
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def ruled(services: Services, rules: ControlPolicy) -> Services:

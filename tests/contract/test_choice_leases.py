@@ -1,4 +1,4 @@
-"""Jobs are given out as GPUs allow it, and the lease comes with the claim or not at all (L1, L5, S2-40, S2-48)."""
+"""Jobs are given out as GPUs allow it, and the lease comes with the claim or not at all (L1, L5)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -94,7 +94,7 @@ def test_a_batch_without_a_gpu_leaves_out_what_needs_one(services: Services) -> 
     assert sorted(claim.key.job_id for claim in claims) == ["one", "two"]
 
 
-def test_s2_48_a_worker_whose_gpu_somebody_holds_gets_nothing_until_it_is_given_back(
+def test_a_worker_whose_gpu_somebody_holds_gets_nothing_until_it_is_given_back(
     services: Services,
 ) -> None:
     worker = a_gpu_worker(services)
@@ -113,7 +113,7 @@ def test_a_worker_without_a_gpu_needs_no_lease(services: Services) -> None:
 
 
 @pytest.mark.parametrize("mode", [LeaseMode.OFF, LeaseMode.SHADOW])
-def test_s2_56_only_mode_on_holds_jobs_back(services: Services, mode: LeaseMode) -> None:
+def test_only_mode_on_holds_jobs_back(services: Services, mode: LeaseMode) -> None:
     worker = a_gpu_worker(services)
     a_lease(services, 8000, exclusive=True)
     relaxed = Services(services.database, services.policy, services.new_job_id, LeasePolicy(mode=mode))

@@ -1,6 +1,6 @@
 """Giving jobs to workers: the right job to the right worker, and one at a time."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -15,9 +15,7 @@ from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState, Reason, WorkerState
 from tests.support.builders import a_claim, a_job, a_worker, claimed, replayed
-from tests.support.databases import MovingClock
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+from tests.support.databases import NOON, MovingClock
 
 
 def test_a_claim_says_what_to_do_and_until_when(services: Services, clock: MovingClock) -> None:

@@ -96,9 +96,7 @@ def test_l4_a_lease_ends_with_the_claim_whoever_ends_it(services: Services, how:
     )
 
 
-def test_s2_41_a_lease_of_a_silent_worker_expires_with_its_claim(
-    services: Services, clock: MovingClock
-) -> None:
+def test_a_lease_of_a_silent_worker_expires_with_its_claim(services: Services, clock: MovingClock) -> None:
     worker = a_gpu_worker(services)
     a_held_job(services, worker)
     clock.advance(31 * SECOND)
@@ -119,7 +117,7 @@ def test_c_24_the_beat_of_a_worker_renews_its_leases_with_its_claims(
     assert after.expires_at - before.expires_at >= 20 * SECOND
 
 
-def test_x2_07_a_second_job_of_a_batch_takes_no_second_lease(services: Services) -> None:
+def test_a_second_job_of_a_batch_takes_no_second_lease(services: Services) -> None:
     worker = a_gpu_worker(services)
     claim = a_held_job(services, worker, 4000)
     occupied(services, claim, 2000)

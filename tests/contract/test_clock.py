@@ -16,9 +16,8 @@ from herdsman.ports import SystemClock
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState
 from tests.support.builders import BROKEN, a_claim, a_job, claimed, replayed
-from tests.support.databases import MovingClock, ServerDatabases
+from tests.support.databases import NOON, MovingClock, ServerDatabases
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SKEW = timedelta(minutes=5)
 
 

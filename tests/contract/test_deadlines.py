@@ -1,6 +1,6 @@
 """A job that should have ended, by its deadline or because it was cancelled, is not left to a worker that does not stop it."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -14,15 +14,10 @@ from herdsman.states import JobState, Reason
 from tests.support.builders import a_claim
 from tests.support.databases import MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_a_job_that_runs_too_long_is_ended_though_its_worker_lives(

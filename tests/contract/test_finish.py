@@ -1,6 +1,6 @@
 """How a claim ends: with a result, with a failure, or by giving the job back."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -21,14 +21,9 @@ from herdsman.jobs.worker_commands import (
 )
 from herdsman.states import JobState, Reason
 from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, claimed, replayed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 
 def test_a_result_is_stored_with_the_end_of_the_job(services: Services, clock: MovingClock) -> None:

@@ -1,6 +1,5 @@
 """What else the databases keep by themselves: the audit, claims, cancellations, and what each state implies."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,9 +12,9 @@ from herdsman.db.guards import all_guards
 from herdsman.db.schema import jobs
 from herdsman.states import JOB, LEASE, POOL, JobState, Reason
 from tests.support.builders import scalar, sql
+from tests.support.databases import NOON
 from tests.support.rows import HOLDER, add_row, move_row, row_in_state
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JOBS = "orchestrator_jobs"
 
 

@@ -1,6 +1,6 @@
 """What people stop for a while stands still, loses nothing, and goes on when they say so."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import select
@@ -23,16 +23,11 @@ from herdsman.limits.rules import ALL, HoldKind, scope_of
 from herdsman.states import JobState, WorkerState
 from tests.support.builders import a_claim, a_job, a_worker, claimed
 from tests.support.control_loop import a_herd
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.threads import at_once
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def told(services: Services, scope: str) -> list[tuple[int, str | None, str, str, str]]:
@@ -124,7 +119,6 @@ def test_a1_pauses_that_meet_leave_no_gap_in_the_audit(services: Services) -> No
 
 
 def test_a_drain_lets_every_worker_finish_and_leave(services: Services) -> None:
-    """S2-49."""
     claim = a_claim(services, "busy")
     idle = a_worker(services, "idle", pool="other")
     hold = drain(services, why="the power goes", who="ann")

@@ -125,7 +125,6 @@ def test_a_cancelled_job_is_never_done(client: Client, admin: Header, worker: He
 def test_a_claim_whose_answer_was_lost_is_the_same_claim_again(
     client: Client, admin: Header, worker: Header, services: Services
 ) -> None:
-    """L1-17."""
     submit(client, admin, "j1")
     lost = claim_job(services, WorkerId("w1"))
     assert lost is not None

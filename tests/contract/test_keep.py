@@ -1,6 +1,6 @@
 """What a worker says while it holds a job: it has begun, it lives, it gets on."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -14,15 +14,10 @@ from herdsman.jobs.model import Beat, ClaimKey
 from herdsman.jobs.worker_commands import beat, release_job, report_progress, start_job
 from herdsman.states import JobState, Reason, WorkerState
 from tests.support.builders import a_claim, a_worker, claimed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 LATER = timedelta(seconds=20)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_a_started_job_is_running_and_its_deadline_begins_anew(

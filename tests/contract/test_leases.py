@@ -42,7 +42,7 @@ def audited(services: Services, lease: Lease) -> list[str]:
     ]
 
 
-def test_s2_16_a_lease_names_its_gpu_its_end_and_its_number(services: Services) -> None:
+def test_a_lease_names_its_gpu_its_end_and_its_number(services: Services) -> None:
     a_node(services, gpus=1)
     lease = a_lease(services, 8000, ttl_s=60)
     assert (lease.node_id, lease.gpu_index, lease.gpu_uuid) == ("n1", 0, "GPU-n1-0")
@@ -121,13 +121,13 @@ def test_a_refusal_has_a_sentence_with_numbers_and_a_time(services: Services) ->
     assert got.retry_after > timedelta(0)
 
 
-def test_x2_08_a_lease_without_a_gpu_is_given_only_to_who_allows_it(services: Services) -> None:
+def test_a_lease_without_a_gpu_is_given_only_to_who_allows_it(services: Services) -> None:
     assert refused(services) == "no_gpu"
     lease = a_lease(services, allow_cpu=True)
     assert (lease.mode, lease.gpu_index, lease.memory_mb) == ("cpu", None, 0)
 
 
-def test_x2_09_a_heartbeat_moves_the_end_of_a_lease(services: Services, clock: MovingClock) -> None:
+def test_a_heartbeat_moves_the_end_of_a_lease(services: Services, clock: MovingClock) -> None:
     a_node(services)
     lease = a_lease(services, ttl_s=60)
     clock.advance(50 * SECOND)
@@ -162,7 +162,7 @@ def test_l2_a_lease_that_was_given_on_is_lost_to_its_holder(services: Services, 
     assert audited(services, lease) == ["lease.active", "lease.expired"]
 
 
-def test_s2_60_an_expired_lease_is_marked_and_audited(services: Services, clock: MovingClock) -> None:
+def test_an_expired_lease_is_marked_and_audited(services: Services, clock: MovingClock) -> None:
     a_node(services)
     lease = a_lease(services, ttl_s=5)
     clock.advance(6 * SECOND)
@@ -177,7 +177,7 @@ def test_s2_60_an_expired_lease_is_marked_and_audited(services: Services, clock:
     )
 
 
-def test_s2_18_a_release_is_audited_and_may_be_said_twice(services: Services) -> None:
+def test_a_release_is_audited_and_may_be_said_twice(services: Services) -> None:
     a_node(services)
     lease = a_lease(services)
     for _ in range(2):
@@ -187,7 +187,7 @@ def test_s2_18_a_release_is_audited_and_may_be_said_twice(services: Services) ->
         keep_lease(services, lease.token)
 
 
-def test_x2_09_release_works_from_another_replica(services: Services, url: str, clock: MovingClock) -> None:
+def test_release_works_from_another_replica(services: Services, url: str, clock: MovingClock) -> None:
     a_node(services)
     lease = a_lease(services)
     with opened(url, clock) as other:
@@ -257,7 +257,7 @@ def test_off_means_that_nobody_is_given_a_lease(services: Services) -> None:
         ask(off)
 
 
-def test_s2_56_a_shadow_refuses_nobody_and_says_what_it_would_have(services: Services) -> None:
+def test_a_shadow_refuses_nobody_and_says_what_it_would_have(services: Services) -> None:
     shadow = replace(services, leasing=LeasePolicy(mode=LeaseMode.SHADOW))
     assert a_lease(shadow).overruled == "no_gpu"
     a_node(shadow)
@@ -271,7 +271,7 @@ def limited(services: Services, **limits: int) -> Services:
     return replace(services, rules=lambda: policy)
 
 
-def test_s2_34_the_watermarks_of_an_agent_hold_and_open_again_lower(services: Services) -> None:
+def test_the_watermarks_of_an_agent_hold_and_open_again_lower(services: Services) -> None:
     held = limited(services, max_leased_mb=10_000, resume_leased_mb=3000)
     a_node(held)
     large, small = a_lease(held, 6000), a_lease(held, 3000)
@@ -285,7 +285,7 @@ def test_s2_34_the_watermarks_of_an_agent_hold_and_open_again_lower(services: Se
     assert a_lease(held, 1000)
 
 
-def test_s2_34_the_limit_of_an_agent_holds_for_requests_at_once(services: Services) -> None:
+def test_the_limit_of_an_agent_holds_for_requests_at_once(services: Services) -> None:
     held = limited(services, max_leased_mb=10_000)
     a_node(held, gpus=4)
     with ThreadPoolExecutor(6) as many:

@@ -1,6 +1,6 @@
 """Who is next in the queue: priority first, but nobody waits for ever; delayed jobs wait for their time."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from uuid import uuid4
 
 import pytest
@@ -15,15 +15,10 @@ from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState, Reason
 from tests.support.builders import a_job, a_worker, replayed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_of_equals_the_first_to_come_is_served_first(services: Services, clock: MovingClock) -> None:

@@ -1,7 +1,6 @@
 """One job and many, on every database: when it ends, where its time went, why they fail, and all at once."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -28,16 +27,10 @@ from herdsman.jobs.worker_commands import complete_job, fail_job, report_progres
 from herdsman.limits import commands as limits_commands
 from herdsman.states import JobState, WorkerState
 from tests.support.builders import BROKEN, a_job, a_worker, an_ended_job, claimed
-from tests.support.control_loop import Herd, a_herd
+from tests.support.control_loop import Herd
 from tests.support.databases import MovingClock
 
 SECONDS = 10.0
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
 
 
 def done_in(services: Services, clock: MovingClock, worker: WorkerId, seconds: float, kind: str) -> JobId:

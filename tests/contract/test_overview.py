@@ -1,6 +1,5 @@
 """The herd at a glance, on every database: what is counted, what is remembered, and what it says in words."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -18,14 +17,8 @@ from herdsman.limits import commands as limits_commands
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_claim, a_job, a_worker, an_ended_job
-from tests.support.control_loop import Herd, a_herd
+from tests.support.control_loop import Herd
 from tests.support.databases import MovingClock
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
 
 
 def test_an_empty_database_has_an_overview(services: Services) -> None:

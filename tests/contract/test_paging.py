@@ -1,7 +1,7 @@
 """Lists come a page at a time, and the pages hold still while jobs come and go."""
 
 from base64 import urlsafe_b64encode
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -15,9 +15,7 @@ from herdsman.jobs.model import JobFilter, NewJob
 from herdsman.jobs.sweep import prune
 from herdsman.states import JobState
 from tests.support.builders import a_job, an_ended_job
-from tests.support.databases import MovingClock
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+from tests.support.databases import NOON, MovingClock
 
 
 def test_the_newest_job_comes_first(services: Services, clock: MovingClock) -> None:

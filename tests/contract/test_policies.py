@@ -1,4 +1,4 @@
-"""The policy: versions without a gap, nothing overwritten unseen, and every replica soon knows (S2-34)."""
+"""The policy: versions without a gap, nothing overwritten unseen, and every replica soon knows."""
 
 from datetime import timedelta
 from itertools import pairwise

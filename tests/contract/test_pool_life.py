@@ -1,11 +1,9 @@
-"""S2-04, S2-24, S2-35, S2-43, S2-54: pools that are asked for by name, from their start to their end."""
+"""Pools that are asked for by name, from their start to their end."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
-from herdsman.context import Services
 from herdsman.errors import StaleWrite
 from herdsman.fleet.actions import MovePool
 from herdsman.fleet.decide import decide
@@ -19,176 +17,166 @@ from herdsman.pools.rules import Serves
 from herdsman.states import JobState, PoolState, WorkerState
 from tests.support.builders import a_job, claimed, scalar
 from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
-from tests.support.pools import LLM, a_pool, a_pool_herd, alive, cycles, history, rented, state
+from tests.support.pools import LLM, a_pool, alive, cycles, history, rented, state
 
 
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_pool_herd(services, clock) as herd:
-        yield herd
-
-
-def test_a_pool_is_started_served_and_kept(herd: Herd) -> None:
-    """S2-04, S2-54"""
-    assert a_pool(herd.services).pool.state is PoolState.STARTING
-    cycles(herd)
-    seen = find_pool(herd.services, LLM)
+def test_a_pool_is_started_served_and_kept(pool_loop: Herd) -> None:
+    assert a_pool(pool_loop.services).pool.state is PoolState.STARTING
+    cycles(pool_loop)
+    seen = find_pool(pool_loop.services, LLM)
     assert (seen.pool.state, seen.workers) == (PoolState.RUNNING, {WorkerState.ACTIVE: 2})
-    assert scalar(herd.services.database, "SELECT spawned_workers FROM worker_pools") == 2
-    assert history(herd.services) == [("starting", "created"), ("running", "served")]
+    assert scalar(pool_loop.services.database, "SELECT spawned_workers FROM worker_pools") == 2
+    assert history(pool_loop.services) == [("starting", "created"), ("running", "served")]
 
 
-def test_a_pool_survives_a_new_control_plane_and_none_of_it_is_doubled(herd: Herd) -> None:
-    """S2-43: what the rows say is enforced again by whoever leads."""
-    a_pool(herd.services)
-    cycles(herd)
-    before = alive(herd.services)
-    cycles(herd, 4)
-    assert alive(herd.services) == before
-    assert herd.fake.ledger.most_alive == 2
-    herd.fake.vanish(herd.fake.ledger.alive[0].id)
-    herd.with_policy(heartbeat_timeout=timedelta(seconds=5))
-    cycles(herd, 8)
-    assert rented(herd) == 2
+def test_a_pool_survives_a_new_control_plane_and_none_of_it_is_doubled(pool_loop: Herd) -> None:
+    """What the rows say is enforced again by whoever leads."""
+    a_pool(pool_loop.services)
+    cycles(pool_loop)
+    before = alive(pool_loop.services)
+    cycles(pool_loop, 4)
+    assert alive(pool_loop.services) == before
+    assert pool_loop.fake.ledger.most_alive == 2
+    pool_loop.fake.vanish(pool_loop.fake.ledger.alive[0].id)
+    pool_loop.with_policy(heartbeat_timeout=timedelta(seconds=5))
+    cycles(pool_loop, 8)
+    assert rented(pool_loop) == 2
 
 
-def test_a_drain_gives_out_no_job_and_loses_none(herd: Herd) -> None:
-    """S2-35: from the moment of the answer on; the job at hand is finished, and the pool has stopped."""
-    services = herd.services
+def test_a_drain_gives_out_no_job_and_loses_none(pool_loop: Herd) -> None:
+    """From the moment of the answer on; the job at hand is finished, and the pool has stopped."""
+    services = pool_loop.services
     a_pool(services)
-    cycles(herd)
+    cycles(pool_loop)
     first, second = (WorkerId(each) for each in alive(services))
     held, waiting = a_job(services, pool=LLM), a_job(services, pool=LLM)
     claim = claimed(services, first)
     assert drain_pool(services, LLM).pool.state is PoolState.DRAINING
     assert claim_job(services, second) is None
     assert claim_job(services, first) is None
-    cycles(herd, 2)
+    cycles(pool_loop, 2)
     assert state(services) is PoolState.DRAINING
     complete_job(services, claim.key, {"ok": True})
-    cycles(herd, 6)
+    cycles(pool_loop, 6)
     assert state(services) is PoolState.STOPPED
-    assert rented(herd) == 0
+    assert rented(pool_loop) == 0
     assert find_job(services, held).state is JobState.DONE
     assert find_job(services, waiting).state is JobState.PENDING, "nothing that was accepted is lost (J1)"
     assert history(services)[2:] == [("draining", "drained"), ("stopped", "empty")]
 
 
-def test_a_job_that_outlasts_the_grace_of_a_drain_goes_back(herd: Herd) -> None:
-    """S2-35"""
-    services = herd.services
-    herd.with_policy(shutdown_grace=timedelta(seconds=40), stuck_timeout=timedelta(hours=1))
+def test_a_job_that_outlasts_the_grace_of_a_drain_goes_back(pool_loop: Herd) -> None:
+    services = pool_loop.services
+    pool_loop.with_policy(shutdown_grace=timedelta(seconds=40), stuck_timeout=timedelta(hours=1))
     a_pool(services, desired_workers=1)
-    cycles(herd)
+    cycles(pool_loop)
     job_id = a_job(services, pool=LLM)
     claimed(services, WorkerId(alive(services)[0]))
     drain_pool(services, LLM)
-    cycles(herd, 1)
+    cycles(pool_loop, 1)
     assert find_job(services, job_id).state is JobState.CLAIMED
-    cycles(herd, 8)
+    cycles(pool_loop, 8)
     assert find_job(services, job_id).state is JobState.PENDING
     assert state(services) is PoolState.STOPPED
 
 
-def test_workers_that_start_while_their_pool_drains_are_called_off_and_blamed_for_nothing(herd: Herd) -> None:
-    services = herd.services
+def test_workers_that_start_while_their_pool_drains_are_called_off_and_blamed_for_nothing(
+    pool_loop: Herd,
+) -> None:
+    services = pool_loop.services
     a_pool(services)
-    cycles(herd, 1)
+    cycles(pool_loop, 1)
     drain_pool(services, LLM)
-    cycles(herd, 6)
-    assert (state(services), rented(herd)) == (PoolState.STOPPED, 0)
+    cycles(pool_loop, 6)
+    assert (state(services), rented(pool_loop)) == (PoolState.STOPPED, 0)
     assert scalar(services.database, "SELECT COUNT(*) FROM workers WHERE failed_at IS NOT NULL") == 0
 
 
-def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(herd: Herd) -> None:
-    """S2-24"""
-    services = herd.services
+def test_an_evicted_pool_ends_at_once_and_its_jobs_go_back_unharmed(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services)
-    cycles(herd)
+    cycles(pool_loop)
     job_id = a_job(services, pool=LLM)
     claim = claimed(services, WorkerId(alive(services)[0]))
     assert evict_pool(services, LLM).pool.state is PoolState.EVICTED
     job = find_job(services, job_id)
     assert (job.state, job.interruptions, job.worker_losses) == (JobState.PENDING, 1, 0)
     assert claim.key.token == job.claim_token
-    cycles(herd, 4)
-    assert (state(services), rented(herd)) == (PoolState.EVICTED, 0)
+    cycles(pool_loop, 4)
+    assert (state(services), rented(pool_loop)) == (PoolState.EVICTED, 0)
     assert evict_pool(services, LLM).pool.state is PoolState.EVICTED
 
 
-def test_a_pool_that_has_ended_starts_again_under_its_name(herd: Herd) -> None:
-    """X2-13"""
-    services = herd.services
+def test_a_pool_that_has_ended_starts_again_under_its_name(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services)
-    cycles(herd)
+    cycles(pool_loop)
     evict_pool(services, LLM)
-    cycles(herd, 5)
+    cycles(pool_loop, 5)
     again = a_pool(services, serves=Serves(model="org/other"))
     assert (again.pool.state, again.pool.revision) == (PoolState.STARTING, 2)
-    cycles(herd, 4)
+    cycles(pool_loop, 4)
     assert state(services) is PoolState.RUNNING
-    assert rented(herd) == 2
+    assert rented(pool_loop) == 2
 
 
-def test_a_drain_that_is_regretted_is_taken_back(herd: Herd) -> None:
-    a_pool(herd.services)
-    cycles(herd)
-    drain_pool(herd.services, LLM)
-    assert a_pool(herd.services).pool.state is PoolState.RUNNING
-    cycles(herd, 6)
-    assert rented(herd) == 2
+def test_a_drain_that_is_regretted_is_taken_back(pool_loop: Herd) -> None:
+    a_pool(pool_loop.services)
+    cycles(pool_loop)
+    drain_pool(pool_loop.services, LLM)
+    assert a_pool(pool_loop.services).pool.state is PoolState.RUNNING
+    cycles(pool_loop, 6)
+    assert rented(pool_loop) == 2
 
 
-def test_a_pool_that_nobody_uses_is_let_go_when_its_hold_is_over(herd: Herd) -> None:
-    """S2-54"""
-    services = herd.services
+def test_a_pool_that_nobody_uses_is_let_go_when_its_hold_is_over(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services, hold=timedelta(seconds=200))
-    cycles(herd, 6)
+    cycles(pool_loop, 6)
     assert state(services) is PoolState.RUNNING
     beat_pool(services, LLM)
-    cycles(herd, 5)
+    cycles(pool_loop, 5)
     assert state(services) is PoolState.RUNNING, "somebody said that it is wanted"
-    cycles(herd, 8)
+    cycles(pool_loop, 8)
     assert state(services) is PoolState.STOPPED
-    assert rented(herd) == 0
+    assert rented(pool_loop) == 0
     assert ("draining", "hold_over") in history(services)
 
 
 @pytest.mark.parametrize("kept_by", ["held", "queued", "later"])
-def test_jobs_keep_their_pool(herd: Herd, kept_by: str) -> None:
-    services = herd.services
-    herd.with_policy(stuck_timeout=timedelta(hours=9), not_claiming_timeout=timedelta(hours=9))
+def test_jobs_keep_their_pool(pool_loop: Herd, kept_by: str) -> None:
+    services = pool_loop.services
+    pool_loop.with_policy(stuck_timeout=timedelta(hours=9), not_claiming_timeout=timedelta(hours=9))
     a_pool(services, hold=timedelta(seconds=60), desired_workers=1)
-    cycles(herd, 2)
+    cycles(pool_loop, 2)
     submit_job(
         services,
         NewJob(type="demo", pool=LLM, delay=timedelta(hours=1) if kept_by == "later" else None),
     )
     if kept_by == "held":
         claimed(services, WorkerId(alive(services)[0]))
-    cycles(herd, 8)
+    cycles(pool_loop, 8)
     assert state(services) is PoolState.RUNNING
 
 
-def test_the_end_of_a_job_is_remembered_as_its_use(herd: Herd) -> None:
-    services = herd.services
+def test_the_end_of_a_job_is_remembered_as_its_use(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services, hold=timedelta(seconds=120), desired_workers=1)
-    cycles(herd, 3)
+    cycles(pool_loop, 3)
     a_job(services, pool=LLM)
     complete_job(services, claimed(services, WorkerId(alive(services)[0])).key)
-    cycles(herd, 3)
+    cycles(pool_loop, 3)
     assert state(services) is PoolState.RUNNING
-    cycles(herd, 8)
+    cycles(pool_loop, 8)
     assert state(services) is PoolState.STOPPED
 
 
-def test_a_job_that_comes_in_the_last_moment_keeps_its_pool(herd: Herd) -> None:
+def test_a_job_that_comes_in_the_last_moment_keeps_its_pool(pool_loop: Herd) -> None:
     """The loop has seen nobody; the transaction that lets the pool go looks once more."""
-    services = herd.services
+    services = pool_loop.services
     a_pool(services, hold=timedelta(seconds=70))
-    cycles(herd, 3)
-    replica = herd.replica()
+    cycles(pool_loop, 3)
+    replica = pool_loop.replica()
     term = replica.leadership.campaign()
     assert term is not None
     seen = replica.observer.observe(term.epoch)

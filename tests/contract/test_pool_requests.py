@@ -1,4 +1,4 @@
-"""C-12, J1: what may be asked of a pool, and what is refused."""
+"""J1: what may be asked of a pool, and what is refused."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -56,7 +56,7 @@ def test_a_pool_of_the_settings_is_not_ours_to_change(services: Services) -> Non
 
 
 def test_jobs_are_refused_by_a_pool_that_is_closed_and_wait_for_one_that_may_come(services: Services) -> None:
-    """J1, S2-35"""
+    """J1"""
     a_pool(services)
     drain_pool(services, LLM)
     services.database.read(lambda tx: pools_sql.require_open(tx, [PoolId("default"), PoolId("unheard-of")]))
@@ -137,7 +137,7 @@ def test_a_hand_written_move_that_is_not_legal_is_refused_by_the_database(servic
 
 
 def test_many_that_ask_at_once_do_not_open_more_pools_than_allowed(services: Services) -> None:
-    """U2-05: the last place is given once, and one name is one pool."""
+    """The last place is given once, and one name is one pool."""
     limited = replace(services, pools=PoolLimits(most=3))
 
     def ask(number: int) -> bool:

@@ -1,6 +1,5 @@
-"""P1, S2-61, U2-05: how large pools are, and how many there are."""
+"""P1: how large pools are, and how many there are."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,97 +17,89 @@ from herdsman.states import PoolState, WorkerState
 from tests.support.builders import a_job, a_worker
 from tests.support.control_loop import Herd
 from tests.support.databases import MovingClock
-from tests.support.pools import LLM, a_pool, a_pool_herd, alive, cycles, rented, state
+from tests.support.pools import LLM, a_pool, alive, cycles, rented, state
 
 
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_pool_herd(services, clock) as herd:
-        yield herd
-
-
-def test_a_pool_that_keeps_workers_by_its_rules_outlives_its_hold(herd: Herd) -> None:
-    services = herd.services
-    herd.with_policy(idle_timeout=timedelta(seconds=30))
+def test_a_pool_that_keeps_workers_by_its_rules_outlives_its_hold(pool_loop: Herd) -> None:
+    services = pool_loop.services
+    pool_loop.with_policy(idle_timeout=timedelta(seconds=30))
     a_pool(services, hold=timedelta(seconds=60), desired_workers=3, rules=PoolRules(min_workers=1))
-    cycles(herd, 2)
-    assert rented(herd) == 3
-    cycles(herd, 12)
-    assert (state(services), rented(herd)) == (PoolState.RUNNING, 1)
+    cycles(pool_loop, 2)
+    assert rented(pool_loop) == 3
+    cycles(pool_loop, 12)
+    assert (state(services), rented(pool_loop)) == (PoolState.RUNNING, 1)
 
 
-def test_the_ceiling_of_the_settings_holds_for_all_pools_together(herd: Herd) -> None:
+def test_the_ceiling_of_the_settings_holds_for_all_pools_together(pool_loop: Herd) -> None:
     """P1: looked at in the transaction that takes the place."""
-    herd.with_policy(max_workers=3, min_workers=2)
-    a_pool(herd.services, "one", desired_workers=2)
-    a_pool(herd.services, "two", desired_workers=2)
-    cycles(herd, 6)
-    assert herd.fake.ledger.most_alive == 3
+    pool_loop.with_policy(max_workers=3, min_workers=2)
+    a_pool(pool_loop.services, "one", desired_workers=2)
+    a_pool(pool_loop.services, "two", desired_workers=2)
+    cycles(pool_loop, 6)
+    assert pool_loop.fake.ledger.most_alive == 3
 
 
-def test_a_queue_grows_a_pool_up_to_its_own_ceiling(herd: Herd) -> None:
-    services = herd.services
+def test_a_queue_grows_a_pool_up_to_its_own_ceiling(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services, desired_workers=1, rules=PoolRules(max_workers=3))
     for _ in range(50):
         a_job(services, pool=LLM)
-    cycles(herd, 5)
+    cycles(pool_loop, 5)
     assert len(alive(services)) == 3
 
 
-def test_hours_of_the_week_change_the_size(herd: Herd, clock: MovingClock) -> None:
+def test_hours_of_the_week_change_the_size(pool_loop: Herd, clock: MovingClock) -> None:
     window = Window(days=frozenset(range(7)), begin=8 * 60, end=18 * 60, sizes=Sizes(least=2, most=2))
     rules = PoolRules(schedule=Schedule(windows=(window,)), idle_timeout=timedelta(seconds=30))
-    now = herd.services.database.read(lambda tx: tx.now())
+    now = pool_loop.services.database.read(lambda tx: tx.now())
     clock.advance((now.replace(hour=9, minute=0) - now) % timedelta(days=1))
-    a_pool(herd.services, rules=rules)
-    cycles(herd, 3)
-    assert rented(herd) == 2
+    a_pool(pool_loop.services, rules=rules)
+    cycles(pool_loop, 3)
+    assert rented(pool_loop) == 2
     clock.advance(timedelta(hours=10))
-    cycles(herd, 8)
-    assert (state(herd.services), rented(herd)) == (PoolState.RUNNING, 0)
+    cycles(pool_loop, 8)
+    assert (state(pool_loop.services), rented(pool_loop)) == (PoolState.RUNNING, 0)
 
 
-def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(herd: Herd) -> None:
-    services = herd.services
+def test_workers_that_have_lived_long_enough_are_replaced_one_at_a_time(pool_loop: Herd) -> None:
+    services = pool_loop.services
     rules = PoolRules(min_workers=2, max_workers=3, max_lifetime=timedelta(minutes=3))
     a_pool(services, rules=rules)
-    cycles(herd, 3)
+    cycles(pool_loop, 3)
     first = set(alive(services))
-    replica, fewest = herd.replica(), 2
+    replica, fewest = pool_loop.replica(), 2
     for _ in range(20):
-        herd.cycle(replica)
+        pool_loop.cycle(replica)
         there = find_pool(services, LLM).workers
         fewest = min(fewest, there.get(WorkerState.ACTIVE, 0))
     assert fewest == 1
     assert not first & set(alive(services))
 
 
-def test_a_pool_that_others_serve_is_only_watched(herd: Herd) -> None:
-    """S2-61"""
-    services = herd.services
+def test_a_pool_that_others_serve_is_only_watched(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services, served_by=ServedBy.HAND, hold=timedelta(seconds=60))
     for _ in range(20):
         a_job(services, pool=LLM)
-    cycles(herd, 2)
-    assert (state(services), rented(herd)) == (PoolState.STARTING, 0)
+    cycles(pool_loop, 2)
+    assert (state(services), rented(pool_loop)) == (PoolState.STARTING, 0)
     a_worker(services, "mine", pool=LLM)
-    cycles(herd, 6)
+    cycles(pool_loop, 6)
     assert (state(services), alive(services)) == (PoolState.RUNNING, ["mine"])
     drain_pool(services, LLM)
-    cycles(herd, 2)
+    cycles(pool_loop, 2)
     assert state(services) is PoolState.STOPPED
 
 
-def test_a_full_house_makes_room_by_the_oldest_that_is_idle(herd: Herd) -> None:
-    """U2-05"""
+def test_a_full_house_makes_room_by_the_oldest_that_is_idle(pool_loop: Herd) -> None:
     limits = PoolLimits(most=2, min_warm=1, idle_timeout=timedelta(seconds=45))
-    services = replace(herd.services, pools=limits)
+    services = replace(pool_loop.services, pools=limits)
     a_pool(services, "first", desired_workers=1)
-    cycles(herd, 1)
+    cycles(pool_loop, 1)
     a_pool(services, "second", desired_workers=1)
     with pytest.raises(Conflict, match="GPU_POOL_MAX_TOTAL"):
         a_pool(services, "third", desired_workers=1)
-    cycles(herd, 3)
+    cycles(pool_loop, 3)
     a_job(services, pool="first")
     a_pool(services, "third", desired_workers=1)
     assert state(services, "first") is PoolState.RUNNING, "a job waits for it"

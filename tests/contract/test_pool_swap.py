@@ -1,6 +1,5 @@
-"""U2-01, S2-10: a pool changes what it serves while it serves, and workers follow one after the other."""
+"""A pool changes what it serves while it serves, and workers follow one after the other."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -18,14 +17,7 @@ from herdsman.pools.rules import PoolRules, Serves
 from herdsman.ports import Provider
 from tests.support.builders import a_worker, scalar
 from tests.support.control_loop import Herd
-from tests.support.databases import MovingClock
-from tests.support.pools import LLM, a_pool, a_pool_herd, alive, cycles
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_pool_herd(services, clock) as herd:
-        yield herd
+from tests.support.pools import LLM, a_pool, alive, cycles
 
 
 @dataclass(frozen=True)
@@ -49,22 +41,22 @@ def says(services: Services, worker: str, revision: int | None = None, **said: o
     return take_pulse(services, WorkerId(worker), pulse).load
 
 
-def test_a_new_worker_begins_with_what_its_pool_serves(herd: Herd) -> None:
+def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: Herd) -> None:
     """Its machine is told, and so the first beat brings no second order."""
     rules = PoolRules(preload=("org/embed", "org/rank"))
     a_pool(
-        herd.services,
+        pool_loop.services,
         desired_workers=1,
         rules=rules,
         serves=Serves(model="org/m", adapter="a", variant="fp16"),
     )
-    replica = herd.replica()
+    replica = pool_loop.replica()
     asked: list[SpawnRequest] = []
     provider = replica.executor.spawner.provider
     spawner = replace(replica.executor.spawner, provider=cast("Provider", Listening(provider, asked)))
     replica = replace(replica, executor=replace(replica.executor, spawner=spawner))
     for _ in range(3):
-        herd.cycle(replica)
+        pool_loop.cycle(replica)
     (request,) = asked
     given = request.environment
     assert given["HERDSMAN_MODEL"] == "org/m"
@@ -72,15 +64,15 @@ def test_a_new_worker_begins_with_what_its_pool_serves(herd: Herd) -> None:
     assert given["HERDSMAN_VARIANT"] == "fp16"
     assert given["HERDSMAN_PRELOAD"] == "org/embed,org/rank"
     assert given["HERDSMAN_REVISION"] == "1"
-    (worker,) = alive(herd.services)
-    assert says(herd.services, worker, revision=1) is None
-    assert find_pool(herd.services, LLM).at_revision == 1
+    (worker,) = alive(pool_loop.services)
+    assert says(pool_loop.services, worker, revision=1) is None
+    assert find_pool(pool_loop.services, LLM).at_revision == 1
 
 
-def test_workers_follow_one_after_the_other(herd: Herd) -> None:
-    services = herd.services
+def test_workers_follow_one_after_the_other(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services)
-    cycles(herd)
+    cycles(pool_loop)
     fleet = alive(services)
     for worker in fleet:
         assert says(services, worker, revision=1) is None
@@ -88,7 +80,7 @@ def test_workers_follow_one_after_the_other(herd: Herd) -> None:
     assert (swapped.pool.revision, swapped.at_revision, swapped.swapping) == (2, 0, True)
     followed: list[str] = []
     for number in range(1, 3):
-        cycles(herd, 2)
+        cycles(pool_loop, 2)
         orders = {worker: says(services, worker) for worker in fleet}
         told = [worker for worker, order in orders.items() if order is not None]
         assert len(told) == 1, "the other one serves"
@@ -98,28 +90,28 @@ def test_workers_follow_one_after_the_other(herd: Herd) -> None:
         assert find_pool(services, LLM).at_revision == number
     assert sorted(followed) == fleet
     assert not find_pool(services, LLM).swapping
-    cycles(herd, 2)
+    cycles(pool_loop, 2)
     assert [says(services, worker) for worker in fleet] == [None, None]
 
 
-def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(herd: Herd) -> None:
-    services = herd.services
+def test_a_worker_that_cannot_follow_stalls_the_swap_and_says_why(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services)
-    cycles(herd)
+    cycles(pool_loop)
     fleet = alive(services)
     for worker in fleet:
         says(services, worker, revision=1)
     swap_pool(services, LLM, {"model": "org/broken"})
-    cycles(herd, 2)
+    cycles(pool_loop, 2)
     (told,) = [worker for worker in fleet if says(services, worker) is not None]
     says(services, told, trouble="revision 2 could not be loaded: no such model")
-    cycles(herd, 3)
+    cycles(pool_loop, 3)
     seen = find_pool(services, LLM)
     assert (seen.swapping, seen.at_revision) == (True, 0)
     assert seen.troubles == ("revision 2 could not be loaded: no such model",)
     assert len([worker for worker in fleet if says(services, worker) is not None]) == 1
     swap_pool(services, LLM, {"model": "org/mended"})
-    cycles(herd, 2)
+    cycles(pool_loop, 2)
     order = says(services, told)
     assert order is not None, "what it was told last is what counts"
     assert (order.revision, order.model) == (3, "org/mended")
@@ -151,13 +143,13 @@ def test_what_a_worker_has_loaded_is_known_and_bounded(services: Services) -> No
     assert scalar(services.database, count) == 0
 
 
-def test_a_worker_that_is_gone_has_nothing_loaded(herd: Herd) -> None:
-    services = herd.services
+def test_a_worker_that_is_gone_has_nothing_loaded(pool_loop: Herd) -> None:
+    services = pool_loop.services
     a_pool(services, desired_workers=1)
-    cycles(herd)
+    cycles(pool_loop)
     (worker,) = alive(services)
     says(services, worker, models=("org/a",))
     assert scalar(services.database, "SELECT COUNT(*) FROM worker_models") == 1
     evict_pool(services, LLM)
-    cycles(herd, 5)
+    cycles(pool_loop, 5)
     assert scalar(services.database, "SELECT COUNT(*) FROM worker_models") == 0

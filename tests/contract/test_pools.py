@@ -40,7 +40,7 @@ def test_each_pool_has_its_own_size(services: Services, clock: MovingClock) -> N
 
 
 def test_failures_in_a_row_are_counted_since_the_last_success(services: Services, clock: MovingClock) -> None:
-    """U1-04: only failures that may be the worker's, and only since it last did a job."""
+    """Only failures that may be the worker's, and only since it last did a job."""
     worker = a_worker(services)
     for done in (False, False, True, False, False, False):
         a_job(services, max_attempts=1)

@@ -1,12 +1,10 @@
 """S0 and P1 to P5: a fleet at Runpod is grown, healed and shrunk, and nothing leaks."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 
-from herdsman.context import Services
 from herdsman.fleet import stats_sql
 from herdsman.ids import WorkerId
 from herdsman.jobs.assign import claim_job
@@ -15,14 +13,7 @@ from herdsman.jobs.worker_commands import complete_job
 from herdsman.states import JobState
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import a_job, scalar
-from tests.support.control_loop import Herd, a_herd
-from tests.support.databases import MovingClock
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
+from tests.support.control_loop import Herd
 
 
 def names(herd: Herd) -> list[str]:
@@ -30,7 +21,6 @@ def names(herd: Herd) -> list[str]:
 
 
 def test_the_floor_is_kept_and_refilled(herd: Herd) -> None:
-    """S0-03"""
     replica = herd.replica()
     first = herd.cycle(replica).summary()
     assert first["actions"]["workers_spawned"] == 2  # type: ignore[index]
@@ -45,7 +35,6 @@ def test_the_floor_is_kept_and_refilled(herd: Herd) -> None:
 
 
 def test_a_queue_grows_the_fleet_up_to_the_ceiling_and_no_further(herd: Herd) -> None:
-    """S0-04, S0-34"""
     for number in range(100):
         a_job(herd.services, job_id=f"j{number}")
     replica = herd.replica()
@@ -56,7 +45,7 @@ def test_a_queue_grows_the_fleet_up_to_the_ceiling_and_no_further(herd: Herd) ->
 
 
 def test_two_replicas_at_once_are_one_fleet(herd: Herd) -> None:
-    """C-09: only the leader acts."""
+    """Only the leader acts."""
     one, two = herd.replica("one"), herd.replica("two")
     for _ in range(3):
         herd.cycle(one, later=timedelta(seconds=1))
@@ -69,7 +58,7 @@ def test_two_replicas_at_once_are_one_fleet(herd: Herd) -> None:
     "fault", [Fault.CREATED_THEN_500, Fault.CREATED_THEN_CUT, Fault.CREATED_THEN_GARBAGE]
 )
 def test_a_lost_answer_is_found_again_by_name_and_never_asked_twice(herd: Herd, fault: Fault) -> None:
-    """P2, S0-29: created but unanswered counts as alive, and shows up in the next listing."""
+    """P2: created but unanswered counts as alive, and shows up in the next listing."""
     herd.fake.faults.turn_on(fault)
     replica = herd.replica()
     first = herd.cycle(replica)
@@ -97,7 +86,6 @@ def test_an_instance_that_stays_invisible_for_a_while_is_not_made_again(herd: He
 
 
 def test_no_capacity_waits_and_blames_no_worker(herd: Herd) -> None:
-    """L1-07"""
     herd.fake.faults.turn_on(Fault.NO_CAPACITY)
     replica = herd.replica()
     herd.cycle(replica, later=timedelta(seconds=5))
@@ -135,7 +123,7 @@ def test_who_cannot_list_destroys_and_creates_nothing(herd: Herd, fault: Fault) 
 
 
 def test_what_belongs_to_nobody_is_ended_and_what_is_not_ours_is_left_alone(herd: Herd) -> None:
-    """P3, X1-04"""
+    """P3"""
     replica = herd.replica()
     herd.cycle(replica)
     foreign = herd.fake.add_foreign("gpu--other--w1")
@@ -170,7 +158,6 @@ def test_a_delete_without_effect_is_asked_for_again(herd: Herd) -> None:
 
 
 def test_the_job_of_a_lost_worker_is_queued_again_once(herd: Herd) -> None:
-    """S0-24, S0-35"""
     herd.with_policy(min_workers=1, stuck_timeout=timedelta(seconds=40))
     job_id = a_job(herd.services)
     replica = herd.replica()

@@ -1,6 +1,6 @@
 """A whole history as the checkers take it, read from each of the three databases."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -12,16 +12,11 @@ from herdsman.testing.simulation.checks import violations
 from herdsman.testing.simulation.checks.history import AttemptRow, JobRow, LeaseRow, Move, Row, WorkerRow
 from herdsman.testing.simulation.checks.recorded import only, read_history
 from tests.support.builders import HOPELESS, a_claim, claimed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.rows import add_row
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_a1_the_whole_story_of_a_job_is_read(services: Services, clock: MovingClock) -> None:

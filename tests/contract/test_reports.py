@@ -1,7 +1,7 @@
 """What a worker says about its GPUs is kept with its beat."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -19,15 +19,10 @@ from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import a_job, a_worker
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 WELL = GpuReport(ready=True, seen=True, vram_total_mb=24_576, vram_used_mb=512, vram_age=timedelta(seconds=2))
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def seen(services: Services) -> WorkerSnapshot:

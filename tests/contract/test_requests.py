@@ -1,4 +1,4 @@
-"""A replica that does not lead asks the one that does, and hears what came of it (S2-23)."""
+"""A replica that does not lead asks the one that does, and hears what came of it."""
 
 from datetime import timedelta
 from threading import Event
@@ -47,7 +47,7 @@ def test_the_leader_acts_and_tells_all_who_asked(services: Services, clock: Movi
 
 
 def test_who_does_not_lead_does_not_answer(services: Services, clock: MovingClock) -> None:
-    """S2-23, S2-30: only the leader acts."""
+    """Only the leader acts."""
     with a_herd(services, clock) as herd:
         herd.replica("one").leadership.campaign()
         follower = an_inbox(services, herd.replica("two"))

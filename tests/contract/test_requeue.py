@@ -1,6 +1,6 @@
 """Running a job that has ended once more, because a person says so."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -27,9 +27,8 @@ from herdsman.jobs.worker_commands import (
 )
 from herdsman.states import JobState, Reason
 from tests.support.builders import BROKEN, a_claim, a_job, a_worker, an_ended_job, claimed, replayed, sql
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ENDS = (JobState.DONE, JobState.DEAD_LETTER, JobState.CANCELLED)
 
 

@@ -1,7 +1,7 @@
 """What is older than its retention goes, together with everything that was recorded of it; nothing else does."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -19,14 +19,9 @@ from herdsman.states import JobState, Reason, WorkerState
 from tests.support.builders import a_claim, a_job, an_ended_job, claimed, replayed, scalar
 from tests.support.databases import MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 DAY = timedelta(days=1)
 MONTH = timedelta(days=30)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_an_old_job_goes_with_its_attempts_tags_and_audit(services: Services, clock: MovingClock) -> None:

@@ -1,6 +1,6 @@
 """Jobs that fail are tried again later, never at the head of the queue, and not for ever."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -12,16 +12,11 @@ from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, release_job
 from herdsman.states import JobState, Reason
 from tests.support.builders import BROKEN, a_claim, a_job, claimed, replayed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 OUT_OF_MEMORY = Failure(kind=FailureClass.OUT_OF_MEMORY, error="CUDA out of memory")
 DAY = timedelta(days=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_j8_a_retry_waits_for_backoff_and_jitter(services: Services, clock: MovingClock) -> None:

@@ -1,7 +1,7 @@
-"""S3-04: where a job is on an external service, and a result that was found there instead of being made again."""
+"""Where a job is on an external service, and a result that was found there instead of being made again."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -35,16 +35,11 @@ from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.direct_queue import DirectQueue
 from tests.support.builders import BROKEN, HOPELESS, a_claim, a_job, a_worker, claimed, replayed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 SECOND = timedelta(seconds=1)
 NOWHERE = (None, None, None, None)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def a_mark(status: MarkStatus = MarkStatus.SUBMITTED, external_id: str = "p-1") -> ServiceMark:
@@ -55,7 +50,7 @@ def place(job: Job) -> tuple[object, ...]:
     return (job.service_job_id, job.service_status, job.service_submitted_at, job.last_service_check)
 
 
-def test_s3_04_a_mark_says_where_the_job_is_and_since_when(services: Services, clock: MovingClock) -> None:
+def test_a_mark_says_where_the_job_is_and_since_when(services: Services, clock: MovingClock) -> None:
     key = a_claim(services).key
     stands = mark_service(services, key, a_mark())
     assert place(find_job(services, key.job_id)) == ("p-1", "submitted", NOON, None)
@@ -74,7 +69,7 @@ def test_s3_04_a_mark_says_where_the_job_is_and_since_when(services: Services, c
     assert place(find_job(services, key.job_id)) == ("p-1", "attached", NOON, NOON + 2 * SECOND)
 
 
-def test_s3_04_a_new_submission_has_not_been_checked(services: Services, clock: MovingClock) -> None:
+def test_a_new_submission_has_not_been_checked(services: Services, clock: MovingClock) -> None:
     key = a_claim(services).key
     mark_service(services, key, a_mark())
     mark_service(services, key, a_mark(MarkStatus.CHECKED))
@@ -155,7 +150,7 @@ def is_lost(services: Services, _key: ClaimKey, clock: MovingClock) -> None:
 
 
 @pytest.mark.parametrize("ends", [fails, gives_back, falls_silent, is_lost])
-def test_s3_04_the_next_claim_is_told_where_the_job_was_left(
+def test_the_next_claim_is_told_where_the_job_was_left(
     services: Services, clock: MovingClock, ends: Callable[[Services, ClaimKey, MovingClock], None]
 ) -> None:
     """However the claim ended: the service may have gone on."""
@@ -206,7 +201,6 @@ def test_a_person_s_requeue_begins_anew(
 
 
 def test_a_recovered_result_says_so_and_what_it_saved(services: Services) -> None:
-    """S3-11."""
     key = a_claim(services).key
     mark_service(services, key, a_mark())
     assert complete_job(services, key, {"n": 1}, saved=timedelta(seconds=41.25)) is Finish.DONE

@@ -68,7 +68,6 @@ def test_who_falls_silent_loses_it(lock: Callable[..., SessionLock]) -> None:
 
 
 def test_it_has_the_name_that_others_know_it_by(mariadb: ServerDatabases) -> None:
-    """S2-28"""
     with opened(mariadb.fresh()) as database:
         lock = open_session_lock(database, NAME, idle=SECOND)
         assert lock is not None

@@ -23,16 +23,10 @@ from tests.support.redis_streams import NAMES, QUICK, STEADY, Replica, client, r
 from tests.support.rows import add_row
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as running:
-        yield running
-
-
 @pytest.fixture
-def one(server: RedisServer, services: Services) -> Iterator[Replica]:
-    client(server).flushall()
-    with replica(server, services) as opened:
+def one(redis_server: RedisServer, services: Services) -> Iterator[Replica]:
+    client(redis_server).flushall()
+    with replica(redis_server, services) as opened:
         opened.listen()
         yield opened
 
@@ -46,7 +40,7 @@ def held(one: Replica, **wanted: object) -> JobId:
 
 
 def test_a_submission_is_announced_by_name_alone(one: Replica) -> None:
-    """S2-09, S2-10, S2-21: the stream, its group, and an entry without a payload."""
+    """The stream, its group, and an entry without a payload."""
     job_id = one.submit(payload={"secret": 1}, timeout=timedelta(seconds=90))
     one.publish()
     (fields,) = one.entries()
@@ -59,21 +53,21 @@ def test_a_submission_is_announced_by_name_alone(one: Replica) -> None:
 
 
 def test_an_entry_of_another_replica_wakes_this_one_and_its_own_does_not(
-    one: Replica, server: RedisServer
+    one: Replica, redis_server: RedisServer
 ) -> None:
     one.submit()
     one.publish()
     assert one.listen() == 0
-    with replica(server, one.services, "two", leads=False) as two:
+    with replica(redis_server, one.services, "two", leads=False) as two:
         two.listen()
         two.submit()
         two.publish()
         assert (one.listen(), two.listen()) == (1, 0)
 
 
-def test_every_replica_hears_an_entry_that_only_one_is_given(one: Replica, server: RedisServer) -> None:
-    """C-11: the group hands it to one, which may have no worker that waits."""
-    with replica(server, one.services, "two", leads=False, block=timedelta(seconds=20)) as two:
+def test_every_replica_hears_an_entry_that_only_one_is_given(one: Replica, redis_server: RedisServer) -> None:
+    """The group hands it to one, which may have no worker that waits."""
+    with replica(redis_server, one.services, "two", leads=False, block=timedelta(seconds=20)) as two:
         waits = Thread(target=two.listen)
         waits.start()
         waited_for(lambda: one.raw.info("clients")["blocked_clients"] or None)
@@ -86,14 +80,14 @@ def test_every_replica_hears_an_entry_that_only_one_is_given(one: Replica, serve
 
 
 def test_what_was_in_the_stream_before_its_group_is_not_skipped(
-    server: RedisServer, services: Services
+    redis_server: RedisServer, services: Services
 ) -> None:
-    """F-03: a group that began at `$` would never see it."""
-    raw = client(server)
+    """A group that began at `$` would never see it."""
+    raw = client(redis_server)
     raw.flushall()
     job_id = a_job(services)
     raw.xadd(NAMES.jobs.name, {"job_id": job_id, "type": "demo"})
-    with replica(server, services) as late:
+    with replica(redis_server, services) as late:
         late.listen()
         late.listen()
         assert len(late.pending()) == 1
@@ -101,7 +95,7 @@ def test_what_was_in_the_stream_before_its_group_is_not_skipped(
 
 @pytest.mark.parametrize("end", [JobState.DONE, JobState.CANCELLED, JobState.FAILED])
 def test_an_entry_is_settled_when_its_job_has_ended_and_not_before(one: Replica, end: JobState) -> None:
-    """S2-11, F-04: acknowledged and deleted after the commit."""
+    """Acknowledged and deleted after the commit."""
     other = held(one, pool=PoolId("nobody"))  # before it, and still there after it
     job_id = held(one)
     claim = claimed(one.services, a_worker(one.services))
@@ -123,11 +117,12 @@ def test_an_entry_is_settled_when_its_job_has_ended_and_not_before(one: Replica,
     assert one.count(Count.SETTLED) == 1
 
 
-def test_a_dead_letter_is_announced_once_with_its_four_fields(one: Replica, server: RedisServer) -> None:
-    """S2-13, C-21, X2-12."""
+def test_a_dead_letter_is_announced_once_with_its_four_fields(
+    one: Replica, redis_server: RedisServer
+) -> None:
     job_id = held(one)
     (entry,) = one.raw.xrange(NAMES.jobs.name)
-    with replica(server, one.services, "two", leads=False) as two:
+    with replica(redis_server, one.services, "two", leads=False) as two:
         one.raw.xadd(NAMES.jobs.name, {"job_id": job_id, "type": "demo"})  # a duplicate, for the other one
         two.listen()
         two.listen()
@@ -163,7 +158,7 @@ def test_dead_letters_that_redis_has_forgotten_are_announced_from_the_database(o
 def test_a_retry_is_announced_when_its_time_has_come_and_not_by_redelivery(
     one: Replica, clock: MovingClock
 ) -> None:
-    """S2-14, J8, X2-05: the delay is a column; the old entry is gone at once."""
+    """J8: the delay is a column; the old entry is gone at once."""
     job_id = held(one)
     fail_job(one.services, claimed(one.services, a_worker(one.services)).key, BROKEN)
     one.keep()
@@ -199,7 +194,7 @@ def test_everything_that_redis_forgot_is_announced_again(one: Replica) -> None:
 
 @pytest.mark.parametrize("lost", ["stream", "group"])
 def test_a_stream_or_a_group_that_was_deleted_is_made_again(one: Replica, lost: str) -> None:
-    """X2-10: NOGROUP."""
+    """NOGROUP."""
     job_id = held(one)
     if lost == "stream":
         one.raw.delete(NAMES.jobs.name, job_key(job_id))
@@ -215,7 +210,7 @@ def test_a_stream_or_a_group_that_was_deleted_is_made_again(one: Replica, lost: 
 
 
 def test_ghosts_and_duplicates_of_a_job_that_is_done_start_nothing(one: Replica) -> None:
-    """S2-39: the row decides, whatever the stream says."""
+    """The row decides, whatever the stream says."""
     job_id = held(one)
     worker = a_worker(one.services)
     complete_job(one.services, claimed(one.services, worker).key, {})
@@ -245,7 +240,7 @@ def test_ghosts_and_duplicates_of_a_job_that_is_done_start_nothing(one: Replica)
 def test_what_is_no_job_is_quarantined_with_an_audit_row_and_nothing_stops(
     one: Replica, fields: dict[str, str]
 ) -> None:
-    """X8, X2-11."""
+    """X8"""
     good = held(one)
     entry_id = one.raw.xadd(NAMES.jobs.name, fields)
     one.listen()
@@ -274,13 +269,13 @@ def test_a_flood_of_forged_entries_fills_no_table(one: Replica) -> None:
 
 
 def test_a_job_that_runs_is_never_taken_from_a_replica_that_lives(
-    server: RedisServer, services: Services
+    redis_server: RedisServer, services: Services
 ) -> None:
-    """C-13, X2-06: looked at again and again, what a replica holds never looks idle."""
-    client(server).flushall()
+    """Looked at again and again, what a replica holds never looks idle."""
+    client(redis_server).flushall()
     with (
-        replica(server, services, "one", leads=False, rhythm=STEADY) as one,
-        replica(server, services, "two", rhythm=STEADY) as two,
+        replica(redis_server, services, "one", leads=False, rhythm=STEADY) as one,
+        replica(redis_server, services, "two", rhythm=STEADY) as two,
     ):
         one.listen()
         job_id = held(one)
@@ -294,13 +289,13 @@ def test_a_job_that_runs_is_never_taken_from_a_replica_that_lives(
 
 
 def test_entries_of_a_replica_that_died_are_taken_over_and_the_rows_decide(
-    server: RedisServer, services: Services
+    redis_server: RedisServer, services: Services
 ) -> None:
-    """S2-12, F-13, X2-03, X2-04: one runs and is left alone, one is done, one waits and somebody is woken."""
-    client(server).flushall()
+    """One runs and is left alone, one is done, one waits and somebody is woken."""
+    client(redis_server).flushall()
     with (
-        replica(server, services, "dead", leads=False, rhythm=QUICK) as dead,
-        replica(server, services, "two", rhythm=QUICK) as two,
+        replica(redis_server, services, "dead", leads=False, rhythm=QUICK) as dead,
+        replica(redis_server, services, "two", rhythm=QUICK) as two,
     ):
         dead.listen()
         worker, other = a_worker(services, "w1"), a_worker(services, "w2")
@@ -323,7 +318,6 @@ def test_entries_of_a_replica_that_died_are_taken_over_and_the_rows_decide(
 
 
 def test_a_pool_that_is_isolated_has_a_stream_of_its_own(one: Replica) -> None:
-    """C-11, S2-10."""
     add_row(one.services.database, POOL, "pool-x", isolated=1)
     one.bus.roster.refresh()
     own = NAMES.jobs_of(PoolId("pool-x"))

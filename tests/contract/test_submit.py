@@ -1,7 +1,7 @@
 """Accepting jobs: stored before the answer, once however often they are sent, or refused with a reason."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -15,10 +15,9 @@ from herdsman.pools.commands import drain_pool
 from herdsman.pools.rules import PoolRules, Serves
 from herdsman.states import JobState, Reason
 from tests.support.builders import a_job, a_worker, replayed
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.pools import a_pool
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ID = JobId("job-1")
 
 

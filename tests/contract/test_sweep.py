@@ -1,6 +1,6 @@
 """What happens by itself: jobs of silent workers come back, and jobs that run too long are ended."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -13,15 +13,10 @@ from herdsman.jobs.worker_commands import beat, complete_job, fail_job, report_p
 from herdsman.server.wiring import new_job_id
 from herdsman.states import JobState, Reason
 from tests.support.builders import a_claim, a_job, a_worker, claimed, replayed, scalar
-from tests.support.databases import MovingClock, opened
+from tests.support.databases import NOON, MovingClock, opened
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture(autouse=True)
-def stopped(clock: MovingClock) -> None:
-    clock.stop(at=NOON)
 
 
 def test_j4_a_silent_worker_s_job_is_pending_again(services: Services, clock: MovingClock) -> None:

@@ -1,18 +1,15 @@
 """What metrics count is the same on every database."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from herdsman.context import Services
 from herdsman.fleet import stats_sql
 from herdsman.jobs.worker_commands import complete_job
 from tests.support.builders import a_claim, a_job, a_worker, claimed
-from tests.support.databases import MovingClock
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+from tests.support.databases import NOON, MovingClock
 
 
 def test_the_time_that_jobs_took_is_added_up_by_their_type(services: Services, clock: MovingClock) -> None:
-    """S2-36."""
     clock.stop(at=NOON)
     worker = a_worker(services)
     for kind, took in (("a", 3.0), ("a", 0.2), ("b", 4000.0)):

@@ -1,4 +1,4 @@
-"""S0-27, S0-28, S1-08, S1-11, S1-50 to S1-54: a life of a task in SQL, on the servers that have functions."""
+"""A life of a task in SQL, on the servers that have functions."""
 
 from datetime import datetime, timedelta
 
@@ -57,7 +57,7 @@ def test_a_claim_is_a_row_of_the_face_with_its_token(services: Services, face: F
     assert job.deadline_at == job.claimed_at + timedelta(minutes=5)
 
 
-def test_s1_11_fifty_claimers_take_five_hundred_tasks_and_none_twice(services: Services) -> None:
+def test_fifty_claimers_take_five_hundred_tasks_and_none_twice(services: Services) -> None:
     submit_jobs(services, [NewJob(type="demo") for _ in range(TASKS)])
     asking = [a_worker(services, f"w{number}") for number in range(CLAIMERS)]
 
@@ -86,7 +86,7 @@ def test_one_worker_that_asks_many_times_at_once_gets_one_task(services: Service
     assert len(rows) == 1
 
 
-def test_s1_50_the_oldest_goes_first_and_priority_before_it(services: Services, face: Face) -> None:
+def test_the_oldest_goes_first_and_priority_before_it(services: Services, face: Face) -> None:
     for name in ("a", "b", "c"):
         a_job(services, job_id=name)
     a_job(services, job_id="urgent", priority=100)
@@ -94,7 +94,7 @@ def test_s1_50_the_oldest_goes_first_and_priority_before_it(services: Services, 
     assert [face.must_claim(worker)["id"] for worker in asking] == ["urgent", "a", "b", "c"]
 
 
-def test_s1_08_a_busy_worker_gets_no_row(services: Services, face: Face) -> None:
+def test_a_busy_worker_gets_no_row(services: Services, face: Face) -> None:
     worker = a_worker(services)
     a_job(services)
     a_job(services)
@@ -115,7 +115,7 @@ def test_nobody_but_an_active_worker_of_the_pool_gets_a_row(
     assert face.claim(a_worker(services, "right", pool="there"), name) is not None
 
 
-def test_s0_28_a_terminating_worker_may_still_complete(services: Services, face: Face) -> None:
+def test_a_terminating_worker_may_still_complete(services: Services, face: Face) -> None:
     worker = a_worker(services)
     job_id = a_job(services)
     face.must_claim(worker)
@@ -130,7 +130,7 @@ def test_s0_28_a_terminating_worker_may_still_complete(services: Services, face:
     assert shown["generation_processed_at"] is not None
 
 
-def test_s1_52_three_failures_end_failed(services: Services, face: Face, clock: MovingClock) -> None:
+def test_three_failures_end_failed(services: Services, face: Face, clock: MovingClock) -> None:
     worker = a_worker(services)
     job_id = a_job(services)
     for attempt in (1, 2):

@@ -1,4 +1,4 @@
-"""S1-28: behind the SQL for Supabase a worker may claim and finish its own, and see or touch nothing else."""
+"""Behind the SQL for Supabase a worker may claim and finish its own, and see or touch nothing else."""
 
 import json
 import subprocess

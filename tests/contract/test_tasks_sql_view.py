@@ -1,4 +1,4 @@
-"""C-06, C-07, S1-36: the view shows every job by the names of its statuses, on all three databases."""
+"""The view shows every job by the names of its statuses, on all three databases."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

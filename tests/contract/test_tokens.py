@@ -1,6 +1,6 @@
 """Tokens on every database: X3 only hashes, W1 one incarnation, one exchange, and an end that holds."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
@@ -39,10 +39,9 @@ from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.states import Reason, WorkerState
 from herdsman.testing.clocks import ManualClock
 from tests.support.builders import a_worker, scalar
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 from tests.support.threads import at_once
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RING = Keyring(pepper=b"p" * 32)
 W1 = WorkerId("w1")
 PATIENCE = 20.0

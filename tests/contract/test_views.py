@@ -1,4 +1,4 @@
-"""S0-31 to S0-33, S1-12, S1-59: what the views show is what the commands did, on every database."""
+"""What the views show is what the commands did, on every database."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -1,7 +1,6 @@
 """Anyone may ask why: what was decided, on which numbers, and what would change it."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -16,14 +15,8 @@ from herdsman.jobs.failures import cancel_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job
 from herdsman.testing.fakes.runpod import Fault
 from tests.support.builders import BROKEN, a_job, a_worker, claimed
-from tests.support.control_loop import Herd, a_herd
+from tests.support.control_loop import Herd
 from tests.support.databases import MovingClock
-
-
-@pytest.fixture
-def herd(services: Services, clock: MovingClock) -> Iterator[Herd]:
-    with a_herd(services, clock) as herd:
-        yield herd
 
 
 def first_worker(herd: Herd) -> WorkerId:

@@ -248,7 +248,7 @@ def test_a_pool_can_be_asked_without_a_way_to_the_provider(site: Site) -> None:
     assert glance.because == ("would spawn at 7 queued; now 0",)
 
 
-def test_s2_61_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
+def test_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
     """`why` advises to start one: it becomes active and takes the job, with or without a GPU."""
     site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
     job = site.job(pool="strange")

@@ -47,7 +47,7 @@ def test_a_type_without_a_batch_comes_alone(services: Services) -> None:
 
 
 def test_a_worker_with_a_batch_gets_nothing_more(services: Services) -> None:
-    """S1-08: what it holds it must end first."""
+    """What it holds it must end first."""
     a_batch(services, 6)
     assert claim_for(services, {WorkerId("w1"): BATCHES}) == []
 
@@ -84,7 +84,7 @@ def test_a_claim_may_begin_its_jobs(services: Services) -> None:
 
 
 def test_a_lost_answer_is_given_again_and_only_to_who_asks_for_it(services: Services) -> None:
-    """L1-17: the claim is the same one, so that it costs neither an attempt nor the wait for its expiry."""
+    """The claim is the same one, so that it costs neither an attempt nor the wait for its expiry."""
     keys = a_batch(services)
     worker = WorkerId("w1")
     assert claim_for(services, {worker: BATCHES}) == []

@@ -1,6 +1,6 @@
 """Workers are written down before they exist, and move only as their state table says."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -16,9 +16,8 @@ from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.model import AuditEntry
 from herdsman.states import WORKER, Reason, WorkerState
-from tests.support.databases import MovingClock
+from tests.support.databases import NOON, MovingClock
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 W1 = WorkerId("w1")
 WAYS = {
     WorkerState.SPAWNING: (),

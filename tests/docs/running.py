@@ -78,8 +78,9 @@ class Reader:
         if block.keeps_running:
             assert shown is not None, f"{page.name}:{block.line}: say in a {OUTPUT} block what it prints"
             return running.enter_context(self._started(block, shown, page))
+        # After the last command there is one more: the shell stays its parent, as at a terminal.
         done = subprocess.run(
-            ["bash", "-eu", "-o", "pipefail", "-c", self._as_typed(block.text)],
+            ["bash", "-eu", "-o", "pipefail", "-c", f"{self._as_typed(block.text)}\ntrue"],
             cwd=self._directory,
             env=self._environment,
             stdin=subprocess.DEVNULL,

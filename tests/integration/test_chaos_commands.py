@@ -10,6 +10,8 @@ from tests.support.api_server import served
 from tests.support.shell import Shell
 from tests.support.up_command import until, up
 
+pytestmark = pytest.mark.spread
+
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
@@ -38,7 +40,7 @@ def test_the_job_of_a_killed_worker_is_done_by_another(shell: Shell) -> None:
         until(lambda: len(active(shell)) == 2)
         would = shell.said("chaos", "kill-worker", "--dry-run")
         assert would.splitlines()[-1] == "nothing was done"
-        job = shell.said("submit", "demo", "--payload", '{"seconds": 12}').strip()
+        job = shell.said("submit", "demo", "--payload", '{"seconds": 6}').strip()
         until(lambda: shell.json("job", job)["status"] == "running")
         killed = shell.said("chaos", "kill-worker")
         assert f"running {job})" in killed

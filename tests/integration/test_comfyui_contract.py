@@ -1,4 +1,4 @@
-"""The ComfyUI connector keeps what every connector promises (S3-20), with old servers and newer ones."""
+"""The ComfyUI connector keeps what every connector promises, with old servers and newer ones."""
 
 import threading
 from collections.abc import Iterator

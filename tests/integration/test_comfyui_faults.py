@@ -44,7 +44,7 @@ def _broken(bench: Bench, workflow: object) -> Broken:
     return verdict
 
 
-def test_s3_02_a_completion_that_is_never_sent_is_found(fake: FakeComfyUI, bench: Bench) -> None:
+def test_a_completion_that_is_never_sent_is_found(fake: FakeComfyUI, bench: Bench) -> None:
     fake.add_fault(Fault.COMPLETION_NEVER_SENT)
     mine = new_id()
     assert isinstance(bench.run(a_job(render()), mine, silence=0.5), Finished)
@@ -54,9 +54,7 @@ def test_s3_02_a_completion_that_is_never_sent_is_found(fake: FakeComfyUI, bench
 
 @pytest.mark.parametrize("at", MESSAGES)
 @pytest.mark.parametrize("fault", [Fault.CUT_SOCKET, Fault.DEAF_SOCKET, Fault.DUPLICATE_CLIENT])
-def test_s3_02_a_socket_may_be_lost_at_any_message(
-    fake: FakeComfyUI, bench: Bench, fault: Fault, at: str
-) -> None:
+def test_a_socket_may_be_lost_at_any_message(fake: FakeComfyUI, bench: Bench, fault: Fault, at: str) -> None:
     fake.add_fault(fault, at=at)
     mine = new_id()
     assert isinstance(bench.run(a_job(render()), mine, silence=0.5), Finished)
@@ -119,9 +117,7 @@ def test_c_14_other_peoples_news_do_not_end_the_silence(fake: FakeComfyUI, bench
     other.connector.close()
 
 
-def test_s3_14_a_restart_that_forgets_is_told_from_a_service_that_is_away(
-    fake: FakeComfyUI, bench: Bench
-) -> None:
+def test_a_restart_that_forgets_is_told_from_a_service_that_is_away(fake: FakeComfyUI, bench: Bench) -> None:
     mine = bench.connector.submit(a_job(one_node("HerdsmanSleep", seconds=600)), new_id())
     _quiet(bench, mine)
     fake.restart(down_s=60)
@@ -155,9 +151,7 @@ def test_another_version_may_come_back(versions: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("fault", [Fault.HTML, Fault.UNAUTHORIZED, Fault.TOO_MANY, Fault.SERVER_ERROR])
 @pytest.mark.parametrize("route", ["/queue", "/history", "/system_stats", "/jobs"])
-def test_x3_02_an_odd_answer_is_never_a_verdict(
-    fake: FakeComfyUI, bench: Bench, fault: Fault, route: str
-) -> None:
+def test_an_odd_answer_is_never_a_verdict(fake: FakeComfyUI, bench: Bench, fault: Fault, route: str) -> None:
     mine = bench.connector.submit(a_job(one_node("HerdsmanText", text="x")), new_id())
     fake.wait_for(lambda: fake.outputs(mine))
     other = Bench(fake.url).connector
@@ -189,7 +183,7 @@ def test_one_look_is_enough_where_the_service_has_jobs() -> None:
         assert fake.requests[1:] == [("GET", f"/api/jobs/{mine}")] * 2
 
 
-def test_s3_18_a_service_that_hangs_ends_a_check_in_time(fake: FakeComfyUI) -> None:
+def test_a_service_that_hangs_ends_a_check_in_time(fake: FakeComfyUI) -> None:
     bench = Bench(fake.url, timeout_s=0.5)
     mine = bench.connector.submit(a_job(render()), new_id())
     fake.add_fault(Fault.SLOW_HTTP, seconds=1200)
@@ -214,7 +208,7 @@ def test_an_error_between_nodes_is_no_success(bench: Bench) -> None:
     assert _broken(bench, one_node("HerdsmanCycle")).failure.kind is FailureClass.JOB_ERROR
 
 
-def test_s3_13_a_node_that_hangs_stays_at_work_without_moving(fake: FakeComfyUI, bench: Bench) -> None:
+def test_a_node_that_hangs_stays_at_work_without_moving(fake: FakeComfyUI, bench: Bench) -> None:
     fake.add_fault(Fault.NODE_HANGS, at="3")
     mine = bench.connector.submit(a_job(render()), new_id())
     _quiet(bench, mine)

@@ -29,7 +29,7 @@ def bench(fake: FakeComfyUI) -> Iterator[Bench]:
     bench.connector.close()
 
 
-def test_s3_01_a_workflow_is_run_and_its_images_are_kept(fake: FakeComfyUI, bench: Bench) -> None:
+def test_a_workflow_is_run_and_its_images_are_kept(fake: FakeComfyUI, bench: Bench) -> None:
     job, mine = a_job(render()), new_id()
     result = bench.result(job, mine)
     [image] = result["outputs"]
@@ -53,7 +53,7 @@ def test_the_socket_is_open_before_the_prompt_is_sent(fake: FakeComfyUI, bench: 
     assert paths.index("/ws") < paths.index("/prompt")
 
 
-def test_s3_05_news_rise_from_nothing_to_the_end(bench: Bench) -> None:
+def test_news_rise_from_nothing_to_the_end(bench: Bench) -> None:
     mine = bench.connector.submit(a_job(render(steps=20)), new_id())
     heard: list[Working] = []
     while isinstance(news := bench.connector.listen(mine, timedelta(seconds=10)), Working):
@@ -65,14 +65,14 @@ def test_s3_05_news_rise_from_nothing_to_the_end(bench: Bench) -> None:
     assert "node 3 KSampler 5/20 (25%)" in {each.note for each in heard}
 
 
-def test_s3_02_a_cached_result_is_not_missed(fake: FakeComfyUI, bench: Bench) -> None:
+def test_a_cached_result_is_not_missed(fake: FakeComfyUI, bench: Bench) -> None:
     first = bench.result(a_job(render(), "job-1"), new_id())
     again = bench.result(a_job(render(), "job-2"), new_id())
     assert again["outputs"][0]["sha256"] == first["outputs"][0]["sha256"]
     assert fake.ledger.renders[-1].worked == []
 
 
-def test_s3_11_a_recovered_result_is_equal_to_the_normal_one(fake: FakeComfyUI, bench: Bench) -> None:
+def test_a_recovered_result_is_equal_to_the_normal_one(fake: FakeComfyUI, bench: Bench) -> None:
     job, mine = a_job(render(batch=3)), new_id()
     result = bench.result(job, mine)
     assert len(result["outputs"]) == 3

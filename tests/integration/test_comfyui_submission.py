@@ -138,7 +138,7 @@ def test_no_odd_answer_is_taken_for_a_success(
     assert fake.url in str(said.value)
 
 
-def test_s3_15_nothing_is_unclear_when_nobody_is_there(fake: FakeComfyUI) -> None:
+def test_nothing_is_unclear_when_nobody_is_there(fake: FakeComfyUI) -> None:
     url = fake.url
     fake.__exit__(None, None, None)
     bench = Bench(url)

@@ -234,7 +234,6 @@ def test_a_server_that_is_too_old_is_refused(alone: Shell, old_server: str) -> N
 
 
 def test_the_defaults_of_an_empty_environment(alone: Shell) -> None:
-    """S1-40"""
     shown = json.loads(alone("config", "-o", "json").stdout)
     names = {
         "MIN_ACTIVE_GPUS": 2,

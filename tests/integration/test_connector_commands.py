@@ -19,6 +19,8 @@ from herdsman.testing.fakes.comfyui.nodes import png
 from tests.support.api_server import served
 from tests.support.shell import CANARY, Shell
 
+pytestmark = pytest.mark.spread
+
 WORKFLOW: dict[str, Any] = {
     "3": {
         "class_type": "KSampler",
@@ -119,7 +121,6 @@ def test_a_service_that_is_unfit_is_one_sentence(
 
 
 def test_a_service_that_says_nothing_is_not_waited_for_long(shell: Shell) -> None:
-    """S3-18"""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
         done = shell("connectors", "check", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -185,7 +186,6 @@ def test_the_connectors_that_are_installed_are_listed(shell: Shell) -> None:
 
 
 def test_a_workflow_is_run_and_its_pictures_are_saved(shell: Shell, comfyui: FakeComfyUI) -> None:
-    """S3-01"""
     _write(shell, "workflow.json", WORKFLOW)
     with _up(shell, comfyui):
         first = shell("run", "comfyui", "workflow.json", "--set", "6.text=two herds", "--job-id", "one")

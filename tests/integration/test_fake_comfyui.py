@@ -139,7 +139,7 @@ def test_a_job_that_ends_is_never_in_neither_when_the_queue_is_read_first(talk: 
 def test_a_job_is_silent_while_its_node_works_and_http_is_not(talk: Talk) -> None:
     with talk.socket() as socket:
         next_message(socket)
-        prompt_id = talk.submit(short(60))  # 1.2 s of real time
+        prompt_id = talk.submit(short(250))  # 5 s of real time
         while next_message(socket)["type"] != "executing":
             pass
         with pytest.raises(TimeoutError):

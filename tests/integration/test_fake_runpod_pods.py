@@ -47,7 +47,7 @@ def test_a_pod_may_never_run(fake: FakeRunpod, provider: RunpodProvider, clock: 
     assert fake.ledger.cost > 0
 
 
-def test_s0_17_a_pod_may_run_without_ssh(fake: FakeRunpod) -> None:
+def test_a_pod_may_run_without_ssh(fake: FakeRunpod) -> None:
     fake.faults.turn_on(Fault.NO_SSH, times=1)
     provider = a_provider(fake, ports=("22/tcp", "8188/http"))
     unreachable, reachable = provider.spawn(a_request()), provider.spawn(a_request())

@@ -1,4 +1,4 @@
-"""The http connector against a service that answers later, calls back, or answers at once (S3-20)."""
+"""The http connector against a service that answers later, calls back, or answers at once."""
 
 import socket
 from collections.abc import Iterator

@@ -86,7 +86,7 @@ def test_a_job_that_was_taken_without_a_word_is_found_and_heard(
         Fault.REDIRECT,
     ],
 )
-def test_s3_14_a_look_that_goes_wrong_is_never_a_verdict(service: FakeHttpService, fault: Fault) -> None:
+def test_a_look_that_goes_wrong_is_never_a_verdict(service: FakeHttpService, fault: Fault) -> None:
     with opened({**polled(service.url), "timeout_s": 1, "not_found": [410]}) as connector:
         connector.submit(a_job(do="good"), "x-1")
         service.add_fault(fault, path="/jobs/x-1")
@@ -96,7 +96,7 @@ def test_s3_14_a_look_that_goes_wrong_is_never_a_verdict(service: FakeHttpServic
         assert connector.listen("x-1", timedelta(milliseconds=1)) is None
 
 
-def test_s3_18_a_service_that_hangs_costs_no_more_than_the_timeout(service: FakeHttpService) -> None:
+def test_a_service_that_hangs_costs_no_more_than_the_timeout(service: FakeHttpService) -> None:
     with opened({**polled(service.url), "timeout_s": 0.5}) as connector:
         service.add_fault(Fault.SLOW, path="/jobs")
         began = SystemClock().monotonic()

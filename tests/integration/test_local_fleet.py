@@ -31,6 +31,8 @@ from tests.conftest import Backend
 from tests.support.api_server import serving
 from tests.support.builders import replayed
 
+pytestmark = pytest.mark.spread
+
 QUICK = {
     "PROVIDER": "local",
     "FAKE_GPUS": "4",

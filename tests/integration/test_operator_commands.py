@@ -6,7 +6,6 @@ from tests.support.shell import Shell
 
 
 def test_a_pause_from_its_begin_to_its_end(shell: Shell) -> None:
-    """S2-55."""
     assert shell.said("holds").startswith("nothing is paused\n")
     said = shell.said("pause", "--pool", "a", "--why", "moving")
     assert said == "pool a is paused (moving); resume with: herdsman resume --pool a\n"

@@ -1,4 +1,4 @@
-"""S2-43: a pool and its workers outlive the control plane; the next one finds them again, and doubles none."""
+"""A pool and its workers outlive the control plane; the next one finds them again, and doubles none."""
 
 import os
 import signal
@@ -19,7 +19,17 @@ from herdsman.server.wiring import open_provider
 from herdsman.settings import load_settings
 from tests.support.shell import Shell
 
+pytestmark = pytest.mark.spread
+
 PATIENCE_S = 90
+HURRIED = {
+    "CLAIM_TTL_SEC": "10",
+    "HEARTBEAT_INTERVAL_SEC": "1",
+    "SELF_FENCE_SEC": "8",
+    "LEADER_TTL_SEC": "4",
+    "LEADER_RENEW_SEC": "1",
+    "SWEEP_INTERVAL_SEC": "1",
+}
 
 
 @pytest.fixture
@@ -33,6 +43,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         "LOCAL_STATE_DIR": str(tmp_path / "state"),
         "FAKE_GPUS": "3",
         "LOG_LEVEL": "warning",
+        **HURRIED,
     }
     yield shell
     for who in _processes(shell):
@@ -72,8 +83,8 @@ def _swap(shell: Shell) -> None:
 
 
 def _drain_a_busy_pool(shell: Shell) -> None:
-    """S2-35: what runs is finished, what waits is not begun, and then it has stopped."""
-    running = shell.said("submit", "demo", "--pool", "llm", "--payload", '{"seconds": 20}').strip()
+    """What runs is finished, what waits is not begun, and then it has stopped."""
+    running = shell.said("submit", "demo", "--pool", "llm", "--payload", '{"seconds": 8}').strip()
     _until(lambda: shell.json("job", running)["status"] == "running")
     drained = shell.json("pool", "drain", "llm", "--wait")
     assert drained["status"] == "stopped"

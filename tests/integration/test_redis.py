@@ -34,12 +34,6 @@ from tests.support.redis_streams import NAMES, Replica, client, replica
 PASSWORD = "canary-" + "x" * 20
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with RedisServer() as running:
-        yield running
-
-
 @pytest.fixture
 def services(sqlite: SqliteFiles) -> Iterator[Services]:
     with opened(sqlite.fresh()) as database:
@@ -47,9 +41,9 @@ def services(sqlite: SqliteFiles) -> Iterator[Services]:
 
 
 @pytest.fixture
-def one(server: RedisServer, services: Services) -> Iterator[Replica]:
-    client(server).flushall()
-    with replica(server, services, agent="hand") as made:
+def one(redis_server: RedisServer, services: Services) -> Iterator[Replica]:
+    client(redis_server).flushall()
+    with replica(redis_server, services, agent="hand") as made:
         yield made
 
 
@@ -117,10 +111,10 @@ def test_a_server_that_cannot_save_is_waited_for(services: Services, tmp_path: P
         works(one)
 
 
-def test_a_server_that_says_nothing_holds_up_nobody(one: Replica, server: RedisServer) -> None:
+def test_a_server_that_says_nothing_holds_up_nobody(one: Replica, redis_server: RedisServer) -> None:
     with running(one):
         works(one)
-        server.pause()
+        redis_server.pause()
         try:
             began = SystemClock().monotonic()
             for _ in range(50):
@@ -128,7 +122,7 @@ def test_a_server_that_says_nothing_holds_up_nobody(one: Replica, server: RedisS
             assert SystemClock().monotonic() - began < 2.0
             said(one, "degraded")
         finally:
-            server.resume()
+            redis_server.resume()
         works(one)
 
 
@@ -209,7 +203,7 @@ def test_without_the_package_the_message_says_what_to_install(
 
 
 def test_a_job_that_was_added_by_hand_is_run_like_any_other(one: Replica) -> None:
-    """S2-57: the payload goes to the database, and from there on it is an ordinary job of that agent."""
+    """The payload goes to the database, and from there on it is an ordinary job of that agent."""
     fields = {"type": "demo", "payload": '{"a": 1}', "priority": "5", "job_id": "by-hand", "agent": "root"}
     with running(one):
         one.raw.xadd(NAMES.ingest.name, fields)
@@ -256,13 +250,13 @@ def test_what_cannot_be_a_job_is_quarantined_with_an_audit_row(one: Replica, fie
         assert find_job(one.services, JobId("good")).state is JobState.PENDING
 
 
-def test_who_is_refused_for_now_waits_in_the_stream(server: RedisServer, services: Services) -> None:
+def test_who_is_refused_for_now_waits_in_the_stream(redis_server: RedisServer, services: Services) -> None:
     """J10: admission holds for entries too; none is dropped."""
-    client(server).flushall()
+    client(redis_server).flushall()
     limits = AgentLimits(max_queued=1)
     rules = ControlPolicy(version=1, default=limits, agents={"hand": limits})
     tight = Services(services.database, services.policy, new_job_id, rules=lambda: rules)
-    with replica(server, tight, agent="hand") as one, running(one):
+    with replica(redis_server, tight, agent="hand") as one, running(one):
         for name in ("first", "second"):
             one.raw.xadd(NAMES.ingest.name, {"type": "demo", "job_id": name})
         waited_for(lambda: one.count(Count.INGESTED) == 1 or None)
@@ -273,10 +267,10 @@ def test_who_is_refused_for_now_waits_in_the_stream(server: RedisServer, service
 
 
 def test_without_the_switch_nobody_reads_what_was_added_by_hand(
-    server: RedisServer, services: Services
+    redis_server: RedisServer, services: Services
 ) -> None:
-    client(server).flushall()
-    with replica(server, services) as one:
+    client(redis_server).flushall()
+    with replica(redis_server, services) as one:
         one.raw.xadd(NAMES.ingest.name, {"type": "demo", "job_id": "by-hand"})
         with running(one):
             works(one)
@@ -286,7 +280,7 @@ def test_without_the_switch_nobody_reads_what_was_added_by_hand(
 
 
 def test_an_order_about_a_pool_is_acknowledged_after_a_cycle_of_the_leader(one: Replica) -> None:
-    """S2-54: pool -> preloads stream -> provisioner -> control loop."""
+    """Pool -> preloads stream -> provisioner -> control loop."""
     with running(one) as bus:
         bus.announce_pool("create", "pool-x", model_id="m", desired_workers=2)
         waited_for(lambda: "tick" in one.heard or None)
@@ -295,9 +289,9 @@ def test_an_order_about_a_pool_is_acknowledged_after_a_cycle_of_the_leader(one: 
         assert (group["name"], group["pending"]) == ("cg:preloads:workers", 0)
 
 
-def test_who_does_not_lead_leaves_orders_to_the_leader(server: RedisServer, services: Services) -> None:
-    client(server).flushall()
-    with replica(server, services, leads=False) as one:
+def test_who_does_not_lead_leaves_orders_to_the_leader(redis_server: RedisServer, services: Services) -> None:
+    client(redis_server).flushall()
+    with replica(redis_server, services, leads=False) as one:
         one.bus.announce_pool("create", "pool-x")
         one.publish()
         assert one.bus.provisioner is not None
@@ -315,8 +309,8 @@ def test_who_does_not_lead_leaves_orders_to_the_leader(server: RedisServer, serv
         }
 
 
-def test_a_word_of_control_reaches_every_replica(one: Replica, server: RedisServer) -> None:
-    with replica(server, one.services, "two", leads=False, block=timedelta(milliseconds=200)) as two:
+def test_a_word_of_control_reaches_every_replica(one: Replica, redis_server: RedisServer) -> None:
+    with replica(redis_server, one.services, "two", leads=False, block=timedelta(milliseconds=200)) as two:
         with running(one), running(two):
             works(one)
             before = [one.heard.count("wake"), two.heard.count("wake")]
@@ -329,7 +323,6 @@ def test_a_word_of_control_reaches_every_replica(one: Replica, server: RedisServ
 
 
 def test_where_a_job_is_on_another_service_can_be_seen_in_redis(one: Replica) -> None:
-    """S3-04."""
     mapping = {"service_job_id": "p-1", "service_status": "submitted", "service_submitted_at": "now"}
     with running(one) as bus:
         bus.mirror("job-1", {**mapping, "last_service_check": "now"})

@@ -1,4 +1,4 @@
-"""S3-04 with a real Redis: where a job is on an external service can be seen there as soon as it was said."""
+"""With a real Redis: where a job is on an external service can be seen there as soon as it was said."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -46,9 +46,7 @@ def state(one: Replica, services: Services) -> Iterator[ServerState]:
     built.stop_waiting()
 
 
-def test_s3_04_the_hash_of_a_job_shows_its_place_right_after_the_mark(
-    state: ServerState, one: Replica
-) -> None:
+def test_the_hash_of_a_job_shows_its_place_right_after_the_mark(state: ServerState, one: Replica) -> None:
     issued = Tokens(state.services, state.keyring).of(Role.WORKER, "w1")
     who = {"authorization": f"Bearer {issued.secret}"}
     job_id = a_job(state.services)

@@ -1,4 +1,4 @@
-"""Two replicas on one PostgreSQL: whichever is asked, the leader acts (S2-23)."""
+"""Two replicas on one PostgreSQL: whichever is asked, the leader acts."""
 
 import json
 import os

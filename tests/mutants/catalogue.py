@@ -227,7 +227,7 @@ MUTANTS = (
     ),
     Mutant(
         name="monitor_off",
-        breaks="S3-02: an end that ComfyUI never told is found all the same",
+        breaks="an end that ComfyUI never told is found all the same",
         file="herdsman/worker/service_run.py",
         was="            elif monitor.is_due(now):\n",
         becomes="            elif now < 0:\n",
@@ -236,7 +236,7 @@ MUTANTS = (
     ),
     Mutant(
         name="sent_before_stored",
-        breaks="S3-04: the id of a job at its service is stored before anything is sent",
+        breaks="the id of a job at its service is stored before anything is sent",
         file="herdsman/worker/service_run.py",
         was="        self.job.mark_service(chosen, MarkStatus.SUBMITTED)\n        try:\n",
         becomes="        try:\n",
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         name="unreached_is_unknown",
-        breaks="X3-02: a service that does not answer is no verdict",
+        breaks="a service that does not answer is no verdict",
         file="herdsman/worker/service_run.py",
         was="            self._bear(error)\n            return None\n",
         becomes="            return Unknown(str(error))\n",

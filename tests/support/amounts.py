@@ -3,6 +3,8 @@
 import os
 
 SOAK = "HERDSMAN_SOAK" in os.environ
+SLACK = 1 if SOAK else 3
+"""Times are promised for a machine with room; beside other tests, three times as long is let pass."""
 
 
 def amount(name: str, usual: int, soak: int | None = None) -> int:

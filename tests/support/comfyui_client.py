@@ -11,7 +11,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from herdsman.testing.fakes.comfyui import FakeComfyUI
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 Message = dict[str, Any]
 

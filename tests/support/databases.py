@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 from unittest.mock import patch
@@ -26,6 +26,7 @@ from herdsman.testing.servers.mariadb import MariadbServer
 from herdsman.testing.servers.postgres import PostgresServer
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TIMEOUT = timedelta(seconds=10)
 MEMORY = Path("/dev/shm")
 ROOM_FOR_SERVERS = 2 * 1024**3
@@ -75,7 +76,7 @@ def opened(
     kept = (
         unused.pop() if unused else _Kept(open_engines(url, timeout=timeout, pool_size=pool_size, login={}))
     )
-    with patch.object(connection, "open_engines", lambda *_, **__: kept.engines):
+    with patch.object(connection, "open_engines", return_value=kept.engines):
         database = Database(
             url,
             clock=SystemClock(),
@@ -83,7 +84,7 @@ def opened(
             pool_size=pool_size,
             clock_of=lambda tx: moving.shown(database.read_clock(tx)),
         )
-    database._compiled = kept.compiled
+    database._compiled = kept.compiled  # pyright: ignore[reportPrivateUsage]
     try:
         yield database
     finally:

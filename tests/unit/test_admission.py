@@ -81,7 +81,7 @@ def spend_all(bucket: Bucket, rate: float, brim: int, now: datetime) -> tuple[Bu
 
 
 @given(rates, brims, steps)
-def test_s2_31_no_span_of_time_sees_more_than_the_burst_and_the_rate(
+def test_no_span_of_time_sees_more_than_the_burst_and_the_rate(
     rate: float, brim: int, waits: list[float]
 ) -> None:
     bucket, at, taken = tokens(float(brim)), 0.0, list[tuple[float, int]]()
@@ -138,7 +138,7 @@ def test_who_is_within_its_limits_is_let_in() -> None:
     assert judge(a_job(agent="bob"), RATE, seen(bucket=tokens(0))) == Accept()
 
 
-def test_s2_31_without_a_token_a_job_is_refused_until_there_is_one() -> None:
+def test_without_a_token_a_job_is_refused_until_there_is_one() -> None:
     verdict = judge(a_job(), RATE, seen(bucket=tokens(0.5)))
     assert isinstance(verdict, Reject)
     assert (verdict.code, verdict.retry_after) == (Limit.RATE, timedelta(seconds=0.25))
@@ -201,7 +201,7 @@ def test_who_has_used_up_the_day_waits_for_midnight_in_utc_or_goes_without_gpus(
     assert judge(a_job(pool=CPU), policy, used) == Accept()
 
 
-def test_s2_32_a_gate_is_for_all_but_the_pool_for_cpus() -> None:
+def test_a_gate_is_for_all_but_the_pool_for_cpus() -> None:
     policy = replace(ControlPolicy(cpu_pool=CPU), cheaper_pools={BIG: SMALL})
     closed = {Limit.GPU_MEMORY: Shut(until=NOON + 7 * SECOND, detail="95 % of the GPU memory is in use")}
     world = seen(closed=closed)
@@ -215,7 +215,7 @@ def test_s2_32_a_gate_is_for_all_but_the_pool_for_cpus() -> None:
     )
 
 
-def test_s2_33_a_deep_queue_sends_jobs_to_the_cheaper_pool_and_is_not_waited_for() -> None:
+def test_a_deep_queue_sends_jobs_to_the_cheaper_pool_and_is_not_waited_for() -> None:
     policy = ControlPolicy(cheaper_pools={BIG: SMALL})
     world = seen(closed={Limit.DEPTH: Shut(detail="deep")})
     assert judge(a_job(), policy, world) == Reroute(pool=SMALL, code=Limit.DEPTH)
@@ -238,7 +238,7 @@ def test_a_request_that_can_never_come_in_is_told_so() -> None:
     assert isinstance(refused, InvalidRequest)
 
 
-def test_s2_34_between_the_marks_everything_stays_as_it_was() -> None:
+def test_between_the_marks_everything_stays_as_it_was() -> None:
     assert not stays_shut(shut=False, value=9, high=10, low=5)
     assert stays_shut(shut=False, value=10, high=10, low=5)
     assert stays_shut(shut=True, value=6, high=10, low=5)
@@ -267,7 +267,7 @@ MEMORY = Gates(gpu_memory_high_pct=90.0, gpu_memory_hold=timedelta(seconds=40))
 FULL = Load(now=NOON, gpu_used_mb=95, gpu_total_mb=100)
 
 
-def test_s2_32_memory_above_the_mark_closes_for_a_time_that_begins_anew_while_it_lasts() -> None:
+def test_memory_above_the_mark_closes_for_a_time_that_begins_anew_while_it_lasts() -> None:
     closed = turned(MEMORY, FULL, {})
     assert closed[Limit.GPU_MEMORY].until == NOON + 40 * SECOND
     soon = turned(MEMORY, replace(FULL, now=NOON + SECOND), closed)

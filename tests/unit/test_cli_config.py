@@ -44,7 +44,7 @@ def run(*arguments: str, **env: str) -> str:
 
 @pytest.mark.parametrize("flags", [("-o", "json"), ("--output", "json"), ("--json",)])
 def test_json_is_keyed_by_the_names_people_type(flags: tuple[str, ...]) -> None:
-    """S1-40 with an empty environment."""
+    """With an empty environment."""
     printed = json.loads(run(*flags))
     assert set(printed) == set(CATALOGUE)
     assert printed["MIN_ACTIVE_GPUS"] == {
@@ -91,7 +91,6 @@ def test_a_secret_is_shown_as_set_or_not() -> None:
 
 
 def test_explain_gives_each_relation_with_its_numbers_and_its_reason() -> None:
-    """C-16."""
     printed = run("--explain", CLAIM_TTL_SEC="44", ORCH_CLAIM_IDLE_MS="1000")
     assert printed.count("ok: ") == len(RELATIONS) - 1
     assert "warning: stream entries outlive a heartbeat\n" in printed

@@ -18,7 +18,7 @@ print(stopping.is_set(), stopping.asked >= 2)
 
 
 def test_many_signals_at_once_do_not_lock_it_up() -> None:
-    """X4-07: the handler of the second one runs in the middle of the first one's."""
+    """The handler of the second one runs in the middle of the first one's."""
     said = subprocess.run(
         [sys.executable, "-c", STORM], capture_output=True, text=True, timeout=60, check=True
     )

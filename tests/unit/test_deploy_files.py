@@ -1,4 +1,4 @@
-"""What stands ready for KEDA, Prometheus and Grafana speaks of metrics that there are (S2-37, S2-46)."""
+"""What stands ready for KEDA, Prometheus and Grafana speaks of metrics that there are."""
 
 import importlib
 import json
@@ -89,7 +89,7 @@ def test_every_alert_says_what_to_do() -> None:
 
 
 def test_workers_are_scaled_by_the_rule_that_the_page_names() -> None:
-    """S2-37: up when depth > 100 or mean latency > 2 s, down when the depth is low and the GPUs are idle."""
+    """Up when depth > 100 or mean latency > 2 s, down when the depth is low and the GPUs are idle."""
     spec = read("keda/scaledobject.yaml")["spec"]
     rule = spec["advanced"]["scalingModifiers"]["formula"]
     assert {each["name"] for each in spec["triggers"]} == set(re.findall(r"[a-z]+", rule))

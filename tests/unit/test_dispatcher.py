@@ -334,7 +334,6 @@ def test_a_round_that_outlasts_the_wait_is_waited_for(queue: Queue, dispatcher: 
 def test_who_resumes_is_looked_for_even_when_the_queue_is_empty(
     queue: Queue, dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """L1-17."""
     monkeypatch.setattr(dispatch, "POLL", timedelta(minutes=10))
 
     async def scene() -> None:

@@ -125,7 +125,7 @@ def test_an_account_that_may_have_nothing_is_a_matter_for_a_person() -> None:
         shop.provider(gpu_types=(L4, A40)).spawn(a_request())
 
 
-def test_u1_09_memory_and_volumes_are_part_of_the_ladder() -> None:
+def test_memory_and_volumes_are_part_of_the_ladder() -> None:
     shop = Shop(NVIDIA_L4=OUT)
     with pytest.raises(CapacityUnavailable, match="NVIDIA L4 72 GB on models, NVIDIA L4 60 GB on models, "):
         shop.provider(gpu_types=(L4,), volumes=("models", "v2"), memory_tiers_gb=(72, 60)).spawn(a_request())

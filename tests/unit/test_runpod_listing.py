@@ -130,7 +130,7 @@ UNMAPPED: list[object] = [
 
 
 @pytest.mark.parametrize("runtime", UNMAPPED)
-def test_s0_17_a_pod_with_ssh_runs_only_when_it_can_be_reached(runtime: object) -> None:
+def test_a_pod_with_ssh_runs_only_when_it_can_be_reached(runtime: object) -> None:
     def state(runtime: object, **options: Any) -> InstanceState:
         (seen,) = listing(a_page(a_pod("a", runtime=runtime)), **options).list_instances()
         return seen.state

@@ -1,4 +1,4 @@
-"""The name of a machine says whose it is, to the letter (X1-04)."""
+"""The name of a machine says whose it is, to the letter."""
 
 import pytest
 from hypothesis import given

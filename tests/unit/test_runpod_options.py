@@ -52,14 +52,14 @@ def test_wrong_options_are_refused(wanted: dict[str, Any], said: str) -> None:
         "ADMIN_API_KEY",
     ],
 )
-def test_s1_60_no_secret_of_the_control_plane_goes_to_a_pod(name: str) -> None:
+def test_no_secret_of_the_control_plane_goes_to_a_pod(name: str) -> None:
     with pytest.raises(InvalidSettings, match=f"a pod would get {name}, which belongs to the control plane"):
         some_options(environment={name: SecretStr("x")})
     with pytest.raises(ProviderRejected, match=name):
         created(some_options(), **{name: "x"})
 
 
-def test_s1_60_the_key_goes_to_no_pod_under_any_name() -> None:
+def test_the_key_goes_to_no_pod_under_any_name() -> None:
     with pytest.raises(InvalidSettings, match="the key of the Runpod account as HF_TOKEN") as refused:
         some_options(environment={"HF_TOKEN": SecretStr(f"Bearer {KEY}")})
     assert KEY not in str(refused.value)
@@ -123,7 +123,7 @@ def test_a_body_holds_what_was_asked_for_and_nothing_else() -> None:
     }
 
 
-def test_s1_07_the_script_enters_the_volume_activates_and_starts() -> None:
+def test_the_script_enters_the_volume_activates_and_starts() -> None:
     options = some_options(
         volumes=("models",),
         mount_path="/my volume",
@@ -136,13 +136,13 @@ def test_s1_07_the_script_enters_the_volume_activates_and_starts() -> None:
     assert render_startup(options) == script
 
 
-def test_s0_39_a_command_line_becomes_one_argument_of_a_shell() -> None:
+def test_a_command_line_becomes_one_argument_of_a_shell() -> None:
     assert created(some_options(start_command="python 'my worker.py' | tee log"))["args"] == (
         """bash -c 'python '"'"'my worker.py'"'"' | tee log'"""
     )
 
 
-def test_s0_39_a_program_with_its_arguments_is_started_as_it_is() -> None:
+def test_a_program_with_its_arguments_is_started_as_it_is() -> None:
     assert created(some_options(start_command=("python", "my worker.py")))["cmd"] == [
         "python",
         "my worker.py",
@@ -152,7 +152,7 @@ def test_s0_39_a_program_with_its_arguments_is_started_as_it_is() -> None:
     )
 
 
-def test_s0_19_without_a_start_command_none_is_sent() -> None:
+def test_without_a_start_command_none_is_sent() -> None:
     options = some_options(activation=("source venv/bin/activate",), local_volume_gb=50)
     assert not {"args", "cmd", "entrypoint"} & set(created(options))
     assert render_startup(options) == ""

@@ -1,4 +1,4 @@
-"""Keys and the environment of pods: in no log, no error and no repr (X5, L1-16)."""
+"""Keys and the environment of pods: in no log, no error and no repr (X5)."""
 
 import json
 import logging

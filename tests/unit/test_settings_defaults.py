@@ -12,7 +12,6 @@ from herdsman.settings.model import CATALOGUE
 
 NOWHERE = Path("/nonexistent")
 
-# S1-40, S0-01..S0-09
 SCALING = {
     "MIN_ACTIVE_GPUS": 2,
     "MAX_ACTIVE_GPUS": 10,
@@ -23,16 +22,15 @@ SCALING = {
     "GPU_HEALTH_CHECK_TIMEOUT_SEC": 120,
     "GRACEFUL_SHUTDOWN_TIMEOUT_SEC": 600,
     "ORCHESTRATOR_POLL_SEC": 30,
-    "AUTO_START_WORKER_PROCESS": True,  # S0-19
+    "AUTO_START_WORKER_PROCESS": True,
     "SCALING_POLICY": "threshold",
     "SHADOW_SCALING_POLICY": "",
     "TARGET_WAIT_SEC": 120,
-    "PROMOTION_POLICY": "ready",  # C-05
+    "PROMOTION_POLICY": "ready",
     "REQUIRE_GPU": None,
-    "HEARTBEAT_TIMEOUT_SEC": 300,  # C-01
-    "MAX_ATTEMPTS": 3,  # C-17
+    "HEARTBEAT_TIMEOUT_SEC": 300,
+    "MAX_ATTEMPTS": 3,
 }
-# U1-02
 FLEET = {
     "MACHINES_TO_KEEP_IDLE": 0,
     "GPU_OVERCAPACITY_IDLE_TIMEOUT_SEC": 30,
@@ -47,11 +45,10 @@ FLEET = {
     "GPU_NOT_DETECTED_TIMEOUT_SEC": 300,
     "HEARTBEAT_PROMOTION_THRESHOLD_SEC": 90,
     "ACTIVE_INITIALIZING_MAX_SEC": 1800,
-    "ERROR_CLEANUP_GRACE_PERIOD_SEC": 0,  # U1-02 says 600: a machine that failed would be paid for
+    "ERROR_CLEANUP_GRACE_PERIOD_SEC": 0,  # not 600: a machine that failed would be paid for
     "FAILSAFE_STALE_THRESHOLD_SEC": 7200,
     "MAX_TASK_WAIT_MINUTES": 5,
 }
-# U1-03, U1-04, U1-09, U1-10
 MACHINES = {
     "MAX_WORKER_FAILURE_RATE": 0.8,
     "FAILURE_WINDOW_MINUTES": 5,
@@ -75,18 +72,17 @@ MACHINES = {
     "STORAGE_MIN_FREE_GB": 50,
     "STORAGE_MAX_PERCENT_USED": 85,
     "STORAGE_EXPANSION_INCREMENT_GB": 50,
-    "DEPLOYMENT_ID": None,  # X1-04
+    "DEPLOYMENT_ID": None,
     "PROVIDER": "local",
     "FAKE_GPUS": 0,
     "WORKER_ID": None,
-    "RUNPOD_API_URL": "https://api.runpod.io/v2",  # F-01
+    "RUNPOD_API_URL": "https://api.runpod.io/v2",
     "RUNPOD_GPU_TYPES": [],
     "RUNPOD_CLOUD": "SECURE",
     "RUNPOD_DATA_CENTERS": [],
     "RUNPOD_PORTS": [],
-    "RUNPOD_ACTIVATION": None,  # S1-07
+    "RUNPOD_ACTIVATION": None,
 }
-# U1-13, U2-02, U2-03, S2-26, S2-28, S1-39, S3-16, S3-17
 SERVICES = {
     "LOG_LEVEL": "info",
     "LOG_FORMAT": "auto",
@@ -119,7 +115,7 @@ SERVICES = {
     "COMFYUI_URL": None,
     "WORKER_CONNECTORS_FILE": None,
 }
-# The defaults that the invariants rely on; S4-13 for the watchdog; C-15; C-20.
+# The defaults that the invariants rely on.
 PARAMETERS = {
     "HEARTBEAT_INTERVAL_SEC": 5,
     "CLAIM_TTL_SEC": 30,
@@ -144,7 +140,7 @@ PARAMETERS = {
     "PROVIDER_TIMEOUT_SEC": 30,
     "SQL_POLL_SEC": 1,
     "STREAM_RESYNC_SEC": 10,
-    "ORCH_INGEST": False,  # S2-57
+    "ORCH_INGEST": False,
     "ORCH_INGEST_AGENT": "ingest",
     "WAIT_TIME_SEC": 30,
     "MAX_PROCESSING_SEC": 600,
@@ -268,7 +264,7 @@ def test_a_switch_is_no_number(tmp_path: Path) -> None:
 
 
 def test_the_heartbeat_timeout_follows_the_idle_timeout_unless_it_is_set() -> None:
-    """C-01: both documents hold at their defaults."""
+    """Both documents hold at their defaults."""
     follows = load_settings({"GPU_IDLE_TIMEOUT_SEC": "900"}, NOWHERE)
     assert follows.health.heartbeat_timeout_sec == 900
     own = load_settings({"GPU_IDLE_TIMEOUT_SEC": "900", "HEARTBEAT_TIMEOUT_SEC": "60"}, NOWHERE)

@@ -38,7 +38,6 @@ def test_both_pages_name_every_setting() -> None:
 
 
 def test_the_example_loads_and_changes_nothing(tmp_path: Path) -> None:
-    """S1-16."""
     (tmp_path / ".env").write_text(env_example())
     assert load_settings({}, tmp_path) == load_settings({}, Path("/nonexistent"))
 

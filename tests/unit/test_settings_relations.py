@@ -1,4 +1,4 @@
-"""Settings that do not fit together: impossible ones are refused, doubtful ones warned about (C-16, S4-14)."""
+"""Settings that do not fit together: impossible ones are refused, doubtful ones warned about."""
 
 import re
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_a_refusal_reads_as_one_sentence() -> None:
 
 
 def test_no_workers_at_all_is_a_switch_that_needs_no_other_change() -> None:
-    """U1-03: MAX_ACTIVE_GPUS=0 stops all spawning, whatever the minimum is."""
+    """MAX_ACTIVE_GPUS=0 stops all spawning, whatever the minimum is."""
     assert load_settings({"MAX_ACTIVE_GPUS": "0"}, NOWHERE).scaling.min_active_gpus == 2
 
 
@@ -93,7 +93,7 @@ def test_no_workers_at_all_is_a_switch_that_needs_no_other_change() -> None:
 def test_the_documented_watchdog_presets_are_accepted(
     work: int, threshold: int, interval: int, visibility: int
 ) -> None:
-    """S4-13, S4-15: for work of two, ten and thirty minutes."""
+    """For work of two, ten and thirty minutes."""
     env = {
         "MAX_PROCESSING_SEC": str(work),
         "WATCHDOG_THRESHOLD_SEC": str(threshold),

@@ -153,7 +153,7 @@ class TestSecretFiles:
 
     @pytest.mark.parametrize("spelled", ["RUNPOD_API_KEY_FILE", "HERDSMAN_RUNPOD_API_KEY_FILE"])
     def test_a_secret_may_lie_in_a_file(self, spelled: str, key: Path) -> None:
-        """S1-60, as container platforms hand secrets over."""
+        """As container platforms hand secrets over."""
         secret = load_settings({spelled: str(key)}, NOWHERE).runpod.runpod_api_key
         assert secret is not None
         assert secret.get_secret_value() == CANARY

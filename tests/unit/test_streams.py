@@ -56,7 +56,6 @@ def test_only_what_could_be_an_id_is_looked_up(job_id: str, *, good: bool) -> No
 
 
 def test_the_names_are_those_that_others_know() -> None:
-    """S2-09, S2-10."""
     names = Names()
     assert names.jobs.name == "stream:orchestrator:inference_jobs"
     assert names.preloads.name == "stream:orchestrator:preloads"
@@ -71,7 +70,6 @@ def test_an_entry_carries_a_name_and_no_payload() -> None:
 
 
 def test_a_dead_letter_has_four_fields_of_bounded_length() -> None:
-    """S2-13."""
     letter = DeadLetter(job_id="j", origin_id="1-0", attempts=3, last_error="x" * 1_000_000)
     assert list(letter.fields()) == ["job_id", "origin_id", "attempts", "last_error"]
     assert len(letter.fields()["last_error"]) == 2000
@@ -139,7 +137,6 @@ def test_entries_beyond_what_a_replica_can_look_after_are_let_go() -> None:
 
 
 def test_an_entry_that_is_read_twice_is_the_same_job() -> None:
-    """S2-57."""
     entry = Entry(Names().ingest, "7-1", {"type": "demo", "payload": "[1]", "agent": "root"})
     assert read(entry, "hand") == read(entry, "hand")
     new = read(entry, "hand")

@@ -1,4 +1,4 @@
-"""C-07: every state has one name in the view `tasks`, and every name leads back to its states."""
+"""Every state has one name in the view `tasks`, and every name leads back to its states."""
 
 import pytest
 

@@ -211,7 +211,7 @@ Heard = Working | Ended
 
 
 class Action(StrEnum):
-    """A verdict in the words of logs and pages (S3-11 to S3-14)."""
+    """A verdict in the words of logs and pages."""
 
     COMPLETE_JOB = "complete_job"
     FAIL_JOB = "fail_job"
@@ -245,7 +245,7 @@ class Capabilities:
 
 
 class MarkStatus(StrEnum):
-    """Where a job stands with its service, in its row and in Redis (S3-04)."""
+    """Where a job stands with its service, in its row and in Redis."""
 
     SUBMITTED = "submitted"
     ATTACHED = "attached"

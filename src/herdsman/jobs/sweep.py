@@ -45,7 +45,7 @@ def stage_due_jobs(services: Services) -> int:
 
 
 def end_overdue_leases(services: Services) -> int:
-    """Mark the leases whose holders sent no heartbeat in time (S2-60)."""
+    """Mark the leases whose holders sent no heartbeat in time."""
     return _drain(lambda: expire_leases(services))
 
 

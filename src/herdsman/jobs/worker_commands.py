@@ -393,7 +393,7 @@ _PRINTABLE = re.compile(r"[ -~]+")
 def mark_service(
     services: Services, key: ClaimKey, mark: ServiceMark, *, worker: WorkerId | None = None
 ) -> Mapping[str, str]:
-    """Committed when this returns; what stands there now, as text, with empty text for what is not known (S3-04)."""
+    """Committed when this returns; what stands there now, as text, with empty text for what is not known."""
     external_id = mark.external_id
     if not 0 < len(external_id) <= LONGEST_EXTERNAL_ID:
         raise InvalidRequest(

@@ -318,7 +318,7 @@ def leased_mb(tx: Tx, agent: str) -> int:
 
 
 def expire_leases(tx: Tx, who: str) -> int:
-    """Mark the next batch of leases whose time is over (S2-60)."""
+    """Mark the next batch of leases whose time is over."""
     found = tx.rows(OVERDUE, {"b_now": tx.now()})
     for token, expires_at in found:
         end_lease(tx, token, LeaseState.EXPIRED, Reason.LEASE_EXPIRED, who, expires_at)

@@ -99,7 +99,7 @@ def beat_pool(services: Services, pool_id: PoolId) -> PoolStanding:
 
 
 def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStanding:
-    """No job is given to its workers from here on; they finish what they hold and leave, and it has stopped (S2-35)."""
+    """No job is given to its workers from here on; they finish what they hold and leave, and it has stopped."""
 
     def change(tx: Tx) -> PoolStanding:
         pool = sql.lock_pool(tx, pool_id)

@@ -166,7 +166,7 @@ class StreamBus:
         )
 
     def mirror(self, job_id: str, mapping: Mapping[str, str]) -> None:
-        """Where a job is on an external service, for those who look into Redis (S3-04). The row is written first."""
+        """Where a job is on an external service, for those who look into Redis. The row is written first."""
         self.announcer.tell([Mirror(job_id, mapping)])
 
     def resync_soon(self) -> None:

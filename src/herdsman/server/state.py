@@ -124,7 +124,7 @@ class ServerState:
             self.bus.announce_control(event, by, scope)
 
     def mirror_service(self, job_id: str, mapping: Mapping[str, str]) -> None:
-        """Where there is a Redis, it shows where a job is on an external service (S3-04)."""
+        """Where there is a Redis, it shows where a job is on an external service."""
         if self.bus is not None:
             self.bus.mirror(job_id, mapping)
 

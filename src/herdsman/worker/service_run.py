@@ -62,7 +62,7 @@ class Watching:
 
 @dataclass(slots=True, kw_only=True)
 class HealthMonitor:
-    """A timer that acts on silence alone (S3-06 to S3-09). Only messages of this very job count (C-14)."""
+    """A timer that acts on silence alone. Only messages of this very job count."""
 
     watching: Watching
     began: float
@@ -161,7 +161,7 @@ class ServiceRun:
                 assert_never(verdict)
 
     def _submit(self) -> str:
-        """The id is written down before anything is sent, so that no crash can lose it (S3-04)."""
+        """The id is written down before anything is sent, so that no crash can lose it."""
         chosen = service_id(ClaimKey(JobId(self.job.job_id), self.job.token))
         self.job.mark_service(chosen, MarkStatus.SUBMITTED)
         try:
@@ -330,7 +330,7 @@ class ServiceRun:
             self.job.progress(working.done, working.note)
 
     def _log(self, external_id: str, verdict: Verdict, reason: str, inactive: float = 0.0) -> None:
-        """One line that tells the whole decision (S3-19)."""
+        """One line that tells the whole decision."""
         self.job.log(
             f"health_check job_id={self.job.job_id} prompt_id={external_id} action={action(verdict)}"
             f" reason={reason!r} inactive_s={inactive:.1f}"

@@ -1,4 +1,4 @@
-"""S4-07, F-07, S4-21, C-23, X4-01, X4-06: the kill itself, seen from outside."""
+"""The kill itself, seen from outside."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def test_watchdog_terminates_on_stall() -> None:
 
 
 def test_the_first_process_of_a_pid_namespace_ends_too() -> None:
-    """F-07, X4-01: SIGKILL alone would leave it alive."""
+    """SIGKILL alone would leave it alive."""
     unshare = shutil.which("unshare")
     assert unshare is not None, "unshare is missing: install util-linux"
     alone = [unshare, "-rpf", "--kill-child"]
@@ -79,7 +79,6 @@ stuck_here()
 
 
 def test_before_the_kill_it_leaves_word_gives_back_and_ends_its_children(tmp_path: Path) -> None:
-    """X4-06, C-23, S4-21"""
     done = subprocess.run(
         [sys.executable, "-c", LEAVES_WORD, tmp_path], capture_output=True, text=True, timeout=50
     )
@@ -119,7 +118,7 @@ LoopGroup(
 
 
 def test_a_stuck_loop_of_a_group_gives_its_message_back_before_the_kill(tmp_path: Path) -> None:
-    """X4-06: at once, not when its visibility timeout is over."""
+    """At once, not when its visibility timeout is over."""
     done = subprocess.run([sys.executable, "-c", GROUP, tmp_path], capture_output=True, text=True, timeout=50)
     assert done.returncode == -signal.SIGKILL
     assert "images is late: no beat for" in done.stderr
@@ -150,7 +149,6 @@ print("done")
 
 
 def test_a_loop_that_finished_long_ago_kills_nobody() -> None:
-    """X4-04"""
     done = run(FINISHES)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
@@ -176,7 +174,7 @@ print("left", len(mailbox), flush=True)
     ("takes", "signals", "left"), [("0.3", 1, "left 0\n"), ("300", 2, "left 1\n")], ids=["gentle", "hard"]
 )
 def test_a_signal_ends_a_group_and_a_second_one_at_once(takes: str, signals: int, left: str) -> None:
-    """X4-07: the first lets the message finish, the second gives it back."""
+    """The first lets the message finish, the second gives it back."""
     with subprocess.Popen(
         [sys.executable, "-c", SIGNALLED, takes], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -44,7 +44,7 @@ def test_a_file_of_many_parts_arrives_whole(store: ResultFiles) -> None:
     assert hashlib.sha256(whole(store, kept.uri)).hexdigest() == kept.sha256
 
 
-def test_s3_11_the_same_file_again_is_the_same_file(store: ResultFiles) -> None:
+def test_the_same_file_again_is_the_same_file(store: ResultFiles) -> None:
     """A result that is fetched twice, by two workers perhaps, has one outcome."""
     first, again = (store.put("j1", "a.png", [b"cat"]) for _ in range(2))
     assert first == again

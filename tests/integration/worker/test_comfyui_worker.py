@@ -62,7 +62,7 @@ def render(worker: RealWorker, given: dict[str, Any], **wanted: Any) -> Job:
     return worker.run("comfyui", {"workflow": given}, **wanted)
 
 
-def test_s3_01_a_picture_comes_home(worker: RealWorker, fake: FakeComfyUI) -> None:
+def test_a_picture_comes_home(worker: RealWorker, fake: FakeComfyUI) -> None:
     job = render(worker, workflow(11))
     assert (job.state, job.reason) == (JobState.DONE, Reason.COMPLETED), job.last_error
     (output,) = cast("dict[str, Any]", job.result)["outputs"]
@@ -72,7 +72,7 @@ def test_s3_01_a_picture_comes_home(worker: RealWorker, fake: FakeComfyUI) -> No
     assert (fake.renders(job.service_job_id), job.service_status) == (1, "submitted")
 
 
-def test_s3_05_progress_is_told_node_by_node(worker: RealWorker) -> None:
+def test_progress_is_told_node_by_node(worker: RealWorker) -> None:
     job_id = worker.submit("comfyui", {"workflow": workflow(12, steps=40, seconds=2)})
     seen: list[Job] = []
     eventually(lambda: seen.append(worker.job(job_id)) or "KSampler" in (seen[-1].progress_note or ""))
@@ -95,7 +95,7 @@ def test_a_job_that_somebody_else_interrupts_runs_again_and_is_charged_nothing(
     assert ends == ["interrupted", "success"]
 
 
-def test_s3_02_an_end_that_was_never_told_is_found(worker: RealWorker, fake: FakeComfyUI) -> None:
+def test_an_end_that_was_never_told_is_found(worker: RealWorker, fake: FakeComfyUI) -> None:
     fake.add_fault(Fault.COMPLETION_NEVER_SENT)
     job = render(worker, workflow(13), timeout=None)
     assert fake.struck(Fault.COMPLETION_NEVER_SENT) == 1

@@ -149,7 +149,7 @@ def test_a_job_that_names_a_model_leaves_it_with_the_worker(tmp_path: Path) -> N
 
 
 def test_a_worker_of_a_pool_in_the_database_follows_its_swap(sqlite: Backend, tmp_path: Path) -> None:
-    """S2-61: nobody told this one at its start what its pool serves."""
+    """Nobody told this one at its start what its pool serves."""
     url, pool = sqlite.fresh(), PoolId("studio")
     own = {"WORKER_MODULES": "tests.integration.worker.swapping", "LEDGER": str(tmp_path / "ledger")}
     with real_worker(url, tmp_path, pool=pool, **own) as worker:

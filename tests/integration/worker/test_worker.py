@@ -184,7 +184,6 @@ def test_a_command_that_is_cancelled_ends() -> None:
 
 
 def test_handlers_that_cannot_be_imported_end_the_worker_with_a_sentence() -> None:
-    """S0-18"""
     yard = Yard(sources=Sources(modules=("no_such_module",)))
     parted = yard.supervisor.run()
     assert parted.how is ExitReason.BROKEN

@@ -208,7 +208,7 @@ def test_checkpoints_carry_the_token_of_the_claim() -> None:
         queue.put_checkpoint(KEY, {1})
 
 
-def test_s3_04_a_mark_says_where_the_job_is_under_which_claim() -> None:
+def test_a_mark_says_where_the_job_is_under_which_claim() -> None:
     served = Served(httpx.Response(204))
     queue_on(served).mark_service(KEY, MARK)
     assert served.paths == ["PUT /jobs/job-1/service"]

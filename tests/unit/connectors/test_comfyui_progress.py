@@ -35,7 +35,7 @@ def _state(**nodes: tuple[str, float, float]) -> Message:
     return Message("progress_state", {"nodes": told})
 
 
-def test_s3_05_five_of_twenty_steps_are_a_quarter_of_the_node() -> None:
+def test_five_of_twenty_steps_are_a_quarter_of_the_node() -> None:
     progress = _after(_executing("3"), _step("3", 5, 20))
     assert progress.node_done() == 0.25
     assert progress.working().note == "node 3 KSampler 5/20 (25%)"

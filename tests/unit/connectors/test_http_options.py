@@ -150,7 +150,7 @@ STATUS = StatusOptions(
         ({"state": True}, Finished(outputs={"answer": {"state": True}})),
     ],
 )
-def test_s3_05_a_document_becomes_a_verdict(document: object, verdict: object) -> None:
+def test_a_document_becomes_a_verdict(document: object, verdict: object) -> None:
     assert verdict_of(document, STATUS) == verdict
 
 
@@ -168,7 +168,7 @@ def test_s3_05_a_document_becomes_a_verdict(document: object, verdict: object) -
         ({"state": "gone"}, FailureClass.INTERRUPTED, "gone"),
     ],
 )
-def test_s3_12_a_failure_has_a_class_and_the_words_of_the_service(
+def test_a_failure_has_a_class_and_the_words_of_the_service(
     document: object, kind: FailureClass, told: str
 ) -> None:
     verdict = verdict_of(document, STATUS)
@@ -234,7 +234,7 @@ def test_a_submission_without_an_id_is_unknown_and_not_refused(body: bytes) -> N
         (504, SubmissionUnknown, None),
     ],
 )
-def test_s3_15_a_status_says_who_must_act(status: int, kind: type[Exception], retry: bool | None) -> None:
+def test_a_status_says_who_must_act(status: int, kind: type[Exception], retry: bool | None) -> None:
     with pytest.raises(kind) as caught:
         accepted(an_answer(status), read(an_options()), "x-1")
     assert type(caught.value) is kind

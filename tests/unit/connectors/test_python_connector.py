@@ -1,4 +1,4 @@
-"""A connector that somebody wrote as a plain class keeps the same promises (S3-20)."""
+"""A connector that somebody wrote as a plain class keeps the same promises."""
 
 from uuid import uuid4
 
@@ -23,8 +23,6 @@ def a_job(payload: str) -> ServiceJob:
 
 
 class TestPythonConnector(ConnectorContract):
-    """S3-20."""
-
     service: MemoryService
     key: str
 

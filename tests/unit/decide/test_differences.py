@@ -1,4 +1,4 @@
-"""U1-05, L1-11: what the provider has and the table does not, and the other way round."""
+"""What the provider has and the table does not, and the other way round."""
 
 from dataclasses import replace
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""C-01 to C-05, S0-20 to S0-25: when a worker has failed, and in which words."""
+"""When a worker has failed, and in which words."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -21,25 +21,22 @@ def failure_of(worker: WorkerSnapshot, *, queued: int = 0) -> str | None:
 
 
 def test_silence_is_a_failure_only_while_jobs_wait() -> None:
-    """S0-20, C-02"""
     silent = a_worker(beat_age=minutes(6))
     assert failure_of(silent, queued=1) == "Heartbeat expired with tasks queued"
     assert failure_of(silent, queued=0) is None
 
 
 def test_a_worker_that_never_beat_is_told_apart() -> None:
-    """S0-21"""
     assert failure_of(a_worker(beat_age=None), queued=1) == "No heartbeat received with tasks queued"
 
 
 def test_silence_with_a_job_is_a_failure_whatever_the_queue() -> None:
-    """C-02, L1-04"""
     silent = a_worker(beat_age=minutes(6), job=a_job("j7"))
     assert failure_of(silent) == "Heartbeat expired while running task j7"
 
 
 def test_a_silent_worker_that_nobody_needs_is_reaped_in_the_end() -> None:
-    """C-02, P4: a dead idle machine must not be paid for ever."""
+    """P4: a dead idle machine must not be paid for ever."""
     for worker, code in (
         (a_worker(beat_age=timedelta(hours=3)), "FAILSAFE"),
         (a_worker(beat_age=minutes(6), absent_since=NOW - minutes(1)), "INSTANCE_GONE"),
@@ -51,21 +48,19 @@ def test_a_silent_worker_that_nobody_needs_is_reaped_in_the_end() -> None:
 
 
 def test_a_job_without_progress_is_stuck() -> None:
-    """S0-22, C-04: counted from the last progress; a job's own time limit wins when it is longer."""
+    """Counted from the last progress; a job's own time limit wins when it is longer."""
     assert failure_of(a_worker(job=a_job("j9", age=minutes(6)))) == "Stuck task j9"
     assert failure_of(a_worker(job=a_job("j9", age=minutes(4)))) is None
     assert failure_of(a_worker(job=a_job("j9", age=minutes(6), timeout=minutes(30)))) is None
 
 
 def test_stale_gpu_memory_warns_and_nothing_more() -> None:
-    """S0-23, C-03"""
     (action,) = decide(a_snapshot(a_worker(vram_at=NOW - seconds(200)))).actions
     assert isinstance(action, Note)
     assert action.why.text == "Stale VRAM data (200s old)"
 
 
 def test_evidence_of_a_broken_gpu_is_a_failure() -> None:
-    """C-03"""
     assert failure_of(a_worker(gpu_fault="Xid 79")) == "GPU broken: Xid 79"
 
 
@@ -94,7 +89,6 @@ def test_evidence_of_a_broken_gpu_is_a_failure() -> None:
 def test_each_step_of_a_start_has_its_own_limit(
     worker: WorkerSnapshot, instance: InstanceState, expected: str | None
 ) -> None:
-    """S0-08, L1-15"""
     seen = a_snapshot(worker, instances=(an_instance(worker, instance),))
     failures = [action.why.text for action in decide(seen).actions if isinstance(action, FailWorker)]
     assert failures == ([] if expected is None else [expected])
@@ -121,7 +115,7 @@ def test_a_creation_of_unknown_outcome_fails_only_after_the_absence_window() -> 
 
 
 def test_a_worker_that_alone_fails_its_jobs_is_replaced() -> None:
-    """U1-04: where most of them fail, the jobs are to blame."""
+    """Where most of them fail, the jobs are to blame."""
     bad, good = a_worker("bad", failed_in_a_row=3), a_worker("good")
     (first,) = [each for each in decide(a_snapshot(bad, good)).actions if isinstance(each, FailWorker)]
     assert (first.worker_id, first.why.code) == ("bad", "FAILING_TASKS")

@@ -78,7 +78,6 @@ def test_a_pool_that_only_its_hold_has_ended_comes_back_when_jobs_do() -> None:
 
 
 def test_a_closed_pool_lets_all_go_and_a_busy_one_finishes() -> None:
-    """S2-35"""
     fleet = (a_worker("busy", job=a_job()), a_worker("idle"), a_worker("new", WorkerState.SPAWNING))
     seen = a_snapshot(*fleet, queued=9, life=a_life(PoolState.DRAINING), policy=FleetPolicy(min_workers=3))
     actions = decide(seen).actions
@@ -147,7 +146,6 @@ def test_idle_workers_are_swapped_before_busy_ones() -> None:
 
 
 def test_a_pool_that_others_serve_gets_no_worker() -> None:
-    """S2-61"""
     policy = FleetPolicy(min_workers=3)
     (action,) = decide(a_snapshot(queued=9, life=a_life(by_hand=True), policy=policy)).actions
     assert isinstance(action, Note)

@@ -1,4 +1,4 @@
-"""S0-17, S1-33, C-05: when a starting worker becomes active."""
+"""When a starting worker becomes active."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_each_rule_asks_for_its_own_proof(rule: Promotion, promoted: list[Worker
 
 @pytest.mark.parametrize("rule", [Promotion.HEARTBEAT, Promotion.READY, Promotion.FIRST_TASK])
 def test_a_first_job_is_proof_enough(rule: Promotion) -> None:
-    """C-05: a worker that works is not killed for never having said that it is ready."""
+    """A worker that works is not killed for never having said that it is ready."""
     worker = a_worker(state=WorkerState.SPAWNING, age=minutes(1), beat_age=None, ready=False, job=a_job())
     (action,) = decide(a_snapshot(worker, policy=FleetPolicy(min_workers=0, promotion=rule))).actions
     assert isinstance(action, PromoteWorker)
@@ -43,7 +43,6 @@ def test_a_first_job_is_proof_enough(rule: Promotion) -> None:
 
 
 def test_a_heartbeat_from_before_its_creation_is_not_its_own() -> None:
-    """L1-03"""
     worker = a_worker(state=WorkerState.SPAWNING, age=seconds(10), beat_age=minutes(1))
     assert decide(a_snapshot(worker)).actions == ()
 

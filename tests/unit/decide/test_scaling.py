@@ -1,4 +1,4 @@
-"""S0-03 to S0-16, C-08: how many workers there should be."""
+"""How many workers there should be."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -41,7 +41,6 @@ def fleet(
     [(0, 0, False), (1, 0, True), (6, 2, False), (7, 2, True), (30, 10, False)],
 )
 def test_should_scale_up(queued: int, active: int, expected: bool) -> None:
-    """S0-11"""
     assert should_scale_up(queued, active) is expected
 
 
@@ -50,14 +49,13 @@ def test_should_scale_up(queued: int, active: int, expected: bool) -> None:
     [
         (7, 2, 2, 1),
         (1, 0, 2, 2),
-        (1, 0, 0, 1),  # C-08: a fleet may grow from nothing
+        (1, 0, 0, 1),  # a fleet may grow from nothing
         (1000, 0, 2, 10),
         (0, 1, 2, 1),
         (3, 5, 2, 0),
     ],
 )
 def test_calculate_workers_needed(queued: int, active: int, floor: int, expected: int) -> None:
-    """S0-13"""
     assert calculate_workers_needed(queued, active, FleetPolicy(min_workers=floor)) == expected
 
 
@@ -66,7 +64,7 @@ def test_calculate_workers_needed(queued: int, active: int, floor: int, expected
     [(2, 0, 7, 1), (2, 0, 6, 0), (0, 0, 1000, 10), (2, 2, 9, 0), (1, 0, 0, 1), (0, 0, 0, 2)],
 )
 def test_the_default_policy(active: int, spawning: int, queued: int, expected: int) -> None:
-    """S0-05, S0-12, C-08: the floor is refilled whatever the queue."""
+    """The floor is refilled whatever the queue."""
     assert spawns(fleet(active, spawning=spawning, queued=queued)) == expected
 
 
@@ -103,7 +101,7 @@ def test_an_idle_buffer_is_kept_warm() -> None:
 
 
 def test_idle_workers_beyond_the_floor_are_drained_longest_idle_first() -> None:
-    """S0-14: four idle ones and a floor of two: exactly two go."""
+    """Four idle ones and a floor of two: exactly two go."""
     idle = [a_worker(f"w{index}", idle_since=NOW - minutes(6 + index)) for index in range(4)]
     drained = [
         action.worker_id
@@ -114,7 +112,6 @@ def test_idle_workers_beyond_the_floor_are_drained_longest_idle_first() -> None:
 
 
 def test_a_worker_is_idle_since_its_last_job_not_since_its_birth() -> None:
-    """C-01, L1-01, L1-02"""
     policy = FleetPolicy(min_workers=0)
     productive = a_worker(age=minutes(600), idle_since=NOW - seconds(5))
     assert decide(a_snapshot(productive, policy=policy)).actions == ()
@@ -130,7 +127,7 @@ def test_over_the_ceiling_idle_workers_go_sooner() -> None:
 
 
 def test_a_draining_worker_is_ended_when_its_job_is_or_its_grace() -> None:
-    """S0-26, P8"""
+    """P8"""
     draining = WorkerState.TERMINATING
     for worker, ended in (
         (a_worker(state=draining, age=minutes(1)), True),
@@ -156,7 +153,6 @@ def test_what_forbids_a_spawn_is_said(pool: dict[str, Any], code: str) -> None:
 
 
 def test_a_spent_budget_blocks_spawns_and_no_budget_does_not() -> None:
-    """C-20"""
     limited = FleetPolicy(budget_per_hour=Decimal(5))
     for policy, blocked in ((limited, True), (USUAL, False)):
         seen = a_snapshot(queued=5, policy=policy)

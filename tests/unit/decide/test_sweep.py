@@ -79,7 +79,6 @@ def test_the_second_instance_of_a_worker_is_an_orphan() -> None:
 
 
 def test_an_instance_that_outlived_its_worker_is_an_orphan() -> None:
-    """X1-03"""
     buried = a_worker(state=WorkerState.TERMINATED)
     assert unowned(buried, instances=(an_instance(buried),)) == [an_instance(buried).ref]
 
@@ -118,7 +117,6 @@ def test_the_end_is_asked_for_again_until_it_comes() -> None:
 
 
 def test_the_job_of_a_failed_worker_goes_back_in_the_same_plan() -> None:
-    """S0-24"""
     broken = a_worker(gpu_fault="Xid 79", job=a_job("j3"))
     kinds = [type(action).__name__ for action in decide(a_snapshot(broken)).actions]
     assert kinds == ["FailWorker", "RequeueJob", "EndInstance", "SpawnWorker"]

@@ -1,4 +1,4 @@
-"""S4-20: a threshold from what the work took."""
+"""A threshold from what the work took."""
 
 import pytest
 from hypothesis import given

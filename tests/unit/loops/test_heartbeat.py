@@ -1,4 +1,4 @@
-"""S4-05: a heartbeat knows how long ago it was."""
+"""A heartbeat knows how long ago it was."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""S4-10 to S4-12, S4-22, X4-04, X4-05, X4-07, X4-08: loops side by side, watched and ended together."""
+"""Loops side by side, watched and ended together."""
 
 import inspect
 import logging
@@ -19,7 +19,6 @@ from tests.unit.loops.doubles import Plain, Requests, Works, ask, eventually, lo
 
 
 def test_its_defaults_are_those_of_the_contract() -> None:
-    """S4-10"""
     parameters = inspect.signature(LoopGroup).parameters
     names = ("shutdown_timeout", "health_port", "watchdog_threshold", "watchdog_interval")
     assert [parameters[name].default for name in names] == [30.0, None, 720.0, 60.0]
@@ -55,7 +54,6 @@ def test_what_a_caller_says_wins_over_the_settings(caplog: pytest.LogCaptureFixt
 
 
 def test_its_probes_answer_while_it_runs_and_are_gone_afterwards() -> None:
-    """S4-10, S4-11, S4-22, S4-23"""
     a, b = Plain("a"), Plain("b")
     group = LoopGroup([a, b], health_port=0)
     with running(group):
@@ -79,7 +77,7 @@ def test_its_probes_answer_while_it_runs_and_are_gone_afterwards() -> None:
 
 
 def test_a_late_loop_is_reported_before_it_is_killed_and_recovers() -> None:
-    """C-15, S4-11, X4-05: the warning comes at half of the threshold."""
+    """The warning comes at half of the threshold."""
     loop = Plain("a", beats=False)
     group = LoopGroup([loop, Plain("b")], health_port=0, watchdog_threshold=100, readiness_threshold=0.2)
     with running(group):
@@ -94,7 +92,6 @@ def test_a_late_loop_is_reported_before_it_is_killed_and_recovers() -> None:
 
 
 def test_the_readiness_threshold_is_half_of_the_watchdogs() -> None:
-    """C-15"""
     loop = Plain("a", beats=False)
     with_watchdog, without = LoopGroup([loop]), LoopGroup([loop], watchdog_threshold=None)
     for group, late in ((with_watchdog, True), (without, False)):
@@ -105,7 +102,7 @@ def test_the_readiness_threshold_is_half_of_the_watchdogs() -> None:
 
 
 def test_a_late_loop_gets_no_new_work_until_it_beats_again(caplog: pytest.LogCaptureFixture) -> None:
-    """S4-22: what it had taken but not begun goes to others at once."""
+    """What it had taken but not begun goes to others at once."""
     release, begun, mailbox = threading.Event(), threading.Event(), Requests(batch=3)
     done = list[object]()
 
@@ -132,7 +129,6 @@ def test_a_late_loop_gets_no_new_work_until_it_beats_again(caplog: pytest.LogCap
 
 
 def test_no_watchdog_and_no_port_when_they_are_not_wanted() -> None:
-    """S4-12"""
     loop = Plain("a")
     group = LoopGroup([loop], watchdog_threshold=None)
     with running(group):
@@ -143,7 +139,6 @@ def test_no_watchdog_and_no_port_when_they_are_not_wanted() -> None:
 
 
 def test_a_loop_that_has_ended_is_no_longer_watched() -> None:
-    """X4-04"""
     short, long = Plain("short"), Plain("long")
     group = LoopGroup([short, long], watchdog_threshold=100)
     assert group.watchdog is not None
@@ -154,7 +149,7 @@ def test_a_loop_that_has_ended_is_no_longer_watched() -> None:
 
 
 def test_a_loop_is_not_watched_before_it_begins() -> None:
-    """X4-04: an old heartbeat does not count against one that has just begun."""
+    """An old heartbeat does not count against one that has just begun."""
     ages = list[float]()
     loop = Plain("a", begin=lambda: ages.append(loop.heartbeat.elapsed()))
     loop.heartbeat._last_beat -= 10_000  # pyright: ignore[reportPrivateUsage]
@@ -166,7 +161,7 @@ def test_a_loop_is_not_watched_before_it_begins() -> None:
 
 
 def test_a_loop_that_raises_ends_the_others_and_its_error_comes_out() -> None:
-    """X4-08: at once, though it is the last of them."""
+    """At once, though it is the last of them."""
 
     def fail() -> None:
         raise OSError("no queue")
@@ -180,7 +175,7 @@ def test_a_loop_that_raises_ends_the_others_and_its_error_comes_out() -> None:
 
 
 def test_shutdown_is_parallel_and_shares_one_timeout(caplog: pytest.LogCaptureFixture) -> None:
-    """X4-07: twelve that do not listen cost one timeout, and the one that does is asked all the same."""
+    """Twelve that do not listen cost one timeout, and the one that does is asked all the same."""
     deaf = [Plain(f"deaf-{i}", deaf=True) for i in range(12)]
     listens = Plain("listens")
     group = LoopGroup([*deaf, listens], shutdown_timeout=1.0)
@@ -199,7 +194,6 @@ def test_shutdown_is_parallel_and_shares_one_timeout(caplog: pytest.LogCaptureFi
 
 
 def test_what_a_deaf_loop_holds_goes_back() -> None:
-    """X4-06"""
     release, begun, mailbox = threading.Event(), threading.Event(), Requests()
 
     def stuck(_request: object, _beat: object) -> None:
@@ -254,7 +248,6 @@ def test_loops_of_one_name_can_be_told_apart() -> None:
 
 
 def test_timeouts_that_do_not_fit_are_named_loudly(caplog: pytest.LogCaptureFixture) -> None:
-    """S4-14, C-16"""
     LoopGroup([], max_processing_time=700, watchdog_interval=300).run(visibility_timeout=1400)
     warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert len(warnings) == 3
@@ -267,14 +260,12 @@ def test_timeouts_that_do_not_fit_are_named_loudly(caplog: pytest.LogCaptureFixt
 def test_the_presets_are_accepted(
     threshold: float, interval: float, visibility: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S4-15"""
     group = LoopGroup([], watchdog_threshold=threshold, watchdog_interval=interval)
     group.run(visibility_timeout=visibility)
     assert caplog.text == ""
 
 
 def test_what_the_last_process_died_of_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """X4-06"""
     write_crash(
         tmp_path, CrashRecord(at="2026-01-01", pid=7, threshold=1, stalled={"a": 2.0}, stacks="in stuck()")
     )
@@ -287,7 +278,6 @@ def test_what_the_last_process_died_of_is_told_once(tmp_path: Path, caplog: pyte
 
 
 def test_systemd_hears_of_the_beginning_the_life_and_the_end(tmp_path: Path) -> None:
-    """S4-24"""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind(str(tmp_path / "notify"))
         heard.settimeout(30)
@@ -301,7 +291,6 @@ def test_systemd_hears_of_the_beginning_the_life_and_the_end(tmp_path: Path) -> 
 
 
 def test_a_main_loop_and_any_loop_alike_are_runnable() -> None:
-    """S4-08"""
     for loop in loops_of(Works(Requests(), nothing), Plain("a")):
         assert loop.running is False
         assert loop.heartbeat is not None

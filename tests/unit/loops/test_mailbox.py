@@ -1,4 +1,4 @@
-"""S4-09: messages are hidden while they are worked on, and come back when nobody answers for them."""
+"""Messages are hidden while they are worked on, and come back when nobody answers for them."""
 
 import threading
 
@@ -173,7 +173,6 @@ def test_no_message_is_lost_and_none_is_held_twice(steps: list[tuple[str, int]])
 
 
 def test_a_beat_extends_at_most_once_per_interval(mailbox: InMemoryMailbox[str], clock: HandClock) -> None:
-    """U4-01"""
     mailbox.send("a")
     (message,) = mailbox.receive(visibility_timeout=100, wait_time_seconds=0)
     extender = LeaseExtender(message, clock=clock)
@@ -187,7 +186,6 @@ def test_a_beat_extends_at_most_once_per_interval(mailbox: InMemoryMailbox[str],
 def test_work_that_beats_keeps_its_message_and_work_that_is_stuck_loses_it(
     mailbox: InMemoryMailbox[str], clock: HandClock
 ) -> None:
-    """U4-01"""
     mailbox.send("a")
     (message,) = mailbox.receive(visibility_timeout=300, wait_time_seconds=0)
     extender = LeaseExtender(message, clock=clock)

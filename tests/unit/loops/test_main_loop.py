@@ -1,4 +1,4 @@
-"""S4-09, X4-09, U4-01, U4-04: a loop works message by message, shows that it lives, and loses nothing."""
+"""A loop works message by message, shows that it lives, and loses nothing."""
 
 import inspect
 import logging
@@ -60,7 +60,6 @@ def test_an_idle_loop_beats_after_each_receive() -> None:
 
 
 def test_long_work_beats_for_itself_and_keeps_its_message() -> None:
-    """X4-09, U4-01"""
     clock = HandClock()
     mailbox = filled("a", clock=clock)
 
@@ -76,7 +75,6 @@ def test_long_work_beats_for_itself_and_keeps_its_message() -> None:
 
 
 def test_work_that_lost_its_message_is_told_by_its_beat(caplog: pytest.LogCaptureFixture) -> None:
-    """U4-01"""
     clock = HandClock()
     mailbox, went_on = filled("a", clock=clock), list[str]()
 
@@ -136,7 +134,6 @@ def test_one_bad_message_is_tried_again_later_and_does_not_end_the_loop(
 
 
 def test_a_message_is_given_up_after_five_deliveries_and_can_be_replayed() -> None:
-    """U4-04"""
     clock, graves = HandClock(), Graves()
     mailbox = Requests(clock=clock)
     replies = InMemoryMailbox[MainLoopResult[object]]()
@@ -246,7 +243,6 @@ def test_an_exit_gives_the_message_back_and_goes_through() -> None:
 
 
 def test_the_times_of_the_work_feed_an_adaptive_threshold() -> None:
-    """S4-20"""
     clock = HandClock()
     history = AdaptiveThreshold(floor=1, ceiling=100, fewest=1, factor=2)
     loop = Works(filled("a", clock=clock), lambda _r, _b: clock.advance(7), clock=clock, history=history)
@@ -255,7 +251,6 @@ def test_the_times_of_the_work_feed_an_adaptive_threshold() -> None:
 
 
 def test_the_defaults_are_those_of_the_contract() -> None:
-    """S4-09, S4-10, S4-13"""
     for run in (Works.run, LoopGroup.run):
         parameters = inspect.signature(run).parameters
         defaults = [

@@ -40,7 +40,6 @@ def test_the_inequalities_are_those_that_are_checked() -> None:
 def test_the_probes_of_the_manifest_are_those_of_the_contract(
     probe: str, path: str, timing: list[int]
 ) -> None:
-    """S4-16"""
     (manifest,) = [block.text for block in PAGE.blocks() if "kind: Pod" in block.text]
     own = re.search(rf"^( +){probe}:\n((?:\1 .*\n)+)", manifest, re.MULTILINE)
     assert own is not None
@@ -54,6 +53,5 @@ def test_the_probes_of_the_manifest_are_those_of_the_contract(
     "word", ["One stuck loop", "belongs to a loop", "looks like a stall", "One process", "daemon threads"]
 )
 def test_every_limit_has_an_answer(word: str) -> None:
-    """S4-18"""
     (row,) = [row for row in table(PAGE.section("Limits")) if word in row[0]]
     assert len(row[1]) > 30

@@ -1,4 +1,4 @@
-"""U4-03, X4-07: signals become an orderly end, and a handler never waits for a lock."""
+"""Signals become an orderly end, and a handler never waits for a lock."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def test_the_first_signal_asks_and_the_second_is_harder() -> None:
 
 
 def test_a_signal_that_comes_while_its_own_locks_are_held_is_kept_for_later() -> None:
-    """X4-07: with a lock in the handler this test would hang."""
+    """With a lock in the handler this test would hang."""
     with ShutdownCoordinator() as coordinator:
         event = coordinator._triggered  # pyright: ignore[reportPrivateUsage]
         lock = coordinator._lock  # pyright: ignore[reportPrivateUsage]

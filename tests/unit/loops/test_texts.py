@@ -1,4 +1,4 @@
-"""S4-14, S4-15, S4-19, S4-23, S4-24: metrics, timeouts, words to systemd and crash records."""
+"""Metrics, timeouts, words to systemd and crash records."""
 
 import json
 import os
@@ -67,7 +67,6 @@ def test_odd_names_of_loops_are_escaped() -> None:
     ],
 )
 def test_the_defaults_and_the_presets_fit(given: dict[str, Any]) -> None:
-    """S4-13, S4-15"""
     assert list(misfits(**given)) == []
 
 
@@ -83,7 +82,7 @@ def test_the_defaults_and_the_presets_fit(given: dict[str, Any]) -> None:
     ],
 )
 def test_what_does_not_fit_is_named_with_its_numbers(given: dict[str, Any], said: tuple[str, str]) -> None:
-    """S4-14: each limit is exclusive."""
+    """Each limit is exclusive."""
     (misfit,) = misfits(**given)
     assert all(part in misfit for part in said)
 
@@ -125,7 +124,6 @@ def test_without_systemd_nothing_is_said(caplog: pytest.LogCaptureFixture) -> No
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("dies", [True, False], ids=["dead", "stalled"])
 def test_a_stall_or_a_dead_watchdog_is_never_called_alive(dies: bool, tmp_path: Path) -> None:
-    """S4-24"""
     name, clock = str(tmp_path / "notify"), HandClock()
 
     class Spares(Watchdog):
@@ -152,7 +150,6 @@ def test_a_stall_or_a_dead_watchdog_is_never_called_alive(dies: bool, tmp_path: 
 
 
 def test_a_crash_record_is_read_once(tmp_path: Path) -> None:
-    """X4-06"""
     assert read_crashes(tmp_path / "none") == []
     record = describe([("a", 65.2)], 60.0, "stack")
     path = write_crash(tmp_path / "deep" / "down", record)
@@ -174,7 +171,6 @@ def test_a_broken_record_is_reported_and_removed(
 
 
 def test_the_stacks_name_this_very_line() -> None:
-    """S4-21"""
     assert "test_the_stacks_name_this_very_line" in all_stacks()
     assert "Thread MainThread" in all_stacks()
 

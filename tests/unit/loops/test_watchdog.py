@@ -1,4 +1,4 @@
-"""S4-06, S4-07, X4-03, X4-06: what the watchdog finds, says and does, short of the kill itself."""
+"""What the watchdog finds, says and does, short of the kill itself."""
 
 # pyright: reportPrivateUsage=false
 
@@ -43,7 +43,6 @@ def test_watchdog_clears_on_beat() -> None:
 
 
 def test_its_defaults_are_those_of_the_contract() -> None:
-    """S4-06, S4-13."""
     parameters = inspect.signature(Watchdog).parameters
     assert parameters["stall_threshold"].default == 720.0
     assert parameters["check_interval"].default == 60.0
@@ -96,7 +95,6 @@ def test_its_thread_is_a_daemon_and_starts_once() -> None:
 
 
 def test_a_check_that_fails_does_not_end_the_checks(caplog: pytest.LogCaptureFixture) -> None:
-    """X4-03"""
 
     class Broken(Spared):
         checks = 0
@@ -116,7 +114,6 @@ def test_a_check_that_fails_does_not_end_the_checks(caplog: pytest.LogCaptureFix
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_dead_thread_is_noticed() -> None:
-    """X4-03"""
 
     class Dies(Spared):
         def _check_heartbeats(self) -> list[tuple[str, float]]:
@@ -131,7 +128,6 @@ def test_a_dead_thread_is_noticed() -> None:
 
 
 def test_a_thread_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """X4-03"""
     release = threading.Event()
 
     class Hangs(Spared):
@@ -148,7 +144,7 @@ def test_a_thread_that_hangs_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_nothing_that_hangs_or_fails_keeps_it_from_killing(tmp_path: Path) -> None:
-    """X4-06: a log that blocks, a hook that hangs and one that fails; the others still get their turn."""
+    """A log that blocks, a hook that hangs and one that fails; the others still get their turn."""
     blocked, done = threading.Event(), list[str]()
 
     class Blocks(logging.Handler):
@@ -186,7 +182,6 @@ def test_it_kills_even_if_nothing_can_be_said(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_loop_can_be_forgotten_and_another_watched() -> None:
-    """X4-04"""
     clock = HandClock()
     ended, fresh = Heartbeat(clock), Heartbeat(clock)
     watchdog = Watchdog([ended], stall_threshold=1.0)
@@ -200,7 +195,6 @@ def test_a_loop_can_be_forgotten_and_another_watched() -> None:
 
 
 def test_an_adaptive_threshold_is_asked_at_each_check() -> None:
-    """S4-20"""
     clock = HandClock()
     threshold = AdaptiveThreshold(floor=1, ceiling=100, fewest=1, factor=2)
     watchdog = Watchdog([Heartbeat(clock)], stall_threshold=threshold)

@@ -225,7 +225,7 @@ def test_a_worker_that_is_no_longer_wanted_ends_its_loop() -> None:
 
 
 def test_beats_keep_a_message_only_while_somebody_answers_for_it() -> None:
-    """C-24, U4-01: the claim is short, the visibility long; without an extension the beats leave it out."""
+    """The claim is short, the visibility long; without an extension the beats leave it out."""
     clock, queue = HandClock(), Queue(a_claim())
     mailbox = opened(queue, clock=clock)
     held = mailbox._held  # pyright: ignore[reportPrivateUsage]

@@ -118,10 +118,10 @@ def test_adaptive_keeps_a_target_that_starts_allow(trace: Trace, target: float) 
 
 
 def test_a_longer_target_costs_less() -> None:
-    trace = daily(150, days=2, service_s=180, seed=21)
+    trace = daily(150, days=1, service_s=180, seed=21)
     costs = [
         replay(trace, Setup(policy=policy("adaptive", most=60, target=target), boots=Boots())).gpu_hours
-        for target in (30, 120, 300, 900)
+        for target in (30, 300, 900)
     ]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < 0.85 * costs[0]

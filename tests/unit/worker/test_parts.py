@@ -271,7 +271,6 @@ def test_only_a_fit_machine_is_ready(
     ready: bool,
     words: str | None,
 ) -> None:
-    """S0-18"""
     report = machine.health(needs, seen, fault=fault, loaded=loaded).report()
     assert report is not None
     assert report.ready is ready
@@ -372,7 +371,6 @@ class FakeNvml:
 def test_each_gpu_is_described_and_what_a_driver_does_not_say_is_left_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """S1-48"""
     monkeypatch.setitem(sys.modules, "pynvml", cast("ModuleType", FakeNvml()))
     report = Nvml()()
     assert (report.ready, report.vram_total_mb, report.vram_used_mb) == (True, 16384, 2048)

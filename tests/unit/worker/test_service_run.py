@@ -18,7 +18,7 @@ STEP = Working(done=0.25, note="step 5 of 20")
 ERROR = Broken(failure=Failure(kind=FailureClass.JOB_ERROR, error="a node failed"))
 
 
-def test_s3_04_the_id_is_written_down_before_anything_is_sent() -> None:
+def test_the_id_is_written_down_before_anything_is_sent() -> None:
     given = attempt([Ended()], [DONE])
     seen: list[int] = []
     real = given.service.submit
@@ -39,13 +39,13 @@ def test_a_service_that_gives_its_own_id_is_remembered_by_that() -> None:
     assert given.marks == [(OURS, "submitted"), ("theirs", "submitted")]
 
 
-def test_s3_05_news_are_told_as_progress() -> None:
+def test_news_are_told_as_progress() -> None:
     given = attempt([STEP, Ended()], [DONE])
     given.run()
     assert {"progress": 0.25, "note": "step 5 of 20"} in given.link.said
 
 
-def test_s3_02_an_end_that_was_never_heard_is_found_and_called_recovered() -> None:
+def test_an_end_that_was_never_heard_is_found_and_called_recovered() -> None:
     given = attempt([STEP], [DONE])
     found = given.run()
     assert found == Recovered({"image": "a"}, 41.0)
@@ -53,7 +53,7 @@ def test_s3_02_an_end_that_was_never_heard_is_found_and_called_recovered() -> No
     assert (OURS, "checked") in given.marks
 
 
-def test_s3_06_s3_08_a_job_that_speaks_is_not_asked_about() -> None:
+def test_a_job_that_speaks_is_not_asked_about() -> None:
     trickle: list[Working | None] = [Working(done=0.1), *[None] * 100] * 20
     given = attempt([*trickle, Ended()], [DONE])
     given.run()
@@ -61,14 +61,14 @@ def test_s3_06_s3_08_a_job_that_speaks_is_not_asked_about() -> None:
     assert len(given.service.did("check")) == 1, "only at its end"
 
 
-def test_s3_13_a_running_job_is_watched_on() -> None:
+def test_a_running_job_is_watched_on() -> None:
     given = attempt([*[None] * 400, Ended()], [Working(position=0), Working(position=0), DONE])
     assert given.run() == {"image": "a"}
     assert len(given.service.did("check")) == 3
     assert any("action=continue_monitoring" in line for line in given.lines)
 
 
-def test_s3_19_a_decision_is_logged_with_all_its_values() -> None:
+def test_a_decision_is_logged_with_all_its_values() -> None:
     given = attempt([], [DONE])
     given.run()
     (line,) = [line for line in given.lines if line.startswith("health_check")]
@@ -76,16 +76,16 @@ def test_s3_19_a_decision_is_logged_with_all_its_values() -> None:
         assert word in line
 
 
-def test_s3_12_a_failure_there_is_the_failure_of_the_job() -> None:
+def test_a_failure_there_is_the_failure_of_the_job() -> None:
     assert attempt([Ended()], [ERROR]).run() == ERROR.failure
 
 
-def test_s3_14_a_job_that_the_service_forgot_goes_back_to_the_queue() -> None:
+def test_a_job_that_the_service_forgot_goes_back_to_the_queue() -> None:
     with pytest.raises(TryAgain, match="return_to_queue: service_job_not_found"):
         attempt([STEP], [Unknown("neither queued nor in its history")]).run()
 
 
-def test_x3_02_a_service_that_does_not_answer_is_no_verdict() -> None:
+def test_a_service_that_does_not_answer_is_no_verdict() -> None:
     given = attempt([], [AWAY, AWAY, DONE])
     assert given.run() == Recovered({"image": "a"}, 41.0)
 
@@ -151,7 +151,7 @@ def test_a_submission_without_an_answer_is_looked_for_and_not_repeated() -> None
     assert len(given.service.did("submit")) == 1
 
 
-def test_s3_15_a_submission_that_never_arrives_sends_the_job_back() -> None:
+def test_a_submission_that_never_arrives_sends_the_job_back() -> None:
     given = attempt([], [Unknown("none")], submits=[SubmissionUnknown("a timeout")])
     with pytest.raises(TryAgain, match="return_to_queue: the submission failed: a timeout"):
         given.run()
@@ -210,7 +210,7 @@ def test_the_connector_is_closed_however_it_ends() -> None:
         assert given.service.log[-1] == "close"
 
 
-def test_s3_09_the_timer_turns_at_its_interval_and_acts_on_silence_alone() -> None:
+def test_the_timer_turns_at_its_interval_and_acts_on_silence_alone() -> None:
     watching = Watching(interval=timedelta(seconds=10), inactivity=timedelta(seconds=30))
     monitor = HealthMonitor(watching=watching, began=0)
     assert [second for second in range(100) if monitor.is_due(second)] == [30, 40, 50, 60, 70, 80, 90]

@@ -394,7 +394,7 @@ def test_a_worker_that_drains_tells_the_end_first_and_one_asked_twice_says_what_
 @pytest.mark.parametrize("lost", ["claim", "finish"])
 @pytest.mark.parametrize("kind", ["demo", "many"])
 def test_a_claim_whose_answer_was_lost_goes_back_and_is_claimed_anew(lost: str, kind: str) -> None:
-    """L1-17, J11: it counts as begun, so it comes again under a new token only, and costs no attempt."""
+    """J11: it counts as begun, so it comes again under a new token only, and costs no attempt."""
     bench = Bench()
     ids = [bench.submit(kind) for _ in range(8)]
     lose = iter([lost])
@@ -454,7 +454,6 @@ def test_a_claim_that_was_begun_here_is_not_run_again_whatever_the_queue_says() 
 
 
 def test_a_worker_that_drains_finishes_its_job_and_leaves() -> None:
-    """S1-49"""
 
     def play(child: FakeChild, order: Mapping[str, Any]) -> None:
         bench.supervisor.drain()

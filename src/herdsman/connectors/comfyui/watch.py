@@ -100,7 +100,7 @@ class Progress:
                 return _counted(self)
 
     def node_done(self) -> float | None:
-        """Of the node at work, from 0 to 1 (S3-05); None where it does not say."""
+        """Of the node at work, from 0 to 1; None where it does not say."""
         return min(self.value / self.most, 1.0) if self.most > 0 else None
 
     def working(self) -> Working:
@@ -183,7 +183,7 @@ class Watch:
         self._socket.close()
 
     def listen(self, silence: timedelta) -> Heard | None:
-        """Only what is said about this very job ends the silence: the rest is other people's news (C-14)."""
+        """Only what is said about this very job ends the silence: the rest is other people's news."""
         if self.ended:
             # Whoever asks again could not look: the end is said once more, but not without a pause.
             self._clock.sleep(min(silence, timedelta(seconds=REPEAT_END_S)))
