@@ -66,7 +66,7 @@ def remove(home: str) -> None:
 
 
 def _has(pid: str, mark: bytes) -> bool:
-    """The dead have no environment any more."""
+    """Whether the process has the mark in its environment; one that has ended has none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
             return mark in file.read().split(b"\0")

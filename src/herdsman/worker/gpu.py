@@ -50,7 +50,7 @@ def on_node(node: str, look: Look) -> Look:
 
 
 def unseen_gpus() -> GpuReport:
-    """Nobody may look: ready for jobs, and silent about GPUs."""
+    """For a worker that may not ask the driver: ready for jobs, without a report of GPUs."""
     return GpuReport(ready=True, seen=None)
 
 

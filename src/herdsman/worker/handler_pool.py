@@ -35,7 +35,7 @@ class ModelState:
 
 
 class Models:
-    """Of one handler's process, and forgotten with it. From any thread."""
+    """The models that one handler's process has loaded, forgotten with it. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -31,6 +31,8 @@ _OFTEN_S = 2.0
 
 
 class Keeper:
+    """Keeps this worker and its claims alive by heartbeats, and holds what their replies say."""
+
     def __init__(
         self,
         queue: WorkQueue,
@@ -188,7 +190,7 @@ class Keeper:
         return interval if self._not_active is None else min(interval, _OFTEN_S)
 
     def hurry(self) -> None:
-        """There is something to tell that somebody waits for: the next beat need not be waited for."""
+        """Send the next heartbeat now: it carries something that the server waits for."""
         self._loop.wake()
 
     def _accepted(self, pulse: Pulse, sent: float, orders: Orders) -> None:

@@ -49,6 +49,8 @@ class Task:
 
 @dataclass(kw_only=True)
 class JobRunner:
+    """Runs the jobs of one order in the handler's process, and stops those that must stop."""
+
     keeper: Keeper
     clock: Clock
     limits: Limits
@@ -245,6 +247,8 @@ def _failed(key: ClaimKey, kind: FailureClass, error: str) -> Failed:
 
 
 class AsyncCalls:
+    """Calls of the queue that a handler asks for, made aside so that its job stays watched."""
+
     def __init__(
         self, queue: WorkQueue, clock: Clock, *, patience: timedelta, threads: Threads | None = None
     ) -> None:

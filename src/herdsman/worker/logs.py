@@ -18,7 +18,7 @@ _MOST_CHUNKS = 32
 
 
 class LogBook:
-    """Lines come in from one thread and leave with the beats of another."""
+    """The log of one attempt: lines come from one thread and leave with the heartbeats of another."""
 
     def __init__(self, *, lines: int = MOST_LINES, size: int = MOST_BYTES) -> None:
         self._lock = Lock()
@@ -70,7 +70,7 @@ def split_lines(text: str) -> list[str]:
 
 
 class Output:
-    """A thread reads; the lines go to whoever's turn it is."""
+    """Reads what a handler prints in a thread of its own, and passes the lines to the current sink."""
 
     def __init__(self, pipe: int, spare: Sink) -> None:
         self._pipe = pipe

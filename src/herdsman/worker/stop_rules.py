@@ -12,7 +12,7 @@ from herdsman.jobs.protocol import Load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heard:
-    """What the beats have brought back so far."""
+    """What the replies to heartbeats have said so far."""
 
     accepted_at: float
     """When the last beat that was accepted was sent, on the monotonic clock."""
@@ -49,7 +49,7 @@ class Stop(Enum):
 
     @property
     def at_once(self) -> bool:
-        """There is no time to be polite."""
+        """The job is killed without a grace period."""
         return self in (Stop.MEMORY, Stop.UNOWNED, Stop.FENCED, Stop.LOST)
 
 

@@ -204,8 +204,8 @@ class Supervisor:
         return claims, asked_at
 
     def _note_lost_answer(self) -> None:
-        """The queue may have given us claims that we never heard of. Until then the request may still be carried out, so
-        they are not looked for only once."""
+        """An answer was lost, and with it perhaps claims. The request may still be carried out for a while, so they are
+        looked for again and again until then."""
         self._unsure_until = self.clock.monotonic() + self.limits.self_fence.total_seconds()
 
     def work(self, claims: Sequence[Claim], asked_at: float) -> Claimed:
