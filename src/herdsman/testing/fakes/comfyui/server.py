@@ -197,7 +197,7 @@ class FakeComfyUI:
         return life
 
     def _die(self, setting: Setting | None) -> None:
-        """At the wish of a fault, or, without one, by itself."""
+        """Restarts as the fault says; without one, the service crashes."""
         if setting is None:
             self.crash()
             return
