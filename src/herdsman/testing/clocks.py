@@ -1,4 +1,4 @@
-"""The time of the fake: real, faster than real, or moved by hand."""
+"""Clocks for tests: one that a test moves, and the timeline of a fake, which may run faster than real time."""
 
 import threading
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from herdsman.ports import Clock
 
 
 class ManualClock:
-    """Stands still until somebody moves it."""
+    """Stands still until a test moves it."""
 
     def __init__(self) -> None:
         self._now = 0.0

@@ -243,12 +243,11 @@ class _LoopThread:
         self._thread.join()
 
     def _run(self) -> None:
+        async def until_stopped() -> None:
+            await self._stopped.wait()
+
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(_wait(self._stopped))
-
-
-async def _wait(stopped: asyncio.Event) -> None:
-    await stopped.wait()
+            runner.run(until_stopped())
 
 
 def _close(loop: _LoopThread, state: ServerState) -> None:

@@ -1,6 +1,7 @@
 """The work queue of a worker that may speak to the database itself: one on the control plane's own machine."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from secrets import token_hex
@@ -29,21 +30,16 @@ class DirectQueue:
     """Of this process: another one may bear the same name."""
 
     def enlist(self, pool: PoolId) -> bool:
-        """True when the worker had no row and got one in `pool`: it was started by hand."""
-        new = self._add(pool)
-        self.services.database.transact(lambda tx: workers_sql.note_version(tx, self.worker_id, __version__))
-        return new
-
-    def _add(self, pool: PoolId) -> bool:
+        """True when the worker had no row and got one in `pool`: it was started manually."""
+        database, new = self.services.database, False
         try:
-            self.services.database.read(lambda tx: workers_sql.get_worker(tx, self.worker_id))
+            database.read(lambda tx: workers_sql.get_worker(tx, self.worker_id))
         except NotFound:
-            try:
+            with suppress(Conflict):  # another one of this name was quicker; it is the same row
                 fleet_commands.register_worker(self.services, self.worker_id, pool=pool)
-            except Conflict:  # another one of this name was quicker; it is the same row
-                return False
-            return True
-        return False
+                new = True
+        database.transact(lambda tx: workers_sql.note_version(tx, self.worker_id, __version__))
+        return new
 
     def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         until = self.clock.monotonic() + wait.total_seconds()

@@ -30,7 +30,9 @@ class MemoryResults:
             whole += part
             if len(whole) > self.limit:
                 raise TooLarge(f"the file {own} has more than {self.limit} bytes")
-        kept = self._free_name(job_id, own, bytes(whole))
+        path = PurePosixPath(own)
+        names = (own if number == 1 else f"{path.stem}-{number}{path.suffix}" for number in count(1))
+        kept = next(name for name in names if self.files.get(_uri(job_id, name), whole) == whole)
         self.files[_uri(job_id, kept)] = bytes(whole)
         if self.agent:
             self.owners[_uri(job_id, kept)] = self.agent
@@ -54,14 +56,6 @@ class MemoryResults:
     def drop(self, job_id: str) -> None:
         for uri in [each for each in self.files if each.startswith(_uri(job_id, ""))]:
             del self.files[uri]
-
-    def _free_name(self, job_id: str, name: str, content: bytes) -> str:
-        path = PurePosixPath(name)
-        for number in count(1):
-            tried = name if number == 1 else f"{path.stem}-{number}{path.suffix}"
-            if self.files.get(_uri(job_id, tried), content) == content:
-                return tried
-        raise AssertionError("a count has no end")
 
 
 def _uri(job_id: str, name: str) -> str:

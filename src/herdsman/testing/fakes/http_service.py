@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
@@ -163,15 +164,16 @@ class FakeHttpService:
         """Every request is recorded, and a fault may take the place of its answer."""
 
         async def endpoint(request: Request) -> Response:
-            seen = Seen(
-                method=request.method,
-                path=request.url.path,
-                headers=dict(request.headers),
-                body=_json(await request.body()),
-            )
+            seen = Seen(method=request.method, path=request.url.path, headers=dict(request.headers))
+            with suppress(ValueError):
+                seen.body = json.loads(await request.body())
             with self._lock:
                 self.seen.append(seen)
-                fault = self._due(seen.path)
+                due = (each for each in self._planned if seen.path.startswith(each.path) and each.times > 0)
+                planned = next(due, None)
+                if planned is not None:
+                    planned.times -= 1
+            fault = None if planned is None else planned.fault
             if fault is None or fault in _AFTER:
                 answer = await run_in_threadpool(handle, seen, request)
                 if fault is None:
@@ -228,13 +230,6 @@ class FakeHttpService:
             with urlopen(request, timeout=5):
                 pass
 
-    def _due(self, path: str) -> Fault | None:
-        for planned in self._planned:
-            if path.startswith(planned.path) and planned.times > 0:
-                planned.times -= 1
-                return planned.fault
-        return None
-
     async def _misbehave(self, fault: Fault, request: Request) -> Response:
         match fault:
             case Fault.HTML:
@@ -257,13 +252,6 @@ class FakeHttpService:
 
 def _error(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
     return JSONResponse({"error": reason}, status_code=status, headers=headers)
-
-
-def _json(body: bytes) -> object:
-    try:
-        return json.loads(body) if body else None
-    except ValueError:
-        return None
 
 
 def _mapping(body: object) -> dict[str, Any]:

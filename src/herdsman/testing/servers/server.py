@@ -10,6 +10,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -79,7 +80,12 @@ class PrivateServer(ABC):
             stop_signal=self.stop_signal,
             scratch=self.home.scratch,
         )
-        self._wait_until_it_answers(self._process)
+        deadline = time.monotonic() + STARTING.total_seconds()
+        while not self._answers():
+            if self._process.ended() or time.monotonic() > deadline:
+                self.kill()
+                raise ServerStartError(f"{self.program} did not start:\n{tail(self.home.log)}")
+            time.sleep(STEP.total_seconds())
 
     def stop(self) -> None:
         """The orderly end. Nothing happens where the server has ended already."""
@@ -126,14 +132,6 @@ class PrivateServer(ABC):
         assert self._process is not None, "the server is not running"
         return self._process
 
-    def _wait_until_it_answers(self, process: ServerProcess) -> None:
-        deadline = time.monotonic() + STARTING.total_seconds()
-        while not self._answers():
-            if process.ended() or time.monotonic() > deadline:
-                self.kill()
-                raise ServerStartError(f"{self.program} did not start:\n{tail(self.home.log)}")
-            time.sleep(STEP.total_seconds())
-
 
 @dataclass(frozen=True)
 class Home:
@@ -165,44 +163,33 @@ def make_home(directory: Path | None, account: Account | None) -> Home:
     """Use `directory` if the server can reach it. Tests run by root have directories that only root can enter."""
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
-        if account is None or _open_to_all(directory.resolve()):
-            return Home(directory.resolve(), account)
+        path = directory.resolve()
+        if account is None or all(place.stat().st_mode & 0o001 for place in (path, *path.parents)):
+            return Home(path, account)
     scratch = Path(tempfile.mkdtemp(prefix="herdsman-", dir="/tmp"))
     scratch.chmod(0o755)
     return Home(scratch, account, scratch)
 
 
-def _open_to_all(directory: Path) -> bool:
-    return all(place.stat().st_mode & 0o001 for place in (directory, *directory.parents))
-
-
 def free_port() -> int:
     # From the system's randomness: tests seed Python's own, and two runs at once would choose alike.
     for port in SystemRandom().sample(PORTS, k=100):
-        if _binds(port):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
             return port
     raise ServerStartError(f"a hundred ports between {PORTS[0]} and {PORTS[-1]} are all in use")
 
 
-def _binds(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
 def find_program(name: str) -> Path | None:
     """Also looks where a person's PATH does not: in /usr/sbin, and among Debian's PostgreSQL versions."""
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_major, reverse=True)
+    versions = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"),
+        key=lambda programs: float(programs.parent.name),
+        reverse=True,
+    )
     elsewhere = os.pathsep.join(map(str, (*versions, "/usr/sbin", "/usr/local/sbin")))
     found = shutil.which(name) or shutil.which(name, path=elsewhere)
     return Path(found) if found else None
-
-
-def _major(programs: Path) -> float:
-    return float(programs.parent.name)
 
 
 def program(name: str) -> str:

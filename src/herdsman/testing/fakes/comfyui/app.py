@@ -74,26 +74,32 @@ class ComfyUiApi:
         self._life = life
         self._proxy = proxy
         self._max_body_bytes = max_body_bytes
-        self.app = Starlette(routes=list(self._routes()))
-
-    def _routes(self) -> Iterator[BaseRoute]:
+        routes: list[BaseRoute] = []
         for prefix in ("", "/api"):  # every route is there twice
             for (method, path), handle in _ROUTES.items():
-                yield Route(f"{prefix}{path}", self._endpoint(handle), methods=[method])
-            yield WebSocketRoute(f"{prefix}/ws", self._attend)
-        yield Route("/api/jobs", self._endpoint(_get_jobs))
-        yield Route("/api/jobs/{prompt_id}", self._endpoint(_get_job))
-        yield Route("/api/jobs/{prompt_id}/cancel", self._endpoint(_cancel_job), methods=["POST"])
-        yield Route("/{anything:path}", self._endpoint(_not_found), methods=ANY_METHOD)
+                routes.append(Route(f"{prefix}{path}", self._endpoint(handle), methods=[method]))
+            routes.append(WebSocketRoute(f"{prefix}/ws", self._attend))
+        routes += [
+            Route("/api/jobs", self._endpoint(_get_jobs)),
+            Route("/api/jobs/{prompt_id}", self._endpoint(_get_job)),
+            Route("/api/jobs/{prompt_id}/cancel", self._endpoint(_cancel_job), methods=["POST"]),
+            Route("/{anything:path}", self._endpoint(_not_found), methods=ANY_METHOD),
+        ]
+        self.app = Starlette(routes=routes)
 
     def _endpoint(self, handle: Handler) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             life = self._life()
+            body, length = bytearray(), 0
             try:
-                body = await self._read(request)
+                # Read to its end also where it is too large, or the client would not hear of it.
+                async for piece in request.stream():
+                    length += len(piece)
+                    body += piece if length <= self._max_body_bytes else b""
             except ClientDisconnect:
                 return Response()
-            given = await self._respond(life, request, request.method, handle, body)
+            taken = bytes(body) if length <= self._max_body_bytes else None
+            given = await self._respond(life, request, request.method, handle, taken)
             if isinstance(given, NoResponse):
                 await sleep_unless(life.dead, given.after_s)
                 self._proxy.cut(client_of(request))
@@ -118,14 +124,6 @@ class ComfyUiApi:
                 client_id = websocket.query_params.get("clientId") or life.setup.new_id().replace("-", "")
                 await life.hub.attend(Socket(websocket), client_id, life.jobs.remaining)
 
-    async def _read(self, request: Request) -> bytes | None:
-        """None if it is larger than the service takes. Read to its end, or the client would not hear of it."""
-        body, length = bytearray(), 0
-        async for piece in request.stream():
-            length += len(piece)
-            body += piece if length <= self._max_body_bytes else b""
-        return bytes(body) if length <= self._max_body_bytes else None
-
     async def _respond(
         self, life: Life, connection: HTTPConnection, method: str, handle: Handler, body: bytes | None
     ) -> Response | NoResponse:
@@ -141,8 +139,12 @@ class ComfyUiApi:
         )
         try:
             given = await _struck(life, method, path)
-            if given is None and _from_elsewhere(connection.headers):
-                given = _empty(403)
+            host, origin = connection.headers.get("host", ""), connection.headers.get("origin")
+            local = urlsplit(f"//{host}").hostname in LOOPBACK
+            if given is None and origin and local and urlsplit(origin).netloc.lower() != host.lower():
+                given = _empty(
+                    403
+                )  # a page of another site must not use the service of a person's own machine
             if given is None and body is None:
                 given = PlainTextResponse("Maximum request body size exceeded", status_code=413)
             if given is None:
@@ -175,14 +177,6 @@ async def _struck(life: Life, method: str, path: str) -> Response | NoResponse |
         if setting is not None:
             return answer(setting)
     return None
-
-
-def _from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """A page of another site must not use the service of a person's own machine."""
-    host, origin = headers.get("host", ""), headers.get("origin")
-    if not origin or urlsplit(f"//{host}").hostname not in LOOPBACK:
-        return False
-    return urlsplit(origin).netloc.lower() != host.lower()
 
 
 def _post_prompt(life: Life, call: Call) -> Response | NoResponse:
@@ -218,7 +212,11 @@ def _read_job(life: Life, fields: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
     else:
         number = -life.next_number if fields.get("front") else life.next_number
         life.next_number += 1
-    prompt_id = _prompt_id(life, fields)
+    ours = "prompt_id" in fields and life.setup.takes_our_id
+    # An id that is null becomes the word None, as it does there.
+    prompt_id = str(fields["prompt_id"]) if ours else life.setup.new_id()
+    if ours and life.setup.wants_canonical_ids and not UUID.fullmatch(prompt_id):
+        raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)
     targets = cast("list[str] | None", fields.get("partial_execution_targets"))
     checked = check(cast("dict[str, Any]", workflow), targets, life.setup.files)
     extra_data = dict(cast("dict[str, Any]", extra))
@@ -234,32 +232,18 @@ def _read_job(life: Life, fields: dict[str, Any]) -> tuple[Job, dict[str, Any]]:
     return job, checked.node_errors
 
 
-def _prompt_id(life: Life, fields: dict[str, Any]) -> str:
-    """An id that is null becomes the word None, as it does there."""
-    if "prompt_id" not in fields or not life.setup.takes_our_id:
-        return life.setup.new_id()
-    prompt_id = str(fields["prompt_id"])
-    if life.setup.wants_canonical_ids and not UUID.fullmatch(prompt_id):
-        raise Rejected("invalid_prompt_id", "prompt_id must be a lower-case UUID", prompt_id)
-    return prompt_id
-
-
-def _get_load(life: Life, _: Call) -> Response:
-    return _json({"exec_info": {"queue_remaining": life.jobs.remaining}})
-
-
-def _get_queue(life: Life, _: Call) -> Response:
-    return _json(life.jobs.shown())
-
-
 def _post_queue(life: Life, call: Call) -> Response:
-    fields = call.object()
-    if fields.get("clear"):
-        life.jobs.drop(None)
-    for prompt_id in cast("list[str]", fields.get("delete") or []):
-        life.jobs.drop(prompt_id)
+    _remove(call, life.jobs.drop)
     life.send_status()
     return _empty()
+
+
+def _remove(call: Call, remove: Callable[[str | None], None]) -> None:
+    fields = call.object()
+    if fields.get("clear"):
+        remove(None)
+    for prompt_id in cast("list[str]", fields.get("delete") or []):
+        remove(prompt_id)
 
 
 def _get_history(life: Life, call: Call) -> Response:
@@ -278,11 +262,7 @@ def _get_history_of(life: Life, call: Call) -> Response:
 
 
 def _post_history(life: Life, call: Call) -> Response:
-    fields = call.object()
-    if fields.get("clear"):
-        life.jobs.forget(None)
-    for prompt_id in cast("list[str]", fields.get("delete") or []):
-        life.jobs.forget(prompt_id)
+    _remove(call, life.jobs.forget)
     return _empty()
 
 
@@ -480,10 +460,6 @@ def _get_system_stats(life: Life, _: Call) -> Response:
     return _json({"system": system, "devices": [device]})
 
 
-def _get_features(life: Life, _: Call) -> Response:
-    return _json(life.features())
-
-
 def _get_object_info(life: Life, call: Call) -> Response:
     files = life.setup.files.names("input")
     names = [call.path["name"]] if "name" in call.path else list(NODES)
@@ -497,20 +473,14 @@ def _get_models(life: Life, call: Call) -> Response:
     return _not_found(life, call) if models is None else _json(list(models))
 
 
-def _get_ws(_: Life, __: Call) -> Response:
-    return PlainTextResponse(
-        'No WebSocket UPGRADE hdr: None\n Can "Upgrade" only to "WebSocket".', status_code=400
-    )
-
-
 def _not_found(_: Life, __: Call) -> Response:
     return PlainTextResponse("404: Not Found", status_code=404)
 
 
 _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "/prompt"): _post_prompt,
-    ("GET", "/prompt"): _get_load,
-    ("GET", "/queue"): _get_queue,
+    ("GET", "/prompt"): lambda life, _: _json({"exec_info": {"queue_remaining": life.jobs.remaining}}),
+    ("GET", "/queue"): lambda life, _: _json(life.jobs.shown()),
     ("POST", "/queue"): _post_queue,
     ("GET", "/history"): _get_history,
     ("GET", "/history/{prompt_id:path}"): _get_history_of,
@@ -520,12 +490,14 @@ _ROUTES: Mapping[tuple[str, str], Handler] = {
     ("POST", "/upload/image"): _post_upload,
     ("GET", "/view"): _get_view,
     ("GET", "/system_stats"): _get_system_stats,
-    ("GET", "/features"): _get_features,
+    ("GET", "/features"): lambda life, _: _json(life.features()),
     ("GET", "/object_info"): _get_object_info,
     ("GET", "/object_info/{name}"): _get_object_info,
     ("GET", "/models"): _get_models,
     ("GET", "/models/{folder}"): _get_models,
-    ("GET", "/ws"): _get_ws,
+    ("GET", "/ws"): lambda _, __: PlainTextResponse(
+        'No WebSocket UPGRADE hdr: None\n Can "Upgrade" only to "WebSocket".', status_code=400
+    ),
 }
 
 
@@ -541,20 +513,16 @@ def _server_error() -> Response:
     return PlainTextResponse("500 Internal Server Error\n\nServer got itself in trouble", status_code=500)
 
 
-def _html(setting: Setting) -> Response:
-    status = int(setting.number("status", 200))
-    page = f"<html><head><title>{status}</title></head><body><h1>Something stands between</h1></body></html>"
-    return HTMLResponse(page, status_code=status)
-
-
-def _too_many(setting: Setting) -> Response:
-    after = {"Retry-After": str(int(setting.number("retry_after", 1)))}
-    return PlainTextResponse("429: Too Many Requests", status_code=429, headers=after)
-
-
 _ANSWERS: Mapping[Fault, Callable[[Setting], Response]] = {
     Fault.UNAUTHORIZED: lambda _: PlainTextResponse("401: Unauthorized", status_code=401),
-    Fault.TOO_MANY: _too_many,
-    Fault.HTML: _html,
+    Fault.TOO_MANY: lambda setting: PlainTextResponse(
+        "429: Too Many Requests",
+        status_code=429,
+        headers={"Retry-After": str(int(setting.number("retry_after", 1)))},
+    ),
+    Fault.HTML: lambda setting: HTMLResponse(
+        "<html><body><h1>Something stands between</h1></body></html>",
+        status_code=int(setting.number("status", 200)),
+    ),
     Fault.SERVER_ERROR: lambda _: _server_error(),
 }

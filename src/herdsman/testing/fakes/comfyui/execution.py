@@ -232,7 +232,7 @@ class Execution:
     def run(self) -> None:
         self._life.hub.client_id = self._job.client_id
         self._job.started_ms = now_ms()
-        self._messages.start()
+        self._messages.keep("execution_start", {})
         try:
             self._work()
         except FailedBetweenNodes as error:
@@ -245,7 +245,7 @@ class Execution:
             self._messages.interrupted(self._node, self._done)
             self._end("error", completed=False, really="interrupted")
         else:
-            self._messages.success()
+            self._messages.keep("execution_success", {})
             self._end("success", completed=True, really="success")
 
     def _work(self) -> None:
@@ -256,7 +256,7 @@ class Execution:
         for signature in set(cache) - set(self._signatures.values()):
             del cache[signature]
         self._render.cached = tuple(cached)
-        self._messages.cached(cached)
+        self._messages.keep("execution_cached", {"nodes": cached})
         for node_id in cached:
             self._made[node_id] = cache[self._signatures[node_id]]
         # A job without a client id gets no outputs this way: a mistake of ComfyUI, which people meet.
@@ -357,19 +357,10 @@ class JobMessages:
         self.kept: list[list[Any]] = []
         """The messages that the history shows."""
 
-    def start(self) -> None:
-        self._keep("execution_start", {})
-
-    def cached(self, nodes: Sequence[str]) -> None:
-        self._keep("execution_cached", {"nodes": list(nodes)})
-
-    def success(self) -> None:
-        self._keep("execution_success", {})
-
     def error(
         self, node_id: str, done: Sequence[str], error: NodeFailed, inputs: dict[str, Any] | None = None
     ) -> None:
-        self._keep(
+        self.keep(
             "execution_error",
             {
                 **self._at(node_id, done),
@@ -382,7 +373,7 @@ class JobMessages:
         )
 
     def interrupted(self, node_id: str, done: Sequence[str]) -> None:
-        self._keep("execution_interrupted", self._at(node_id, done), everybody=True)
+        self.keep("execution_interrupted", self._at(node_id, done), everybody=True)
 
     def node_starts(self, node_id: str) -> None:
         self._node(node_id, 0.0, 1.0, "running")
@@ -439,7 +430,7 @@ class JobMessages:
             "real_node_id": node_id,
         }
 
-    def _keep(self, kind: str, data: dict[str, Any], *, everybody: bool = False) -> None:
+    def keep(self, kind: str, data: dict[str, Any], *, everybody: bool = False) -> None:
         data = {"prompt_id": self._job.prompt_id, **data, "timestamp": now_ms()}
         self.kept.append([kind, data])
         self._send(kind, data, everybody=everybody)

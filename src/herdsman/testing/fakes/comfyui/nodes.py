@@ -99,10 +99,6 @@ SECONDS = _float(0, 1e6)
 ANYTHING = {"anything": Input(kind="*")}
 
 
-def _link(kind: str) -> Input:
-    return Input(kind=kind)
-
-
 def _test_node(name: str, **required: Input) -> NodeClass:
     return NodeClass(name=name, required=required, optional=ANYTHING, returns=("*",), output=True)
 
@@ -114,7 +110,7 @@ _ALL = (
         returns=("MODEL", "CLIP", "VAE"),
     ),
     NodeClass(
-        name="CLIPTextEncode", required={"text": TEXT, "clip": _link("CLIP")}, returns=("CONDITIONING",)
+        name="CLIPTextEncode", required={"text": TEXT, "clip": Input(kind="CLIP")}, returns=("CONDITIONING",)
     ),
     NodeClass(
         name="EmptyLatentImage",
@@ -129,34 +125,40 @@ _ALL = (
     NodeClass(
         name="KSampler",
         required={
-            "model": _link("MODEL"),
+            "model": Input(kind="MODEL"),
             "seed": _int(0, LARGEST_SEED),
             "steps": _int(1, 10000),
             "cfg": _float(0, 100),
             "sampler_name": _combo(*SAMPLERS),
             "scheduler": _combo(*SCHEDULERS),
-            "positive": _link("CONDITIONING"),
-            "negative": _link("CONDITIONING"),
-            "latent_image": _link("LATENT"),
+            "positive": Input(kind="CONDITIONING"),
+            "negative": Input(kind="CONDITIONING"),
+            "latent_image": Input(kind="LATENT"),
             "denoise": _float(0, 1),
         },
         optional={"seconds": SECONDS},
         returns=("LATENT",),
     ),
     NodeClass(
-        name="VAEDecode", required={"samples": _link("LATENT"), "vae": _link("VAE")}, returns=("IMAGE",)
+        name="VAEDecode",
+        required={"samples": Input(kind="LATENT"), "vae": Input(kind="VAE")},
+        returns=("IMAGE",),
     ),
     NodeClass(
-        name="VAEEncode", required={"pixels": _link("IMAGE"), "vae": _link("VAE")}, returns=("LATENT",)
+        name="VAEEncode",
+        required={"pixels": Input(kind="IMAGE"), "vae": Input(kind="VAE")},
+        returns=("LATENT",),
     ),
     NodeClass(
         name="LoadImage",
         required={"image": Input(kind="COMBO", folder="input")},
         returns=("IMAGE", "MASK"),
     ),
-    NodeClass(name="SaveImage", required={"images": _link("IMAGE"), "filename_prefix": TEXT}, output=True),
-    NodeClass(name="PreviewImage", required={"images": _link("IMAGE")}, output=True),
-    NodeClass(name="SaveImageWebsocket", required={"images": _link("IMAGE")}, output=True),
+    NodeClass(
+        name="SaveImage", required={"images": Input(kind="IMAGE"), "filename_prefix": TEXT}, output=True
+    ),
+    NodeClass(name="PreviewImage", required={"images": Input(kind="IMAGE")}, output=True),
+    NodeClass(name="SaveImageWebsocket", required={"images": Input(kind="IMAGE")}, output=True),
     _test_node("HerdsmanSleep", seconds=SECONDS),
     _test_node("HerdsmanInterruptible", seconds=SECONDS),
     _test_node("HerdsmanFail", message=TEXT),
@@ -220,148 +222,97 @@ class NodeResult:
     ui: dict[str, Any] | None = None
 
 
-def work(class_type: str, context: NodeContext) -> NodeResult:
-    batch = max((len(each) for each in context.pictures.values()), default=1)
-    pictures = tuple(digest(context.signature, number) for number in range(batch))
-    doing = _WORK.get(class_type)
-    return NodeResult(pictures) if doing is None else doing(context, pictures)
-
-
-Pictures = tuple[str, ...]
-
-
-def _batch(context: NodeContext, _: Pictures) -> NodeResult:
-    return NodeResult(
-        tuple(digest(context.signature, number) for number in range(int(context.number("batch_size", 1))))
-    )
-
-
-def _sample(context: NodeContext, pictures: Pictures) -> NodeResult:
-    steps = int(context.number("steps", 1))
-    for step in range(1, steps + 1):
-        context.sleep(context.number("seconds", STEP_S))
-        context.progress(step, steps, png(digest(context.signature, step), PREVIEW_SIDE))
+def work(class_type: str, node: NodeContext) -> NodeResult:
+    batch = max((len(each) for each in node.pictures.values()), default=1)
+    if class_type in ("EmptyLatentImage", "EmptyImage"):
+        batch = int(node.number("batch_size", 1))
+    pictures = tuple(digest(node.signature, number) for number in range(batch))
+    match class_type:
+        case "KSampler":
+            steps = int(node.number("steps", 1))
+            for step in range(1, steps + 1):
+                node.sleep(node.number("seconds", STEP_S))
+                node.progress(step, steps, png(digest(node.signature, step), PREVIEW_SIDE))
+        case "LoadImage":
+            place = input_place(node.text("image"))
+            file = node.files.find(place)
+            if file is None:
+                raise NodeFailed(
+                    "FileNotFoundError", f"[Errno 2] No such file or directory: '{place.filename}'"
+                )
+            if not file.content.startswith(KNOWN_STARTS):
+                raise NodeFailed(
+                    "PIL.UnidentifiedImageError", f"cannot identify image file '{place.filename}'"
+                )
+            return NodeResult((digest(file.content.hex()),))
+        case "SaveImage":
+            return _saved(node, node.text("filename_prefix"), "output")
+        case "PreviewImage":
+            return _saved(node, node.temp_prefix, "temp")
+        case "SaveImageWebsocket":
+            for number, picture in enumerate(node.pictures["images"]):
+                node.progress(number, len(node.pictures["images"]), png(picture))
+            return NodeResult(())
+        case _:
+            return NodeResult(pictures, _work_for_tests(class_type, node))
     return NodeResult(pictures)
 
 
-def _load(context: NodeContext, _: Pictures) -> NodeResult:
-    place = input_place(context.text("image"))
-    file = context.files.find(place)
-    if file is None:
-        raise NodeFailed("FileNotFoundError", f"[Errno 2] No such file or directory: '{place.filename}'")
-    if not looks_like_a_picture(file.content):
-        raise NodeFailed("PIL.UnidentifiedImageError", f"cannot identify image file '{place.filename}'")
-    return NodeResult((digest(file.content.hex()),))
+def _work_for_tests(class_type: str, node: NodeContext) -> dict[str, Any] | None:
+    """The nodes that ComfyUI does not have; they hand on what they are given, and may show something."""
+    match class_type:
+        case "HerdsmanSleep":
+            node.sleep(node.number("seconds"))
+        case "HerdsmanInterruptible":
+            node.sleep_unless_interrupted(node.number("seconds"))
+        case "HerdsmanFail":
+            raise NodeFailed("RuntimeError", node.text("message"))
+        case "HerdsmanOutOfMemory":
+            raise NodeFailed(
+                "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 is full."
+            )
+        case "HerdsmanHang":
+            node.hang()
+        case "HerdsmanHuge":
+            place = node.files.next_place("huge", "output", "bin")
+            node.files.put_large(place, node.signature, int(node.number("megabytes")) * MEGABYTE)
+            return {"files": [place.shown()]}
+        case "HerdsmanPreview":
+            # In one large frame; what follows the end of a PNG is ignored by whoever reads it.
+            node.progress(1, 1, png(node.signature) + bytes(int(node.number("megabytes")) * MEGABYTE))
+        case "HerdsmanExpand":
+            node.inner(0)
+            node.inner(1)
+        case "HerdsmanText":
+            return {"text": [node.text("text")]}
+        case "HerdsmanName":
+            # Whatever the name, the file can be had under it: a service that lies would do so too.
+            place = Place(node.text("filename"))
+            node.files.put(place, png(node.signature))
+            return {"images": [place.shown()]}
+        case _:
+            pass
+    return None
 
 
-def _save(context: NodeContext, _: Pictures) -> NodeResult:
-    return _saved(context, context.text("filename_prefix"), "output")
-
-
-def _preview(context: NodeContext, _: Pictures) -> NodeResult:
-    return _saved(context, context.temp_prefix, "temp")
-
-
-def _saved(context: NodeContext, prefix: str, folder: str) -> NodeResult:
+def _saved(node: NodeContext, prefix: str, folder: str) -> NodeResult:
     shown: list[dict[str, str]] = []
-    for picture in context.pictures["images"]:
+    for picture in node.pictures["images"]:
         try:
-            place = context.files.next_place(prefix, folder)
+            place = node.files.next_place(prefix, folder)
         except Outside as error:
             raise NodeFailed("Exception", "Saving image outside the output folder is not allowed.") from error
-        context.files.put(place, png(picture))
+        node.files.put(place, png(picture))
         shown.append(place.shown())
     return NodeResult((), {"images": shown})
 
 
-def _save_to_socket(context: NodeContext, _: Pictures) -> NodeResult:
-    pictures = context.pictures["images"]
-    for number, picture in enumerate(pictures):
-        context.progress(number, len(pictures), png(picture))
-    return NodeResult(())
-
-
-def _sleep(context: NodeContext, pictures: Pictures) -> NodeResult:
-    context.sleep(context.number("seconds"))
-    return NodeResult(pictures)
-
-
-def _sleep_lightly(context: NodeContext, pictures: Pictures) -> NodeResult:
-    context.sleep_unless_interrupted(context.number("seconds"))
-    return NodeResult(pictures)
-
-
-def _fail(context: NodeContext, _: Pictures) -> NodeResult:
-    raise NodeFailed("RuntimeError", context.text("message"))
-
-
-def _run_out_of_memory(_: NodeContext, __: Pictures) -> NodeResult:
-    raise NodeFailed(
-        "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 is full."
-    )
-
-
-def _hang(context: NodeContext, pictures: Pictures) -> NodeResult:
-    context.hang()
-    return NodeResult(pictures)
-
-
-def _huge(context: NodeContext, pictures: Pictures) -> NodeResult:
-    place = context.files.next_place("huge", "output", "bin")
-    context.files.put_large(place, context.signature, int(context.number("megabytes")) * MEGABYTE)
-    return NodeResult(pictures, {"files": [place.shown()]})
-
-
-def _show(context: NodeContext, pictures: Pictures) -> NodeResult:
-    """A preview in one large frame; what follows the end of a PNG is ignored by whoever reads it."""
-    padding = bytes(int(context.number("megabytes")) * MEGABYTE)
-    context.progress(1, 1, png(context.signature) + padding)
-    return NodeResult(pictures)
-
-
-def _expand(context: NodeContext, pictures: Pictures) -> NodeResult:
-    for number in range(2):
-        context.inner(number)
-    return NodeResult(pictures)
-
-
-def _text(context: NodeContext, pictures: Pictures) -> NodeResult:
-    return NodeResult(pictures, {"text": [context.text("text")]})
-
-
-def _name(context: NodeContext, pictures: Pictures) -> NodeResult:
-    """Whatever the name, the file can be had under it: a service that lies would do so too."""
-    place = Place(context.text("filename"))
-    context.files.put(place, png(context.signature))
-    return NodeResult(pictures, {"images": [place.shown()]})
-
-
-_WORK: Mapping[str, Callable[[NodeContext, Pictures], NodeResult]] = MappingProxyType(
-    {
-        "EmptyLatentImage": _batch,
-        "EmptyImage": _batch,
-        "KSampler": _sample,
-        "LoadImage": _load,
-        "SaveImage": _save,
-        "PreviewImage": _preview,
-        "SaveImageWebsocket": _save_to_socket,
-        "HerdsmanSleep": _sleep,
-        "HerdsmanInterruptible": _sleep_lightly,
-        "HerdsmanFail": _fail,
-        "HerdsmanOutOfMemory": _run_out_of_memory,
-        "HerdsmanHang": _hang,
-        "HerdsmanHuge": _huge,
-        "HerdsmanPreview": _show,
-        "HerdsmanExpand": _expand,
-        "HerdsmanText": _text,
-        "HerdsmanName": _name,
-    }
-)
-
-
 def png(digest: str, side: int = SIDE) -> bytes:
     """A picture whose pixels come from the digest alone."""
-    pixels = b"".join(b"\0" + _row(digest, number, side) for number in range(side))
+    pixels = bytearray()
+    for number in range(side):
+        start = hashlib.sha256(f"{digest}/{number}".encode()).digest()
+        pixels += b"\0" + (start * (side * 3 // len(start) + 1))[: side * 3]
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(pixels, 1)), (b"IEND", b""))
     return KNOWN_STARTS[0] + b"".join(
@@ -373,12 +324,3 @@ def png(digest: str, side: int = SIDE) -> bytes:
 def digest(*parts: object) -> str:
     """What tells two inputs apart; parts are JSON."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def looks_like_a_picture(content: bytes) -> bool:
-    return content.startswith(KNOWN_STARTS)
-
-
-def _row(digest: str, number: int, side: int) -> bytes:
-    start = hashlib.sha256(f"{digest}/{number}".encode()).digest()
-    return (start * (side * 3 // len(start) + 1))[: side * 3]

@@ -152,11 +152,19 @@ class FakeComfyUI:
             old = self._go_down()
             kept = None if lose_history else old.jobs.past()
             self._setup.files.wipe_temp()
+
+            def come_back() -> None:
+                self._closed.wait(down_s / self._setup.speed)
+                with self._lock:
+                    if not self._closed.is_set():
+                        self._begin(kept)
+                        self._server.open()
+                        self._up = True
+
             if down_s <= 0:
-                self._come_up(kept)
+                come_back()
                 return
-            wait = down_s / self._setup.speed
-            thread = threading.Thread(target=self._come_back, args=(wait, kept), daemon=True)
+            thread = threading.Thread(target=come_back, daemon=True)
             self._returning.append(thread)
             thread.start()
 
@@ -179,11 +187,6 @@ class FakeComfyUI:
         self._lives.append(life)
         life.start()
 
-    def _come_up(self, history: dict[str, Past] | None) -> None:
-        self._begin(history)
-        self._server.open()
-        self._up = True
-
     def _go_down(self) -> Life:
         """WebSockets are spared: they end by themselves, once all is out that was sent before."""
         self._up = False
@@ -193,14 +196,8 @@ class FakeComfyUI:
         self._server.close(spare=spare)
         return life
 
-    def _come_back(self, wait: float, history: dict[str, Past] | None) -> None:
-        self._closed.wait(wait)
-        with self._lock:
-            if not self._closed.is_set():
-                self._come_up(history)
-
     def _die(self, setting: Setting | None) -> None:
-        """At the wish of a fault, or, without one, by itself."""
+        """Restarts as the fault says; without one, the service crashes."""
         if setting is None:
             self.crash()
             return

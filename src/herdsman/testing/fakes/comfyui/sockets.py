@@ -45,7 +45,17 @@ class Socket:
 
     async def serve(self, hub: "Hub", client_id: str) -> None:
         """Until the client goes, or the connection is cut. uvicorn closes the connection without a frame."""
-        receiving = asyncio.create_task(self._receive(hub, client_id))
+
+        async def receive() -> None:
+            first = True
+            while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
+                text = message.get("text")
+                if text is not None and first:
+                    hub.hear_first(self, client_id, text)
+                    first = False
+            self.cut()
+
+        receiving = asyncio.create_task(receive())
         try:
             while (message := await self._outbox.get()) is not None:
                 if isinstance(message, bytes):
@@ -56,15 +66,6 @@ class Socket:
             pass  # the client has left
         finally:
             receiving.cancel()
-
-    async def _receive(self, hub: "Hub", client_id: str) -> None:
-        first = True
-        while (message := await self._websocket.receive())["type"] != "websocket.disconnect":
-            text = message.get("text")
-            if text is not None and first:
-                hub.hear_first(self, client_id, text)
-                first = False
-        self.cut()
 
     def _put(self, message: str | bytes | None) -> None:
         with contextlib.suppress(RuntimeError):  # the fake has stopped

@@ -49,20 +49,13 @@ def signatures(workflow: Workflow, order: list[str], files: Files, once: str) ->
     for node_id in order:
         node = workflow[node_id]
         sources = {name: (made[source], slot) for name, (source, slot) in links(workflow, node_id).items()}
-        made[node_id] = digest(
-            node["class_type"],
-            {**inputs_of(workflow, node_id), **sources},
-            _mark(node, files, once),
-        )
+        # What the inputs do not show: the content of a file, or that it is to be done each time.
+        mark = once if node["class_type"] in NEVER_CACHED else None
+        if node["class_type"] == "LoadImage":
+            file = files.find(input_place(str(node.get("inputs", {}).get("image", ""))))
+            mark = None if file is None else digest(file.content.hex())
+        made[node_id] = digest(node["class_type"], {**inputs_of(workflow, node_id), **sources}, mark)
     return made
-
-
-def _mark(node: Mapping[str, Any], files: Files, once: str) -> object:
-    """What the inputs do not show: the content of a file, or that it is to be done each time."""
-    if node["class_type"] == "LoadImage":
-        file = files.find(input_place(str(node.get("inputs", {}).get("image", ""))))
-        return None if file is None else digest(file.content.hex())
-    return once if node["class_type"] in NEVER_CACHED else None
 
 
 def _with_sources(workflow: Workflow, node_id: str, done: frozenset[str]) -> Iterator[str]:
@@ -138,7 +131,12 @@ class _NodeErrors:
         self._suffering: dict[str, list[str]] = {}
 
     def none_above(self, output: str) -> bool:
-        wrong = [node_id for node_id in self._above(output, ()) if self._errors(node_id)]
+        wrong: list[str] = []
+        for node_id in self._above(output, ()):
+            if node_id not in self._found:
+                self._found[node_id] = list(node_errors(self._workflow, node_id, self._files))
+            if self._found[node_id]:
+                wrong.append(node_id)
         for node_id in dict.fromkeys(wrong):
             self._suffering.setdefault(node_id, []).append(output)
         return not wrong
@@ -163,11 +161,6 @@ class _NodeErrors:
             source = link(value)
             if source is not None and source[0] in self._workflow:
                 yield from self._above(source[0], (*path, node_id))
-
-    def _errors(self, node_id: str) -> list[dict[str, Any]]:
-        if node_id not in self._found:
-            self._found[node_id] = list(node_errors(self._workflow, node_id, self._files))
-        return self._found[node_id]
 
 
 def node_errors(workflow: Workflow, node_id: str, files: Files) -> Iterator[dict[str, Any]]:
@@ -205,14 +198,22 @@ def _link_errors(
 
 
 def _value_errors(inputs: dict[str, Any], name: str, wanted: Input, files: Files) -> Iterator[dict[str, Any]]:
+    value = inputs[name]
+    if wanted.folder is not None:
+        if files.find(input_place(str(value))) is None:
+            message = "Custom validation failed for node"
+            yield _error("custom_validation_failed", message, f"{name} - Invalid image file: {value}", name)
+        return
     if wanted.kind == "COMBO":
-        yield from _choice_errors(name, inputs[name], wanted, files)
+        if value not in wanted.choices:
+            details = f"{name}: '{value}' not in {list(wanted.choices)}"
+            yield _error("value_not_in_list", "Value not in list", details, name, received_value=value)
         return
     try:
-        inputs[name] = READERS[wanted.kind](inputs[name]) if wanted.kind in READERS else inputs[name]
+        inputs[name] = READERS[wanted.kind](value) if wanted.kind in READERS else value
     except (TypeError, ValueError) as error:
         message = f"Failed to convert an input value to a {wanted.kind} value"
-        yield _error("invalid_input_type", message, f"{name}, {inputs[name]}, {error}", name)
+        yield _error("invalid_input_type", message, f"{name}, {value}, {error}", name)
         return
     value = inputs[name]
     if wanted.least is not None and value < wanted.least:
@@ -221,16 +222,6 @@ def _value_errors(inputs: dict[str, Any], name: str, wanted: Input, files: Files
         )
     if wanted.most is not None and value > wanted.most:
         yield _error("value_bigger_than_max", f"Value {value} bigger than max of {wanted.most}", name, name)
-
-
-def _choice_errors(name: str, value: object, wanted: Input, files: Files) -> Iterator[dict[str, Any]]:
-    if wanted.folder is not None:
-        if files.find(input_place(str(value))) is None:
-            message = "Custom validation failed for node"
-            yield _error("custom_validation_failed", message, f"{name} - Invalid image file: {value}", name)
-    elif value not in wanted.choices:
-        details = f"{name}: '{value}' not in {list(wanted.choices)}"
-        yield _error("value_not_in_list", "Value not in list", details, name, received_value=value)
 
 
 def _inner(reason: str, name: str, **extra: object) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from herdsman.testing.fakes.runpod.wire import GPUS, Refused, amounts, gpu_view,
 from herdsman.testing.proxy import Proxy
 
 BASE = "/v2"
+JSON = "application/json"
 MAX_BODY_BYTES = 1024 * 1024
 MAX_PAGE = 1000
 MAX_VOLUME_GB = 4096
@@ -106,9 +107,22 @@ class RunpodApi:
                 query=request.query_params, path=request.path_params, body=_json(await request.body())
             )
             pod = self._cloud.ever.get(call.path.get("pod_id", ""))
-            answer = await run_in_threadpool(self._answer, operation, handle, call, pod, request)
+            answer = await run_in_threadpool(self._answer, operation, handle, call, pod, request.headers)
             request_id = f"fake-{next(self._numbers):08d}"
-            self._record(request_id, request, operation, call, pod, answer)
+            body, timeline = redacted(call.body), self._cloud.timeline
+            self._ledger.note(
+                RequestRecord(
+                    id=request_id,
+                    at=timeline.instant(timeline.now()),
+                    method=request.method,
+                    path=request.url.path,
+                    operation=operation,
+                    name=str(body.get("name")) if operation == "create" else pod.name if pod else None,
+                    status=None if answer.cut_after == 0 else answer.response.status_code,
+                    fault=answer.fault,
+                    body=body,
+                )
+            )
             if slow := self._cloud.faults.strikes(Fault.SLOW, operation):
                 await sleep_unless(self._stopping, slow.lasting.total_seconds())
             if answer.cut_after == 0:
@@ -127,9 +141,9 @@ class RunpodApi:
         handle: Callable[[Call], Answer],
         call: Call,
         pod: FakePod | None,
-        request: Request,
+        headers: Mapping[str, str],
     ) -> Answer:
-        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        scheme, _, key = headers.get("Authorization", "").partition(" ")
         if scheme != "Bearer" or not key:
             return Answer(response=_problem(401, "missing bearer token"))
         if key != self._key and (pod is None or key != pod.own_key):
@@ -142,31 +156,6 @@ class RunpodApi:
         except Refused as refused:
             return Answer(response=_problem(refused.status, refused.detail, errors=refused.errors))
 
-    def _record(
-        self,
-        request_id: str,
-        request: Request,
-        operation: str,
-        call: Call,
-        pod: FakePod | None,
-        answer: Answer,
-    ) -> None:
-        body = redacted(call.body)
-        timeline = self._cloud.timeline
-        self._ledger.note(
-            RequestRecord(
-                id=request_id,
-                at=timeline.instant(timeline.now()),
-                method=request.method,
-                path=request.url.path,
-                operation=operation,
-                name=str(body.get("name")) if operation == "create" else pod.name if pod else None,
-                status=None if answer.cut_after == 0 else answer.response.status_code,
-                fault=answer.fault,
-                body=body,
-            )
-        )
-
     def _create(self, call: Call) -> Answer:
         pod = self._cloud.create(call.body)
         response = JSONResponse(pod_view(pod, self._cloud.timeline), status_code=201)
@@ -177,7 +166,7 @@ class RunpodApi:
             return Answer(response=response, fault=Fault.CREATED_THEN_CUT, cut_after=0)
         if strikes(Fault.CREATED_THEN_GARBAGE, pod.name):
             half = bytes(response.body)[: len(response.body) // 2]
-            garbage = Response(half, status_code=201, media_type="application/json")
+            garbage = Response(half, status_code=201, media_type=JSON)
             return Answer(response=garbage, fault=Fault.CREATED_THEN_GARBAGE)
         return Answer(response=response)
 
@@ -187,26 +176,22 @@ class RunpodApi:
             pods, fault = [], Fault.LISTING_EMPTY
         elif self._cloud.faults.strikes(Fault.LISTING_SHORT, "list"):
             pods, fault = pods[(len(pods) + 1) // 2 :], Fault.LISTING_SHORT
-        page = self._page(pods, call.query)
+        limit, cursor = call.query.get("limit", str(MAX_PAGE)), call.query.get("cursor")
+        if not limit.isdecimal() or not 1 <= int(limit) <= MAX_PAGE:
+            raise Refused(422, "Request validation failed.", errors=("limit: from 1 to 1000",))
+        size, after = min(int(limit), self._cloud.page_size), _pod_number(cursor) if cursor else None
+        rest = [pod for pod in pods if after is None or pod.number < after]
+        shown, more = rest[:size], len(rest) > size
+        following = base64.urlsafe_b64encode(f"after:{shown[-1].number}".encode()).decode() if more else None
+        page = JSONResponse(
+            {
+                "pods": [pod_view(pod, self._cloud.timeline) for pod in shown],
+                "pagination": {"nextCursor": following, "hasNextPage": more},
+            }
+        )
         if self._cloud.faults.strikes(Fault.LISTING_CUT, "list"):
             return Answer(response=page, fault=Fault.LISTING_CUT, cut_after=len(page.body) // 2)
         return Answer(response=page, fault=fault)
-
-    def _page(self, pods: list[FakePod], query: Mapping[str, str]) -> Response:
-        limit = query.get("limit", str(MAX_PAGE))
-        if not limit.isdecimal() or not 1 <= int(limit) <= MAX_PAGE:
-            raise Refused(422, "Request validation failed.", errors=("limit: from 1 to 1000",))
-        size = min(int(limit), self._cloud.page_size)
-        after = _pod_number(query["cursor"]) if query.get("cursor") else None
-        rest = [pod for pod in pods if after is None or pod.number < after]
-        shown, more = rest[:size], len(rest) > size
-        cursor = base64.urlsafe_b64encode(f"after:{shown[-1].number}".encode()).decode() if more else None
-        return JSONResponse(
-            {
-                "pods": [pod_view(pod, self._cloud.timeline) for pod in shown],
-                "pagination": {"nextCursor": cursor, "hasNextPage": more},
-            }
-        )
 
     def _find(self, call: Call) -> FakePod:
         pod = self._cloud.find(call.path["pod_id"])
@@ -253,7 +238,10 @@ class RunpodApi:
         for number in range(MAX_LOG_POLLS):
             if await sleep_unless(self._stopping, LOG_POLL_S):
                 return
-            new = _after(last, pod.lines(sources))
+            # By identity: the same line may be logged twice in the same moment.
+            lines = pod.lines(sources)
+            known = next((index for index, each in enumerate(lines) if each is last), -1)
+            new = lines[known + 1 :]
             for entry in new:
                 yield self._event(entry)
             last = new[-1] if new else last
@@ -319,7 +307,7 @@ class RunpodApi:
         return Answer(response=JSONResponse(volume_view(grown)))
 
     def _show_ledger(self, _: Request) -> Response:
-        return Response(json.dumps(self._ledger.shown(), default=str), media_type="application/json")
+        return Response(json.dumps(self._ledger.shown(), default=str), media_type=JSON)
 
     def _show_faults(self, _: Request) -> Response:
         return JSONResponse(self._cloud.faults.shown())
@@ -394,11 +382,3 @@ def _pod_number(cursor: str) -> int:
     except (binascii.Error, ValueError):
         pass
     raise Refused(422, "Request validation failed.", errors=("cursor: malformed",))
-
-
-def _after(last: LogEntry | None, lines: list[LogEntry]) -> list[LogEntry]:
-    """By identity: the same line may be logged twice in the same moment."""
-    for index in range(len(lines) - 1, -1, -1):
-        if lines[index] is last:
-            return lines[index + 1 :]
-    return lines

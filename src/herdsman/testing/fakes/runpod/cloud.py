@@ -122,7 +122,15 @@ class Cloud:
                 raise Refused(409, f"cannot {action} a pod that is {pod.status}")
             now = self.timeline.now()
             if action == "start":
-                self._start_again(pod, now)
+                # A stopped pod has given its GPU away, and may find none on its host.
+                if pod.gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, pod.gpu_type):
+                    raise Refused(
+                        400, "There are not enough free GPUs on the host machine to start this pod."
+                    )
+                if self.faults.strikes(Fault.ZERO_GPU, pod.name):
+                    pod.gpu_count = 0
+                pod.fate = Fate()
+                pod.enter(Status.STARTING, now)
             elif action == "terminate":
                 self.end(pod)
             else:
@@ -156,8 +164,31 @@ class Cloud:
             shutil.rmtree(self._folder / part, ignore_errors=True)
 
     def _add(self, body: dict[str, object], fate: Fate, *, foreign: bool = False) -> FakePod:
+        name, gpu, mount = str(body["name"]), objects(body, "gpu"), network_mount(body)
+        gpu_type = str(gpu["id"]) if gpu else None
+        gpu_count = int(str(gpu["count"])) if gpu else 0
         with self.lock:
-            pod = self._new_pod(body, fate, foreign=foreign)
+            number, now = len(self.ever), self.timeline.now()
+            if mount is not None:
+                data_center = self.volumes[mount["volumeId"]].data_center
+            else:
+                places = texts(body, "dataCenterIds") or DATA_CENTERS
+                data_center = Random(f"{self._seed}/place/{number}").choice(places)
+            pod = FakePod(
+                id="".join(Random(f"{self._seed}/pod/{number}").choices(LETTERS, k=14)),
+                name=name,
+                body=body,
+                gpu_type=gpu_type,
+                gpu_count=0 if self.faults.strikes(Fault.ZERO_GPU, name) else gpu_count,
+                price=GPUS[gpu_type].price * gpu_count if gpu_type else CPU_PRICE,
+                data_center=data_center,
+                number=number,
+                created=now,
+                entered=now,
+                lives=[(now, None)],
+                fate=fate,
+                foreign=foreign,
+            )
             pod.write_log("system", "create pod", pod.created)
             self.ever[pod.id] = pod
             self.settle()
@@ -165,69 +196,27 @@ class Cloud:
             self.most_alive = max(self.most_alive, ours)
             return pod
 
-    def _new_pod(self, body: dict[str, object], fate: Fate, *, foreign: bool) -> FakePod:
-        number = len(self.ever)
-        gpu = objects(body, "gpu")
-        gpu_type = str(gpu["id"]) if gpu else None
-        count = int(str(gpu["count"])) if gpu else 0
-        price = GPUS[gpu_type].price * count if gpu_type else CPU_PRICE
-        zero = self.faults.strikes(Fault.ZERO_GPU, str(body["name"]))
-        now = self.timeline.now()
-        return FakePod(
-            id="".join(Random(f"{self._seed}/pod/{number}").choices(LETTERS, k=14)),
-            name=str(body["name"]),
-            body=body,
-            gpu_type=gpu_type,
-            gpu_count=0 if zero else count,
-            price=price,
-            data_center=self._place(body, number),
-            number=number,
-            created=now,
-            entered=now,
-            lives=[(now, None)],
-            fate=fate,
-            foreign=foreign,
-        )
-
-    def _place(self, body: dict[str, object], number: int) -> str:
-        mount = network_mount(body)
-        if mount is not None:
-            return self.volumes[mount["volumeId"]].data_center
-        places = texts(body, "dataCenterIds") or DATA_CENTERS
-        return Random(f"{self._seed}/place/{number}").choice(places)
-
-    def _start_again(self, pod: FakePod, now: float) -> None:
-        """A stopped pod has given its GPU away, and may find none on its host."""
-        if pod.gpu_type is not None and self.faults.strikes(Fault.NO_CAPACITY, pod.gpu_type):
-            raise Refused(400, "There are not enough free GPUs on the host machine to start this pod.")
-        if self.faults.strikes(Fault.ZERO_GPU, pod.name):
-            pod.gpu_count = 0
-        pod.fate = Fate()
-        pod.enter(Status.STARTING, now)
-
     def _start_container(self, pod: FakePod) -> None:
         given = [*texts(pod.body, "entrypoint"), *texts(pod.body, "cmd")]
         command = CRASH if pod.fate.crash_loop else given or shlex.split(str(pod.body.get("args", "")))
         pod.write_log("system", "start container", self.timeline.now())
         if not command or not self._run_commands or pod.fate.silent:
             return
+        # A network volume outlives its pods, and several may have it.
+        mounts: dict[str, Path] = {}
+        network, persistent = network_mount(pod.body), objects(objects(pod.body, "mounts"), "persistent")
+        if network is not None:
+            mounts[network["path"].rstrip("/")] = self._folder / "volumes" / network["volumeId"]
+        elif persistent:
+            mounts[str(persistent["path"]).rstrip("/")] = self._folder / pod.id / "volume"
         ssh_port = SSH if SSH in texts(pod.body, "ports") and not pod.fate.no_ssh else None
         pod.container = Container(
             command,
             container_environment(pod, ssh_port=ssh_port),
             lambda line: pod.write_log("container", line, self.timeline.now()),
             folder=self._folder / pod.id,
-            mounts=self._mounts(pod),
+            mounts=mounts,
         )
-
-    def _mounts(self, pod: FakePod) -> dict[str, Path]:
-        """A network volume outlives its pods, and several may have it."""
-        network, persistent = network_mount(pod.body), objects(objects(pod.body, "mounts"), "persistent")
-        if network is not None:
-            return {network["path"].rstrip("/"): self._folder / "volumes" / network["volumeId"]}
-        if persistent:
-            return {str(persistent["path"]).rstrip("/"): self._folder / pod.id / "volume"}
-        return {}
 
     def _shows(self, pod: FakePod, now: float) -> bool:
         if pod.status is Status.TERMINATED:
@@ -256,7 +245,14 @@ def draw_fate(faults: Faults, name: str) -> Fate:
 
 def advance(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
     """Bring the pod to where it is at `now`; `start` gives it a container."""
-    _boot(pod, now, pace, start)
+    placed = pod.entered + pace.provisioning.total_seconds()
+    if pod.status is Status.PROVISIONING and now >= placed:
+        pod.enter(Status.STARTING, placed)
+    pulled = pod.entered + pace.starting.total_seconds()
+    if pod.status is Status.STARTING and now >= pulled and not pod.fate.never_running:
+        pod.enter(Status.RUNNING, pulled)
+        pod.started = pulled
+        start(pod)
     if pod.status is Status.RUNNING:
         _keep_running(pod, now, pace, start)
     if pod.alive:
@@ -270,17 +266,6 @@ def stop(pod: FakePod, now: float, status: Status) -> None:
     if pod.container is not None:
         pod.container.kill()
         pod.container = None
-
-
-def _boot(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:
-    placed = pod.entered + pace.provisioning.total_seconds()
-    if pod.status is Status.PROVISIONING and now >= placed:
-        pod.enter(Status.STARTING, placed)
-    pulled = pod.entered + pace.starting.total_seconds()
-    if pod.status is Status.STARTING and now >= pulled and not pod.fate.never_running:
-        pod.enter(Status.RUNNING, pulled)
-        pod.started = pulled
-        start(pod)
 
 
 def _keep_running(pod: FakePod, now: float, pace: Pace, start: Callable[[FakePod], None]) -> None:

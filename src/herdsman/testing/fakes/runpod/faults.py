@@ -116,7 +116,15 @@ class Faults:
 
     def shown(self) -> dict[str, object]:
         with self._lock:
-            return {fault.value: _shown(setting) for fault, setting in self._on.items()}
+            return {
+                fault.value: {
+                    "rate": setting.rate,
+                    "lasting_sec": setting.lasting.total_seconds(),
+                    "only": sorted(setting.only),
+                    "times": setting.times,
+                }
+                for fault, setting in self._on.items()
+            }
 
     def replace(self, wanted: Mapping[str, object]) -> None:
         """Exactly these from now on, written as `shown` writes them; ValueError if one is not understood."""
@@ -124,15 +132,6 @@ class Faults:
         with self._lock:
             self._hits.clear()
             self._on = read
-
-
-def _shown(setting: Setting) -> dict[str, object]:
-    return {
-        "rate": setting.rate,
-        "lasting_sec": setting.lasting.total_seconds(),
-        "only": sorted(setting.only),
-        "times": setting.times,
-    }
 
 
 def _read(value: object) -> Setting:

@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import cast
 
 from herdsman.testing.fakes.runpod.cloud import Cloud
-from herdsman.testing.fakes.runpod.pods import FakePod
 
 MOST_REQUESTS = 100_000
 HIDDEN = "***"
@@ -61,7 +60,23 @@ class Ledger:
         """Every pod there has ever been, the oldest first."""
         with self._cloud.lock:
             self._cloud.settle()
-            return tuple(self._life(pod) for pod in self._cloud.ever.values())
+            timeline = self._cloud.timeline
+            return tuple(
+                PodRecord(
+                    id=pod.id,
+                    name=pod.name,
+                    foreign=pod.foreign,
+                    gpu_type=pod.gpu_type,
+                    status=pod.status.value,
+                    alive=pod.alive,
+                    lives=tuple(
+                        (timeline.instant(start), None if end is None else timeline.instant(end))
+                        for start, end in pod.lives
+                    ),
+                    cost=pod.cost(timeline.now()),
+                )
+                for pod in self._cloud.ever.values()
+            )
 
     @property
     def alive(self) -> tuple[PodRecord, ...]:
@@ -101,22 +116,6 @@ class Ledger:
             "cost": self.cost,
             "requests": [asdict(each) for each in self.requests],
         }
-
-    def _life(self, pod: FakePod) -> PodRecord:
-        timeline = self._cloud.timeline
-        return PodRecord(
-            id=pod.id,
-            name=pod.name,
-            foreign=pod.foreign,
-            gpu_type=pod.gpu_type,
-            status=pod.status.value,
-            alive=pod.alive,
-            lives=tuple(
-                (timeline.instant(start), None if end is None else timeline.instant(end))
-                for start, end in pod.lives
-            ),
-            cost=pod.cost(timeline.now()),
-        )
 
 
 def redacted(body: object) -> dict[str, object]:

@@ -131,7 +131,12 @@ class FakePod:
 
 
 def pod_view(pod: FakePod, timeline: Timeline) -> dict[str, object]:
-    running = pod.status is Status.RUNNING
+    running, placed = pod.status is Status.RUNNING, pod.status is not Status.PROVISIONING
+    reachable = running and SSH in texts(pod.body, "ports") and not pod.fate.no_ssh
+    compute: dict[str, object] = {"cpu": {**objects(pod.body, "cpu"), "memory": MEMORY_PER_GPU_GB}}
+    if pod.gpu_type is not None:
+        size = {"vcpuCount": VCPUS_PER_GPU * pod.gpu_count, "memory": MEMORY_PER_GPU_GB * pod.gpu_count}
+        compute = {"gpu": {"id": pod.gpu_type, "count": pod.gpu_count, **size}}
     return {
         "id": pod.id,
         "name": pod.name,
@@ -147,7 +152,10 @@ def pod_view(pod: FakePod, timeline: Timeline) -> dict[str, object]:
         "cloud": pod.body.get("cloud", "SECURE"),
         "dataCenterId": pod.data_center,
         "cudaVersion": CUDA if pod.gpu_type else None,
-        "ssh": _ssh(pod),
+        "ssh": {
+            "proxy": _ssh_end("ssh.runpod.io", 22, f"{pod.id}-fake") if placed else None,
+            "direct": _ssh_end("127.0.0.1", _public_port(pod, SSH), "root") if reachable else None,
+        },
         "template": None,
         "cost": float(pod.price) if pod.alive else 0.0,
         "locked": False,
@@ -155,7 +163,7 @@ def pod_view(pod: FakePod, timeline: Timeline) -> dict[str, object]:
         "runtime": _runtime(pod, timeline.now()) if running else None,
         "createdAt": timeline.text(pod.created),
         "startedAt": None if pod.started is None else timeline.text(pod.started),
-        **_compute(pod),
+        **compute,
     }
 
 
@@ -178,41 +186,24 @@ def container_environment(pod: FakePod, *, ssh_port: str | None) -> dict[str, st
     }
 
 
-def _compute(pod: FakePod) -> dict[str, object]:
-    if pod.gpu_type is None:
-        return {"cpu": {**objects(pod.body, "cpu"), "memory": MEMORY_PER_GPU_GB}}
-    size = {"vcpuCount": VCPUS_PER_GPU * pod.gpu_count, "memory": MEMORY_PER_GPU_GB * pod.gpu_count}
-    return {"gpu": {"id": pod.gpu_type, "count": pod.gpu_count, **size}}
-
-
 def _runtime(pod: FakePod, now: float) -> dict[str, object]:
-    uptime = 0 if pod.started is None or pod.exited is not None else int(now - pod.started)
+    ports: list[dict[str, object]] = []
+    for port in texts(pod.body, "ports"):
+        if port != SSH or not pod.fate.no_ssh:
+            number, kind = port.split("/")
+            ip = "127.0.0.1" if kind == "tcp" else "100.65.0.1"
+            ports.append({"private": int(number), "public": _public_port(pod, port), "type": kind, "ip": ip})
     return {
-        "uptime": uptime,
+        "uptime": 0 if pod.started is None or pod.exited is not None else int(now - pod.started),
         "gpus": [{"util": 0, "memoryUtil": 0} for _ in range(pod.gpu_count)],
         "cpu": {"util": 1},
         "memory": {"util": 1},
-        "ports": [
-            _port(pod, port) for port in texts(pod.body, "ports") if port != SSH or not pod.fate.no_ssh
-        ],
+        "ports": ports,
     }
-
-
-def _port(pod: FakePod, port: str) -> dict[str, object]:
-    number, kind = port.split("/")
-    ip = "127.0.0.1" if kind == "tcp" else "100.65.0.1"
-    return {"private": int(number), "public": _public_port(pod, port), "type": kind, "ip": ip}
 
 
 def _public_port(pod: FakePod, port: str) -> int:
     return 32_768 + (pod.number * 31 + int(port.partition("/")[0])) % 28_000
-
-
-def _ssh(pod: FakePod) -> Mapping[str, object]:
-    reachable = pod.status is Status.RUNNING and SSH in texts(pod.body, "ports") and not pod.fate.no_ssh
-    direct = _ssh_end("127.0.0.1", _public_port(pod, SSH), "root") if reachable else None
-    placed = pod.status is not Status.PROVISIONING
-    return {"proxy": _ssh_end("ssh.runpod.io", 22, f"{pod.id}-fake") if placed else None, "direct": direct}
 
 
 def _ssh_end(host: str, port: int, username: str) -> dict[str, object]:
