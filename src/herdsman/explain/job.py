@@ -300,7 +300,7 @@ def _no_memory(here: Around) -> Iterator[Blocker]:
     wanted = "a GPU of its own" if job.gpu_memory_mb is None else f"{job.gpu_memory_mb} MB of GPU memory"
     yield Blocker(
         code=Block.GPU_MEMORY,
-        text=f"no free worker has {wanted}: the most is {most.free_mb} MB on {most.worker_id} ({most.obstacle})",
+        text=f"no free worker has {wanted}: the most is {most.free_mb} MB on {most.worker_id} ({most.reason})",
         ends="it starts when leases end or their memory is free; see: herdsman leases, herdsman gpus",
     )
 
