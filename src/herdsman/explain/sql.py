@@ -1,10 +1,9 @@
-"""What has to be known to say what a waiting job waits for."""
+"""Queries that explain why a job waits."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from statistics import median
+from datetime import datetime
 
 from sqlalchemy import select
 
@@ -17,8 +16,6 @@ from herdsman.leases.rules import GpuUsage, LeasePolicy, LeaseSpec, RefusalReaso
 from herdsman.leases.sql import has_whole
 from herdsman.states import WorkerState
 
-REMEMBERED = 50
-
 
 @dataclass(frozen=True, slots=True)
 class Ran:
@@ -26,13 +23,6 @@ class Ran:
 
     at: datetime
     skipped: str
-
-
-@dataclass(frozen=True, slots=True)
-class Boots:
-    count: int
-    usual: timedelta
-    """Half of them took no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +38,6 @@ def last_cycle(tx: Tx) -> Ran | None:
     query = select(cycles.c.started_at, cycles.c.summary).order_by(cycles.c.id.desc()).limit(1)
     row = record(tx, query)
     return None if row is None else Ran(row["started_at"], str(row["summary"].get("skipped") or ""))
-
-
-def boots(tx: Tx, pool: PoolId) -> Boots | None:
-    """How long the last workers of the pool took from their row to their first job."""
-    query = (
-        select(workers.c.created_at, workers.c.promoted_at)
-        .where(workers.c.pool == pool, workers.c.promoted_at.is_not(None))
-        .order_by(workers.c.created_at.desc())
-        .limit(REMEMBERED)
-    )
-    took = [row["promoted_at"] - row["created_at"] for row in records(tx, query)]
-    return Boots(len(took), median(took)) if took else None
 
 
 def holders_of(tx: Tx, pool: PoolId, model: str) -> frozenset[str]:

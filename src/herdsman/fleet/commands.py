@@ -11,7 +11,7 @@ from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
 from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite
-from herdsman.explain.decisions import steps_of
+from herdsman.explain.decisions import step_out
 from herdsman.fleet import history_sql, leader_sql, snapshot_sql, stats_sql, workers_sql
 from herdsman.fleet.wire import (
     GpuBarOut,
@@ -244,7 +244,7 @@ def _decisions(tx: Tx) -> tuple[StepOut, ...]:
     """Equal ones in a row are one: a fleet that waits says the same every half minute."""
     found, _ = history_sql.list_cycles(tx, lambda each: bool(each.steps), before=None, limit=READ)
     told: list[StepOut] = []
-    for step in (step for each in found for step in reversed(steps_of(each))):
+    for step in (step_out(each, step) for each in found for step in reversed(each.steps)):
         same = next((number for number, other in enumerate(told) if _same(step, other)), None)
         if same is not None:
             told[same] = told[same].model_copy(update={"times": told[same].times + 1})
