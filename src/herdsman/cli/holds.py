@@ -13,7 +13,7 @@ from herdsman.client import Client, calls
 from herdsman.client.call import built
 from herdsman.fleet.wire import CycleOut
 from herdsman.limits.rules import ALL
-from herdsman.limits.wire import DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
+from herdsman.limits.wire import DrainIn, PauseIn, PauseOut, PausesOut, ScopeIn
 from herdsman.ports import SystemClock
 
 LOOK = timedelta(milliseconds=500)
@@ -60,7 +60,7 @@ def holds(watch: Watch = False, output: LayoutOption = Layout.TABLE) -> None:
     show(lambda: _list(client.send(calls.holds())), output, watch=watch)
 
 
-def _list(found: HoldsOut) -> Listing:
+def _list(found: PausesOut) -> Listing:
     """Sentences rather than a table: there are never many."""
     held = [
         f"{_said(each)}, for {age(each.since)}, by {each.actor}; it goes on {_end(each)}"
@@ -126,14 +126,14 @@ def reconcile(output: OutputOption = Output.TABLE) -> None:
         raise typer.Exit(1)
 
 
-def _would_drain(found: HoldsOut, output: Output) -> None:
+def _would_drain(found: PausesOut, output: Output) -> None:
     if output is Output.JSON:
         print_json({**found.model_dump(mode="json", exclude={"holds"}), "dry_run": True})
     else:
         echo(f"would let all workers leave; {_going(found)}; nothing was done")
 
 
-def _wait(client: Client, *, quiet: bool) -> HoldsOut:
+def _wait(client: Client, *, quiet: bool) -> PausesOut:
     """Ctrl-C ends the waiting, and nothing else."""
     said = ""
     while True:
@@ -156,7 +156,7 @@ def _print_cycle(done: CycleOut) -> None:
     echo(f"{done.status}")
 
 
-def _said(hold: HoldOut) -> str:
+def _said(hold: PauseOut) -> str:
     word = "drained" if hold.kind == "drain" else "paused"
     return f"{_named(hold.scope)} is {word} ({hold.why})"
 
@@ -165,13 +165,13 @@ def _named(scope: str) -> str:
     return "everything" if scope == ALL else scope.replace(":", " ", 1)
 
 
-def _end(hold: HoldOut) -> str:
+def _end(hold: PauseOut) -> str:
     if hold.until is not None:
         return f"by itself at {hold.until:%Y-%m-%d %H:%M:%S}"
     named = "" if hold.scope == ALL else f" --{hold.scope.replace(':', ' ', 1)}"
     return f"with herdsman resume{named}"
 
 
-def _going(found: HoldsOut) -> str:
+def _going(found: PausesOut) -> str:
     workers = ", ".join(f"{count} {state}" for state, count in found.workers.items()) or "none"
     return f"jobs that workers hold: {found.jobs_held}; workers: {workers}"

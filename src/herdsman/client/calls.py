@@ -58,9 +58,9 @@ from herdsman.limits.wire import (
     DrainIn,
     EditionOut,
     HistoryOut,
-    HoldOut,
-    HoldsOut,
     PauseIn,
+    PauseOut,
+    PausesOut,
     PolicyIn,
     PolicyOut,
     ResumedOut,
@@ -280,20 +280,20 @@ def reconcile() -> Call[CycleOut]:
     return post("/control/reconcile", CycleOut, wait=LONGEST_CYCLE)
 
 
-def pause(wanted: PauseIn) -> Call[HoldOut]:
-    return post("/control/pause", HoldOut, wanted)
+def pause(wanted: PauseIn) -> Call[PauseOut]:
+    return post("/control/pause", PauseOut, wanted)
 
 
 def resume(wanted: ScopeIn) -> Call[ResumedOut]:
     return post("/control/resume", ResumedOut, wanted)
 
 
-def drain(wanted: DrainIn) -> Call[HoldOut]:
-    return post("/control/drain", HoldOut, wanted)
+def drain(wanted: DrainIn) -> Call[PauseOut]:
+    return post("/control/drain", PauseOut, wanted)
 
 
-def holds() -> Call[HoldsOut]:
-    return get("/control/holds", HoldsOut)
+def holds() -> Call[PausesOut]:
+    return get("/control/holds", PausesOut)
 
 
 # Pools and limits

@@ -25,7 +25,7 @@ from herdsman.jobs.model import Attempt, AuditEntry, Job
 from herdsman.leases.rules import LeaseMode
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.policy import ControlPolicy
-from herdsman.limits.rules import ALL, HoldKind, Limit
+from herdsman.limits.rules import ALL, Limit, PauseKind
 from herdsman.pools import sql as pools_sql
 from herdsman.pools.rules import OPEN
 from herdsman.states import JobState, Reason, WorkerState
@@ -189,18 +189,18 @@ def _reasons(waiting: WaitingJob) -> Iterator[WaitReason]:
 def _stopped(waiting: WaitingJob) -> Iterator[WaitReason]:
     job = waiting.job
     options = {ALL: "", f"pool:{job.pool}": f" --pool {job.pool}", f"type:{job.type}": f" --type {job.type}"}
-    for hold in limits_sql.standing_holds(waiting.tx).holds:
-        if hold.scope not in options:
+    for pause in limits_sql.active_pauses(waiting.tx).active:
+        if pause.scope not in options:
             continue
-        what = "everything" if hold.scope == ALL else hold.scope.replace(":", " ")
-        drained, command = hold.kind is HoldKind.DRAIN, f"herdsman resume{options[hold.scope]}"
+        what = "everything" if pause.scope == ALL else pause.scope.replace(":", " ")
+        drained, command = pause.kind is PauseKind.DRAIN, f"herdsman resume{options[pause.scope]}"
         yield WaitReason(
             code=WaitCode.DRAINED if drained else WaitCode.PAUSED,
-            text=f"{hold.actor} {'drained' if drained else 'paused'} {what} ({hold.why})",
-            since=hold.since,
+            text=f"{pause.actor} {'drained' if drained else 'paused'} {what} ({pause.why})",
+            since=pause.since,
             ends=f"resume with: {command}"
-            if hold.until is None
-            else f"it resumes at {utc(hold.until)}, or with: {command}",
+            if pause.until is None
+            else f"it resumes at {utc(pause.until)}, or with: {command}",
         )
     pool = pools_sql.find_pool(waiting.tx, job.pool)
     if pool is not None and pool.state not in OPEN:

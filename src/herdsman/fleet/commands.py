@@ -29,8 +29,8 @@ from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.rules import check_name
 from herdsman.json_text import clean, encode
-from herdsman.limits.rules import ALL, Hold, HoldKind
-from herdsman.limits.sql import standing_holds
+from herdsman.limits.rules import ALL, Pause, PauseKind
+from herdsman.limits.sql import active_pauses
 from herdsman.ports import Clock
 from herdsman.states import WORKER, JobState, Reason, WorkerState
 
@@ -207,7 +207,7 @@ def _overview(tx: Tx, many: Counted) -> OverviewOut:
         cost_per_hour=float(stats_sql.hourly_rate(tx)),
         cost_today=float(stats_sql.spent_since(tx)["day"]),
         recovered=RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
-        holds=tuple(hold_words(each) for each in standing_holds(tx).holds),
+        holds=tuple(hold_words(each) for each in active_pauses(tx).active),
         last_decisions=_decisions(tx),
         series=_series(history_sql.spread_over(tx, now - HOUR, POINTS)),
     )
@@ -229,12 +229,12 @@ def _workers(tx: Tx) -> dict[str, int]:
     return {state.value: living.get(state, 0) for state in WORKER.states if state in WORKER.live}
 
 
-def hold_words(hold: Hold) -> str:
+def hold_words(hold: Pause) -> str:
     """What is stopped, by whom, why, and how it goes on."""
     scope = hold.scope.partition(":")
     what = "everything" if hold.scope == ALL else f"{scope[0]} {scope[2]}"
     option = "" if hold.scope == ALL else f" --{scope[0]} {scope[2]}"
-    how = "is drained" if hold.kind is HoldKind.DRAIN else "is paused"
+    how = "is drained" if hold.kind is PauseKind.DRAIN else "is paused"
     why = f" ({hold.why})" if hold.why else ""
     until = "" if hold.until is None else f", until {hold.until:%Y-%m-%d %H:%M:%S} UTC"
     return f"{what} {how} by {hold.actor}{why}{until}; go on with: herdsman resume{option}"

@@ -14,7 +14,7 @@ from herdsman.errors import StaleWrite, StoreUnavailable
 from herdsman.fleet import leader_sql
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.reconcile import Cycle, Reconciler
-from herdsman.limits.commands import expire_holds
+from herdsman.limits.commands import expire_pauses
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Clock, Threads
 
@@ -62,7 +62,7 @@ class LeaderInbox:
         if self.clock.monotonic() - self._tidied >= TIDY.total_seconds():
             # What nobody waits for, and holds whose time is over; neither is missed while nobody leads.
             self._tidied = self.clock.monotonic()
-            expire_holds(self.services)
+            expire_pauses(self.services)
             self.services.database.transact(leader_sql.prune_requests)
         listed = self.services.database.read(lambda tx: leader_sql.waiting_requests(tx, PATIENCE))
         return self._answer(listed, term.epoch) if listed else 0

@@ -151,8 +151,8 @@ def _failed_in_a_row(tx: Tx, policies: Sequence[FleetPolicy]) -> Mapping[str, in
 
 
 def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool, ...]:
-    held = limits_sql.standing_holds(tx)
-    queued = _count(tx, _queued(held.types)) if held.types else _counted(tx, QUEUED)
+    paused = limits_sql.active_pauses(tx)
+    queued = _count(tx, _queued(paused.types)) if paused.types else _counted(tx, QUEUED)
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
     windows = {policy.failure_window for policy in policies.values()}
     failed = {window: _counted(tx, FAILED_SINCE, b_since=tx.now() - window) for window in windows}
@@ -162,8 +162,8 @@ def see_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[SeenPool,
             pool,
             policy,
             known.get(pool, (pool, None, None, None)),
-            queued={} if held.pauses(pool) else queued,
-            drained=held.drained,
+            queued={} if paused.covers(pool) else queued,
+            drained=paused.drained,
             failed=failed[policy.failure_window],
             promoted=promoted[policy.failure_window],
             known=stats_sql.observed_demand(tx, pool) if forecasts(policy) else None,

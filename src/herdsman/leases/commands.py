@@ -32,7 +32,7 @@ from herdsman.leases.rules import (
 )
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.policy import AgentLimits
-from herdsman.limits.rules import Shut
+from herdsman.limits.rules import ClosedGate
 from herdsman.states import LeaseState, Reason
 
 log = structlog.get_logger()
@@ -143,10 +143,10 @@ def _over_limit(tx: Tx, limits: AgentLimits, asked: LeaseRequest) -> Refusal | N
         return None
     gate = leased_gate(asked.agent)
     claim_sql.lock_key(tx, f"lease/{asked.agent}"[: claim_sql.LONGEST_KEY])
-    leased, shut = sql.leased_mb(tx, asked.agent), gate in limits_sql.shut_gates(tx, [gate])
+    leased, shut = sql.leased_mb(tx, asked.agent), gate in limits_sql.read_closed_gates(tx, [gate])
     full = over_watermark(leased, asked.spec.memory_mb, limits, shut=shut)
     if full != shut:
-        limits_sql.put_gate(tx, gate, Shut(until=None, detail=f"{leased} MB leased") if full else None)
+        limits_sql.put_gate(tx, gate, ClosedGate(until=None, detail=f"{leased} MB leased") if full else None)
     if not full:
         return None
     said = (

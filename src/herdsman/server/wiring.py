@@ -30,7 +30,7 @@ from herdsman.fleet.worker_access import WorkerAccess, by_name_only
 from herdsman.ids import PoolId
 from herdsman.jobs.attempts_sql import store_lines
 from herdsman.jobs.sweep import Sweeper
-from herdsman.limits.admit import Gatekeeper
+from herdsman.limits.admit import GateCache
 from herdsman.limits.commands import PolicyBook
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock
@@ -98,7 +98,7 @@ def open_services(settings: Settings) -> Services:
         new_job_id,
         leasing=settings.leases.policy(),
         rules=PolicyBook(database, clock),
-        gates=Gatekeeper(database, clock),
+        gates=GateCache(database, clock),
         pools=pool_limits(settings),
         fleet=lambda: FleetRules(pools=pools_kept(settings), scaling=installed_policies()),
         drop_files=_dropping(open_results(settings)),
