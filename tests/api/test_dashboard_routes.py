@@ -81,7 +81,7 @@ def test_why_answers_for_a_job_a_worker_and_a_pool(
     assert told.because
     assert told.blocker is not None
     assert (told.blocker.code, told.blocker.ends) == ("NO_LEADER", "start a control plane: herdsman up")
-    assert told.because[0].startswith(told.blocker.text)
+    assert told.because[0].startswith(f"Waiting: {told.blocker.text}")
     assert [each.to_status for each in told.history] == ["pending"]
     assert got(client, "/why/worker/w1", viewer)["state"] == "active"
     pool = WhyOut.model_validate(got(client, "/why/pool/default", viewer))

@@ -17,7 +17,7 @@ from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, count_jobs, find_job, submit_each, submit_job, submit_jobs
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.jobs.worker_commands import complete_job
-from herdsman.limits.admit import FRESH_S, Gatekeeper
+from herdsman.limits.admit import FRESH_S, GateCache
 from herdsman.limits.commands import PolicyBook, count_gpu_seconds, set_policy
 from herdsman.limits.wire import written
 from herdsman.ports import SystemClock
@@ -322,7 +322,7 @@ def test_jobs_that_wait_too_long_close_the_gate(services: Services, noon: Moving
 def test_a_gate_is_looked_at_a_few_times_a_second_however_many_come(services: Services) -> None:
     hands = ManualClock()
     policy = limited(services, gates={"queue_high": 2})
-    here = replace(policy, gates=Gatekeeper(services.database, hands))
+    here = replace(policy, gates=GateCache(services.database, hands))
     assert submitted(here, 5) == 5, "all of them within the first look"
     hands.advance(timedelta(seconds=FRESH_S))
     assert submitted(here, 5) == 0

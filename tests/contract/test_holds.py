@@ -18,8 +18,8 @@ from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job, submit_job
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.worker_commands import complete_job
-from herdsman.limits.commands import drain, expire_holds, find_holds, pause, resume
-from herdsman.limits.rules import ALL, HoldKind, scope_of
+from herdsman.limits.commands import drain, expire_pauses, find_pauses, pause, resume
+from herdsman.limits.rules import ALL, PauseKind, scope_of
 from herdsman.states import JobState, WorkerState
 from tests.support.builders import a_claim, a_job, a_worker, claimed
 from tests.support.control_loop import a_herd
@@ -82,11 +82,11 @@ def test_a_pause_with_an_end_goes_on_by_itself_and_the_audit_says_so(
     assert pause(services, ALL, duration=MINUTE).until == NOON + MINUTE
     clock.advance(MINUTE - timedelta(seconds=1))
     assert claim_job(services, worker) is None
-    assert expire_holds(services) == 0
+    assert expire_pauses(services) == 0
     clock.advance(timedelta(seconds=1))
     assert claim_job(services, worker) is not None, "it counts no more, though nobody has removed it"
-    assert find_holds(services).holding.holds == ()
-    assert expire_holds(services) == 1
+    assert find_pauses(services).pauses.active == ()
+    assert expire_pauses(services) == 1
     assert told(services, ALL)[-1] == (2, "pause", "lifted", "time_over", "leader")
     assert not resume(services, ALL)
 
@@ -115,17 +115,17 @@ def test_a1_pauses_that_meet_leave_no_gap_in_the_audit(services: Services) -> No
     story = told(services, ALL)
     assert [step[0] for step in story] == list(range(1, len(story) + 1))
     assert [step[1] for step in story[1:]] == [step[2] for step in story[:-1]]
-    assert find_holds(services).holding.holds == ()
+    assert find_pauses(services).pauses.active == ()
 
 
 def test_a_drain_lets_every_worker_finish_and_leave(services: Services) -> None:
     claim = a_claim(services, "busy")
     idle = a_worker(services, "idle", pool="other")
     hold = drain(services, why="the power goes", who="ann")
-    assert (hold.kind, hold.why, hold.until) == (HoldKind.DRAIN, "the power goes", None)
+    assert (hold.kind, hold.why, hold.until) == (PauseKind.DRAIN, "the power goes", None)
     assert {state_of(services, worker) for worker in (claim.worker_id, idle)} == {WorkerState.TERMINATING}
-    seen = find_holds(services)
-    assert (seen.jobs_held, seen.workers, seen.still) == (1, {WorkerState.TERMINATING: 2}, False)
+    seen = find_pauses(services)
+    assert (seen.jobs_held, seen.workers) == (1, {WorkerState.TERMINATING: 2})
     complete_job(services, claim.key, None)
     assert find_job(services, claim.key.job_id).state is JobState.DONE
     assert drain(services, why="the power goes") == hold

@@ -9,7 +9,7 @@ import pytest
 from herdsman.context import Services
 from herdsman.errors import Conflict, InvalidRequest, NotFound
 from herdsman.explain.eta import eta
-from herdsman.explain.rules import Block
+from herdsman.explain.rules import WaitCode
 from herdsman.explain.timeline import timeline
 from herdsman.fleet import stats_sql
 from herdsman.fleet.commands import drain_worker
@@ -60,7 +60,7 @@ def test_a_job_in_the_line_is_told_its_place_and_its_time(services: Services, cl
     assert found.start is not None
     assert found.finish is not None
     assert (found.start.p50, found.finish.p50) == (pytest.approx(30, abs=5), pytest.approx(40, abs=5))
-    assert "2 jobs before it; 1 active workers of pool default, 0 of them free" in found.basis
+    assert "2 jobs ahead; 1 active workers of pool default, 0 of them free" in found.basis
     assert "the last 3 jobs of type image" in found.basis
 
 
@@ -70,7 +70,7 @@ def test_a_type_that_was_never_done_is_compared_with_all(services: Services, clo
     found = eta(services, a_job(services, type="other"))
     assert found.start is not None
     assert (found.start.p50, found.sample) == (0, 1)
-    assert "none of type other was done lately" in found.basis
+    assert "none of type other was completed lately" in found.basis
 
 
 def test_without_a_worker_the_starts_of_others_count(herd: Herd) -> None:
@@ -104,12 +104,12 @@ def test_a_type_that_no_worker_knows_gets_a_reason_and_no_time(
     found = eta(services, a_job(services, type="image"))
     assert (found.start, found.finish, found.position) == (None, None, 1)
     assert found.basis.startswith(
-        "no time can be told: no worker of pool default knows the type image: they take demo; start one"
+        "no estimate: no worker of pool default takes type image: they take demo; start one"
     )
     assert found.blocker is not None
-    assert found.blocker.code == Block.UNKNOWN_TYPE
+    assert found.blocker.code == WaitCode.UNKNOWN_TYPE
     later = eta(services, a_job(services, type="image", delay=timedelta(hours=1)))
-    assert (later.start, later.blocker and later.blocker.code) == (None, Block.UNKNOWN_TYPE)
+    assert (later.start, later.blocker and later.blocker.code) == (None, WaitCode.UNKNOWN_TYPE)
 
 
 def test_only_workers_that_take_its_type_shorten_the_wait(services: Services, clock: MovingClock) -> None:
@@ -140,7 +140,7 @@ def test_a_running_job_is_told_by_its_progress(services: Services, clock: Moving
     assert found.finish is not None
     assert found.finish.p50 == pytest.approx(10, abs=3)
     assert (found.position, found.start) == (None, None)
-    assert found.basis.startswith("it says that 75% is done after 3")
+    assert found.basis.startswith("the job reports 75% done after 3")
 
 
 def test_what_is_stopped_or_has_ended_is_not_guessed(services: Services) -> None:
@@ -148,10 +148,10 @@ def test_what_is_stopped_or_has_ended_is_not_guessed(services: Services) -> None
     limits_commands.pause(services, "all", why="lunch", duration=None)
     found = eta(services, job)
     assert (found.position, found.start, found.finish) == (1, None, None)
-    assert found.basis.startswith("no time can be told: everything is stopped by ")
-    assert found.basis.endswith(" (lunch); go on with: herdsman resume")
+    assert found.basis.startswith("no estimate: ")
+    assert found.basis.endswith(" paused everything (lunch); resume with: herdsman resume")
     cancel_jobs(services, [job])
-    assert eta(services, job).basis == "it has ended as cancelled"
+    assert eta(services, job).basis == "the job has ended: cancelled"
     with pytest.raises(NotFound):
         eta(services, JobId("nobody"))
 
@@ -164,7 +164,7 @@ def test_a_job_that_waits_for_its_time_does_not_start_before_it(
     assert found.position is None
     assert found.start is not None
     assert found.start.p50 == pytest.approx(3600, abs=60)
-    assert "its time comes in 3" in found.basis
+    assert "the job is due in 3" in found.basis
 
 
 def test_a_timeline_has_every_stretch_with_its_money(herd: Herd) -> None:

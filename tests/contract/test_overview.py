@@ -81,7 +81,7 @@ def test_the_last_hour_and_the_decisions_come_from_the_cycles(herd: Herd) -> Non
     assert series.at == tuple(sorted(series.at))
     spawned = next(each for each in found.last_decisions if each.action == "SpawnWorker")
     assert (spawned.pool, spawned.done) == ("default", True)
-    assert spawned.words.startswith("asked for a worker in pool default: ")
+    assert spawned.words.startswith("started a worker in pool default: ")
     promoted = next(each for each in found.last_decisions if each.action == "PromoteWorker")
     assert promoted.pool == "default"
     assert found.cost_per_hour == pytest.approx(0.49)
@@ -169,7 +169,7 @@ def test_a_decision_tells_what_it_saw_and_what_would_have_changed_it(herd: Herd)
     found = find_decision(herd.services, number)
     (pool,) = found.pools
     assert (pool.pool, pool.queued, pool.workers, found.note) == ("default", 2, {"active": 1}, "")
-    assert pool.would == ("would spawn at 4 queued; 2 were",)
+    assert pool.would == ("The next worker is added at 4 queued; 2 queued",)
     assert found.inputs["pools"]["default"]["max_workers"] == 2
     herd.with_policy(max_workers=1)
     herd.cycle(herd.replica())

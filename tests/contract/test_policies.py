@@ -30,8 +30,8 @@ def slow(rate: float) -> PolicyDocument:
 
 def test_before_anybody_has_set_anything_nothing_is_limited(services: Services) -> None:
     found = find_policy(services)
-    assert (found.version, found.document.policy()) == (0, ControlPolicy())
-    assert policy_history(services).editions == ()
+    assert (found.version, found.policy.policy()) == (0, ControlPolicy())
+    assert policy_history(services).versions == ()
 
 
 def test_each_change_is_a_version_with_what_changed_who_and_why(services: Services) -> None:
@@ -39,9 +39,9 @@ def test_each_change_is_a_version_with_what_changed_who_and_why(services: Servic
     second = set_policy(services, slow(2))
     assert (first.version, second.version) == (1, 2)
     assert second.changes == (Change(path="agents.ann.rate_per_second", old=5.0, new=2.0),)
-    assert find_policy(services).document == slow(2)
-    assert find_policy(services, 1).document == slow(5)
-    newest, oldest = policy_history(services).editions
+    assert find_policy(services).policy == slow(2)
+    assert find_policy(services, 1).policy == slow(5)
+    newest, oldest = policy_history(services).versions
     assert (newest.version, oldest.version) == (2, 1)
     assert (oldest.note, oldest.by) == ("ann floods us", "token:1")
     assert oldest.changes == (Change(path="agents.ann.rate_per_second", old=None, new=5.0),)
@@ -57,7 +57,7 @@ def test_what_somebody_else_has_set_is_not_overwritten_unseen(services: Services
     set_policy(services, slow(5), base_version=0)
     with pytest.raises(Conflict, match="at version 1 by now, not 0"):
         set_policy(services, slow(7), base_version=0)
-    assert find_policy(services).document == slow(5)
+    assert find_policy(services).policy == slow(5)
 
 
 def test_a1_the_audit_has_one_row_for_each_version(services: Services) -> None:
@@ -73,21 +73,21 @@ def test_a1_the_audit_has_one_row_for_each_version(services: Services) -> None:
 def test_many_who_change_it_at_once_leave_no_gap(services: Services) -> None:
     made = at_once(8, lambda number: set_policy(services, slow(number + 1)).version)
     assert sorted(made) == [*range(1, 9)]
-    history = policy_history(services).editions
+    history = policy_history(services).versions
     assert [each.version for each in history] == [*range(8, 0, -1)]
     for newer, older in pairwise(history):
         (change,) = newer.changes
-        assert change.old == older.document.agents["ann"].rate_per_second
+        assert change.old == older.policy.agents["ann"].rate_per_second
 
 
 def test_a4_the_history_is_paged(services: Services) -> None:
     for rate in range(1, 6):
         set_policy(services, slow(rate))
     first = policy_history(services, limit=2)
-    assert ([each.version for each in first.editions], first.next) == ([5, 4], 4)
+    assert ([each.version for each in first.versions], first.next) == ([5, 4], 4)
     second = policy_history(services, after=first.next, limit=3)
-    assert ([each.version for each in second.editions], second.next) == ([3, 2, 1], None)
-    assert second.editions[-1].changes[0].old is None
+    assert ([each.version for each in second.versions], second.next) == ([3, 2, 1], None)
+    assert second.versions[-1].changes[0].old is None
 
 
 def test_a_version_that_is_not_there_is_not_found(services: Services) -> None:
@@ -148,7 +148,7 @@ def test_s7_words_of_a_newer_version_are_passed_over(services: Services) -> None
     set_policy(services, slow(5))
     text = '{"default": {"later": 1}, "agents": {"ann": {"rate_per_second": 5, "soon": {}}}, "new": []}'
     sql(services.database, "UPDATE orchestrator_policies SET document = :text", text=text)
-    assert find_policy(services).document == slow(5)
+    assert find_policy(services).policy == slow(5)
     assert stored(text) == slow(5)
 
 

@@ -31,13 +31,13 @@ def test_asking_again_is_harmless_and_another_size_holds_from_then_on(services: 
     again = start_pool(services, NewPool(pool_id=LLM, serves=SERVES, desired_workers=2))
     more = start_pool(services, NewPool(pool_id=LLM, serves=SERVES, desired_workers=5))
     assert (first.created, again.created, more.created) == (True, False, False)
-    assert first.standing == again.standing
-    assert more.standing.pool.desired_workers == 5
+    assert first.status == again.status
+    assert more.status.pool.desired_workers == 5
     assert history(services) == [("starting", "created")]
 
 
 def test_a_pool_without_a_name_gets_one(services: Services) -> None:
-    made = [start_pool(services, NewPool()).standing.pool.pool_id for _ in range(2)]
+    made = [start_pool(services, NewPool()).status.pool.pool_id for _ in range(2)]
     assert len(set(made)) == 2
     assert [each.pool.pool_id for each in list_pools(services)] == sorted(made)
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from herdsman.context import Services
-from herdsman.explain.rules import Block
+from herdsman.explain.rules import WaitCode
 from herdsman.explain.why import why_pool, why_worker
 from herdsman.fleet.actions import Code
 from herdsman.fleet.commands import register_worker
@@ -162,17 +162,20 @@ def all_busy_and_too_few_jobs_for_another(site: Site) -> Generator[JobId]:
     complete_job(site.services, site.held().key)
 
 
-BUSY2 = r"all 2 active workers of pool default hold a job, and none is added, blocked by MAX_ACTIVE_GPUS=2"
-NONE = "pool default has no active worker, and none is added, blocked by"
+BUSY2 = r"all 2 workers of pool default are busy, and none is added \(blocked by MAX_ACTIVE_GPUS=2"
+NONE = r"pool default has no active worker, and none is added \(blocked by"
 SITUATIONS: dict[Situation, Expected] = {
     at_the_ceiling: (
         Code.CEILING,
-        rf"{BUSY2}: .*; it starts when one of them is free, or raise MAX_ACTIVE_GPUS",
+        rf"{BUSY2}: .*\).*; the job starts when one of them is free, or raise MAX_ACTIVE_GPUS",
     ),
-    killed_by_switch: (Code.KILL_SWITCH, rf"{NONE} KILL_SWITCH: MAX_ACTIVE_GPUS is 0; raise MAX_ACTIVE_GPUS"),
+    killed_by_switch: (
+        Code.KILL_SWITCH,
+        rf"{NONE} KILL_SWITCH: MAX_ACTIVE_GPUS is 0\); raise MAX_ACTIVE_GPUS",
+    ),
     breaker_open: (
         Code.BREAKER_OPEN,
-        rf"{NONE} MAX_WORKER_FAILURE_RATE=0.8: too many .*, since {UTC}; when no more",
+        rf"{NONE} MAX_WORKER_FAILURE_RATE=0.8: too many .*\), since {UTC}; when no more",
     ),
     budget_spent: (
         Code.BUDGET_SPENT,
@@ -180,44 +183,44 @@ SITUATIONS: dict[Situation, Expected] = {
     ),
     no_capacity: (
         Code.PROVIDER_WAITS,
-        rf"{NONE} PROVIDER_WAITS: .*, since {UTC}; the provider is asked again at {UTC}",
+        rf"{NONE} PROVIDER_WAITS: .*\), since {UTC}; the provider is asked again at {UTC}",
     ),
     provider_rejects: (
         Code.PROVIDER_REJECTED,
-        rf"{NONE} PROVIDER_REJECTED: .*; mend that at the provider, then: herdsman resume --pool default",
+        rf"{NONE} PROVIDER_REJECTED: .*; fix that at the provider, then: herdsman resume --pool default",
     ),
     provider_out_of_sight: (
         Code.PARTIAL_SIGHT,
         rf"{NONE} PARTIAL_SIGHT: the provider could not be listed: ",
     ),
     nobody_has_ever_led: (
-        Block.NO_LEADER,
-        r"no control plane has ever led here: none is added; start a control plane",
+        WaitCode.NO_LEADER,
+        r"no control plane has ever run here to add one; start a control plane",
     ),
     leader_gone: (
-        Block.NO_LEADER,
-        rf"nobody leads: none is added, since {UTC}; start a control plane: herdsman up",
+        WaitCode.NO_LEADER,
+        rf"no control plane leads to add one, since {UTC}; start a control plane: herdsman up",
     ),
     leader_idle: (
-        Block.NO_CYCLE,
-        rf"one leads but has ended no cycle: none is added, since {UTC}; look at the log",
+        WaitCode.NO_CYCLE,
+        rf"the leader one finishes no cycle to add one, since {UTC}; look at the log",
     ),
     worker_starting: (
-        Block.STARTING,
-        rf"default holds a job, and a worker is starting, since {UTC}; it starts when one is ready; half of the last 1",
+        WaitCode.STARTING,
+        rf"default is busy, and a worker is starting, since {UTC}; the job starts when one is ready; half of the last 1",
     ),
     worker_without_the_gpu_that_its_pool_requires: (
-        Block.NO_GPU,
-        rf"and bare is none yet: pool default requires a GPU \(REQUIRE_GPU\), and this worker has none, since {UTC}; start",
+        WaitCode.NO_GPU,
+        rf"and worker bare cannot become active: .* a GPU \(REQUIRE_GPU\), and this worker has none, since {UTC}; start",
     ),
     nobody_keeps_the_pool: (
-        Block.NOBODY_KEEPS,
-        r"pool other has no active worker, and nobody keeps such a pool",
+        WaitCode.NOBODY_KEEPS,
+        r"pool other has no active worker, and the control loop does not manage this pool",
     ),
     pool_served_by_hand: (Code.SERVED_BY_HAND, r"SERVED_BY_HAND: .*; start one: herdsman worker --pool llm"),
     all_busy_and_too_few_jobs_for_another: (
-        Block.BUSY,
-        r"the only active worker of pool default holds a job; it starts when .* one more comes at 4 queued; now 1",
+        WaitCode.BUSY,
+        r"the only worker of pool default is busy; the job starts when .* one more is added at 4 queued jobs; now 1",
     ),
 }
 
@@ -235,17 +238,17 @@ def test_the_next_worker_of_the_pool_is_part_of_the_answer(site: Site) -> None:
     answer = site.why(site.job())
     assert answer.next_worker is not None
     assert answer.next_worker.blocked_by is not None
-    assert answer.next_worker.blocked_by.code is Code.CEILING
+    assert answer.next_worker.blocked_by.startswith("blocked by MAX_ACTIVE_GPUS=2")
 
 
 def test_a_pool_can_be_asked_without_a_way_to_the_provider(site: Site) -> None:
     site.herd.with_policy(min_workers=2, max_workers=5)
     site.cycles(3)
     site.clock.advance(5 * MINUTE)
-    glance = why_pool(site.services, site.herd.replica().observer.observe_readonly(), DEFAULT_POOL)
+    glance = why_pool(site.services, DEFAULT_POOL, site.herd.replica().observer.observe_readonly())
     site.herd.fake.faults.turn_on(Fault.STORM_500)
-    assert why_pool(site.services, None, DEFAULT_POOL).because == glance.because
-    assert glance.because == ("would spawn at 7 queued; now 0",)
+    assert why_pool(site.services, DEFAULT_POOL).because == glance.because
+    assert glance.because == ("The next worker is added at 7 queued; 0 queued",)
 
 
 def test_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
@@ -258,8 +261,8 @@ def test_a_worker_of_a_pool_that_nobody_declared_serves_it(site: Site) -> None:
     site.cycles(1, later=timedelta(seconds=1))
     assert site.active() == [worker]
     assert (
-        "nobody has asked for it; 1 started by hand serve it"
-        in why_pool(site.services, None, PoolId("strange")).because[0]
+        "it was never created; it has 1 worker that was started manually"
+        in why_pool(site.services, PoolId("strange")).because[0]
     )
     assert site.given_out() == {job}
     assert find_job(site.services, job).state is JobState.CLAIMED
@@ -274,7 +277,7 @@ def test_a_starting_worker_is_told_what_it_waits_for(site: Site) -> None:
     without, with_gpu = (GpuReport(ready=True, seen=seen) for seen in (False, True))
     wanted = "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
     assert take_pulse(site.services, worker, Pulse(report=without)).not_active == wanted
-    assert why_worker(site.services, worker).because[0] == f"it gets no jobs yet: {wanted}"
+    assert why_worker(site.services, worker).because[0] == f"Worker new gets no jobs yet: {wanted}"
     leaderless = take_pulse(site.services, worker, Pulse(report=with_gpu)).not_active
     assert leaderless is not None
     assert leaderless.startswith("no control plane leads")

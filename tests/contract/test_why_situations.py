@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from herdsman.context import Services
-from herdsman.explain.rules import Block
+from herdsman.explain.rules import WaitCode
 from herdsman.explain.why import why_worker
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet.commands import register_worker
@@ -178,69 +178,72 @@ def simply_next(site: Site) -> Generator[JobId]:
 
 SITUATIONS: dict[Situation, Expected] = {
     no_worker_knows_the_type: (
-        Block.UNKNOWN_TYPE,
-        rf"no worker of pool default knows the type image: they take demo, upscale, since {UTC}; start one",
+        WaitCode.UNKNOWN_TYPE,
+        rf"no worker of pool default takes type image: they take demo, upscale, since {UTC}; start one",
     ),
     only_another_pool_knows_the_type: (
-        Block.UNKNOWN_TYPE,
-        r"they take demo; pool pictures has workers that do",
+        WaitCode.UNKNOWN_TYPE,
+        r"they take demo; workers of pool pictures do",
     ),
     service_away: (
-        Block.SERVICE_UNFIT,
-        r"worker w1 takes no jobs of type comfyui: nobody answers at http://127\.0\.0\.1:8188; it starts when",
+        WaitCode.SERVICE_UNFIT,
+        r"worker w1 takes no jobs of type comfyui: nobody answers at http://127\.0\.0\.1:8188; the job starts when",
     ),
     pool_draining: (
-        Block.POOL_CLOSED,
-        rf"pool llm is draining \(drained\) and takes no job, since {UTC}; start it",
+        WaitCode.POOL_CLOSED,
+        rf"pool llm is draining \(drained\) and takes no jobs, since {UTC}; start it",
     ),
     put_off_at_the_door: (
-        Block.PUT_OFF,
-        rf"it was put off until {UTC} by the limit rate_limited: agent ann may submit 0.01 jobs a second, since",
+        WaitCode.PUT_OFF,
+        rf"limit rate_limited deferred the job until {UTC}: agent ann may submit 0.01 jobs a second, since",
     ),
     agent_runs_as_many_as_it_may: (
-        Block.AGENT_FULL,
-        r"agent ann has all its places taken: 1 of 1 .max_running.; it starts when",
+        WaitCode.AGENT_FULL,
+        r"agent ann already runs 1 of 1 jobs .max_running.; the job starts when",
     ),
-    backoff: (Block.BACKOFF, rf"it is tried again at {UTC}: attempt 1 of 3 failed, since {UTC}; or at once"),
-    delayed: (Block.DELAYED, rf"its time comes at {UTC}, since {UTC}; it was submitted to run then"),
+    backoff: (
+        WaitCode.BACKOFF,
+        rf"attempt 1 of 3 failed, and the next one starts at {UTC}, since {UTC}; to retry now",
+    ),
+    delayed: (WaitCode.DELAYED, rf"the job is scheduled for {UTC}, since {UTC}; it is queued then"),
     due_and_not_queued: (
-        Block.NOT_STAGED,
-        rf"its time has come and nobody has queued it.*, since {UTC}; start one",
+        WaitCode.NOT_STAGED,
+        rf"the job is due, but no control plane is there to queue it, since {UTC}; start one",
     ),
     paused("all"): (
-        Block.PAUSED,
-        rf"everything is stopped by ann \(new disks\), since {UTC}; go on with: herdsman resume$",
+        WaitCode.PAUSED,
+        rf"Waiting: ann paused everything \(new disks\), since {UTC}; resume with: herdsman resume$",
     ),
-    paused("pool:default"): (Block.PAUSED, r"pool default is stopped .*: herdsman resume --pool default$"),
-    paused("type:demo"): (Block.PAUSED, r"type demo is stopped .*: herdsman resume --type demo$"),
-    cluster_drained: (Block.DRAINED, rf"everything is drained by ann \(moving house\), since {UTC}; go on"),
+    paused("pool:default"): (WaitCode.PAUSED, r"ann paused pool default .*: herdsman resume --pool default$"),
+    paused("type:demo"): (WaitCode.PAUSED, r"ann paused type demo .*: herdsman resume --type demo$"),
+    cluster_drained: (WaitCode.DRAINED, rf"ann drained everything \(moving house\), since {UTC}; resume"),
     model_loaded_elsewhere: (
-        Block.MODEL,
-        rf"waits for a worker that has model org/a loaded: w1 has, and is busy, since {UTC}; any free worker .* {UTC}",
+        WaitCode.MODEL,
+        rf"worker w1, which has model org/a loaded, is busy, since {UTC}; any free worker .* {UTC}",
     ),
     key_full: (
-        Block.KEY_FULL,
-        r"concurrency key disk-1 has all its places taken: 1 of 1; it starts when one of them ends",
+        WaitCode.KEY_FULL,
+        r"concurrency key disk-1 already runs 1 of 1 jobs; the job starts when one of them ends",
     ),
     gpu_memory_taken: (
-        Block.GPU_MEMORY,
-        r"no free worker has 8000 MB of GPU memory: the most is 4000 MB on w1 \(leased\)",
+        WaitCode.GPU_MEMORY,
+        r"no free worker has 8000 MB of GPU memory: worker w1 has the most, 4000 MB \(leased\)",
     ),
     only_workers_without_a_gpu: (
-        Block.NO_GPU,
-        rf"it needs 8000 MB of GPU memory, and no worker of pool default that takes demo has a GPU, since {UTC}; start a",
+        WaitCode.NO_GPU,
+        rf"the job needs 8000 MB of GPU memory, and no worker of pool default that takes demo has a GPU, since {UTC}; start a",
     ),
     whole_gpu_wanted: (
-        Block.GPU_MEMORY,
-        r"no free worker has a GPU of its own: the most is 23000 MB on w1 \(shared\)",
+        WaitCode.GPU_MEMORY,
+        r"no free worker has a GPU of its own: worker w1 has the most, 23000 MB \(shared\)",
     ),
     free_worker_silent: (
-        Block.SILENT_WORKERS,
-        rf"asks for work: w1 was the last that was heard of, since {UTC}; see",
+        WaitCode.SILENT_WORKERS,
+        rf"asks for jobs: worker w1 sent the last heartbeat, since {UTC}; see",
     ),
     simply_next: (
-        Block.NEXT,
-        r"it is the next one of its pool; a worker is free and asks for work: it starts in",
+        WaitCode.NEXT,
+        r"Waiting: the job is next in pool default; a worker is free, and the job starts in its turn",
     ),
 }
 
@@ -256,8 +259,8 @@ def test_what_comes_first_is_what_nothing_else_could_matter_before(site: Site) -
     pause(site.services, "pool:default", why="new disks", who="ann")
     answer = site.why(site.job(type="image"))
     assert answer.blocker is not None
-    assert answer.blocker.code == Block.PAUSED
-    assert answer.because[1].startswith("no worker of pool default knows the type image")
+    assert answer.blocker.code == WaitCode.PAUSED
+    assert answer.because[1].startswith("Waiting: no worker of pool default takes type image")
 
 
 def test_a_worker_that_has_said_nothing_yet_may_take_anything(site: Site) -> None:
@@ -265,7 +268,7 @@ def test_a_worker_that_has_said_nothing_yet_may_take_anything(site: Site) -> Non
     register_worker(site.services, WorkerId("new"), pool=PoolId("default"))
     answer = site.why(site.job(type="image"))
     assert answer.blocker is not None
-    assert answer.blocker.code != Block.UNKNOWN_TYPE
+    assert answer.blocker.code != WaitCode.UNKNOWN_TYPE
 
 
 def test_a_worker_says_itself_which_types_it_does_not_take_and_why(site: Site) -> None:
@@ -273,7 +276,7 @@ def test_a_worker_says_itself_which_types_it_does_not_take_and_why(site: Site) -
     take_pulse(site.services, worker, Pulse(unfit={"comfyui": "it is too old"}))
     take_pulse(site.services, worker, Pulse())
     told(site.services, worker)
-    assert "it takes no jobs of type comfyui: it is too old" in why_worker(site.services, worker).because
+    assert "It takes no jobs of type comfyui: it is too old" in why_worker(site.services, worker).because
     take_pulse(site.services, worker, Pulse(unfit={}))
     assert not any("comfyui" in said for said in why_worker(site.services, worker).because)
 
@@ -283,7 +286,7 @@ def test_another_worker_whose_service_answers_takes_the_job(site: Site) -> None:
     take_pulse(site.services, away, Pulse(unfit={"comfyui": "nobody answers"}))
     site.worker("w2", types=["comfyui"])
     job = site.job(type="comfyui")
-    assert site.why(job).blocker.code == Block.NEXT  # type: ignore[union-attr]
+    assert site.why(job).blocker.code == WaitCode.NEXT  # type: ignore[union-attr]
 
 
 def test_a_worker_that_learns_a_type_is_known_to_take_it(site: Site) -> None:
@@ -291,7 +294,7 @@ def test_a_worker_that_learns_a_type_is_known_to_take_it(site: Site) -> None:
     worker = a_gpu_worker(site.services)
     site.ask(worker, ["demo"])
     job = site.job(type="image")
-    assert site.why(job).blocker.code == Block.UNKNOWN_TYPE  # type: ignore[union-attr]
+    assert site.why(job).blocker.code == WaitCode.UNKNOWN_TYPE  # type: ignore[union-attr]
     site.ask(worker, ["upscale"])
     assert "they take upscale" in site.why(job).because[0]
     told(site.services, worker)

@@ -1,7 +1,7 @@
 """What is not in a job's way is not named as if it were."""
 
 from herdsman.context import Services
-from herdsman.explain.rules import Block
+from herdsman.explain.rules import WaitCode
 from herdsman.explain.why import why_job
 from herdsman.fleet import sql as fleet_sql
 from herdsman.ids import JobId
@@ -18,20 +18,20 @@ def named(services: Services, job_id: JobId) -> str:
 def test_what_is_paused_stops_no_other_type(services: Services) -> None:
     a_worker(services)
     pause(services, "type:demo", why="new disks", who="ann")
-    assert named(services, a_job(services)) == Block.PAUSED
-    assert named(services, a_job(services, type="other")) == Block.NEXT
+    assert named(services, a_job(services)) == WaitCode.PAUSED
+    assert named(services, a_job(services, type="other")) == WaitCode.NEXT
 
 
 def test_a_key_with_room_is_in_nobodys_way(services: Services) -> None:
     a_worker(services)
-    assert named(services, a_job(services, concurrency_key="k")) == Block.NEXT
+    assert named(services, a_job(services, concurrency_key="k")) == WaitCode.NEXT
     claimed(services, a_worker(services, "w2"))
-    assert named(services, a_job(services, concurrency_key="k")) == Block.KEY_FULL
-    assert named(services, a_job(services, concurrency_key="other")) == Block.NEXT
+    assert named(services, a_job(services, concurrency_key="k")) == WaitCode.KEY_FULL
+    assert named(services, a_job(services, concurrency_key="other")) == WaitCode.NEXT
 
 
 def test_a_model_on_a_free_worker_is_not_waited_for(services: Services) -> None:
     worker = a_worker(services)
     services.database.transact(lambda tx: fleet_sql.note_models(tx, worker, ("org/a",), None, None))
-    assert named(services, a_job(services, model="org/a")) == Block.NEXT
-    assert named(services, a_job(services, model="org/b")) == Block.NEXT
+    assert named(services, a_job(services, model="org/a")) == WaitCode.NEXT
+    assert named(services, a_job(services, model="org/b")) == WaitCode.NEXT

@@ -18,7 +18,7 @@ from herdsman.db.connection import Database
 from herdsman.db.upgrade import upgrade
 from herdsman.jobs.model import JobPolicy
 from herdsman.leases.commands import grant_lease, list_gpus, release_lease, report_gpus
-from herdsman.leases.rules import Lease, LeasePolicy, LeaseRequest, Refusal, Wish
+from herdsman.leases.rules import Lease, LeasePolicy, LeaseRequest, LeaseSpec, Refusal
 from herdsman.ports import SystemClock
 from herdsman.wire import new_job_id
 from herdsman.worker.gpu import Nvml
@@ -65,8 +65,8 @@ def looked(services: Services) -> int:
 
 
 def asked(services: Services, memory_mb: int, *, exclusive: bool = False) -> Lease | Refusal:
-    wish = Wish(memory_mb=memory_mb, exclusive=exclusive)
-    wanted = LeaseRequest(agent="ann", wish=wish, ttl=timedelta(minutes=5))
+    spec = LeaseSpec(memory_mb=memory_mb, exclusive=exclusive)
+    wanted = LeaseRequest(agent="ann", spec=spec, ttl=timedelta(minutes=5))
     return grant_lease(services, wanted, new_token=lambda: f"token-{next(_numbers):016}", who="test")
 
 

@@ -69,7 +69,7 @@ def test_a_worker_from_its_start_to_its_end(alone: Shell) -> None:
         assert full.returncode == 5
         assert "herdsman: pool default has 1 workers alive already\n" in full.stderr
         shell.said("submit", "demo", "--job-id", "j1")
-        assert "it is the next one of its pool" in shell.said("why", "job", "j1")
+        assert "The job is next in pool default" in shell.said("why", "job", "j1")
         assert "blocked by MAX_ACTIVE_GPUS=1" in shell.said("why", "pool", "default")
         assert "provider and database agree" in shell.said("audit")
         assert shell.json("cost", "--by", "pool")["per_hour_usd"] == pytest.approx(0.49)

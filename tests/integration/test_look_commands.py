@@ -42,7 +42,7 @@ def test_eta_says_what_it_rests_on(shell: Shell) -> None:
     shell.said("submit", "demo", "--job-id", "my-first-job")
     said = shell.said("eta", "my-first-job")
     assert said.startswith("job my-first-job: pending, number 1 in the queue of its pool\n")
-    assert "no time can be told: pool default has no active worker, and no control plane has ever led" in said
+    assert "no estimate: pool default has no active worker, and no control plane has ever run" in said
     found = shell.json("eta", "my-f")
     assert (found["position"], found["start"], found["sample"]) == (1, None, 0)
     assert shell("eta", "nobody").returncode == 3

@@ -9,7 +9,7 @@ from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.ids import WorkerId
 from herdsman.jobs.worker_commands import beat
 from herdsman.leases.commands import grant_lease, report_gpus
-from herdsman.leases.rules import Lease, LeaseRequest, Refusal, Wish
+from herdsman.leases.rules import Lease, LeaseRequest, LeaseSpec, Refusal
 from tests.support.builders import a_worker
 
 TOTAL = 24_000
@@ -48,7 +48,7 @@ def asked(
     places = {name: given.pop(name) for name in ("node", "gpu_index") if name in given}
     return LeaseRequest(
         agent=agent,
-        wish=Wish(memory_mb=memory_mb, exclusive=exclusive, **places),
+        spec=LeaseSpec(memory_mb=memory_mb, exclusive=exclusive, **places),
         ttl=timedelta(seconds=ttl_s),
         **given,
     )

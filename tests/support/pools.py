@@ -10,7 +10,7 @@ from sqlalchemy import text
 from herdsman.context import Services
 from herdsman.ids import PoolId
 from herdsman.pools.commands import find_pool, start_pool
-from herdsman.pools.rules import NewPool, PoolStanding, Serves
+from herdsman.pools.rules import NewPool, PoolStatus, Serves
 from herdsman.states import PoolState
 from tests.support.control_loop import POLICY, Herd, a_herd
 from tests.support.databases import MovingClock
@@ -27,9 +27,9 @@ def a_pool_herd(services: Services, clock: MovingClock) -> Generator[Herd]:
         yield herd
 
 
-def a_pool(services: Services, name: str = LLM, **asked: Any) -> PoolStanding:
+def a_pool(services: Services, name: str = LLM, **asked: Any) -> PoolStatus:
     given: dict[str, Any] = {"serves": SERVES, "desired_workers": 2, **asked}
-    return start_pool(services, NewPool(pool_id=PoolId(name), **given)).standing
+    return start_pool(services, NewPool(pool_id=PoolId(name), **given)).status
 
 
 def state(services: Services, name: str = LLM) -> PoolState:

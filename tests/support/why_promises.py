@@ -7,14 +7,14 @@ from typing import ClassVar
 import pytest
 
 from herdsman.explain.eta import eta
-from herdsman.explain.rules import Block
+from herdsman.explain.rules import WaitCode
 from herdsman.ids import JobId
 from tests.support.why_situations import Site
 
 Situation = Callable[[Site], Generator[JobId]]
-"""Makes it and gives the job; what comes after that takes the blocker away."""
+"""Makes it and gives the job; what comes after that takes the reason away."""
 Expected = tuple[str, str]
-"""The code of the blocker, and what its sentence looks like."""
+"""The code of the reason, and what its sentence looks like."""
 UTC = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
@@ -32,7 +32,7 @@ class SituationContract:
     def test_the_first_sentence_names_what_the_job_truly_waits_for(
         self, site: Site, situation: Situation, expected: Expected
     ) -> None:
-        """It truly keeps the job from being given out, and is not named any more when it is mended."""
+        """It truly keeps the job from being given out, and is not named any more when it is fixed."""
         code, sentence = expected
         making = situation(site)
         job = next(making)
@@ -41,11 +41,11 @@ class SituationContract:
         assert answer.blocker.code == code, answer.because
         assert answer.because[0] == answer.blocker.sentence
         assert re.search(sentence, answer.because[0]), answer.because[0]
-        if code not in (Block.NEXT, Block.SILENT_WORKERS):
+        if code not in (WaitCode.NEXT, WaitCode.SILENT_WORKERS):
             assert job not in site.given_out(), "nothing was in its way after all"
         next(making, None)
         after = site.why(job).blocker
-        assert after is None or after.code != code, f"it was mended, and still: {after.sentence}"
+        assert after is None or after.code != code, f"it was fixed, and still: {after.sentence}"
 
     def test_a_time_is_told_only_where_nothing_but_the_line_is_in_the_way(
         self, site: Site, situation: Situation, expected: Expected
@@ -56,4 +56,4 @@ class SituationContract:
         assert (found.blocker and found.blocker.code) == code, found.basis
         if code is not None:
             assert (found.start, found.finish) == (None, None)
-            assert found.basis.startswith("no time can be told: ")
+            assert found.basis.startswith("no estimate: ")

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import text
 
 from herdsman.context import Services
-from herdsman.explain.why import Answer, why_job
+from herdsman.explain.why import why_job
+from herdsman.explain.wire import WhyOut
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet import workers_sql
 from herdsman.fleet.actions import ActionReason, Code
@@ -98,7 +99,7 @@ class Site:
         query = text("SELECT id FROM workers WHERE status = 'active' ORDER BY id")
         return self.services.database.read(lambda tx: [WorkerId(row[0]) for row in tx.execute(query)])
 
-    def why(self, job_id: JobId) -> Answer:
+    def why(self, job_id: JobId) -> WhyOut:
         return why_job(self.services, job_id)
 
     def given_out(self) -> set[JobId]:

@@ -16,22 +16,22 @@ from herdsman.limits.policy import AgentLimits, ControlPolicy, Gates
 from herdsman.limits.rules import (
     SET_BACK,
     Accept,
+    AdmissionState,
+    AgentUsage,
     Bucket,
     Closed,
+    ClosedGate,
     Defer,
     Limit,
     Load,
     Reject,
     Reroute,
-    Seen,
-    Shut,
-    Standing,
+    gates_now,
     judge,
     judge_all,
     over_queued,
     refilled,
-    stays_shut,
-    turned,
+    stays_closed,
     wait_for,
 )
 
@@ -40,7 +40,7 @@ CPU, BIG, SMALL = PoolId("cpu"), PoolId("big"), PoolId("small")
 SECOND = timedelta(seconds=1)
 
 rates = st.floats(0.01, 1000)
-brims = st.integers(1, 500)
+capacities = st.integers(1, 500)
 steps = st.lists(st.floats(0, 30), min_size=1, max_size=60)
 
 
@@ -57,10 +57,10 @@ def a_policy(**limits: Any) -> ControlPolicy:
 
 
 def seen(
-    *, closed: Closed | None = None, waiting: Mapping[PoolId, int] | None = None, **standing: Any
-) -> Seen:
-    return Seen(
-        now=NOON, agents={"ann": Standing(**standing)}, closed=closed or {}, waiting=waiting or {CPU: 0}
+    *, closed: Closed | None = None, waiting: Mapping[PoolId, int] | None = None, **usage: Any
+) -> AdmissionState:
+    return AdmissionState(
+        now=NOON, agents={"ann": AgentUsage(**usage)}, closed=closed or {}, waiting=waiting or {CPU: 0}
     )
 
 
@@ -72,58 +72,58 @@ EMPTY: dict[str, Any] = {"bucket": tokens(0)}
 RATE = a_policy(rate_per_second=2.0, burst=4)
 
 
-def spend_all(bucket: Bucket, rate: float, brim: int, now: datetime) -> tuple[Bucket, int]:
+def spend_all(bucket: Bucket, rate: float, capacity: int, now: datetime) -> tuple[Bucket, int]:
     """As many as are to be had at once."""
-    bucket, spent = refilled(bucket, rate, brim, now), 0
+    bucket, spent = refilled(bucket, rate, capacity, now), 0
     while not wait_for(bucket, rate, 1):
         bucket, spent = replace(bucket, tokens=bucket.tokens - 1), spent + 1
     return bucket, spent
 
 
-@given(rates, brims, steps)
+@given(rates, capacities, steps)
 def test_no_span_of_time_sees_more_than_the_burst_and_the_rate(
-    rate: float, brim: int, waits: list[float]
+    rate: float, capacity: int, waits: list[float]
 ) -> None:
-    bucket, at, taken = tokens(float(brim)), 0.0, list[tuple[float, int]]()
+    bucket, at, taken = tokens(float(capacity)), 0.0, list[tuple[float, int]]()
     for wait in waits:
         at += wait
-        bucket, spent = spend_all(bucket, rate, brim, NOON + timedelta(seconds=at))
+        bucket, spent = spend_all(bucket, rate, capacity, NOON + timedelta(seconds=at))
         taken.append((at, spent))
     for index, (begin, _) in enumerate(taken):
         total = 0
         for end, spent in taken[index:]:
             total += spent
             # A microsecond is as fine as our clock is.
-            assert total <= brim + rate * (end - begin + 1e-5) + 1e-3
+            assert total <= capacity + rate * (end - begin + 1e-5) + 1e-3
 
 
-@given(rates, brims, st.lists(st.floats(-50, 50), min_size=1, max_size=60))
+@given(rates, capacities, st.lists(st.floats(-50, 50), min_size=1, max_size=60))
 def test_t2_transactions_that_wait_for_each_other_gain_nothing_by_their_older_clocks(
-    rate: float, brim: int, waits: list[float]
+    rate: float, capacity: int, waits: list[float]
 ) -> None:
     """Each read the clock before it got the lock, so it comes with an instant that another has passed already."""
-    bucket, at, total, latest = tokens(float(brim)), 0.0, 0, 0.0
+    bucket, at, total, latest = tokens(float(capacity)), 0.0, 0, 0.0
     for wait in waits:
         at = max(latest - 55, at + wait, 0.0)
         latest = max(latest, at)
-        bucket, spent = spend_all(bucket, rate, brim, NOON + timedelta(seconds=at))
+        bucket, spent = spend_all(bucket, rate, capacity, NOON + timedelta(seconds=at))
         total += spent
-        assert total <= brim + rate * (latest + 1e-5) + 1e-3
+        assert total <= capacity + rate * (latest + 1e-5) + 1e-3
 
 
-@given(rates, brims, st.lists(st.integers(-100_000, 100_000), min_size=1, max_size=40))
+@given(rates, capacities, st.lists(st.integers(-100_000, 100_000), min_size=1, max_size=40))
 def test_t2_whatever_the_clock_does_a_bucket_is_neither_overfull_nor_stuck(
-    rate: float, brim: int, jumps: list[int]
+    rate: float, capacity: int, jumps: list[int]
 ) -> None:
-    bucket, now = tokens(float(brim)), NOON
+    bucket, now = tokens(float(capacity)), NOON
     for jump in jumps:
         now += timedelta(seconds=jump)
-        bucket, spent = spend_all(bucket, rate, brim, now)
-        assert spent <= brim
-        assert -1e-3 <= bucket.tokens <= brim
+        bucket, spent = spend_all(bucket, rate, capacity, now)
+        assert spent <= capacity
+        assert -1e-3 <= bucket.tokens <= capacity
     # From here on the clock runs as it should: the next token comes when it must, or the bit later that was forgiven.
     later = now + wait_for(bucket, rate, 1) + SET_BACK + SECOND
-    assert not wait_for(refilled(refilled(bucket, rate, brim, now), rate, brim, later), rate, 1)
+    assert not wait_for(refilled(refilled(bucket, rate, capacity, now), rate, capacity, later), rate, 1)
 
 
 def test_t2_a_clock_that_was_set_back_gives_nothing_twice_and_goes_on() -> None:
@@ -203,7 +203,9 @@ def test_who_has_used_up_the_day_waits_for_midnight_in_utc_or_goes_without_gpus(
 
 def test_a_gate_is_for_all_but_the_pool_for_cpus() -> None:
     policy = replace(ControlPolicy(cpu_pool=CPU), cheaper_pools={BIG: SMALL})
-    closed = {Limit.GPU_MEMORY: Shut(until=NOON + 7 * SECOND, detail="95 % of the GPU memory is in use")}
+    closed = {
+        Limit.GPU_MEMORY: ClosedGate(until=NOON + 7 * SECOND, detail="95 % of the GPU memory is in use")
+    }
     world = seen(closed=closed)
     verdict = judge(a_job(), policy, world)
     assert isinstance(verdict, Reject)
@@ -217,7 +219,7 @@ def test_a_gate_is_for_all_but_the_pool_for_cpus() -> None:
 
 def test_a_deep_queue_sends_jobs_to_the_cheaper_pool_and_is_not_waited_for() -> None:
     policy = ControlPolicy(cheaper_pools={BIG: SMALL})
-    world = seen(closed={Limit.DEPTH: Shut(detail="deep")})
+    world = seen(closed={Limit.DEPTH: ClosedGate(detail="deep")})
     assert judge(a_job(), policy, world) == Reroute(pool=SMALL, code=Limit.DEPTH)
     verdict = judge(a_job(pool=SMALL, max_defer=timedelta(days=1)), policy, world)
     assert isinstance(verdict, Reject)
@@ -239,12 +241,12 @@ def test_a_request_that_can_never_come_in_is_told_so() -> None:
 
 
 def test_between_the_marks_everything_stays_as_it_was() -> None:
-    assert not stays_shut(shut=False, value=9, high=10, low=5)
-    assert stays_shut(shut=False, value=10, high=10, low=5)
-    assert stays_shut(shut=True, value=6, high=10, low=5)
-    assert not stays_shut(shut=True, value=5, high=10, low=5)
-    assert stays_shut(shut=True, value=10, high=10, low=None)
-    assert not stays_shut(shut=True, value=9, high=10, low=None)
+    assert not stays_closed(shut=False, value=9, high=10, low=5)
+    assert stays_closed(shut=False, value=10, high=10, low=5)
+    assert stays_closed(shut=True, value=6, high=10, low=5)
+    assert not stays_closed(shut=True, value=5, high=10, low=5)
+    assert stays_closed(shut=True, value=10, high=10, low=None)
+    assert not stays_closed(shut=True, value=9, high=10, low=None)
     limits = AgentLimits(max_queued=10, resume_queued=5)
     assert over_queued(limits, 7, shut=True)
     assert not over_queued(limits, 7, shut=False)
@@ -256,7 +258,7 @@ def test_a_gate_is_closed_from_the_upper_mark_until_the_lower_one(
 ) -> None:
     low, shut = min(low, high - 1), False
     for value in values:
-        now = stays_shut(shut=shut, value=value, high=high, low=low)
+        now = stays_closed(shut=shut, value=value, high=high, low=low)
         assert now or value < high
         assert not now or value > low
         assert now == shut or (value >= high if now else value <= low)
@@ -268,34 +270,34 @@ FULL = Load(now=NOON, gpu_used_mb=95, gpu_total_mb=100)
 
 
 def test_memory_above_the_mark_closes_for_a_time_that_begins_anew_while_it_lasts() -> None:
-    closed = turned(MEMORY, FULL, {})
+    closed = gates_now(MEMORY, FULL, {})
     assert closed[Limit.GPU_MEMORY].until == NOON + 40 * SECOND
-    soon = turned(MEMORY, replace(FULL, now=NOON + SECOND), closed)
+    soon = gates_now(MEMORY, replace(FULL, now=NOON + SECOND), closed)
     assert soon == closed, "a second later is no news"
-    later = turned(MEMORY, replace(FULL, now=NOON + 20 * SECOND), closed)
+    later = gates_now(MEMORY, replace(FULL, now=NOON + 20 * SECOND), closed)
     assert later[Limit.GPU_MEMORY].until == NOON + 60 * SECOND
     calm = Load(now=NOON + 30 * SECOND, gpu_used_mb=10, gpu_total_mb=100)
-    assert turned(MEMORY, calm, closed) == closed, "it is held to its end"
-    assert turned(MEMORY, replace(calm, now=NOON + 40 * SECOND), closed) == {}
+    assert gates_now(MEMORY, calm, closed) == closed, "it is held to its end"
+    assert gates_now(MEMORY, replace(calm, now=NOON + 40 * SECOND), closed) == {}
 
 
 def test_without_a_measurement_no_gate_is_closed() -> None:
-    assert turned(MEMORY, Load(now=NOON), {}) == {}
+    assert gates_now(MEMORY, Load(now=NOON), {}) == {}
 
 
 def test_t2_a_hold_does_not_outlast_a_clock_that_was_set_back() -> None:
-    closed = turned(MEMORY, FULL, {})
-    assert turned(MEMORY, Load(now=NOON - timedelta(hours=1)), closed) == {}
+    closed = gates_now(MEMORY, FULL, {})
+    assert gates_now(MEMORY, Load(now=NOON - timedelta(hours=1)), closed) == {}
 
 
 def test_depth_and_age_have_marks_of_their_own() -> None:
     gates = Gates(queue_high=10, queue_low=5, oldest_high=60 * SECOND, oldest_low=30 * SECOND)
-    deep = turned(gates, Load(now=NOON, depth=10, oldest=30 * SECOND), {})
+    deep = gates_now(gates, Load(now=NOON, depth=10, oldest=30 * SECOND), {})
     assert deep.keys() == {Limit.DEPTH}
-    old = turned(gates, Load(now=NOON, depth=6, oldest=60 * SECOND), deep)
+    old = gates_now(gates, Load(now=NOON, depth=6, oldest=60 * SECOND), deep)
     assert old.keys() == {Limit.DEPTH, Limit.OLDEST}
-    assert turned(gates, Load(now=NOON, depth=5, oldest=31 * SECOND), old).keys() == {Limit.OLDEST}
-    assert turned(gates, Load(now=NOON, depth=5, oldest=None), old) == {}
+    assert gates_now(gates, Load(now=NOON, depth=5, oldest=31 * SECOND), old).keys() == {Limit.OLDEST}
+    assert gates_now(gates, Load(now=NOON, depth=5, oldest=None), old) == {}
 
 
 jobs = st.builds(
@@ -306,8 +308,8 @@ jobs = st.builds(
     allow_cpu=st.booleans(),
     max_defer=st.none() | st.timedeltas(SECOND, timedelta(days=1)),
 )
-standings = st.builds(
-    Standing,
+usages = st.builds(
+    AgentUsage,
     bucket=st.floats(-5, 10).map(tokens),
     queued=st.integers(0, 12),
     shut=st.booleans(),
@@ -315,12 +317,14 @@ standings = st.builds(
 )
 gates = st.dictionaries(
     st.sampled_from([Limit.GPU_MEMORY, Limit.DEPTH, Limit.OLDEST]),
-    st.builds(Shut, until=st.none() | st.timedeltas(SECOND, timedelta(hours=1)).map(lambda t: NOON + t)),
+    st.builds(
+        ClosedGate, until=st.none() | st.timedeltas(SECOND, timedelta(hours=1)).map(lambda t: NOON + t)
+    ),
 )
 worlds = st.builds(
-    Seen,
+    AdmissionState,
     now=st.just(NOON),
-    agents=st.fixed_dictionaries({"ann": standings}),
+    agents=st.fixed_dictionaries({"ann": usages}),
     closed=gates,
     waiting=st.fixed_dictionaries({CPU: st.integers(0, 20), SMALL: st.integers(0, 20)}),
 )
@@ -345,7 +349,7 @@ policies = st.builds(
 
 @given(jobs, policies, worlds)
 def test_each_step_of_the_ladder_is_taken_only_within_what_was_allowed(
-    job: NewJob, policy: ControlPolicy, world: Seen
+    job: NewJob, policy: ControlPolicy, world: AdmissionState
 ) -> None:
     match judge(job, policy, world):
         case Defer(until=until):
@@ -364,7 +368,7 @@ def test_each_step_of_the_ladder_is_taken_only_within_what_was_allowed(
 
 @given(st.lists(jobs, min_size=1, max_size=8), policies, worlds)
 def test_j10_a_refused_request_changes_nothing(
-    batch: list[NewJob], policy: ControlPolicy, world: Seen
+    batch: list[NewJob], policy: ControlPolicy, world: AdmissionState
 ) -> None:
     answer, left = judge_all(batch, policy, world)
     if isinstance(answer, Exception):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.explain.rules import Guess, Line, finish_of, quantile, rest_of, shared, spread, start_of
+from herdsman.explain.eta import Guess, Line, quantile, rest_of, spread, start_of
 
 TEN = (10.0,) * 20
 MIXED = (5.0, 10.0, 15.0, 20.0, 100.0)
@@ -30,7 +30,7 @@ def test_the_jobs_before_it_are_shared_out_among_the_workers() -> None:
 
 
 def test_times_that_differ_make_the_later_guess_later() -> None:
-    guess = shared(9, 1, MIXED)
+    guess = start_of(Line(ahead=8, workers=1), MIXED, ())
     assert guess is not None
     assert guess.p50 == pytest.approx(9 * 30)
     assert guess.p50 < guess.p80 < 9 * 100
@@ -45,8 +45,6 @@ def test_without_a_worker_it_waits_for_one_to_start() -> None:
 def test_what_nobody_has_seen_is_not_guessed() -> None:
     assert start_of(Line(ahead=0, workers=0), TEN, ()) is None
     assert start_of(Line(ahead=3, workers=1), (), ()) is None
-    assert finish_of(Guess(1, 1), ()) is None
-    assert finish_of(None, TEN) is None
 
 
 def test_it_never_starts_before_its_time() -> None:
@@ -55,7 +53,7 @@ def test_it_never_starts_before_its_time() -> None:
 
 
 def test_it_ends_as_long_after_its_start_as_others_take() -> None:
-    assert finish_of(Guess(40, 50), MIXED) == spread(MIXED).after(Guess(40, 50))
+    assert spread(TEN).after(Guess(40, 50)) == Guess(50, 60)
     assert spread(MIXED) == Guess(15, pytest.approx(36))  # pyright: ignore[reportArgumentType]
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from herdsman.leases.queue import LeaseQueue, Outcome
-from herdsman.leases.rules import Lease, LeaseRequest, Obstacle, Refusal, Wish
+from herdsman.leases.rules import Lease, LeaseRequest, LeaseSpec, Refusal, RefusalReason
 from herdsman.states import LeaseState
 from herdsman.testing.clocks import ManualClock
 
@@ -27,12 +27,12 @@ class Room:
         self.gate = threading.Event()
         self.gate.set()
 
-    def grant(self, asked: LeaseRequest, who: str, barred: frozenset[str], *, last: bool) -> Outcome:
+    def grant(self, asked: LeaseRequest, who: str, reserved: frozenset[str], *, last: bool) -> Outcome:
         self.tried.append(who)
         assert self.gate.wait(PATIENCE)
-        if "g" in barred or asked.wish.memory_mb > self.free_mb:
-            return Refusal(reason=Obstacle.LEASED, detail=f"{last}", could_hold=frozenset("g"))
-        self.free_mb -= asked.wish.memory_mb
+        if "g" in reserved or asked.spec.memory_mb > self.free_mb:
+            return Refusal(reason=RefusalReason.LEASED, detail=f"{last}", could_hold=frozenset("g"))
+        self.free_mb -= asked.spec.memory_mb
         self.given.append(who)
         return a_lease(who, asked)
 
@@ -50,7 +50,7 @@ def a_lease(token: str, asked: LeaseRequest) -> Lease:
         node_id="n",
         gpu_uuid="g",
         gpu_index=0,
-        memory_mb=asked.wish.memory_mb,
+        memory_mb=asked.spec.memory_mb,
         exclusive=False,
         ttl=asked.ttl,
         seq=1,
@@ -75,7 +75,7 @@ def ask(
     wait: timedelta = LONG,
     gone: Callable[[], Awaitable[object]] = never,
 ) -> "asyncio.Task[Outcome]":
-    wanted = LeaseRequest(agent="ann", wish=Wish(memory_mb=memory_mb), ttl=LONG)
+    wanted = LeaseRequest(agent="ann", spec=LeaseSpec(memory_mb=memory_mb), ttl=LONG)
     return asyncio.create_task(line.ask(wanted, name, wait, gone))
 
 

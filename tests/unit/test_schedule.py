@@ -14,7 +14,7 @@ from herdsman.pools.rules import (
     Schedule,
     Sizes,
     Window,
-    check_window,
+    check_schedule,
     parse_clock,
     parse_days,
     shown_clock,
@@ -97,11 +97,11 @@ def test_sunday_night_reaches_into_monday() -> None:
 
 
 def test_a_whole_day_is_possible_and_no_length_is_refused() -> None:
-    check_window(a_window("00:00", "24:00"))
+    check_schedule(Schedule(windows=(a_window("00:00", "24:00"),)))
     assert a_window("00:00", "24:00", "mon").covers(MONDAY.replace(hour=23, minute=59))
     for begin, end in (("08:00", "08:00"), ("24:00", "08:00"), ("22:00", "00:00")):
         with pytest.raises(InvalidRequest, match="no length"):
-            check_window(a_window(begin, end))
+            check_schedule(Schedule(windows=(a_window(begin, end),)))
 
 
 def test_outside_of_all_windows_other_sizes_hold() -> None:

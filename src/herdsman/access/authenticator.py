@@ -1,4 +1,4 @@
-"""What tokens are made and checked with. All replicas need the same pepper."""
+"""Makes and checks tokens. All replicas need the same pepper."""
 
 import hmac
 import math
@@ -17,7 +17,6 @@ from herdsman.access.rules import (
     SECRET_BYTES,
     Caller,
     Role,
-    Token,
     keyed_hash,
     token_id,
     token_text,
@@ -107,7 +106,7 @@ class _Known:
 
 
 class Authenticator:
-    """Safe to be used by many threads."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -129,16 +128,16 @@ class Authenticator:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
         self._issued: frozenset[str] = frozenset()
-        self._look_at = -math.inf
-        self._looking = threading.Lock()
+        self._read_ids_at = -math.inf
+        self._reading_ids = threading.Lock()
 
     def known(self, secret: str) -> Caller | None:
-        """Who it was a moment ago; asks nobody."""
+        """The caller as verified a moment ago, without a query."""
         found = self._recall(self._keyring.hash(secret))
         return found.caller if found and self._clock.monotonic() < found.good_until else None
 
     def kept(self, secret: str) -> Caller | None:
-        """Whose it was when the database was last asked, for while that is away: only of who may do nothing but watch."""
+        """The caller as last verified, for while the database is away: only for tokens that may do nothing but watch."""
         found = self._recall(self._keyring.hash(secret))
         if found is None or found.caller.role is not Role.METRICS:
             return None
@@ -153,11 +152,11 @@ class Authenticator:
         hashed, named = self._keyring.hash(secret), token_id(secret)
         if self._admin is not None and hmac.compare_digest(hashed, self._admin):
             return ADMIN_KEY
-        with self._looking:
+        with self._reading_ids:
             now = self._clock.monotonic()
-            if named not in self._issued and now >= self._look_at:
+            if named not in self._issued and now >= self._read_ids_at:
                 self._issued = self._services.database.read(sql.live_ids)
-                self._look_at = now + ISSUED_EVERY.total_seconds()
+                self._read_ids_at = now + ISSUED_EVERY.total_seconds()
             return named if named in self._issued else None
 
     def verify(self, secret: str) -> Caller:
@@ -169,14 +168,16 @@ class Authenticator:
         if named is None:
             raise Unauthenticated(_REFUSED)
         asked_at = self._clock.monotonic()
-        found = self._services.database.read(lambda tx: _look(tx, named, hashed))
+        found = self._services.database.read(lambda tx: _read(tx, named, hashed))
         if isinstance(found, str):
             with self._lock:
                 self._known.pop(hashed, None)
             raise Unauthenticated(found)
         caller, left, unnoted = found
         if unnoted:
-            self._note_use(named)
+            # For admins who look for unused tokens. The caller is let in even where it cannot be written.
+            with suppress(HerdsmanError):
+                self._services.database.transact(lambda tx: sql.note_use(tx, named, NOTED_EVERY))
         good, kept = (
             asked_at + (life if left is None else min(life, left)).total_seconds()
             for life in (self._remembered, KEPT_IN_OUTAGE)
@@ -187,12 +188,6 @@ class Authenticator:
             while len(self._known) > self._most:
                 self._known.popitem(last=False)
         return caller
-
-    def _note_use(self, token_id: str) -> None:
-        """For who looks through the tokens for those that nobody uses. Whoever calls is let in all the same when it
-        cannot be written down."""
-        with suppress(HerdsmanError):
-            self._services.database.transact(lambda tx: sql.note_use(tx, token_id, NOTED_EVERY))
 
     def forget(self, token_id: str) -> None:
         """It was revoked here: this process need not wait for its memory to fade."""
@@ -205,39 +200,28 @@ class Authenticator:
             return self._known.get(hashed)
 
 
-def _look(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bool] | str:
+def _read(tx: Tx, named: str, hashed: str) -> tuple[Caller, timedelta | None, bool] | str:
     """One query and one comparison whatever is wrong, so that the time it takes tells nothing."""
     found = sql.find_token(tx, named)
     same = hmac.compare_digest(hashed, found[1] if found else _NOBODYS)
     # The token of a worker dies with it.
     if found is not None and same and not (found[0].worker_id is None or found[2] in SERVING):
-        return _ended(tx, found[0])
+        # Whose end it was, and why: said only to who sends the whole secret.
+        worker_id = found[0].worker_id
+        assert worker_id is not None
+        try:
+            worker = workers_sql.get_worker(tx, worker_id)
+        except NotFound:
+            return f"worker {worker_id!r} is gone, and its token with it: start a new worker"
+        why = worker.error or worker.reason
+        return f"worker {worker.id!r} is {worker.state} ({why}), and its token with it: start a new worker"
     if found is None or not same or found[0].revoked_at is not None:
         return _REFUSED
     token = found[0]
     if not token.live(tx.now()):
         return _EXPIRED.format(at=token.expires_at)
     left = None if token.expires_at is None else token.expires_at - tx.now()
-    return (
-        _caller(token, tx),
-        left,
-        token.role in _PEOPLES and (token.used_at is None or tx.now() - token.used_at > NOTED_EVERY),
-    )
-
-
-def _ended(tx: Tx, token: Token) -> str:
-    """Whose end it was, and why: said only to who sends the whole secret."""
-    assert token.worker_id is not None
-    try:
-        worker = workers_sql.get_worker(tx, token.worker_id)
-    except NotFound:
-        return f"worker {token.worker_id!r} is gone, and its token with it: start a new worker"
-    why = worker.error or worker.reason
-    return f"worker {worker.id!r} is {worker.state} ({why}), and its token with it: start a new worker"
-
-
-def _caller(token: Token, tx: Tx) -> Caller:
-    return Caller(
+    caller = Caller(
         token_id=token.id,
         role=token.role,
         name=token.name,
@@ -247,3 +231,5 @@ def _caller(token: Token, tx: Tx) -> Caller:
         pool=token.pool,
         ageing=token.ageing(tx.now()),
     )
+    unnoted = token.used_at is None or tx.now() - token.used_at > NOTED_EVERY
+    return caller, left, token.role in _PEOPLES and unnoted

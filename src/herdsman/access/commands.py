@@ -14,7 +14,7 @@ from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.errors import Conflict, Forbidden, InvalidRequest, NotFound, StaleWrite, Unauthenticated
 from herdsman.ids import PoolId, WorkerId
-from herdsman.jobs.rules import check_name
+from herdsman.jobs.rules import LONGEST, check_name
 from herdsman.states import SERVING
 
 log = structlog.get_logger()
@@ -41,7 +41,15 @@ def create_token(
     who: str = "cli",
 ) -> Issued:
     """For a person or a program. That of a submitter is good for one agent: the one named, or `name`."""
-    _check(role, name, agent, expires_in)
+    if role not in FOR_PEOPLE:
+        raise InvalidRequest(f"role is {role}: workers get their tokens when they start")
+    check_name("name", name, LONGEST["agent"])
+    if agent is not None:
+        check_name("agent", agent)
+        if role is not Role.SUBMITTER:
+            raise InvalidRequest(f"agent is {agent!r}: only the token of a submitter is bound to an agent")
+    if expires_in is not None and not timedelta(0) < expires_in <= LONGEST_LIFE:
+        raise InvalidRequest(f"expires_in is {expires_in}: it must be more than 0 and at most {LONGEST_LIFE}")
     whose = (agent or name) if role is Role.SUBMITTER else None
     issued = services.database.transact(
         lambda tx: _add(tx, keyring, role, name, expires_in, _Bound(agent=whose))
@@ -69,7 +77,12 @@ def list_tokens(services: Services, *, after: str | None = None, limit: int = 10
 def revoke_token(services: Services, token_id: str, *, who: str = "cli") -> Token:
     """It ends everywhere within seconds; one that was revoked before stays so."""
     check_name("token_id", token_id, 32)
-    revoked = services.database.transact(lambda tx: _revoke(tx, token_id))
+
+    def revoke(tx: Tx) -> Token:
+        sql.revoke_token(tx, token_id)
+        return sql.get_token(tx, token_id)
+
+    revoked = services.database.transact(revoke)
     log.info("token.revoked", token_id=token_id, who=who)
     return revoked
 
@@ -102,7 +115,17 @@ def admit_worker(
         case Role.ADMIN | Role.OPERATOR:
             return services.database.transact(lambda tx: _issue(tx, keyring, worker_id, incarnation))
         case Role.ENROLLER:
-            return services.database.transact(lambda tx: _enrol(tx, keyring, worker_id, incarnation, new=new))
+
+            def enrol(tx: Tx) -> Issued:
+                # An enroller must not become a worker that is there; the same request, sent again, is answered.
+                if not new and not sql.is_given_to(tx, worker_id, incarnation):
+                    raise Conflict(
+                        f"there is a worker {worker_id!r} already, and an enroller adds new ones:"
+                        " choose another id, or none"
+                    )
+                return _issue(tx, keyring, worker_id, incarnation)
+
+            return services.database.transact(enrol)
         case _:
             raise Forbidden(f"a token with the role {caller.role} cannot register workers")
 
@@ -112,7 +135,16 @@ def exchange_bootstrap(
 ) -> Issued:
     """Once. Only the same incarnation, whose answer may have been lost, may ask again for a short while."""
     _require_own(caller, worker_id)
-    issued = services.database.transact(lambda tx: _exchange(tx, keyring, caller, worker_id, incarnation))
+
+    def exchange(tx: Tx) -> Issued | None:
+        if not sql.use_token(tx, caller.token_id, incarnation):
+            known = sql.get_token(tx, caller.token_id, locked=True)
+            lately = known.used_at is not None and tx.now() - known.used_at <= keyring.repeat_within
+            if not (lately and known.live(tx.now()) and known.incarnation == incarnation):
+                return None
+        return _issue(tx, keyring, worker_id, incarnation)
+
+    issued = services.database.transact(exchange)
     if issued is None:
         # Somebody else holds what only one machine was given.
         log.error(
@@ -143,45 +175,13 @@ class _Bound:
     pool: PoolId | None = None
 
 
-def _check(role: Role, name: str, agent: str | None, expires_in: timedelta | None) -> None:
-    if role not in FOR_PEOPLE:
-        raise InvalidRequest(f"role is {role}: workers get their tokens when they start")
-    check_name("name", name, 255)
-    if agent is not None:
-        check_name("agent", agent, 255)
-        if role is not Role.SUBMITTER:
-            raise InvalidRequest(f"agent is {agent!r}: only the token of a submitter is bound to an agent")
-    if expires_in is not None and not timedelta(0) < expires_in <= LONGEST_LIFE:
-        raise InvalidRequest(f"expires_in is {expires_in}: it must be more than 0 and at most {LONGEST_LIFE}")
-
-
 def _require_own(caller: Caller, worker_id: WorkerId) -> None:
     if caller.worker_id != worker_id:
         raise Forbidden(f"the token is not that of worker {worker_id!r}")
 
 
-def _exchange(
-    tx: Tx, keyring: Keyring, caller: Caller, worker_id: WorkerId, incarnation: str
-) -> Issued | None:
-    if not sql.use_token(tx, caller.token_id, incarnation):
-        known = sql.get_token(tx, caller.token_id, locked=True)
-        lately = known.used_at is not None and tx.now() - known.used_at <= keyring.repeat_within
-        if not (lately and known.live(tx.now()) and known.incarnation == incarnation):
-            return None
-    return _issue(tx, keyring, worker_id, incarnation)
-
-
-def _enrol(tx: Tx, keyring: Keyring, worker_id: WorkerId, incarnation: str, *, new: bool) -> Issued:
-    """Whoever may only add workers must not become one that is there; the same request, sent again, is answered."""
-    if not new and not sql.is_given_to(tx, worker_id, incarnation):
-        raise Conflict(
-            f"there is a worker {worker_id!r} already, and an enroller adds new ones: choose another id, or none"
-        )
-    return _issue(tx, keyring, worker_id, incarnation)
-
-
 def _reissue(tx: Tx, keyring: Keyring, caller: Caller, worker_id: WorkerId, incarnation: str) -> Issued:
-    """An old incarnation that wakes up may still be remembered as good for seconds: look once more."""
+    """The token of an old incarnation may still be cached as good for seconds, so it is read once more."""
     if not sql.get_token(tx, caller.token_id, locked=True).live(tx.now()):
         raise Unauthenticated("the token has ended")
     return _issue(tx, keyring, worker_id, incarnation)
@@ -216,11 +216,6 @@ def _add(tx: Tx, keyring: Keyring, role: Role, name: str, life: timedelta | None
     return Issued(token, secret)
 
 
-def _revoke(tx: Tx, token_id: str) -> Token:
-    sql.revoke_token(tx, token_id)
-    return sql.get_token(tx, token_id)
-
-
 NAME = "first"
 
 
@@ -231,9 +226,9 @@ def first_admin_token(services: Services, keyring: Keyring, file: Path) -> str |
     token_id, secret = keyring.new(Role.ADMIN)
     # The file first: a token that nobody knows would keep this from ever making another.
     write_secret(file, secret)
-    services.database.transact(lambda tx: _add_first(tx, token_id, keyring.hash(secret)))
+    services.database.transact(
+        lambda tx: sql.add_token(
+            tx, Token(id=token_id, role=Role.ADMIN, name=NAME, created_at=tx.now()), keyring.hash(secret)
+        )
+    )
     return secret
-
-
-def _add_first(tx: Tx, token_id: str, hashed: str) -> None:
-    sql.add_token(tx, Token(id=token_id, role=Role.ADMIN, name=NAME, created_at=tx.now()), hashed)

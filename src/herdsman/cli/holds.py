@@ -13,7 +13,7 @@ from herdsman.cli.output import DryRun, Layout, Output, OutputOption, Yes, age, 
 from herdsman.client import Client, calls
 from herdsman.client.call import built
 from herdsman.limits.rules import ALL
-from herdsman.limits.wire import DrainIn, HoldOut, HoldsOut, PauseIn, ScopeIn
+from herdsman.limits.wire import DrainIn, PauseIn, PauseOut, PausesOut, ScopeIn
 from herdsman.ports import SystemClock
 
 POLL = timedelta(milliseconds=500)
@@ -92,7 +92,7 @@ def drain(
         echo(_remaining(found))
 
 
-def _wait(client: Client, *, quiet: bool) -> HoldsOut:
+def _wait(client: Client, *, quiet: bool) -> PausesOut:
     """Ctrl-C ends the waiting, and nothing else."""
     printed = ""
     while True:
@@ -143,7 +143,7 @@ def print_cycle(
         echo(", ".join(f"{name.replace('_', ' ')}: {count}" for name, count in status.items()))
 
 
-def _status(hold: HoldOut) -> str:
+def _status(hold: PauseOut) -> str:
     word = "drained" if hold.kind == "drain" else "paused"
     return f"{_named(hold.scope)} is {word} ({hold.why})"
 
@@ -152,13 +152,13 @@ def _named(scope: str) -> str:
     return "everything" if scope == ALL else scope.replace(":", " ", 1)
 
 
-def _end(hold: HoldOut) -> str:
+def _end(hold: PauseOut) -> str:
     if hold.until is not None:
         return f"it resumes automatically at {hold.until:%Y-%m-%d %H:%M:%S}"
     named = "" if hold.scope == ALL else f" --{hold.scope.replace(':', ' ', 1)}"
     return f"resume with: herdsman resume{named}"
 
 
-def _remaining(found: HoldsOut) -> str:
+def _remaining(found: PausesOut) -> str:
     workers = ", ".join(f"{count} {state}" for state, count in found.workers.items()) or "none"
     return f"jobs still running: {found.jobs_held}; workers: {workers}"

@@ -59,9 +59,9 @@ from herdsman.limits.wire import (
     DrainIn,
     EditionOut,
     HistoryOut,
-    HoldOut,
-    HoldsOut,
     PauseIn,
+    PauseOut,
+    PausesOut,
     PolicyIn,
     PolicyOut,
     ResumedOut,
@@ -261,19 +261,19 @@ leader = partial(get, "/leader", LeaderOut)
 reconcile = partial(post, "/control/reconcile", CycleOut, wait=LONGEST_CYCLE)
 
 
-def pause(wanted: PauseIn) -> Call[HoldOut]:
-    return post("/control/pause", HoldOut, wanted)
+def pause(wanted: PauseIn) -> Call[PauseOut]:
+    return post("/control/pause", PauseOut, wanted)
 
 
 def resume(wanted: ScopeIn) -> Call[ResumedOut]:
     return post("/control/resume", ResumedOut, wanted)
 
 
-def drain(wanted: DrainIn) -> Call[HoldOut]:
-    return post("/control/drain", HoldOut, wanted)
+def drain(wanted: DrainIn) -> Call[PauseOut]:
+    return post("/control/drain", PauseOut, wanted)
 
 
-holds = partial(get, "/control/holds", HoldsOut)
+holds = partial(get, "/control/holds", PausesOut)
 # Pools and limits
 
 

@@ -1,13 +1,14 @@
-"""When a job will start and end, from what its type, its pool and its workers did lately."""
+"""When a job will start and end, estimated from recent jobs of its type and workers of its pool."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, pstdev
 
 from herdsman.context import Services
 from herdsman.db.connection import Tx
-from herdsman.explain.job import untold
-from herdsman.explain.rules import Blocker, Guess, Line, finish_of, rest_of, start_of
-from herdsman.explain.wire import BlockerOut, EtaOut, SpanOut
-from herdsman.explain.workers import Around
+from herdsman.explain.job import WaitingJob, unpredictable
+from herdsman.explain.wire import EtaOut, SpanOut
 from herdsman.fleet import stats_sql
 from herdsman.fleet.stats_sql import Pace
 from herdsman.ids import JobId
@@ -16,100 +17,79 @@ from herdsman.jobs.model import Job
 from herdsman.states import HELD, JOB, JobState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    basis: str
-    sample: int = 0
-    position: int | None = None
-    start: Guess | None = None
-    finish: Guess | None = None
-    blocker: Blocker | None = None
-    """Why no time can be told."""
-
-
 def eta(services: Services, job_id: JobId) -> EtaOut:
-    job, found = services.database.read(lambda tx: _look(tx, services, job_id))
+    def read(tx: Tx) -> EtaOut:
+        job = jobs_sql.get_job(tx, job_id)
+        if job.state in JOB.terminal:
+            return _eta(job, f"the job has ended: {job.state}")
+        took = stats_sql.job_durations(tx, job.type)
+        if job.state in HELD:
+            return _running(tx, job, took)
+        return _waiting(WaitingJob(tx=tx, services=services, job=job), took)
+
+    return services.database.read(read)
+
+
+def _eta(job: Job, basis: str, start: "Guess | None" = None, finish: "Guess | None" = None) -> EtaOut:
     return EtaOut(
-        job_id=job_id,
+        job_id=job.job_id,
         status=job.state,
-        position=found.position,
-        start=_span(found.start),
-        finish=_span(found.finish),
-        basis=found.basis,
-        sample=found.sample,
-        blocker=None if found.blocker is None else BlockerOut.of(found.blocker),
+        position=None,
+        start=_span(start),
+        finish=_span(finish),
+        basis=basis,
     )
 
 
-def _look(tx: Tx, services: Services, job_id: JobId) -> tuple[Job, Outlook]:
-    job = jobs_sql.get_job(tx, job_id)
-    if job.state in JOB.terminal:
-        return job, Outlook(basis=f"it has ended as {job.state}")
-    took = stats_sql.job_durations(tx, job.type)
-    if job.state in HELD:
-        return job, _running(tx, job, took)
-    return job, _waiting(Around(tx=tx, services=services, job=job), took)
+def _span(guess: "Guess | None") -> SpanOut | None:
+    return None if guess is None else SpanOut(p50=round(guess.p50, 3), p80=round(guess.p80, 3))
 
 
-def _running(tx: Tx, job: Job, took: Pace) -> Outlook:
+def _running(tx: Tx, job: Job, took: Pace) -> EtaOut:
     begun = job.started_at or job.claimed_at or tx.now()
     elapsed = max(0.0, (tx.now() - begun).total_seconds())
     finish = rest_of(elapsed, job.progress, took.seconds)
     if finish is None and took.seconds:
-        basis = f"it has run for {elapsed:.0f} s, longer than each of {_sample(job, took)}"
+        basis = f"the job has run for {elapsed:.0f} s, longer than each of {_sample(job, took)}"
     elif finish is None:
         basis = _sample(job, took)
     elif job.progress is not None:
-        basis = f"it says that {job.progress:.0%} is done after {elapsed:.0f} s; compared with {_sample(job, took)}"
+        basis = f"the job reports {job.progress:.0%} done after {elapsed:.0f} s; compared with {_sample(job, took)}"
     else:
-        basis = f"it has run for {elapsed:.0f} s; compared with {_sample(job, took)}"
-    return Outlook(basis=basis, sample=len(took.seconds), finish=finish)
+        basis = f"the job has run for {elapsed:.0f} s; compared with {_sample(job, took)}"
+    return _eta(job, basis, finish=finish).model_copy(update={"sample": len(took.seconds)})
 
 
-def _waiting(here: Around, took: Pace) -> Outlook:
-    tx, job, sample = here.tx, here.job, len(took.seconds)
+def _waiting(waiting: WaitingJob, took: Pace) -> EtaOut:
+    tx, job = waiting.tx, waiting.job
     queued = job.state is JobState.PENDING
-    # One that waits for its time comes after whatever is queued now.
-    ahead = here.ahead if queued else stats_sql.depths(tx).get(job.pool, 0)
-    position = ahead + 1 if queued else None
-    blocker = untold(here)
-    if blocker is not None:
-        basis = f"no time can be told: {blocker.short}"
-        return Outlook(basis=basis, sample=sample, position=position, blocker=blocker)
-    line = _line(here, ahead)
+    # A job that is not due yet comes after whatever is queued now.
+    ahead = waiting.ahead if queued else stats_sql.depths(tx).get(job.pool, 0)
+    more = {"sample": len(took.seconds), "position": ahead + 1 if queued else None}
+    reason = unpredictable(waiting)
+    if reason is not None:
+        return _eta(job, f"no estimate: {reason.short}").model_copy(update={**more, "blocker": reason})
+    # Only workers that take its type count: the others serve another queue.
+    line = Line(
+        ahead=ahead,
+        workers=len(waiting.able),
+        free=len(waiting.asking),
+        coming=len(waiting.starting),
+        delay=max(0.0, (job.run_at - tx.now()).total_seconds()),
+    )
     boots = stats_sql.boot_times(tx, job.pool) if line.workers == 0 else Pace((), own=True)
     start = start_of(line, took.seconds, boots.seconds)
-    return Outlook(
-        basis=_basis(here, line, took, boots),
-        sample=sample,
-        position=position,
-        start=start,
-        finish=finish_of(start, took.seconds),
-    )
-
-
-def _line(here: Around, ahead: int) -> Line:
-    """Only workers that take its type count: it does not stand in the line of the others."""
-    return Line(
-        ahead=ahead,
-        workers=len(here.able),
-        free=len(here.asking),
-        coming=len(here.starting),
-        delay=max(0.0, (here.job.run_at - here.tx.now()).total_seconds()),
-    )
-
-
-def _basis(here: Around, line: Line, took: Pace, boots: Pace) -> str:
-    said = [f"{line.ahead} jobs before it", _workers(here, line, boots), _sample(here.job, took)]
+    finish = spread(took.seconds).after(start) if start is not None and took.seconds else None
+    basis = [f"{line.ahead} jobs ahead", _workers(waiting, line, boots), _sample(job, took)]
     if line.delay > 0:
-        said.insert(0, f"its time comes in {line.delay:.0f} s")
-    return "; ".join(said)
+        basis.insert(0, f"the job is due in {line.delay:.0f} s")
+    return _eta(job, "; ".join(basis), start, finish).model_copy(update=more)
 
 
-def _workers(here: Around, line: Line, boots: Pace) -> str:
-    job = here.job
+def _workers(waiting: WaitingJob, line: "Line", boots: Pace) -> str:
+    job = waiting.job
     if line.workers:
-        taking = "" if line.workers == len(here.active) else f" that take {job.type}"
+        taking = "" if line.workers == len(waiting.active) else f" that take {job.type}"
         return f"{line.workers} active workers of pool {job.pool}{taking}, {line.free} of them free"
     coming = f"{line.coming} are starting" if line.coming else "one has to be started"
     if not boots.seconds:
@@ -120,10 +100,88 @@ def _workers(here: Around, line: Line, boots: Pace) -> str:
 
 def _sample(job: Job, took: Pace) -> str:
     if not took.seconds:
-        return "no job has been done yet that it could be compared with"
-    which = f"type {job.type}" if took.own else f"any type, for none of type {job.type} was done lately"
+        return "no completed job to compare it with"
+    which = (
+        f"type {job.type}" if took.own else f"any type, since none of type {job.type} was completed lately"
+    )
     return f"the last {len(took.seconds)} jobs of {which}"
 
 
-def _span(guess: Guess | None) -> SpanOut | None:
-    return None if guess is None else SpanOut(p50=round(guess.p50, 3), p80=round(guess.p80, 3))
+NORMAL_80 = 0.8416
+"""80 % of a normal distribution lie below its mean plus this many deviations."""
+LEAST_PROGRESS = 0.02
+"""Progress below this says nothing about the speed of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Seconds from now."""
+
+    p50: float
+    p80: float
+
+    def after(self, earlier: "Guess") -> "Guess":
+        return Guess(self.p50 + earlier.p50, self.p80 + earlier.p80)
+
+
+NOW = Guess(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What is between a waiting job and its start."""
+
+    ahead: int
+    """Jobs ahead of it."""
+    workers: int
+    """Active ones, busy or not."""
+    free: int = 0
+    coming: int = 0
+    """Workers that are starting."""
+    delay: float = 0.0
+    """Seconds until it is due."""
+
+
+def quantile(sample: Sequence[float], share: float) -> float:
+    """The value below which this share of the sample lies; between two of them, in proportion."""
+    assert sample, "a quantile of nothing"
+    ordered = sorted(sample)
+    place = share * (len(ordered) - 1)
+    low, high = math.floor(place), math.ceil(place)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def spread(sample: Sequence[float]) -> Guess:
+    return Guess(quantile(sample, 0.5), quantile(sample, 0.8))
+
+
+def start_of(line: Line, took: Sequence[float], boots: Sequence[float]) -> Guess | None:
+    """When a waiting job starts; None where there is nothing to estimate it from."""
+    workers, free, before = line.workers, line.free, NOW
+    if workers == 0:
+        if not boots:
+            return None
+        before = spread(boots)
+        workers = free = max(1, line.coming)
+    behind = line.ahead - free + 1
+    waiting = NOW
+    if behind > 0:
+        if not took:
+            return None
+        mean, deviation = behind * fmean(took), math.sqrt(behind) * pstdev(took)
+        waiting = Guess(mean / workers, (mean + NORMAL_80 * deviation) / workers)
+    # A delayed job joins the queue only when it is due; meanwhile the queue gets shorter.
+    guess = waiting.after(before)
+    return Guess(max(guess.p50, line.delay), max(guess.p80, line.delay))
+
+
+def rest_of(elapsed: float, progress: float | None, took: Sequence[float]) -> Guess | None:
+    """Of a running job: from its own progress, or from the other jobs that took longer than it has so far."""
+    if progress is not None and progress >= LEAST_PROGRESS:
+        rest, slow = elapsed * (1 - progress) / progress, 1.5
+        if took:
+            usual = spread(took)
+            slow = min(3.0, usual.p80 / usual.p50) if usual.p50 > 0 else 1.0
+        return Guess(rest, rest * slow)
+    longer = [each - elapsed for each in took if each > elapsed]
+    return spread(longer) if longer else None

@@ -1,375 +1,509 @@
-"""Where a job stands that does not wait in the queue: not yet, in somebody's hands, or at its end."""
+"""Why a job waits, or how it ended."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
+from statistics import median
 
+from herdsman.context import Services
+from herdsman.db.connection import Tx
 from herdsman.explain import sql
-from herdsman.explain.rules import Block, Blocker, NextWorker, told
-from herdsman.explain.workers import Around, no_worker
-from herdsman.fleet.actions import Code
-from herdsman.fleet.snapshot import WorkerSnapshot
-from herdsman.ids import DEFAULT_POOL
+from herdsman.explain.rules import NextWorker, WaitCode, next_worker, utc
+from herdsman.explain.wire import RepeatedDecisionOut, WaitReason
+from herdsman.fleet import history_sql, leader_sql, stats_sql, workers_sql
+from herdsman.fleet.actions import ActionReason, Code
+from herdsman.fleet.history_sql import Step
+from herdsman.fleet.observe import observe_without_provider
+from herdsman.fleet.phases.health import lack_of
+from herdsman.fleet.phases.scale import FULL_MACHINE
+from herdsman.fleet.snapshot import PoolSnapshot, Snapshot, WorkerSnapshot
+from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.jobs import claim_sql
+from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.model import Attempt, AuditEntry, Job
 from herdsman.leases.rules import LeaseMode
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.policy import ControlPolicy
-from herdsman.limits.rules import ALL, Hold, HoldKind, Limit
+from herdsman.limits.rules import ALL, Limit, PauseKind
 from herdsman.pools import sql as pools_sql
 from herdsman.pools.rules import OPEN
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.text import spoken
 
+SILENT = timedelta(minutes=1)
+"""A worker without a heartbeat for this long does not ask for jobs either."""
+NOT_DUE = (JobState.SCHEDULED, JobState.FAILED)
+FINAL = (WaitCode.PAUSED, WaitCode.DRAINED, WaitCode.POOL_CLOSED, WaitCode.UNKNOWN_TYPE)
+"""More workers would not help."""
+LASTING = (
+    WaitCode.NO_LEADER,
+    WaitCode.NO_CYCLE,
+    WaitCode.NOBODY_KEEPS,
+    Code.SERVED_BY_HAND,
+    Code.KILL_SWITCH,
+    Code.PROVIDER_REJECTED,
+)
+"""A pool without workers stays without them until a person acts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingJob:
+    """A job that has not started, with the workers that could take it."""
+
+    tx: Tx
+    services: Services
+    job: Job
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return observe_without_provider(self.tx, self.services.fleet())
+
+    @cached_property
+    def pool(self) -> PoolSnapshot | None:
+        """None where the control loop does not manage the pool."""
+        return next((each for each in self.snapshot.pools if each.id == self.job.pool), None)
+
+    @cached_property
+    def active(self) -> Sequence[WorkerSnapshot]:
+        return tuple(self.snapshot.of(self.job.pool, WorkerState.ACTIVE))
+
+    @cached_property
+    def starting(self) -> Sequence[WorkerSnapshot]:
+        return tuple(self.snapshot.of(self.job.pool, WorkerState.SPAWNING))
+
+    @cached_property
+    def named_types(self) -> dict[str, frozenset[str]]:
+        """By worker, of all pools; a worker that is not in it may take anything."""
+        return dict(workers_sql.types_of_living(self.tx))
+
+    @cached_property
+    def unfit(self) -> dict[str, str]:
+        """By worker, of all pools, why it takes no jobs of this type at the moment."""
+        unfit = workers_sql.unfit_of_living(self.tx)
+        return {worker: why[self.job.type] for worker, why in unfit.items() if self.job.type in why}
+
+    def takes(self, worker: WorkerSnapshot) -> bool:
+        named = self.named_types.get(worker.id)
+        return (named is None or self.job.type in named) and worker.id not in self.unfit
+
+    @cached_property
+    def able(self) -> Sequence[WorkerSnapshot]:
+        """The active ones that take its type."""
+        return tuple(each for each in self.active if self.takes(each))
+
+    @cached_property
+    def free(self) -> Sequence[WorkerSnapshot]:
+        return tuple(each for each in self.able if each.job is None)
+
+    @cached_property
+    def asking(self) -> Sequence[WorkerSnapshot]:
+        """The free ones with a recent heartbeat."""
+        return tuple(
+            each
+            for each in self.free
+            if each.last_heartbeat is None or self.tx.now() - each.last_heartbeat <= SILENT
+        )
+
+    @cached_property
+    def ahead(self) -> int:
+        return jobs_sql.ahead_of(self.tx, self.job.job_id)
+
+
+def queued_reasons(waiting: WaitingJob) -> tuple[list[WaitReason], NextWorker | None]:
+    """Of a queued job, in the order in which they must go away; with its pool's next worker where none is free."""
+    reasons = [*_reasons(waiting)]
+    if waiting.free or any(each.code in FINAL for each in reasons):
+        return reasons, None
+    no_worker, following = _no_worker(waiting)
+    return [*reasons, no_worker], following
+
+
+def unpredictable(waiting: WaitingJob) -> WaitReason | None:
+    """Why nobody can say when the job starts. Jobs ahead of it, busy workers and a worker that starts can be estimated;
+    a limit, a pause, or workers that nobody adds cannot."""
+    if waiting.job.state in NOT_DUE:
+        # What may have passed when it is due is left aside: limits that are reached, a provider without capacity.
+        due = not_due(waiting.job, waiting.tx.now(), waiting.services.rules())
+        found = [each for each in due if each.code == WaitCode.NOT_STAGED]
+        found += [each for each in _reasons(waiting) if each.code in FINAL]
+        if not found and not waiting.able:
+            no_worker, _ = _no_worker(waiting)
+            found = [no_worker] if no_worker.code in LASTING else []
+        return found[0] if found else None
+    for reason in _reasons(waiting):
+        return reason
+    if waiting.able:
+        return None  # each of them is free after its current job
+    no_worker, following = _no_worker(waiting)
+    grows = no_worker.code == WaitCode.NO_WORKER and following is not None and following.at_queued is not None
+    return None if grows or no_worker.code == WaitCode.STARTING else no_worker
+
+
 LATE = timedelta(minutes=1)
-"""A job is queued within a second of its time, where a control plane runs."""
+"""A control plane queues a job within a second of its due time."""
 
 
-def not_yet(job: Job, now: datetime, rules: ControlPolicy) -> Sequence[Blocker]:
-    """Why it is not even in the queue."""
-    late = [_not_staged(job)] if now - job.run_at > LATE else []
+def not_due(job: Job, now: datetime, rules: ControlPolicy) -> Sequence[WaitReason]:
+    """Why a job is not queued yet."""
+    found: list[WaitReason] = []
+    if now - job.run_at > LATE:
+        text = "the job is due, but no control plane is there to queue it"
+        ends = "start one: herdsman up"
+        found.append(WaitReason(code=WaitCode.NOT_STAGED, text=text, since=job.run_at, ends=ends))
+    at = utc(job.run_at)
     if job.state is JobState.FAILED:
-        return *late, _backoff(job)
-    return *late, _delayed(job) if job.admission is None else _put_off(job, rules)
-
-
-def held(job: Job) -> str:
-    until = "" if job.claim_expires_at is None else f" until {job.claim_expires_at:%H:%M:%S} UTC"
-    return f"worker {job.worker_id} holds it{until}"
-
-
-def let_in(job: Job) -> str | None:
-    """What a limit at the door did to a job that waits in the queue by now."""
+        text = f"attempt {job.attempts} of {job.max_attempts} failed, and the next one starts at {at}"
+        ends = f"to retry now: herdsman retry {job.job_id}"
+        return *found, WaitReason(code=WaitCode.BACKOFF, text=text, since=job.updated_at, ends=ends)
     if job.admission is None:
-        return None
-    return (
-        f"it was let in under the limit {job.admission}: put off until it was due, or sent to pool {job.pool}"
-    )
-
-
-def _not_staged(job: Job) -> Blocker:
-    return Blocker(
-        code=Block.NOT_STAGED,
-        text="its time has come and nobody has queued it: no control plane is there",
-        since=job.run_at,
-        ends="start one: herdsman up",
-    )
-
-
-def _delayed(job: Job) -> Blocker:
-    return Blocker(
-        code=Block.DELAYED,
-        text=f"its time comes at {told(job.run_at)}",
-        since=job.created_at,
-        ends="it was submitted to run then, and is queued at that moment",
-    )
-
-
-def _put_off(job: Job, rules: ControlPolicy) -> Blocker:
-    return Blocker(
-        code=Block.PUT_OFF,
-        text=f"it was put off until {told(job.run_at)} by the limit {job.admission}: {_limit(job, rules)}",
-        since=job.created_at,
-        ends="it is queued then; the limits: herdsman policy show",
-    )
-
-
-def _limit(job: Job, rules: ControlPolicy) -> str:
-    limits = rules.limits_of(job.agent)
+        text, ends = f"the job is scheduled for {at}", "it is queued then"
+        return *found, WaitReason(code=WaitCode.DELAYED, text=text, since=job.created_at, ends=ends)
+    limits, limit = rules.limits_of(job.agent), f"agent {job.agent} had reached it"
     match job.admission:
         case Limit.RATE if limits.rate_per_second is not None:
-            return f"agent {job.agent} may submit {limits.rate_per_second:g} jobs a second"
+            limit = f"agent {job.agent} may submit {limits.rate_per_second:g} jobs a second"
         case Limit.GPU_SECONDS if limits.gpu_seconds_per_day is not None:
-            return f"agent {job.agent} has used its {limits.gpu_seconds_per_day:g} GPU seconds of the day"
+            limit = f"agent {job.agent} has used its {limits.gpu_seconds_per_day:g} GPU seconds of the day"
         case Limit.GPU_MEMORY:
-            return "too much GPU memory was in use"
+            limit = "too much GPU memory was in use"
         case _:
-            return f"agent {job.agent} had reached it"
-
-
-def _backoff(job: Job) -> Blocker:
-    return Blocker(
-        code=Block.BACKOFF,
-        text=f"it is tried again at {told(job.run_at)}: attempt {job.attempts} of {job.max_attempts} failed",
-        since=job.updated_at,
-        ends=f"or at once, with: herdsman retry {job.job_id}",
-    )
-
-
-def ended(job: Job, tried: Sequence[Attempt], history: Sequence[AuditEntry]) -> tuple[str, ...]:
-    """What became of it, then where its time went. Attempts are kept for a while only: without them, less is said."""
-    times = _times(job, tried)
-    return (_outcome(job, tried, history), times) if times else (_outcome(job, tried, history),)
-
-
-def _outcome(job: Job, tried: Sequence[Attempt], history: Sequence[AuditEntry]) -> str:
-    at = told(job.finished_at or job.updated_at)
-    match job.state:
-        case JobState.DONE if job.saved_gpu is not None:
-            spared = f"{job.saved_gpu.total_seconds():.1f} GPU seconds were saved"
-            return f"its result had been made and was found at the service: {spared}"
-        case JobState.DONE:
-            return f"it was done at {at}{_by(tried)}, in {_attempts(job)}"
-        case JobState.CANCELLED:
-            # Who asked for it; the worker that obeyed comes later.
-            asked = [each.actor for each in history if each.reason == Reason.CANCEL_REQUESTED]
-            canceller = asked[-1] if asked else history[-1].actor if history else "somebody"
-            return f"it was cancelled at {at} by {canceller}, {_meanwhile(tried)}"
-        case _:
-            error = f": {job.last_error}" if job.last_error else ""
-            why = str(job.reason).replace("_", " ")
-            return f"it was given up at {at} after {_attempts(job)}{_by(tried)} ({why}){error}"
-
-
-def _meanwhile(tried: Sequence[Attempt]) -> str:
-    if not tried:
-        return "before it began"
-    last = tried[-1]
-    return (
-        f"while worker {last.worker_id} ran it" if last.outcome == JobState.CANCELLED else "while it waited"
-    )
-
-
-def _by(tried: Sequence[Attempt]) -> str:
-    return f" by worker {tried[-1].worker_id}" if tried else ""
-
-
-def _attempts(job: Job) -> str:
-    return "1 attempt" if job.attempts == 1 else f"{job.attempts} attempts"
-
-
-def _times(job: Job, tried: Sequence[Attempt]) -> str:
-    if not tried:
-        return ""
-    first, last = tried[0], tried[-1]
-    waited = f"it waited {_between(job.created_at, first.claimed_at)} until a worker took it"
-    if last.ended_at is None:
-        return waited
-    ran = _between(last.started_at or last.claimed_at, last.ended_at)
-    if len(tried) == 1:
-        return f"{waited}, and ran for {ran}"
-    whole = _between(job.created_at, job.finished_at or last.ended_at)
-    return f"{waited}, ran for {ran} in its last attempt, and took {whole} in all"
-
-
-def _between(begin: datetime, end: datetime) -> str:
-    return spoken(max(0.0, (end - begin).total_seconds()))
+            pass
+    text = f"limit {job.admission} deferred the job until {at}: {limit}"
+    ends = "it is queued then; to see the limits: herdsman policy show"
+    return *found, WaitReason(code=WaitCode.PUT_OFF, text=text, since=job.created_at, ends=ends)
 
 
 MOST_NAMED = 5
+_PLACE_ENDS = "the job starts when one of them ends; to see the limit: herdsman policy show"
 
 
-def hindrances(here: Around) -> Iterator[Blocker]:
-    yield from _stopped(here)
-    yield from _closed(here)
-    yield from _unfit_service(here)
-    yield from _unknown_type(here)
-    yield from _full_agent(here)
-    yield from _full_key(here)
-    yield from _silent(here)
-    yield from _no_gpu(here)
-    yield from _no_memory(here)
-    yield from _model_elsewhere(here)
+def _reasons(waiting: WaitingJob) -> Iterator[WaitReason]:
+    """Other than that no worker is free."""
+    yield from _stopped(waiting)
+    yield from _no_type(waiting)
+    yield from _full(waiting)
+    yield from _free_but_unusable(waiting)
 
 
-def _stopped(here: Around) -> Iterator[Blocker]:
-    pool, kind = here.job.pool, here.job.type
-    scopes = {ALL: "", f"pool:{pool}": f" --pool {pool}", f"type:{kind}": f" --type {kind}"}
-    for hold in limits_sql.standing_holds(here.tx).holds:
-        if hold.scope in scopes:
-            yield _held(hold, scopes[hold.scope])
-
-
-def _held(hold: Hold, option: str) -> Blocker:
-    what = "everything" if hold.scope == ALL else hold.scope.replace(":", " ")
-    by_itself = "" if hold.until is None else f"it goes on by itself at {told(hold.until)}, or "
-    drained = hold.kind is HoldKind.DRAIN
-    return Blocker(
-        code=Block.DRAINED if drained else Block.PAUSED,
-        text=f"{what} is {'drained' if drained else 'stopped'} by {hold.actor} ({hold.why})",
-        since=hold.since,
-        ends=f"{by_itself}go on with: herdsman resume{option}",
-    )
-
-
-def _closed(here: Around) -> Iterator[Blocker]:
-    pool = pools_sql.find_pool(here.tx, here.job.pool)
+def _stopped(waiting: WaitingJob) -> Iterator[WaitReason]:
+    job = waiting.job
+    options = {ALL: "", f"pool:{job.pool}": f" --pool {job.pool}", f"type:{job.type}": f" --type {job.type}"}
+    for pause in limits_sql.active_pauses(waiting.tx).active:
+        if pause.scope not in options:
+            continue
+        what = "everything" if pause.scope == ALL else pause.scope.replace(":", " ")
+        drained, command = pause.kind is PauseKind.DRAIN, f"herdsman resume{options[pause.scope]}"
+        yield WaitReason(
+            code=WaitCode.DRAINED if drained else WaitCode.PAUSED,
+            text=f"{pause.actor} {'drained' if drained else 'paused'} {what} ({pause.why})",
+            since=pause.since,
+            ends=f"resume with: {command}"
+            if pause.until is None
+            else f"it resumes at {utc(pause.until)}, or with: {command}",
+        )
+    pool = pools_sql.find_pool(waiting.tx, job.pool)
     if pool is not None and pool.state not in OPEN:
-        yield Blocker(
-            code=Block.POOL_CLOSED,
-            text=f"pool {pool.pool_id} is {pool.state} ({pool.reason}) and takes no job",
+        yield WaitReason(
+            code=WaitCode.POOL_CLOSED,
+            text=f"pool {pool.pool_id} is {pool.state} ({pool.reason}) and takes no jobs",
             since=pool.updated_at,
-            ends=f"start it again with: herdsman pool create {pool.pool_id}",
+            ends=f"start it again: herdsman pool create {pool.pool_id}",
         )
 
 
-def _unfit_service(here: Around) -> Iterator[Blocker]:
-    there = [*here.active, *here.starting]
-    unfit = [each for each in there if each.id in here.unfit]
-    if not unfit or any(here.takes(each) for each in there):
+def _no_type(waiting: WaitingJob) -> Iterator[WaitReason]:
+    """No worker takes the type, since its service is away or since none has a handler for it."""
+    job, there = waiting.job, [*waiting.active, *waiting.starting]
+    if not there or any(waiting.takes(each) for each in there):
         return
-    first = unfit[0].id
-    others = f", and {len(unfit) - 1} more with it" if len(unfit) > 1 else ""
-    yield Blocker(
-        code=Block.SERVICE_UNFIT,
-        text=f"worker {first}{others} takes no jobs of type {here.job.type}: {here.unfit[first]}",
-        ends=f"it starts when the service can take jobs again; see: herdsman why worker {first}",
-    )
-
-
-def _unknown_type(here: Around) -> Iterator[Blocker]:
-    """Only where all that are there have said what they take: one that has said nothing yet may take it."""
-    there = [*here.active, *here.starting]
-    if not there or any(here.takes(each) or each.id in here.unfit for each in there):
+    unfit = [each.id for each in there if each.id in waiting.unfit]
+    if unfit:
+        takes = f"and {len(unfit) - 1} more take" if len(unfit) > 1 else "takes"
+        yield WaitReason(
+            code=WaitCode.SERVICE_UNFIT,
+            text=f"worker {unfit[0]} {takes} no jobs of type {job.type}: {waiting.unfit[unfit[0]]}",
+            ends=f"the job starts when the service takes jobs again; see: herdsman why worker {unfit[0]}",
+        )
         return
-    job, others = here.job, sorted({each.pool for each in here.seen.workers if _serves(here, each)})
-    known = sorted({kind for each in there for kind in here.named_types[each.id]})
+    # All that are there have said what they take: one that has said nothing yet may take anything.
+    known = sorted({kind for each in there for kind in waiting.named_types[each.id]})
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
+    living = (WorkerState.ACTIVE, WorkerState.SPAWNING)
+    others = {
+        each.pool
+        for each in waiting.snapshot.workers
+        if each.state in living and job.type in waiting.named_types.get(each.id, frozenset())
+    }
+    elsewhere = f"; workers of pool {min(others)} do" if others else ""
     option = "" if job.pool == DEFAULT_POOL else f" --pool {job.pool}"
-    elsewhere = f"; pool {others[0]} has workers that do" if others else ""
-    yield Blocker(
-        code=Block.UNKNOWN_TYPE,
-        text=f"no worker of pool {job.pool} knows the type {job.type}:"
+    yield WaitReason(
+        code=WaitCode.UNKNOWN_TYPE,
+        text=f"no worker of pool {job.pool} takes type {job.type}:"
         f" they take {', '.join(known[:MOST_NAMED])}{more}{elsewhere}",
         since=job.run_at,
         ends=f"start one that does: herdsman worker{option} --module MODULE (or --exec {job.type}=COMMAND)",
     )
 
 
-def _serves(here: Around, worker: WorkerSnapshot) -> bool:
-    living = worker.state in (WorkerState.ACTIVE, WorkerState.SPAWNING)
-    return living and here.job.type in here.named_types.get(worker.id, frozenset())
+def _full(waiting: WaitingJob) -> Iterator[WaitReason]:
+    agent, key, rules = waiting.job.agent, waiting.job.concurrency_key, waiting.services.rules()
+    most = rules.limits_of(agent).max_running
+    if most is not None and (running := claim_sql.running_of_agent(waiting.tx, agent)) >= most:
+        text = f"agent {agent} already runs {running} of {most} jobs (max_running)"
+        yield WaitReason(code=WaitCode.AGENT_FULL, text=text, ends=_PLACE_ENDS)
+    if key is not None:
+        most = rules.most_of(key)
+        if (running := claim_sql.running_of_key(waiting.tx, key)) >= most:
+            text = f"concurrency key {key} already runs {running} of {most} jobs"
+            yield WaitReason(code=WaitCode.KEY_FULL, text=text, ends=_PLACE_ENDS)
 
 
-def _full_agent(here: Around) -> Iterator[Blocker]:
-    agent = here.job.agent
-    most = here.services.rules().limits_of(agent).max_running
-    if most is not None and (running := claim_sql.running_of_agent(here.tx, agent)) >= most:
-        yield Blocker(
-            code=Block.AGENT_FULL,
-            text=f"agent {agent} has all its places taken: {running} of {most} (max_running)",
-            ends="it starts when one of them ends; the limit: herdsman policy show",
-        )
-
-
-def _full_key(here: Around) -> Iterator[Blocker]:
-    key = here.job.concurrency_key
-    if key is None:
-        return
-    most = here.services.rules().most_of(key)
-    if (running := claim_sql.running_of_key(here.tx, key)) >= most:
-        yield Blocker(
-            code=Block.KEY_FULL,
-            text=f"concurrency key {key} has all its places taken: {running} of {most}",
-            ends="it starts when one of them ends; the limit: herdsman policy show",
-        )
-
-
-def _silent(here: Around) -> Iterator[Blocker]:
-    if here.free and not here.asking:
-        last = max(here.free, key=lambda each: each.last_heartbeat or each.created_at)
-        yield Blocker(
-            code=Block.SILENT_WORKERS,
-            text=f"no free worker of pool {here.job.pool} asks for work: {last.id} was the last that was heard of",
+def _free_but_unusable(waiting: WaitingJob) -> Iterator[WaitReason]:
+    job, tx, asking = waiting.job, waiting.tx, waiting.asking
+    if waiting.free and not asking:
+        last = max(waiting.free, key=lambda each: each.last_heartbeat or each.created_at)
+        yield WaitReason(
+            code=WaitCode.SILENT_WORKERS,
+            text=f"no free worker of pool {job.pool} asks for jobs: worker {last.id} sent the last heartbeat",
             since=last.last_heartbeat,
             ends=f"see: herdsman why worker {last.id}",
         )
-
-
-def _no_gpu(here: Around) -> Iterator[Blocker]:
-    job = here.job
-    if job.gpu_memory_mb is None or job.allow_cpu or not here.able:
-        return
-    if all(each.gpu_seen is False for each in here.able):
-        yield Blocker(
-            code=Block.NO_GPU,
-            text=f"it needs {job.gpu_memory_mb} MB of GPU memory, and no worker of pool {job.pool} that takes"
+    needs_gpu = job.gpu_memory_mb is not None and not job.allow_cpu
+    if needs_gpu and waiting.able and all(each.gpu_seen is False for each in waiting.able):
+        yield WaitReason(
+            code=WaitCode.NO_GPU,
+            text=f"the job needs {job.gpu_memory_mb} MB of GPU memory, and no worker of pool {job.pool} that takes"
             f" {job.type} has a GPU",
             since=job.run_at,
-            ends="start a worker on a machine with a GPU, or submit it with --allow-cpu",
+            ends="start a worker on a machine with a GPU, or submit the job with --allow-cpu",
         )
+    leasing = waiting.services.leasing
+    if asking and leasing.mode is LeaseMode.ON:
+        narrow = sql.too_narrow(tx, [each.id for each in asking], job.gpu_memory_mb, leasing)
+        if narrow is not None:
+            best = max(narrow, key=lambda each: each.free_mb)
+            wanted = (
+                "a GPU of its own" if job.gpu_memory_mb is None else f"{job.gpu_memory_mb} MB of GPU memory"
+            )
+            yield WaitReason(
+                code=WaitCode.GPU_MEMORY,
+                text=f"no free worker has {wanted}: worker {best.worker_id} has the most, {best.free_mb} MB"
+                f" ({best.reason})",
+                ends="the job starts when leases end and their memory is free; see: herdsman leases, herdsman gpus",
+            )
+    if asking and job.model is not None:
+        until = job.run_at + waiting.services.policy.model_wait
+        holders = sql.holders_of(tx, job.pool, job.model)
+        if holders and until > tx.now() and not any(each.id in holders for each in asking):
+            yield WaitReason(
+                code=WaitCode.MODEL,
+                text=f"worker {min(holders)}, which has model {job.model} loaded, is busy",
+                since=job.run_at,
+                ends=f"any free worker takes the job at {utc(until)} (MAX_TASK_WAIT_MINUTES)",
+            )
 
 
-def _no_memory(here: Around) -> Iterator[Blocker]:
-    job, leasing = here.job, here.services.leasing
-    if leasing.mode is not LeaseMode.ON or not here.asking:
-        return
-    narrow = sql.too_narrow(here.tx, [each.id for each in here.asking], job.gpu_memory_mb, leasing)
-    if narrow is None:
-        return
-    most = max(narrow, key=lambda each: each.free_mb)
-    wanted = "a GPU of its own" if job.gpu_memory_mb is None else f"{job.gpu_memory_mb} MB of GPU memory"
-    yield Blocker(
-        code=Block.GPU_MEMORY,
-        text=f"no free worker has {wanted}: the most is {most.free_mb} MB on {most.worker_id} ({most.obstacle})",
-        ends="it starts when leases end or their memory is free; see: herdsman leases, herdsman gpus",
+LONG = timedelta(minutes=5)
+"""A leader whose last cycle is older than this does not manage the fleet."""
+_START = "start a control plane: herdsman up"
+
+
+def _no_worker(waiting: WaitingJob) -> tuple[WaitReason, NextWorker | None]:
+    """Why none is free, with what the pool would do next where the control loop manages it."""
+    job, pool, workers = waiting.job, waiting.pool, _workers(waiting)
+    when_free = "the job starts when one of them is free"
+    if pool is None or (pool.life is not None and not pool.life.declared and not waiting.starting):
+        if waiting.able:
+            return WaitReason(code=WaitCode.BUSY, text=workers, ends=when_free), None
+        start = f"create it: herdsman pool create {job.pool}, or start a worker: herdsman worker --pool {job.pool}"
+        text = f"{workers}, and the control loop does not manage this pool"
+        return WaitReason(code=WaitCode.NOBODY_KEEPS, text=text, since=job.run_at, ends=start), None
+    following = next_worker(waiting.snapshot, pool.id)
+    manual = pool.life is not None and pool.life.by_hand
+    if waiting.starting or not manual:
+        for reason in _leaderless(waiting, workers):
+            return reason, following
+    if waiting.starting:
+        return _starting(waiting, pool, workers), following
+    free, why = f"{when_free}, or " if waiting.able else "", following.blocked_by
+    if why is not None:
+        recorded = (each.since for each in decisions_of_pool(waiting.tx, pool.id) if each.code == why.code)
+        return WaitReason(
+            code=why.code,
+            text=f"{workers}, and none is added ({blocked(following)})",
+            since=next(recorded, None),
+            ends=f"{free}{_remedy(waiting.snapshot, pool, why)}",
+        ), following
+    at, code = following.at_queued, WaitCode.BUSY if waiting.able else WaitCode.NO_WORKER
+    if at is None:
+        text = f"{workers}, and no queue, however long, adds one"
+        ends = f"{free}see: herdsman why pool {job.pool}"
+        return WaitReason(code=code, text=text, ends=ends), following
+    if at <= following.queued:
+        return WaitReason(code=code, text=workers, ends=f"{free}the next cycle adds a worker"), following
+    ends = f"{free}one more is added at {at} queued jobs; now {following.queued}"
+    return WaitReason(code=WaitCode.BUSY, text=workers, ends=ends), following
+
+
+def _workers(waiting: WaitingJob) -> str:
+    pool, kind, count = waiting.job.pool, waiting.job.type, len(waiting.able)
+    if not waiting.active:
+        return f"pool {pool} has no active worker"
+    if not waiting.able:
+        return f"no active worker of pool {pool} takes {kind}"
+    taking = "" if count == len(waiting.active) else f" that take {kind}"
+    return (
+        f"the only worker of pool {pool}{taking.replace('take', 'takes')} is busy"
+        if count == 1
+        else f"all {count} workers of pool {pool}{taking} are busy"
     )
 
 
-def _model_elsewhere(here: Around) -> Iterator[Blocker]:
-    job = here.job
-    if job.model is None or not here.asking:
-        return
-    until = job.run_at + here.services.policy.model_wait
-    holders = sql.holders_of(here.tx, job.pool, job.model)
-    if not holders or until <= here.tx.now() or any(each.id in holders for each in here.asking):
-        return
-    yield Blocker(
-        code=Block.MODEL,
-        text=f"it waits for a worker that has model {job.model} loaded: {min(holders)} has, and is busy",
-        since=job.run_at,
-        ends=f"any free worker takes it at {told(until)} (MAX_TASK_WAIT_MINUTES)",
+def _leaderless(waiting: WaitingJob, workers: str) -> Iterator[WaitReason]:
+    term, now = leader_sql.find_leader(waiting.tx), waiting.tx.now()
+    if term is None:
+        text = f"{workers}, and no control plane has ever run here to add one"
+        yield WaitReason(code=WaitCode.NO_LEADER, text=text, ends=_START)
+    elif term.expires_at <= now:
+        text = f"{workers}, and no control plane leads to add one"
+        yield WaitReason(code=WaitCode.NO_LEADER, text=text, since=term.expires_at, ends=_START)
+    elif (last := sql.last_cycle(waiting.tx)) is not None and now - max(last.at, term.acquired_at) > LONG:
+        text = f"{workers}, and the leader {term.holder} finishes no cycle to add one"
+        ends = f"look at the log of {term.holder}, or restart it"
+        yield WaitReason(code=WaitCode.NO_CYCLE, text=text, since=last.at, ends=ends)
+
+
+def _starting(waiting: WaitingJob, pool: PoolSnapshot, workers: str) -> WaitReason:
+    starting = waiting.starting
+    first = min(each.created_at for each in starting)
+    if pool.policy.require_gpu and all(each.gpu_seen is False for each in starting):
+        lack = lack_of(starting[0], pool.policy, waiting.snapshot.now)
+        return WaitReason(
+            code=WaitCode.NO_GPU,
+            text=f"{workers}, and worker {starting[0].id} cannot become active: {lack}",
+            since=first,
+            ends=f"start a worker on a machine with a GPU, or set REQUIRE_GPU to false for pool {pool.id}",
+        )
+    took = stats_sql.boot_times(waiting.tx, pool.id)
+    usual = ""
+    if took.own and took.seconds:
+        half = _span(timedelta(seconds=median(took.seconds)))
+        usual = f"; half of the last {len(took.seconds)} starts took {half} or less"
+    coming = "a worker is starting" if len(starting) == 1 else f"{len(starting)} workers are starting"
+    text, ends = f"{workers}, and {coming}", f"the job starts when one is ready{usual}"
+    return WaitReason(code=WaitCode.STARTING, text=text, since=first, ends=ends)
+
+
+def _remedy(snapshot: Snapshot, pool: PoolSnapshot, why: ActionReason) -> str:
+    policy = pool.policy
+    match why.code:
+        case Code.CEILING if policy.machine_is_full:
+            return "rent machines (PROVIDER); MAX_ACTIVE_GPUS alone adds no GPU"
+        case Code.CEILING | Code.KILL_SWITCH:
+            return "raise MAX_ACTIVE_GPUS"
+        case Code.BREAKER_OPEN:
+            window = _span(policy.failure_window)
+            return f"when no more workers have failed for {window} (FAILURE_WINDOW_MINUTES); see: herdsman workers"
+        case Code.BUDGET_SPENT:
+            span = "day" if "this day" in why.text else "hour"
+            return f"when the next {span} begins, or raise BUDGET_PER_{span.upper()}_USD"
+        case Code.PROVIDER_WAITS:
+            return f"the provider is asked again at {utc(pool.wait_until or snapshot.now)}"
+        case Code.PROVIDER_REJECTED:
+            return f"fix that at the provider, then: herdsman resume --pool {pool.id}"
+        case Code.SERVED_BY_HAND:
+            return f"start one: herdsman worker --pool {pool.id}"
+        case Code.ENOUGH if pool.last_scaled_at is not None:
+            return f"the next one may come at {utc(pool.last_scaled_at + policy.min_scaling_interval)}"
+        case _:
+            return f"see: herdsman why pool {pool.id}"
+
+
+_SETTINGS = {
+    "CEILING": "MAX_ACTIVE_GPUS",
+    "BREAKER_OPEN": "MAX_WORKER_FAILURE_RATE",
+    "BUDGET_SPENT": "the budget",
+    "ENOUGH": "MIN_SCALING_INTERVAL_SEC",
+}
+
+
+def blocked(following: NextWorker) -> str:
+    """What prevents the next worker, with the setting that says so."""
+    why = following.blocked_by
+    assert why is not None
+    setting = "GPUs" if why.text == FULL_MACHINE else _SETTINGS.get(why.code)
+    limit = next(
+        (why.numbers[name] for name in ("max", "max_rate", "limit_usd") if name in why.numbers), None
     )
+    named = setting if limit is None or setting is None else f"{setting}={limit}"
+    return f"blocked by {named or why.code}: {why.text}"
 
 
-NOT_YET = (JobState.SCHEDULED, JobState.FAILED)
-FINAL = (Block.PAUSED, Block.DRAINED, Block.POOL_CLOSED, Block.UNKNOWN_TYPE)
-"""While one of these stands, more workers would not help."""
-LASTING = (
-    Block.NO_LEADER,
-    Block.NO_CYCLE,
-    Block.NOBODY_KEEPS,
-    Code.SERVED_BY_HAND,
-    Code.KILL_SWITCH,
-    Code.PROVIDER_REJECTED,
-)
-"""A pool without workers stays without them until a person does something."""
+def _span(span: timedelta) -> str:
+    seconds = round(span.total_seconds())
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
-def obstacles(here: Around) -> tuple[list[Blocker], NextWorker | None]:
-    """Of a job in the queue, the first that must go first; with the next worker of its pool where none is free."""
-    blockers = [*hindrances(here)]
-    if here.free or any(each.code in FINAL for each in blockers):
-        return blockers, None
-    unfree, following = no_worker(here)
-    return [*blockers, unfree], following
+def outcome_of(job: Job, tried: Sequence[Attempt], history: Sequence[AuditEntry]) -> Iterator[str]:
+    """How it ended, then where its time went. Attempts are kept for a while only; without them, less is known."""
+    at = utc(job.finished_at or job.updated_at)
+    first, last = (tried[0], tried[-1]) if tried else (None, None)
+    match job.state:
+        case JobState.DONE if job.saved_gpu is not None:
+            saved = f"{job.saved_gpu.total_seconds():.1f} GPU seconds saved"
+            yield f"Completed with a result that the service already had: {saved}"
+        case JobState.DONE:
+            by = f" by worker {last.worker_id}" if last else ""
+            yield f"Completed on attempt {job.attempts}{by} at {at}"
+        case JobState.CANCELLED:
+            # Who asked for it; the worker that obeyed comes later.
+            asked = [each.actor for each in history if each.reason == Reason.CANCEL_REQUESTED]
+            canceller = asked[-1] if asked else history[-1].actor if history else "somebody"
+            when = "before it started" if last is None else "while it waited"
+            if last is not None and last.outcome == JobState.CANCELLED:
+                when = f"while worker {last.worker_id} ran it"
+            yield f"Cancelled by {canceller} at {at}, {when}"
+        case _:
+            attempts = "1 attempt" if job.attempts == 1 else f"{job.attempts} attempts"
+            by = f", the last by worker {last.worker_id}" if last else ""
+            error = f": {job.last_error}" if job.last_error else ""
+            yield f"Failed for good at {at} after {attempts}{by} ({str(job.reason).replace('_', ' ')}){error}"
+    if first is None or last is None:
+        return
+    waited = f"Waited {_between(job.created_at, first.claimed_at)} for a worker"
+    if last.ended_at is None:
+        yield waited
+        return
+    ran = _between(last.started_at or last.claimed_at, last.ended_at)
+    if len(tried) == 1:
+        yield f"{waited}, then ran for {ran}"
+    else:
+        whole = _between(job.created_at, job.finished_at or last.ended_at)
+        yield f"{waited}, ran for {ran} on the last attempt, and took {whole} in all"
 
 
-def untold(here: Around) -> Blocker | None:
-    """What keeps anybody from saying when the job starts. That others go before it, that workers are busy and that
-    one is about to start can be counted with; a limit, a stop, or workers that nobody sends cannot."""
-    return _later(here) if here.job.state in NOT_YET else _now(here)
+def _between(begin: datetime, end: datetime) -> str:
+    return spoken(max(0.0, (end - begin).total_seconds()))
 
 
-def _now(here: Around) -> Blocker | None:
-    for blocker in hindrances(here):
-        return blocker
-    if here.able:
-        return None  # each of them is free after the job that it holds
-    unfree, following = no_worker(here)
-    grows = unfree.code == Block.NO_WORKER and following is not None and following.at_queued is not None
-    return None if grows or unfree.code == Block.STARTING else unfree
+MOST_SHOWN = 20
+MOST_READ = 500
+"""Decisions that are read so that equal ones can be counted."""
 
 
-def _later(here: Around) -> Blocker | None:
-    """What may have passed by then is left aside: places that are taken, a provider that has none just now."""
-    late = [
-        each
-        for each in not_yet(here.job, here.tx.now(), here.services.rules())
-        if (each.code == Block.NOT_STAGED)
-    ]
-    final = [each for each in hindrances(here) if each.code in FINAL]
-    found = [*late, *final]
-    if not found and not here.able:
-        unfree, _ = no_worker(here)
-        found = [unfree] if unfree.code in LASTING else []
-    return found[0] if found else None
+def decisions_of_pool(tx: Tx, pool: PoolId) -> tuple[RepeatedDecisionOut, ...]:
+    return decisions_about(tx, lambda step: pool in (step.get("pool"), step.get("about")))
+
+
+def decisions_about(tx: Tx, about: Callable[[Step], bool]) -> tuple[RepeatedDecisionOut, ...]:
+    """Newest first. Equal decisions in a row are one, with its first and its last time."""
+    found: list[RepeatedDecisionOut] = []
+    for each in history_sql.latest_steps(tx, about, MOST_READ):
+        step, last = each.step, found[-1] if found else None
+        same = ("action", "code", "done")
+        if last is not None and all(getattr(last, field) == step[field] for field in same):
+            found[-1] = last.model_copy(update={"since": each.at, "times": last.times + 1})
+        else:
+            found.append(RepeatedDecisionOut(last=each.at, since=each.at, times=1, **step))
+    return tuple(found[:MOST_SHOWN])

@@ -9,7 +9,7 @@ from herdsman.wire import Reply
 
 
 class RepeatedDecisionOut(Reply):
-    """A decision, and how often it was the same."""
+    """A decision, and how often it was repeated."""
 
     last: datetime
     since: datetime
@@ -23,7 +23,7 @@ class RepeatedDecisionOut(Reply):
 
 
 class MoveOut(Reply):
-    """One step in the life of what was asked about."""
+    """One change of status."""
 
     ts: datetime
     from_status: str | None
@@ -35,16 +35,30 @@ class MoveOut(Reply):
 class NextWorkerOut(Reply):
     queued: int
     at_queued: int | None = Field(description="The shortest queue that would add a worker; null: none would.")
-    blocked_by: str | None = Field(description="What stands in the way even then.")
+    blocked_by: str | None = Field(description="What prevents it even then.")
 
 
-class BlockerOut(Reply):
-    """What a waiting job waits for."""
+class WaitReason(Reply):
+    """Why a job waits: a stable code, a sentence, since when, and what would start it."""
 
-    code: str = Field(description="Stable, to be told apart by a program: PAUSED, UNKNOWN_TYPE, CEILING ...")
+    code: str = Field(description="Stable, for programs: PAUSED, UNKNOWN_TYPE, CEILING ...")
     text: str
-    since: datetime | None = Field(description="Null where nobody has written it down.")
-    ends: str = Field(description="What would start the job; empty where nothing more can be said.")
+    since: datetime | None = Field(default=None, description="Null where it was not recorded.")
+    ends: str = Field(default="", description="What would start the job; empty where that is not known.")
+
+    @property
+    def sentence(self) -> str:
+        since = f", since {self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since else ""
+        return f"Waiting: {self.text}{since}{self._remedy}"
+
+    @property
+    def short(self) -> str:
+        """Without the time since when."""
+        return f"{self.text}{self._remedy}"
+
+    @property
+    def _remedy(self) -> str:
+        return f"; {self.ends}" if self.ends else ""
 
 
 class WhyOut(Reply):
@@ -57,8 +71,8 @@ class WhyOut(Reply):
     history: tuple[MoveOut, ...] = Field(default=(), description="Oldest first.")
     next_worker: NextWorkerOut | None = None
     numbers: dict[str, Any] = Field(default_factory=dict[str, Any])
-    blocker: BlockerOut | None = Field(
-        default=None, description="Of a job that has not begun: what the first sentence says."
+    blocker: WaitReason | None = Field(
+        default=None, description="Of a job that has not started: what the first sentence says."
     )
 
 
@@ -72,14 +86,14 @@ class SpanOut(Reply):
 class EtaOut(Reply):
     job_id: str
     status: str
-    position: int | None = Field(description="1 is the next one of its pool; null when it does not wait.")
+    position: int | None = Field(description="1 is the next one of its pool; null when it is not queued.")
     start: SpanOut | None = Field(description="Null when it has started, has ended, or nothing is known.")
     finish: SpanOut | None = Field(description="Null when it has ended, or nothing is known.")
     basis: str = Field(description="What the numbers rest on, in words.")
-    sample: int = Field(description="How many jobs that are done were looked at.")
-    blocker: BlockerOut | None = Field(
+    sample: int = Field(default=0, description="How many completed jobs it rests on.")
+    blocker: WaitReason | None = Field(
         default=None,
-        description="Why no time can be told, where something other than the line is in its way.",
+        description="Why there is no estimate, where the job waits for more than its turn.",
     )
 
 

@@ -12,7 +12,7 @@ from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
 from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite
-from herdsman.explain.decisions import steps_of
+from herdsman.explain.decisions import step_out
 from herdsman.fleet import history_sql, leader_sql, snapshot_sql, stats_sql, workers_sql
 from herdsman.fleet.wire import (
     GpuBarOut,
@@ -30,8 +30,8 @@ from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.rules import check_name
 from herdsman.json_text import clean, encode
-from herdsman.limits.rules import ALL, Hold, HoldKind
-from herdsman.limits.sql import standing_holds
+from herdsman.limits.rules import ALL, Pause, PauseKind
+from herdsman.limits.sql import active_pauses
 from herdsman.ports import Clock
 from herdsman.states import WORKER, JobState, Reason, WorkerState
 
@@ -206,18 +206,18 @@ def _overview(tx: Tx, many: Counted) -> OverviewOut:
         cost_per_hour=float(stats_sql.hourly_rate(tx)),
         cost_today=float(stats_sql.spent_since(tx)["day"]),
         recovered=RecoveredOut(jobs=counted, saved_gpu_seconds=saved),
-        holds=tuple(hold_words(each) for each in standing_holds(tx).holds),
+        holds=tuple(hold_words(each) for each in active_pauses(tx).active),
         last_decisions=_decisions(tx),
         series=_series(history_sql.spread_over(tx, now - HOUR, POINTS)),
     )
 
 
-def hold_words(hold: Hold) -> str:
+def hold_words(hold: Pause) -> str:
     """What is stopped, by whom, why, and how it goes on."""
     scope = hold.scope.partition(":")
     what = "everything" if hold.scope == ALL else f"{scope[0]} {scope[2]}"
     option = "" if hold.scope == ALL else f" --{scope[0]} {scope[2]}"
-    how = "is drained" if hold.kind is HoldKind.DRAIN else "is paused"
+    how = "is drained" if hold.kind is PauseKind.DRAIN else "is paused"
     why = f" ({hold.why})" if hold.why else ""
     until = "" if hold.until is None else f", until {hold.until:%Y-%m-%d %H:%M:%S} UTC"
     return f"{what} {how} by {hold.actor}{why}{until}; go on with: herdsman resume{option}"
@@ -227,7 +227,7 @@ def _decisions(tx: Tx) -> tuple[StepOut, ...]:
     """The latest steps. Equal ones are one: a fleet that waits says the same every half minute."""
     found, _ = history_sql.list_cycles(tx, lambda each: bool(each.steps), before=None, limit=READ)
     shown: dict[tuple[object, ...], StepOut] = {}
-    for step in (step for each in found for step in reversed(steps_of(each))):
+    for step in (step_out(each, step) for each in found for step in reversed(each.steps)):
         same = (step.action, step.code, step.about, step.done)
         if same in shown:
             shown[same] = shown[same].model_copy(update={"times": shown[same].times + 1})

@@ -22,7 +22,7 @@ from herdsman.fleet.observe import Observer
 from herdsman.fleet.recording import Cycle, Outcome, Recording, counts, inputs, shadow_outcome
 from herdsman.fleet.recording import write as write_recording
 from herdsman.fleet.snapshot import Snapshot
-from herdsman.limits.commands import expire_holds
+from herdsman.limits.commands import expire_pauses
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Clock, Threads
 from herdsman.wire import told_of
@@ -189,7 +189,7 @@ class LeaderInbox:
         if self.clock.monotonic() - self._tidied >= TIDY.total_seconds():
             # Requests that nobody waits for, and pauses that have expired; neither matters while nobody leads.
             self._tidied = self.clock.monotonic()
-            expire_holds(self.services)
+            expire_pauses(self.services)
             database.transact(leader_sql.prune_requests)
         listed = database.read(lambda tx: leader_sql.waiting_requests(tx, PATIENCE))
         if not listed:

@@ -152,11 +152,11 @@ def read_worker(tx: Tx, worker_id: WorkerId) -> WorkerSnapshot:
 
 
 def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnapshot, ...]:
-    held = limits_sql.standing_holds(tx)
+    paused = limits_sql.active_pauses(tx)
     queued = stats_sql.depths(tx)
-    if held.types:
+    if paused.types:
         # Paused types wait for nobody: no worker is missing for them, and none is to blame that they wait.
-        ready = jobs.c.status == JobState.PENDING.value, jobs.c.type.not_in(sorted(held.types))
+        ready = jobs.c.status == JobState.PENDING.value, jobs.c.type.not_in(sorted(paused.types))
         counted = select(jobs.c.pool, func.count().label("count")).where(*ready).group_by(jobs.c.pool)
         queued = {row["pool"]: int(row["count"]) for row in records(tx, counted)}
     known = {row[0]: row for row in tx.rows(FLEETS, {})}
@@ -171,13 +171,13 @@ def read_pools(tx: Tx, policies: Mapping[PoolId, FleetPolicy]) -> tuple[PoolSnap
             PoolSnapshot(
                 id=pool,
                 policy=policy,
-                queued=0 if held.pauses(pool) else queued.get(pool, 0),
+                queued=0 if paused.covers(pool) else queued.get(pool, 0),
                 failures=failures,
                 starts=failures + promoted[policy.failure_window].get(pool, 0),
                 last_scaled_at=last_scaled_at,
                 wait_until=wait_until,
                 stopped_by=stopped_by,
-                drained=held.drained,
+                drained=paused.drained,
                 demand=stats_sql.observed_demand(tx, pool) if forecasts(policy) else None,
             )
         )

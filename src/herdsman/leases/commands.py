@@ -1,7 +1,7 @@
-"""Leases of GPUs: asked for, kept, given back; and the GPUs themselves, reported and cleared."""
+"""Commands on GPU leases (grant, keep, release, revoke) and on GPUs (report, list, clear)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -18,35 +18,28 @@ from herdsman.leases import gpus_sql, sql
 from herdsman.leases.gpus_sql import bounded
 from herdsman.leases.rules import (
     Gpu,
+    GpuUsage,
     Lease,
     LeaseMode,
     LeaseRequest,
-    Obstacle,
+    LeaseSpec,
     Refusal,
-    Standing,
+    RefusalReason,
     check_request,
     choose,
     free_mb,
-    obstacle,
+    refusal_reason,
 )
-from herdsman.leases.sql import NewLease
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.policy import AgentLimits
-from herdsman.limits.rules import Shut
+from herdsman.limits.rules import ClosedGate
 from herdsman.states import LeaseState, Reason
 
 log = structlog.get_logger()
 TRIES = 5
-"""So often a GPU may be taken by another between the look and the lock; then all that fit are locked."""
+"""How often another request may take a GPU between reading and locking it; then all that fit are locked."""
 MOST_TRIED = 16
 MOST_METADATA = 16_384
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """Somebody was faster."""
-
-
 Outcome = Lease | Refusal
 
 
@@ -56,12 +49,12 @@ def grant_lease(
     *,
     new_token: Callable[[], str],
     who: str,
-    barred: frozenset[str] = frozenset(),
+    reserved: frozenset[str] = frozenset(),
     last: bool = True,
 ) -> Outcome:
-    """A lease, or why there is none. The same words with the same token bring the same lease.
+    """A lease, or why there is none. The same request with the same token returns the same lease.
 
-    `barred` GPUs are kept for others. Only the `last` try of who waits falls back to a lease without a GPU.
+    `reserved` GPUs are kept for others. Only the `last` try of a waiting request falls back to a lease without a GPU.
     """
     if services.leasing.mode is LeaseMode.OFF:
         raise Conflict("leases are switched off here: LEASE_MODE is off, and GPUs are used without them")
@@ -70,14 +63,14 @@ def grant_lease(
     limits = services.rules().limits_of(asked.agent)
     for attempt in range(TRIES + 1):
         token = asked.token or new_token()
-        trying = _Try(services, asked, limits, token, who, barred, last=last, all_at_once=attempt == TRIES)
+        trying = _Try(services, asked, limits, token, who, reserved, last=last, all_at_once=attempt == TRIES)
         try:
             outcome = services.database.transact(trying)
-        except Duplicate:  # the same words at the same time, or the first lease of an agent with limits
+        except Duplicate:  # the same request at the same time, or the first lease of an agent with limits
             continue
-        if not isinstance(outcome, _Moved):
+        if outcome is not None:
             return outcome
-    return Refusal(reason=Obstacle.LEASED, detail="others were faster each time; ask again")
+    return Refusal(reason=RefusalReason.LEASED, detail="other requests were faster each time; ask again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +80,12 @@ class _Try:
     limits: AgentLimits
     token: str
     who: str
-    barred: frozenset[str]
+    reserved: frozenset[str]
     last: bool
     all_at_once: bool
 
-    def __call__(self, tx: Tx) -> Outcome | _Moved:
+    def __call__(self, tx: Tx) -> Outcome | None:
+        """None when another request took the GPU first."""
         if self.asked.token is not None and (known := sql.find_lease(tx, self.asked.token)) is not None:
             if known.agent != self.asked.agent or known.worker_id is not None:
                 raise Conflict(f"the token {known.token[:8]}... is taken by another lease")
@@ -101,15 +95,21 @@ class _Try:
         full = _over_limit(tx, self.limits, self.asked)
         if full is not None:
             return self._refused(tx, full, [])
-        policy, wish = self.services.leasing, self.asked.wish
-        seen = gpus_sql.read_standings(tx, wish.node)
-        choice = choose(seen, wish, tx.now(), policy, self.barred)
-        if choice.refusal is not None:
-            return self._refused(tx, choice.refusal, seen)
-        return self._granted(tx, self._locked(tx, choice.fits))
+        policy, spec = self.services.leasing, self.asked.spec
+        usages = gpus_sql.read_usages(tx, spec.node)
+        found = choose(usages, spec, tx.now(), policy, self.reserved)
+        if isinstance(found, Refusal):
+            return self._refused(tx, found, usages)
+        # Read again under the lock: only that counts (L1).
+        locked = self._locked(tx, found)
+        fitting = [each for each in locked if refusal_reason(each, spec, tx.now(), policy) is None]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda each: free_mb(each, policy))
+        return sql.grant_lease(tx, self.token, self.asked, best.gpu, who=self.who)
 
-    def _locked(self, tx: Tx, fits: Sequence[str]) -> Sequence[Standing]:
-        """The tightest that nobody else has at hand: one that stands still with a GPU keeps nobody from the others."""
+    def _locked(self, tx: Tx, fits: Sequence[str]) -> Sequence[GpuUsage]:
+        """The best fit that is not locked already: a transaction that hangs on one GPU does not block the others."""
         if self.all_at_once:
             return gpus_sql.lock_gpus(tx, fits, self.who)
         for uuid in fits[:MOST_TRIED]:
@@ -117,47 +117,20 @@ class _Try:
                 return found
         return gpus_sql.lock_gpus(tx, fits[:1], self.who)
 
-    def _granted(self, tx: Tx, found: Sequence[Standing]) -> Outcome | _Moved:
-        """Looked at again under the lock: only what is seen then counts (L1)."""
-        policy, wish = self.services.leasing, self.asked.wish
-        fitting = [each for each in found if obstacle(each, wish, tx.now(), policy) is None]
-        if not fitting:
-            return _Moved()
-        best = min(fitting, key=lambda each: free_mb(each, policy))
-        return sql.grant_lease(tx, self._new(), best.gpu)
-
-    def _refused(self, tx: Tx, refusal: Refusal, seen: Sequence[Standing]) -> Outcome | _Moved:
-        policy = self.services.leasing
+    def _refused(self, tx: Tx, refusal: Refusal, usages: Sequence[GpuUsage]) -> Outcome:
+        policy, asked, spec = self.services.leasing, self.asked, self.asked.spec
         if policy.mode is LeaseMode.SHADOW:
-            return self._overruled(tx, refusal.reason, seen)
-        if self.asked.allow_cpu and self.last:
-            return sql.grant_lease(tx, self._new(memory_mb=0, exclusive=False), None, mode="cpu")
+            reason = refusal.reason
+            log.info("lease.overruled", agent=asked.agent, reason=reason, memory_mb=spec.memory_mb)
+            named = [each for each in usages if spec.gpu_index in (None, each.gpu.index)]
+            best = max(named, key=lambda each: free_mb(each, policy), default=None)
+            locked = () if best is None else gpus_sql.lock_gpus(tx, [best.gpu.uuid], self.who)
+            gpu = locked[0].gpu if locked else None
+            return sql.grant_lease(tx, self.token, asked, gpu, who=self.who, overruled=reason)
+        if asked.allow_cpu and self.last:
+            without_gpu = replace(asked, spec=LeaseSpec(memory_mb=0))
+            return sql.grant_lease(tx, self.token, without_gpu, None, who=self.who, mode="cpu")
         return refusal
-
-    def _overruled(self, tx: Tx, reason: Obstacle, seen: Sequence[Standing]) -> Lease:
-        policy, wish = self.services.leasing, self.asked.wish
-        named = [each for each in seen if wish.gpu_index in (None, each.gpu.index)]
-        log.info("lease.overruled", agent=self.asked.agent, reason=reason, memory_mb=wish.memory_mb)
-        if not named:
-            return sql.grant_lease(tx, self._new(overruled=reason), None)
-        best = max(named, key=lambda each: free_mb(each, policy))
-        locked = gpus_sql.lock_gpus(tx, [best.gpu.uuid], self.who)
-        return sql.grant_lease(tx, self._new(overruled=reason), locked[0].gpu if locked else None)
-
-    def _new(
-        self, *, memory_mb: int | None = None, exclusive: bool | None = None, overruled: str | None = None
-    ) -> NewLease:
-        wish = self.asked.wish
-        return NewLease(
-            token=self.token,
-            agent=self.asked.agent,
-            memory_mb=wish.memory_mb if memory_mb is None else memory_mb,
-            exclusive=wish.exclusive if exclusive is None else exclusive,
-            ttl=self.asked.ttl,
-            actor=self.who,
-            metadata=self.asked.metadata,
-            overruled=overruled,
-        )
 
 
 def leased_gate(agent: str) -> str:
@@ -170,25 +143,23 @@ def _over_limit(tx: Tx, limits: AgentLimits, asked: LeaseRequest) -> Refusal | N
         return None
     gate = leased_gate(asked.agent)
     claim_sql.lock_key(tx, f"lease/{asked.agent}"[: claim_sql.LONGEST_KEY])
-    leased, shut = sql.leased_mb(tx, asked.agent), gate in limits_sql.shut_gates(tx, [gate])
-    full = over_watermark(leased, asked.wish.memory_mb, limits, shut=shut)
+    leased, shut = sql.leased_mb(tx, asked.agent), gate in limits_sql.read_closed_gates(tx, [gate])
+    full = over_watermark(leased, asked.spec.memory_mb, limits, shut=shut)
     if full != shut:
-        limits_sql.put_gate(tx, gate, Shut(until=None, detail=f"{leased} MB leased") if full else None)
+        limits_sql.put_gate(tx, gate, ClosedGate(until=None, detail=f"{leased} MB leased") if full else None)
     if not full:
         return None
     said = (
-        f"agent {asked.agent} has {leased} MB leased and asks for {asked.wish.memory_mb} more: its limit is"
+        f"agent {asked.agent} has {leased} MB leased and asks for {asked.spec.memory_mb} more: its limit is"
         f" {limits.max_leased_mb}, and it is open again at {_resume(limits)}"
     )
-    return Refusal(reason=Obstacle.AGENT_LIMIT, detail=said)
+    return Refusal(reason=RefusalReason.AGENT_LIMIT, detail=said)
 
 
 def over_watermark(leased: int, asked: int, limits: AgentLimits, *, shut: bool) -> bool:
     """Whether the gate is closed now: once it is, it opens only at the lower mark."""
     assert limits.max_leased_mb is not None
-    if leased + asked > limits.max_leased_mb:
-        return True
-    return shut and leased > _resume(limits)
+    return leased + asked > limits.max_leased_mb or (shut and leased > _resume(limits))
 
 
 def _resume(limits: AgentLimits) -> int:
@@ -198,24 +169,28 @@ def _resume(limits: AgentLimits) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
+    token: str
     expires_at: datetime
     margin: timedelta
-    """So long before that the holder stops, unless another heartbeat was taken."""
+    """The holder stops this long before that, unless another heartbeat succeeds."""
 
 
 def keep_lease(services: Services, token: str, *, only_agent: str | None = None) -> Kept:
-    """A heartbeat. `Gone` once the lease has ended: it is never given back to its holder (L2)."""
-    return services.database.transact(lambda tx: _keep(tx, services, token, only_agent))
+    """A heartbeat. `Gone` once the lease has ended: a holder never gets it back (L2)."""
 
+    def keep(tx: Tx) -> Kept:
+        lease = _find(tx, token, only_agent)
+        if lease.ttl is None:
+            raise Conflict("this lease belongs to a worker's claim, and is kept by the worker's heartbeat")
+        expires_at = sql.keep_lease(tx, lease)
+        if expires_at is not None:
+            return Kept(token, expires_at, services.leasing.margin_of(lease.ttl))
+        ended = sql.find_lease(tx, token) or lease
+        state = LeaseState.EXPIRED if ended.state is LeaseState.ACTIVE else ended.state
+        since = ended.ended_at or ended.expires_at
+        raise Gone(f"the lease is {state} since {since}: stop using the GPU, and ask for a new one")
 
-def _keep(tx: Tx, services: Services, token: str, only_agent: str | None) -> Kept:
-    lease = _find(tx, token, only_agent)
-    if lease.ttl is None:
-        raise Conflict("this lease belongs to a worker's claim, and is kept by the worker's heartbeat")
-    expires_at = sql.keep_lease(tx, lease)
-    if expires_at is None:
-        raise Gone(_ended(sql.find_lease(tx, token) or lease))
-    return Kept(expires_at, services.leasing.margin_of(lease.ttl))
+    return services.database.transact(keep)
 
 
 def release_lease(services: Services, token: str, *, who: str, only_agent: str | None = None) -> Lease:
@@ -238,8 +213,7 @@ def _end(tx: Tx, token: str, to: LeaseState, reason: Reason, who: str, only_agen
         raise Conflict(
             f"this lease belongs to a claim of worker {lease.worker_id!r}: cancel its job, and it ends with it"
         )
-    late = lease.state is LeaseState.ACTIVE and lease.over(tx.now())
-    if late:
+    if lease.state is LeaseState.ACTIVE and lease.over(tx.now()):
         sql.end_lease(tx, token, LeaseState.EXPIRED, Reason.LEASE_EXPIRED, who, lease.expires_at)
     else:
         sql.end_lease(tx, token, to, reason, who)
@@ -248,16 +222,11 @@ def _end(tx: Tx, token: str, to: LeaseState, reason: Reason, who: str, only_agen
 
 def _find(tx: Tx, token: str, only_agent: str | None) -> Lease:
     """To a submitter, the leases of others do not exist (X2)."""
-    check_name("token", token, 64)
+    check_name("token", token)
     found = sql.find_lease(tx, token)
     if found is None or only_agent not in (None, found.agent):
         raise NotFound("there is no such lease")
     return found
-
-
-def _ended(lease: Lease) -> str:
-    state = LeaseState.EXPIRED if lease.state is LeaseState.ACTIVE else lease.state
-    return f"the lease is {state} since {lease.ended_at or lease.expires_at}: stop using the GPU, and ask for a new one"
 
 
 def list_leases(
@@ -290,18 +259,19 @@ def agent_of(named: str | None, own: str | None, only: str | None) -> str:
 def report_gpus(
     services: Services, node: str, devices: Sequence[GpuDevice], age: timedelta = timedelta(0)
 ) -> list[str]:
-    """What somebody saw on a node without a worker; the GPUs whose word was taken.
+    """Record what was measured on a node without a worker; the GPUs whose report was accepted.
 
-    One that a live worker reports is left to the worker, which can tell its own memory from others'.
+    A GPU that a live worker reports is left to the worker, which can tell its own memory from others'.
     """
     check_name("node_id", node, 128)
     if len(devices) > gpus_sql.MOST_OF_NODE:
         raise InvalidRequest(
             f"{len(devices)} GPUs were reported, the limit of a node is {gpus_sql.MOST_OF_NODE}"
         )
-    found = bounded(devices, gpus_sql.MOST_OF_NODE)
-    told = gpus_sql.Reporter(node=node)
-    return services.database.transact(lambda tx: gpus_sql.tell_gpus(tx, told, found, age, services.leasing))
+    found, reporter = bounded(devices, gpus_sql.MOST_OF_NODE), gpus_sql.Reporter(node=node)
+    return services.database.transact(
+        lambda tx: gpus_sql.report_gpus(tx, reporter, found, age, services.leasing)
+    )
 
 
 def list_gpus(services: Services, *, after: str | None, limit: int) -> gpus_sql.GpuPage:
@@ -309,7 +279,7 @@ def list_gpus(services: Services, *, after: str | None, limit: int) -> gpus_sql.
 
 
 def clear_gpu(services: Services, uuid: str, *, who: str) -> Gpu:
-    """Lift a quarantine: what is in use on the GPU now counts as outsiders', and is not waited for."""
+    """Lift a quarantine: memory in use on the GPU now counts as outsiders', and is not waited for."""
     if len(uuid) > 64 or "\0" in uuid:
         raise NotFound("there is no such GPU")
     cleared = services.database.transact(lambda tx: gpus_sql.clear_gpu(tx, uuid))

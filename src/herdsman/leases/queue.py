@@ -16,12 +16,10 @@ from herdsman.leases.commands import grant_lease, release_lease
 from herdsman.leases.rules import (
     Lease,
     LeaseRequest,
-    Obstacle,
+    LeaseSpec,
     Refusal,
-    Waiting,
-    Wish,
-    as_hopeless,
-    barred_by,
+    RefusalReason,
+    reserved_by,
 )
 from herdsman.ports import Clock, SystemClock
 from herdsman.wire import new_lease_token
@@ -34,7 +32,7 @@ Outcome = Lease | Refusal
 
 
 class Grant(Protocol):
-    def __call__(self, asked: LeaseRequest, who: str, barred: frozenset[str], *, last: bool) -> Outcome: ...
+    def __call__(self, asked: LeaseRequest, who: str, reserved: frozenset[str], *, last: bool) -> Outcome: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -43,11 +41,7 @@ class _Waiter(Waiter[Outcome]):
     who: str
     since: float
     refusal: Refusal
-    """What stood in the way last."""
-
-    def seen(self) -> Waiting:
-        could = self.refusal.could_hold
-        return Waiting(wish=self.asked.wish, agent=self.asked.agent, since=self.since, could_hold=could)
+    """The last one."""
 
 
 class LeaseQueue(WaitQueue[_Waiter, Outcome]):
@@ -81,10 +75,13 @@ class LeaseQueue(WaitQueue[_Waiter, Outcome]):
             return await self._try_now(asked, who, last=True)
         return outcome
 
+    def _reserved_by(self, waiters: Iterable[_Waiter]) -> frozenset[str]:
+        return reserved_by([(each.since, each.refusal) for each in waiters], self._clock.monotonic())
+
     async def _try_now(self, asked: LeaseRequest, who: str, *, last: bool) -> Outcome:
         with self._news:
-            barred = barred_by([each.seen() for each in self._waiting], self._clock.monotonic())
-        trying = asyncio.ensure_future(asyncio.to_thread(self._grant, asked, who, barred, last=last))
+            reserved = self._reserved_by(self._waiting)
+        trying = asyncio.ensure_future(asyncio.to_thread(self._grant, asked, who, reserved, last=last))
         try:
             return await asyncio.shield(trying)
         except asyncio.CancelledError:
@@ -125,26 +122,25 @@ class LeaseQueue(WaitQueue[_Waiter, Outcome]):
 
     def _serve(self, batch: Sequence[_Waiter]) -> None:
         """Each in its turn. Whoever asks for at least as much as one that was just refused is not tried."""
-        refused: list[Wish] = []
+        refused: list[LeaseSpec] = []
         for place, waiter in enumerate(batch):
-            wish = waiter.asked.wish
-            if any(as_hopeless(wish, each) for each in refused):
+            spec = waiter.asked.spec
+            if any(spec.as_hard_as(each) for each in refused):
                 continue
             outcome = self._try(waiter, batch[:place])
-            if isinstance(outcome, Refusal) and outcome.reason is not Obstacle.AGENT_LIMIT:
-                refused.append(wish)
+            if isinstance(outcome, Refusal) and outcome.reason is not RefusalReason.AGENT_LIMIT:
+                refused.append(spec)
 
     def _try(self, waiter: _Waiter, before: Sequence[_Waiter]) -> Outcome | None:
         with self._news:
             if self._stopped or waiter.answer.done():
                 return None
             waiter.serving = True
-            ahead = [each.seen() for each in before if each in self._waiting]
-            barred = barred_by(ahead, self._clock.monotonic())
+            reserved = self._reserved_by(each for each in before if each in self._waiting)
         error: Exception | None = None
         outcome: Outcome = waiter.refusal
         try:
-            outcome = self._grant(waiter.asked, waiter.who, barred, last=False)
+            outcome = self._grant(waiter.asked, waiter.who, reserved, last=False)
         except StoreUnavailable as away:  # it waits on: the database may come back
             log.warning("lease_queue.postponed", reason=str(away))
         except Exception as fault:  # noqa: BLE001  (it belongs to who asked; the others still need this thread)
@@ -174,8 +170,10 @@ class LeaseQueue(WaitQueue[_Waiter, Outcome]):
 def open_lease_queue(services: Services, note: Callable[[Outcome], None]) -> LeaseQueue:
     """`note` is told of every answer that a caller may get, for those who count."""
 
-    def grant(asked: LeaseRequest, who: str, barred: frozenset[str], *, last: bool) -> Outcome:
-        outcome = grant_lease(services, asked, new_token=new_lease_token, who=who, barred=barred, last=last)
+    def grant(asked: LeaseRequest, who: str, reserved: frozenset[str], *, last: bool) -> Outcome:
+        outcome = grant_lease(
+            services, asked, new_token=new_lease_token, who=who, reserved=reserved, last=last
+        )
         note(outcome)
         return outcome
 

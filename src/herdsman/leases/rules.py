@@ -1,24 +1,21 @@
-"""Who may use a GPU: the rules of leases, on plain values."""
+"""Rules of GPU leases, on plain values: which GPU a request gets, why it gets none, whose memory is in use."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from herdsman.errors import InvalidRequest
 from herdsman.ids import WorkerId
-from herdsman.jobs.rules import LARGEST_MEMORY_MB, check_name
+from herdsman.jobs.rules import LARGEST_MEMORY_MB, LONGEST, check_name
 from herdsman.states import LeaseState
-
-MARGIN_SHARE = 4
-"""Of a short lease the margin is no more than this part."""
 
 
 class LeaseMode(StrEnum):
     OFF = "off"
-    """Nobody is given a lease, and jobs run without one."""
+    """No leases are granted, and jobs run without one."""
     SHADOW = "shadow"
-    """Leases are written down and never refused: what would have been is counted."""
+    """Leases are recorded and never refused; what would have been refused is counted."""
     ON = "on"
 
 
@@ -26,42 +23,43 @@ class LeaseMode(StrEnum):
 class LeasePolicy:
     mode: LeaseMode = LeaseMode.ON
     ttl: timedelta = timedelta(seconds=60)
-    """For who names none."""
+    """For requests that name none."""
     longest_ttl: timedelta = timedelta(hours=1)
     margin: timedelta = timedelta(seconds=5)
-    """So long before its end a holder stops."""
+    """A holder stops this long before the lease ends."""
     reserve_mb: int = 0
     """Memory of every GPU that is never given out."""
     tolerance_mb: int = 512
-    """So much may be left in use on a GPU that counts as empty: the driver's own share of a process."""
+    """What may be in use on a GPU that counts as empty: the driver's own share of a process."""
     silent_after: timedelta = timedelta(seconds=60)
-    """A GPU whose memory nobody has measured for so long is not given out."""
+    """A GPU that was not measured for this long is not granted."""
     empty_within: timedelta = timedelta(seconds=10)
-    """So long after the end of a lease its memory may still be in use before the GPU is quarantined."""
+    """How long the memory of an ended lease may stay in use before the GPU is quarantined."""
 
     def margin_of(self, ttl: timedelta) -> timedelta:
-        return min(self.margin, ttl / MARGIN_SHARE)
+        """No more than a quarter of a short lease."""
+        return min(self.margin, ttl / 4)
 
 
-class Obstacle(StrEnum):
-    """Why no lease is given. Stable codes, the one first that goes away soonest."""
+class RefusalReason(StrEnum):
+    """Why no lease is granted. Stable codes, ordered by how soon the reason usually goes away."""
 
     UNPROVEN = "unproven"
-    """A lease has just ended, and nobody has looked since whether its memory is free."""
+    """A lease has just ended, and the GPU was not measured since."""
     NOT_EMPTY = "not_empty"
     """A lease has ended, and its memory is still in use."""
     MEMORY_IN_USE = "memory_in_use"
-    """What is leased would leave room, but the memory is in use now."""
+    """The leases leave room, but the memory is in use now."""
     LEASED = "leased"
     HELD_ALONE = "held_alone"
-    """Somebody has all of the GPU."""
+    """An exclusive lease has the whole GPU."""
     SHARED = "shared"
-    """All of it was asked for, and others are on it."""
+    """An exclusive lease was requested, and the GPU has other leases."""
     WAITS_BEHIND = "waits_behind"
-    """Somebody who asked before waits for the same GPU."""
+    """An earlier request waits for the same GPU."""
     AGENT_LIMIT = "agent_limit"
     OUTSIDERS = "outsiders"
-    """Processes without a lease have the memory."""
+    """Processes without a lease use the memory."""
     GPU_SILENT = "gpu_silent"
     QUARANTINED = "quarantined"
     NO_GPU = "no_gpu"
@@ -70,18 +68,41 @@ class Obstacle(StrEnum):
     @property
     def final(self) -> bool:
         """Waiting does not help."""
-        return self is Obstacle.TOO_LARGE
+        return self is RefusalReason.TOO_LARGE
 
 
-RETRY_AFTER: dict[Obstacle, timedelta] = {
-    Obstacle.UNPROVEN: timedelta(seconds=2),
-    Obstacle.NOT_EMPTY: timedelta(seconds=5),
-    Obstacle.GPU_SILENT: timedelta(seconds=30),
-    Obstacle.QUARANTINED: timedelta(seconds=30),
-    Obstacle.NO_GPU: timedelta(seconds=30),
-    Obstacle.TOO_LARGE: timedelta(seconds=300),
+_SENTENCES: dict[RefusalReason, str] = {
+    RefusalReason.UNPROVEN: "a lease has just ended there, and the GPU was not measured since",
+    RefusalReason.NOT_EMPTY: "a lease has ended there, and its memory is still in use",
+    RefusalReason.MEMORY_IN_USE: "its memory is in use now",
+    RefusalReason.LEASED: "its memory is leased",
+    RefusalReason.HELD_ALONE: "an exclusive lease has all of it",
+    RefusalReason.SHARED: "it has other leases",
+    RefusalReason.WAITS_BEHIND: "an earlier request waits for it",
+    RefusalReason.OUTSIDERS: "processes without a lease use its memory",
+    RefusalReason.GPU_SILENT: "it was not measured lately",
+    RefusalReason.QUARANTINED: "it is quarantined",
 }
-USUAL_RETRY = timedelta(seconds=5)
+_RETRY_AFTER_S: dict[RefusalReason, int] = {
+    RefusalReason.UNPROVEN: 2,
+    RefusalReason.GPU_SILENT: 30,
+    RefusalReason.QUARANTINED: 30,
+    RefusalReason.NO_GPU: 30,
+    RefusalReason.TOO_LARGE: 300,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    reason: RefusalReason
+    detail: str
+    """A sentence with the numbers."""
+    could_hold: frozenset[str] = frozenset()
+    """The GPUs that could be granted once they are free."""
+
+    @property
+    def retry_after(self) -> timedelta:
+        return timedelta(seconds=_RETRY_AFTER_S.get(self.reason, 5))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +114,7 @@ class Gpu:
     index: int
     name: str = ""
     worker_id: WorkerId | None = None
-    """Who reports it; None when its node does."""
+    """The worker that reports it; None when its node does."""
     total_mb: int
     used_mb: int = 0
     outside_mb: int = 0
@@ -109,25 +130,23 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """A live lease on a GPU."""
-
+class LiveLease:
     memory_mb: int
     exclusive: bool = False
     worker_id: WorkerId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """A GPU with all that counts when it is given out."""
+class GpuUsage:
+    """A GPU with its leases: all that decides whether it can be granted."""
 
     gpu: Gpu
-    live: tuple[Held, ...] = ()
+    live: tuple[LiveLease, ...] = ()
     ends: tuple[tuple[datetime, WorkerId | None], ...] = ()
     """Leases that ended since the GPU was proven: when, and whose worker's they were."""
 
-    def others(self, worker_id: WorkerId | None) -> tuple[Held, ...]:
-        """Leases of one worker do not stand in its own way."""
+    def others(self, worker_id: WorkerId | None) -> tuple[LiveLease, ...]:
+        """A worker's own leases do not count against it."""
         return tuple(each for each in self.live if worker_id is None or each.worker_id != worker_id)
 
     def leased_mb(self, worker_id: WorkerId | None = None) -> int:
@@ -135,30 +154,56 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class LeaseSpec:
     memory_mb: int
     exclusive: bool = False
     node: str | None = None
     gpu_index: int | None = None
     worker_id: WorkerId | None = None
-    """A worker that asks for a GPU of its own."""
+    """Set when a worker takes one of its own GPUs."""
 
     def could_be(self, gpu: Gpu, policy: LeasePolicy) -> bool:
-        """Whether it could ever be given, were the GPU empty."""
+        """Whether it would fit on the empty GPU."""
         named = self.node in (None, gpu.node_id) and self.gpu_index in (None, gpu.index)
         return named and self.memory_mb <= gpu.total_mb - policy.reserve_mb
 
+    def as_hard_as(self, refused: "LeaseSpec") -> bool:
+        """Whether it is at least as hard to grant as one that was refused a moment ago."""
+        same = self.node == refused.node and self.gpu_index == refused.gpu_index
+        return same and self.memory_mb >= refused.memory_mb and (self.exclusive or not refused.exclusive)
 
-def obstacle(seen: Standing, wish: Wish, now: datetime, policy: LeasePolicy) -> Obstacle | None:
-    """What keeps the wish from being granted on this GPU; None when nothing does (L1, L3)."""
-    return _unusable(seen, wish, now, policy) or _no_room(seen, wish, policy)
+
+def refusal_reason(
+    usage: GpuUsage, spec: LeaseSpec, now: datetime, policy: LeasePolicy
+) -> RefusalReason | None:
+    """Why the spec cannot be granted on this GPU; None when it can (L1, L3)."""
+    gpu, others = usage.gpu, usage.others(spec.worker_id)
+    if gpu.quarantined_at is not None:
+        return RefusalReason.QUARANTINED
+    # A worker's old measurements are a warning for people; its supervisor knows that its own jobs are gone.
+    if spec.worker_id is None and now - gpu.measured_at > policy.silent_after:
+        return RefusalReason.GPU_SILENT
+    ends = [at for at, worker in usage.ends if worker is None or worker != spec.worker_id]
+    if unproven := [at for at in ends if at >= gpu.proven_at]:
+        return RefusalReason.NOT_EMPTY if gpu.measured_at > max(unproven) else RefusalReason.UNPROVEN
+    if any(each.exclusive for each in others):
+        return RefusalReason.HELD_ALONE
+    if spec.exclusive and others:
+        return RefusalReason.SHARED
+    if spec.exclusive and gpu.outside_mb > policy.tolerance_mb:
+        return RefusalReason.OUTSIDERS
+    if spec.memory_mb > usable_mb(gpu, policy):
+        return RefusalReason.OUTSIDERS
+    if spec.memory_mb > usable_mb(gpu, policy) - usage.leased_mb(spec.worker_id):
+        return RefusalReason.LEASED
+    return RefusalReason.MEMORY_IN_USE if spec.memory_mb > free_mb(usage, policy, spec.worker_id) else None
 
 
-def free_mb(seen: Standing, policy: LeasePolicy, worker_id: WorkerId | None = None) -> int:
-    """What a lease may have at most: a worker's own memory is free for the worker itself."""
-    room = usable_mb(seen.gpu, policy) - seen.leased_mb(worker_id)
+def free_mb(usage: GpuUsage, policy: LeasePolicy, worker_id: WorkerId | None = None) -> int:
+    """What a lease may have at most; a worker's own memory is free for the worker itself."""
+    room = usable_mb(usage.gpu, policy) - usage.leased_mb(worker_id)
     if worker_id is None:
-        room = min(room, seen.gpu.total_mb - policy.reserve_mb - seen.gpu.used_mb)
+        room = min(room, usage.gpu.total_mb - policy.reserve_mb - usage.gpu.used_mb)
     return max(0, room)
 
 
@@ -166,182 +211,111 @@ def usable_mb(gpu: Gpu, policy: LeasePolicy) -> int:
     return gpu.total_mb - policy.reserve_mb - gpu.outside_mb
 
 
-def _unusable(seen: Standing, wish: Wish, now: datetime, policy: LeasePolicy) -> Obstacle | None:
-    gpu = seen.gpu
-    if gpu.quarantined_at is not None:
-        return Obstacle.QUARANTINED
-    # A worker's old measurements are a warning for people; its supervisor knows that its own jobs are gone.
-    if wish.worker_id is None and now - gpu.measured_at > policy.silent_after:
-        return Obstacle.GPU_SILENT
-    ends = [at for at, worker in seen.ends if worker is None or worker != wish.worker_id]
-    unproven = [at for at in ends if at >= gpu.proven_at]
-    if not unproven:
-        return None
-    return Obstacle.NOT_EMPTY if gpu.measured_at > max(unproven) else Obstacle.UNPROVEN
-
-
-def _no_room(seen: Standing, wish: Wish, policy: LeasePolicy) -> Obstacle | None:
-    others = seen.others(wish.worker_id)
-    if any(each.exclusive for each in others):
-        return Obstacle.HELD_ALONE
-    if wish.exclusive and others:
-        return Obstacle.SHARED
-    if wish.exclusive and seen.gpu.outside_mb > policy.tolerance_mb:
-        return Obstacle.OUTSIDERS
-    if wish.memory_mb > usable_mb(seen.gpu, policy):
-        return Obstacle.OUTSIDERS
-    if wish.memory_mb > usable_mb(seen.gpu, policy) - seen.leased_mb(wish.worker_id):
-        return Obstacle.LEASED
-    return Obstacle.MEMORY_IN_USE if wish.memory_mb > free_mb(seen, policy, wish.worker_id) else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    reason: Obstacle
-    detail: str
-    """A sentence with the numbers."""
-    retry_after: timedelta = USUAL_RETRY
-    could_hold: frozenset[str] = frozenset()
-    """The GPUs that could be given once they are free."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Where a wish can be granted, the tightest fit first; or why nowhere."""
-
-    fits: tuple[str, ...] = ()
-    refusal: Refusal | None = None
-
-
 def choose(
-    seen: Sequence[Standing],
-    wish: Wish,
+    usages: Sequence[GpuUsage],
+    spec: LeaseSpec,
     now: datetime,
     policy: LeasePolicy,
-    barred: frozenset[str] = frozenset(),
-) -> Choice:
-    """Best fit: what is left over stays in as few large pieces as possible. `barred` GPUs are promised to others."""
-    could = [each for each in seen if wish.could_be(each.gpu, policy)]
+    reserved: frozenset[str] = frozenset(),
+) -> Sequence[str] | Refusal:
+    """The GPUs that can be granted, best fit first, so that free memory stays in few large pieces; or why none can.
+
+    `reserved` GPUs are promised to others.
+    """
+    could = [each for each in usages if spec.could_be(each.gpu, policy)]
     if not could:
-        return Choice(refusal=_never(seen, wish, policy))
-    found = {
+        anywhere = replace(spec, memory_mb=0)
+        named = [each.gpu for each in usages if anywhere.could_be(each.gpu, policy)]
+        if not named:
+            where = "" if spec.node is None else f" of node {spec.node}"
+            which = "" if spec.gpu_index is None else f" with index {spec.gpu_index}"
+            said = f"no GPU{where}{which} is known here: nodes report theirs with their workers' heartbeats"
+            return Refusal(reason=RefusalReason.NO_GPU, detail=said)
+        largest = max(gpu.total_mb - policy.reserve_mb for gpu in named)
+        said = f"{spec.memory_mb} MB were requested, and the largest known GPU has {largest} MB to give"
+        return Refusal(reason=RefusalReason.TOO_LARGE, detail=said)
+    reasons = {
         each.gpu.uuid: (
-            Obstacle.WAITS_BEHIND if each.gpu.uuid in barred else obstacle(each, wish, now, policy)
+            RefusalReason.WAITS_BEHIND
+            if each.gpu.uuid in reserved
+            else refusal_reason(each, spec, now, policy)
         )
         for each in could
     }
-    fitting = [each for each in could if found[each.gpu.uuid] is None]
+    fitting = [each for each in could if reasons[each.gpu.uuid] is None]
     if fitting:
-        ordered = sorted(fitting, key=lambda each: (free_mb(each, policy, wish.worker_id), each.gpu.uuid))
-        return Choice(fits=tuple(each.gpu.uuid for each in ordered))
-    return Choice(refusal=_refusal(could, found, wish, policy))
-
-
-def _never(seen: Sequence[Standing], wish: Wish, policy: LeasePolicy) -> Refusal:
-    anywhere = Wish(memory_mb=0, node=wish.node, gpu_index=wish.gpu_index)
-    named = [each.gpu for each in seen if anywhere.could_be(each.gpu, policy)]
-    if not named:
-        where = "" if wish.node is None else f" of node {wish.node}"
-        which = "" if wish.gpu_index is None else f" with index {wish.gpu_index}"
-        said = f"no GPU{where}{which} is known here: nodes report theirs with their workers' heartbeats"
-        return _because(Obstacle.NO_GPU, said)
-    largest = max(gpu.total_mb - policy.reserve_mb for gpu in named)
-    said = f"{wish.memory_mb} MB were asked for, the largest GPU that is known has {largest} MB to give"
-    return _because(Obstacle.TOO_LARGE, said)
-
-
-def _refusal(
-    could: Sequence[Standing], found: dict[str, Obstacle | None], wish: Wish, policy: LeasePolicy
-) -> Refusal:
-    """Of all that stands in the way, what will be gone first; with the GPU that has the most to give."""
-    order = list(Obstacle)
-    reason = min((each for each in found.values() if each is not None), key=order.index)
-    of_it = [each for each in could if found[each.gpu.uuid] is reason]
-    best = max(of_it, key=lambda each: free_mb(each, policy))
-    gpu, leased = best.gpu, best.leased_mb()
-    said = (
-        f"{wish.memory_mb} MB were asked for{' on a GPU of its own' if wish.exclusive else ''}; of {len(could)} GPUs"
-        f" that could hold them the nearest is {gpu.node_id}/{gpu.index} ({_WORDS[reason]}): {gpu.total_mb} MB in all,"
-        f" {leased} leased, {gpu.outside_mb} of outsiders, {gpu.used_mb} in use"
+        ordered = sorted(fitting, key=lambda each: (free_mb(each, policy, spec.worker_id), each.gpu.uuid))
+        return [each.gpu.uuid for each in ordered]
+    reason = min((each for each in reasons.values() if each is not None), key=list(RefusalReason).index)
+    best = max(
+        (each for each in could if reasons[each.gpu.uuid] is reason), key=lambda each: free_mb(each, policy)
     )
-    holding = frozenset(each.gpu.uuid for each in could)
-    return _because(reason, said, holding)
+    gpu = best.gpu
+    said = (
+        f"{spec.memory_mb} MB were requested{' on a GPU of its own' if spec.exclusive else ''}; of {len(could)} GPUs"
+        f" that could hold them the nearest is {gpu.node_id}/{gpu.index} ({_SENTENCES[reason]}): {gpu.total_mb} MB"
+        f" in all, {best.leased_mb()} leased, {gpu.outside_mb} of outsiders, {gpu.used_mb} in use"
+    )
+    return Refusal(reason=reason, detail=said, could_hold=frozenset(each.gpu.uuid for each in could))
 
 
-_WORDS: dict[Obstacle, str] = {
-    Obstacle.UNPROVEN: "a lease has just ended there, and nobody has measured since",
-    Obstacle.NOT_EMPTY: "a lease has ended there, and its memory is still in use",
-    Obstacle.MEMORY_IN_USE: "its memory is in use now",
-    Obstacle.LEASED: "its memory is leased",
-    Obstacle.HELD_ALONE: "somebody holds all of it",
-    Obstacle.SHARED: "others are on it",
-    Obstacle.WAITS_BEHIND: "somebody who asked before waits for it",
-    Obstacle.OUTSIDERS: "processes without a lease have its memory",
-    Obstacle.GPU_SILENT: "nobody has measured it lately",
-    Obstacle.QUARANTINED: "it is quarantined",
-}
-
-
-def _because(reason: Obstacle, said: str, could_hold: frozenset[str] = frozenset()) -> Refusal:
-    wait = RETRY_AFTER.get(reason, USUAL_RETRY)
-    return Refusal(reason=reason, detail=said, retry_after=wait, could_hold=could_hold)
-
-
-SHORTEST_TTL = timedelta(seconds=1)
-LONGEST_WAIT = timedelta(seconds=60)
+SHORTEST_TTL_S = 1
+LONGEST_TTL_S = 3600
+LONGEST_WAIT_S = 60
+SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """What somebody asks for."""
-
     agent: str
-    wish: Wish
+    spec: LeaseSpec
     ttl: timedelta
     allow_cpu: bool = False
     token: str | None = None
-    """Chosen by the caller, so that the same words may be sent twice."""
+    """Chosen by the caller, so that the same request may be sent twice."""
     metadata: dict[str, object] = field(default_factory=dict[str, object])
 
 
 def check_request(asked: LeaseRequest) -> None:
     """Every refusal names the field, the value and the rule."""
     check_name("agent", asked.agent)
-    if not 1 <= asked.wish.memory_mb <= LARGEST_MEMORY_MB:
+    if not 1 <= asked.spec.memory_mb <= LARGEST_MEMORY_MB:
         raise InvalidRequest(
-            f"min_memory_mb is {shown(asked.wish.memory_mb)}: it must be from 1 to {LARGEST_MEMORY_MB}"
+            f"min_memory_mb is {shown(asked.spec.memory_mb)}: it must be from 1 to {LARGEST_MEMORY_MB}"
         )
-    if asked.wish.node is not None:
-        check_name("node", asked.wish.node)
-    if asked.wish.gpu_index is not None and not 0 <= asked.wish.gpu_index < 2**31:
-        raise InvalidRequest(f"gpu_index is {shown(asked.wish.gpu_index)}: it must be 0 or more")
+    if asked.spec.node is not None:
+        check_name("node", asked.spec.node)
+    if asked.spec.gpu_index is not None and not 0 <= asked.spec.gpu_index < 2**31:
+        raise InvalidRequest(f"gpu_index is {shown(asked.spec.gpu_index)}: it must be 0 or more")
     if asked.token is not None:
         check_name("token", asked.token)
-        if len(asked.token) < 16:
-            raise InvalidRequest(f"token has {len(asked.token)} characters: it must have from 16 to 64")
+        if len(asked.token) < SHORTEST_TOKEN:
+            longest = LONGEST["token"]
+            raise InvalidRequest(
+                f"token has {len(asked.token)} characters: it must have from {SHORTEST_TOKEN} to {longest}"
+            )
 
 
 def check_ttl(seconds: float | None, policy: LeasePolicy) -> timedelta:
     if seconds is None:
         return policy.ttl
-    shortest, longest = SHORTEST_TTL.total_seconds(), policy.longest_ttl.total_seconds()
-    if not shortest <= seconds <= longest:
+    longest = policy.longest_ttl.total_seconds()
+    if not SHORTEST_TTL_S <= seconds <= longest:
         raise InvalidRequest(
-            f"ttl_seconds is {shown(seconds)}: it must be from {shortest:g} to {longest:g}"
+            f"ttl_seconds is {shown(seconds)}: it must be from {SHORTEST_TTL_S} to {longest:g}"
             " (GPU_ORCHESTRATOR_LEASE_TTL)"
         )
     return timedelta(seconds=seconds)
 
 
 def check_wait(seconds: float) -> timedelta:
-    longest = LONGEST_WAIT.total_seconds()
-    if not 0 <= seconds <= longest:
-        raise InvalidRequest(f"wait_seconds is {shown(seconds)}: it must be from 0 to {longest:g}")
+    if not 0 <= seconds <= LONGEST_WAIT_S:
+        raise InvalidRequest(f"wait_seconds is {shown(seconds)}: it must be from 0 to {LONGEST_WAIT_S}")
     return timedelta(seconds=seconds)
 
 
 def shown(number: float) -> str:
-    """A number that somebody sent; a huge one is cut short."""
+    """A number from a request, cut short when it is huge."""
     try:
         return str(number)[:40]
     except ValueError:  # an integer with thousands of digits
@@ -349,30 +323,16 @@ def shown(number: float) -> str:
 
 
 OVERTAKEN = timedelta(seconds=10)
-"""So long a request that does not fit may be overtaken by smaller ones."""
+"""How long smaller requests may overtake one that does not fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """One that waits, as those behind it see it."""
+def reserved_by(waiting: Iterable[tuple[float, Refusal]], now: float) -> frozenset[str]:
+    """The GPUs that nobody behind these requests may have, since one of them was overtaken for long enough.
 
-    wish: Wish
-    agent: str
-    since: float
-    """By a clock that only rises, in seconds."""
-    could_hold: frozenset[str] = frozenset()
-
-
-def barred_by(before: Iterable[Waiting], now: float) -> frozenset[str]:
-    """The GPUs on which nobody behind these is served: one of them has been overtaken for long enough."""
-    patient = [each for each in before if now - each.since >= OVERTAKEN.total_seconds()]
-    return frozenset(uuid for each in patient for uuid in each.could_hold)
-
-
-def as_hopeless(wish: Wish, refused: Wish) -> bool:
-    """Whether a wish is at least as hard to grant as one that was refused a moment ago."""
-    same = wish.node == refused.node and wish.gpu_index == refused.gpu_index
-    return same and wish.memory_mb >= refused.memory_mb and (wish.exclusive or not refused.exclusive)
+    Each comes with the monotonic second at which it began to wait, and its last refusal.
+    """
+    overtaken = [refusal for since, refusal in waiting if now - since >= OVERTAKEN.total_seconds()]
+    return frozenset(uuid for each in overtaken for uuid in each.could_hold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,17 +359,14 @@ class Lease:
     metadata: Mapping[str, object]
 
     def over(self, now: datetime) -> bool:
-        """By its state, or by its time although nobody has marked it yet."""
+        """By its state, or by its time where the row is not marked yet."""
         late = self.worker_id is None and self.expires_at <= now
         return self.state is not LeaseState.ACTIVE or late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What somebody saw on a GPU."""
-
     at: datetime
-    total_mb: int
     used_mb: int
     own_mb: int | None = 0
     """Memory of the worker that reports; None when it cannot tell its own from others'."""
@@ -429,44 +386,36 @@ class Account:
     outside_mb: int
     proven_at: datetime
     quarantine: str | None = None
-    """Why the GPU must not be given out, though nobody holds it."""
+    """Why the GPU must not be granted, though it has no lease."""
 
 
 def account(
-    seen: Standing,
+    usage: GpuUsage,
     found: Measurement,
     policy: LeasePolicy,
     *,
     reporter: WorkerId | None = None,
     last: LastEnd | None = None,
 ) -> Account:
-    """Whose the memory is that was found in use. What is left of an ended lease is nobody's, and is waited for (L3)."""
-    covered = _covered(seen, found, reporter)
-    known = min(seen.gpu.outside_mb, found.used_mb)
-    ended = last is not None and last.at >= seen.gpu.proven_at
-    if not ended:
-        # A holder may not have taken its memory yet, so while somebody holds the GPU what is known stays known.
-        floor = known if seen.live and found.own_mb is not None else 0
+    """Whose the memory in use is. What an ended lease left behind belongs to nobody, and is waited for (L3)."""
+    covered = found.used_mb
+    if found.own_mb is not None:
+        theirs = sum(each.memory_mb for each in usage.others(reporter))
+        covered = theirs + max(usage.leased_mb() - theirs, found.own_mb)
+    known = min(usage.gpu.outside_mb, found.used_mb)
+    if last is None or last.at < usage.gpu.proven_at:
+        # A holder may not have taken its memory yet, so known outsiders stay known while the GPU has a lease.
+        floor = known if usage.live and found.own_mb is not None else 0
         return Account(outside_mb=max(floor, found.used_mb - covered, 0), proven_at=found.at)
-    assert last is not None
     left = found.used_mb - covered - known
-    if found.at <= last.at:
-        return Account(outside_mb=known, proven_at=seen.gpu.proven_at)
-    if left <= policy.tolerance_mb:
+    if found.at > last.at and left <= policy.tolerance_mb:
         return Account(outside_mb=known, proven_at=found.at)
-    if found.at - last.at <= policy.empty_within:
-        return Account(outside_mb=known, proven_at=seen.gpu.proven_at)
-    pids = ", ".join(map(str, found.pids[:8])) or "not named by the driver"
-    left_behind = f"{left} MB are still in use after the lease of {last.agent[:80]} ended; processes: {pids}"[
-        :255
-    ]
-    return Account(outside_mb=known, proven_at=seen.gpu.proven_at, quarantine=left_behind)
-
-
-def _covered(seen: Standing, found: Measurement, reporter: WorkerId | None) -> int:
-    """The memory that leases and the reporting worker itself explain."""
-    if found.own_mb is None:
-        return found.used_mb
-    leased = sum(each.memory_mb for each in seen.live)
-    theirs = sum(each.memory_mb for each in seen.others(reporter))
-    return theirs + max(leased - theirs, found.own_mb)
+    quarantine = None
+    if found.at - last.at > policy.empty_within:
+        pids = ", ".join(map(str, found.pids[:8])) or "not named by the driver"
+        quarantine = (
+            f"{left} MB are still in use after the lease of {last.agent[:80]} ended; processes: {pids}"
+        )
+    return Account(
+        outside_mb=known, proven_at=usage.gpu.proven_at, quarantine=quarantine and quarantine[:255]
+    )

@@ -1,4 +1,4 @@
-"""Leases that come with a worker's claims: a worker with a job has its GPUs, and without one it has none."""
+"""Leases in SQL: those of a worker's claims, which live as long as its jobs, and those that callers ask for."""
 
 import json
 from collections import defaultdict
@@ -13,10 +13,19 @@ from sqlalchemy import bindparam, delete, exists, func, insert, or_, select, upd
 from herdsman.db.connection import Tx, values
 from herdsman.db.paging import beyond, check_limit, cursor
 from herdsman.db.schema import gpus, jobs, leases, worker_gpus
-from herdsman.db.statements import MOST_LISTED, Hot, Row
+from herdsman.db.statements import MOST_LISTED, Hot
 from herdsman.ids import JobId, WorkerId
 from herdsman.leases.gpus_sql import LOCKED, lock_gpus, to_gpu
-from herdsman.leases.rules import Gpu, Lease, LeasePolicy, Standing, Wish, free_mb, obstacle
+from herdsman.leases.rules import (
+    Gpu,
+    GpuUsage,
+    Lease,
+    LeasePolicy,
+    LeaseRequest,
+    LeaseSpec,
+    free_mb,
+    refusal_reason,
+)
 from herdsman.states import LEASE, LeaseState, Reason
 
 _ACTIVE = LeaseState.ACTIVE.value
@@ -50,32 +59,7 @@ RENEW = Hot(
     .values(expires_at=bindparam("b_expires"), last_heartbeat=bindparam("b_now"))
 )
 RAISE = Hot(update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values(lease_seq=bindparam("b_seq")))
-GIVE = Hot(
-    insert(leases),
-    columns=(
-        "token",
-        "agent_name",
-        "gpu_index",
-        "mode",
-        "created_at",
-        "expires_at",
-        "last_heartbeat",
-        "status",
-        "reason",
-        "actor",
-        "version",
-        "updated_at",
-        "metadata",
-        "gpu_uuid",
-        "node_id",
-        "memory_mb",
-        "exclusive",
-        "ttl_s",
-        "lease_seq",
-        "worker_id",
-        "overruled",
-    ),
-)
+GIVE = Hot(insert(leases))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +74,34 @@ class Room:
 
 
 def rooms(tx: Tx, workers: Sequence[WorkerId], policy: LeasePolicy) -> Mapping[WorkerId, Room]:
-    """What jobs of these workers may take, kept for this transaction; no entry for one that has told of no GPU."""
-    theirs = _gpus_of(tx, workers)
-    if not theirs:
+    """What jobs of these workers may take, locked for this transaction; no entry for a worker without GPUs."""
+    own: defaultdict[WorkerId, list[str]] = defaultdict(list)
+    for start in range(0, len(workers), MOST_LISTED):
+        for worker, uuid in tx.rows(THEIRS, {}, workers[start : start + MOST_LISTED]):
+            own[worker].append(uuid)
+    if not own:
         return {}
-    wanted = [uuid for uuids in theirs.values() for uuid in uuids]
-    seen = {each.gpu.uuid: each for each in lock_gpus(tx, wanted, "leader")}
-    found = {worker: [seen[uuid] for uuid in uuids if uuid in seen] for worker, uuids in theirs.items()}
-    return {worker: _room(tx, worker, own, policy) for worker, own in found.items() if own}
+    locked = lock_gpus(tx, [uuid for uuids in own.values() for uuid in uuids], "leader")
+    by_uuid = {each.gpu.uuid: each for each in locked}
+    found: dict[WorkerId, Room] = {}
+    for worker, uuids in own.items():
+        usages = [by_uuid[uuid] for uuid in uuids if uuid in by_uuid]
+        if not usages:
+            continue
+        part = LeaseSpec(memory_mb=0, worker_id=worker)
+        usable = all(refusal_reason(each, part, tx.now(), policy) is None for each in usages)
+        found[worker] = Room(
+            gpus=tuple(each.gpu.uuid for each in usages),
+            whole=has_whole(tx, usages, worker, policy),
+            free_mb=min(free_mb(each, policy, worker) for each in usages) if usable else 0,
+        )
+    return found
+
+
+def has_whole(tx: Tx, usages: Sequence[GpuUsage], worker: WorkerId, policy: LeasePolicy) -> bool:
+    """Whether nothing of others is on any of these GPUs; then the worker takes any job."""
+    whole = LeaseSpec(memory_mb=0, exclusive=True, worker_id=worker)
+    return all(refusal_reason(each, whole, tx.now(), policy) is None for each in usages)
 
 
 def occupy(
@@ -121,35 +125,72 @@ def occupy(
         if tx.run(GROW, {**mine, "b_expires": expires_at, "b_now": tx.now()}):
             tx.run(WIDEN, {**mine, "b_memory": wanted, "b_exclusive": int(memory_mb is None)})
             continue
-        seq = gpu.lease_seq + 1
-        tx.run(RAISE, {"b_uuid": gpu.uuid, "b_seq": seq})
-        # A worker's lease is never asked for by name, so its name only has to be its own.
-        tx.run(
-            GIVE,
-            {
-                "token": sha256(json.dumps([worker_id, gpu.uuid, seq]).encode()).hexdigest()[:40],
-                "agent_name": agent,
-                "gpu_index": gpu.index,
-                "mode": "gpu",
-                "created_at": tx.now(),
-                "expires_at": expires_at,
-                "last_heartbeat": tx.now(),
-                "status": _ACTIVE,
-                "reason": Reason.CLAIMED.value,
-                "actor": f"worker:{worker_id}",
-                "version": 1,
-                "updated_at": tx.now(),
-                "metadata": {"job_id": job_id},
-                "gpu_uuid": gpu.uuid,
-                "node_id": gpu.node_id,
-                "memory_mb": wanted,
-                "exclusive": int(memory_mb is None),
-                "ttl_s": None,
-                "lease_seq": seq,
-                "worker_id": worker_id,
-                "overruled": None,
-            },
+        # A worker's lease is never asked for by its token, so the token only has to be unique.
+        seq = json.dumps([worker_id, gpu.uuid, gpu.lease_seq + 1])
+        _insert(
+            tx,
+            gpu,
+            token=sha256(seq.encode()).hexdigest()[:40],
+            agent_name=agent,
+            expires_at=expires_at,
+            last_heartbeat=tx.now(),
+            reason=Reason.CLAIMED,
+            actor=f"worker:{worker_id}",
+            metadata={"job_id": job_id},
+            memory_mb=wanted,
+            exclusive=memory_mb is None,
+            worker_id=worker_id,
         )
+
+
+def _insert(
+    tx: Tx,
+    gpu: Gpu | None,
+    *,
+    token: str,
+    agent_name: str,
+    expires_at: datetime,
+    reason: Reason,
+    actor: str,
+    metadata: Mapping[str, object],
+    memory_mb: int,
+    exclusive: bool,
+    mode: str = "gpu",
+    last_heartbeat: datetime | None = None,
+    ttl: timedelta | None = None,
+    worker_id: WorkerId | None = None,
+    overruled: str | None = None,
+) -> Lease:
+    """`gpu` is locked; its sequence number rises with each lease. `Duplicate` when the token is taken."""
+    seq = 0 if gpu is None else gpu.lease_seq + 1
+    if gpu is not None:
+        tx.run(RAISE, {"b_uuid": gpu.uuid, "b_seq": seq})
+    row: dict[str, Any] = {
+        "token": token,
+        "agent_name": agent_name,
+        "gpu_index": None if gpu is None else gpu.index,
+        "mode": mode,
+        "created_at": tx.now(),
+        "expires_at": expires_at,
+        "last_heartbeat": last_heartbeat,
+        "status": _ACTIVE,
+        "reason": reason.value,
+        "actor": actor,
+        "version": 1,
+        "updated_at": tx.now(),
+        "metadata": dict(metadata),
+        "gpu_uuid": None if gpu is None else gpu.uuid,
+        "node_id": None if gpu is None else gpu.node_id,
+        "memory_mb": memory_mb,
+        "exclusive": int(exclusive),
+        "ttl_s": None if ttl is None else ttl.total_seconds(),
+        "lease_seq": seq,
+        "worker_id": worker_id,
+        "ended_at": None,
+        "overruled": overruled,
+    }
+    tx.run(GIVE, row)
+    return _to_lease(row)
 
 
 def renew_of(tx: Tx, worker_id: WorkerId, expires_at: datetime) -> int:
@@ -157,27 +198,8 @@ def renew_of(tx: Tx, worker_id: WorkerId, expires_at: datetime) -> int:
     return tx.run(RENEW, {"b_worker": worker_id, "b_expires": expires_at, "b_now": tx.now()})
 
 
-def _gpus_of(tx: Tx, workers: Sequence[WorkerId]) -> Mapping[WorkerId, list[str]]:
-    theirs: defaultdict[WorkerId, list[str]] = defaultdict(list)
-    for start in range(0, len(workers), MOST_LISTED):
-        for worker, uuid in tx.rows(THEIRS, {}, workers[start : start + MOST_LISTED]):
-            theirs[worker].append(uuid)
-    return theirs
-
-
-def _room(tx: Tx, worker: WorkerId, own: Sequence[Standing], policy: LeasePolicy) -> Room:
-    one, all_of_it = Wish(memory_mb=0, worker_id=worker), Wish(memory_mb=0, exclusive=True, worker_id=worker)
-    usable = all(obstacle(each, one, tx.now(), policy) is None for each in own)
-    return Room(
-        gpus=tuple(each.gpu.uuid for each in own),
-        whole=all(obstacle(each, all_of_it, tx.now(), policy) is None for each in own),
-        free_mb=min(free_mb(each, policy, worker) for each in own) if usable else 0,
-    )
-
-
 BATCH = 500
-_COLUMNS = tuple(leases.c)
-FIND = Hot(select(*_COLUMNS).where(leases.c.token == bindparam("b_token")))
+FIND = Hot(select(leases).where(leases.c.token == bindparam("b_token")))
 KEEP = Hot(
     update(leases)
     .where(
@@ -224,76 +246,37 @@ OVERDUE = Hot(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewLease:
-    token: str
-    agent: str
-    memory_mb: int
-    exclusive: bool
-    ttl: timedelta
-    actor: str
-    metadata: Mapping[str, object]
-    overruled: str | None = None
-
-
-def grant_lease(tx: Tx, new: NewLease, gpu: Gpu | None, *, mode: str = "gpu") -> Lease:
-    """Write it down; `gpu` is locked. `Duplicate` when there is one of this name."""
-    seq = 0 if gpu is None else gpu.lease_seq + 1
-    if gpu is not None:
-        tx.run(RAISE, {"b_uuid": gpu.uuid, "b_seq": seq})
-    now = tx.now()
-    tx.run(
-        GIVE,
-        {
-            "token": new.token,
-            "agent_name": new.agent,
-            "gpu_index": None if gpu is None else gpu.index,
-            "mode": mode,
-            "created_at": now,
-            "expires_at": now + new.ttl,
-            "last_heartbeat": None,
-            "status": _ACTIVE,
-            "reason": Reason.GRANTED.value,
-            "actor": new.actor,
-            "version": 1,
-            "updated_at": now,
-            "metadata": dict(new.metadata),
-            "gpu_uuid": None if gpu is None else gpu.uuid,
-            "node_id": None if gpu is None else gpu.node_id,
-            "memory_mb": new.memory_mb,
-            "exclusive": int(new.exclusive),
-            "ttl_s": new.ttl.total_seconds(),
-            "lease_seq": seq,
-            "worker_id": None,
-            "overruled": new.overruled,
-        },
-    )
-    return Lease(
-        token=new.token,
-        agent=new.agent,
-        state=LeaseState.ACTIVE,
-        reason=Reason.GRANTED.value,
+def grant_lease(
+    tx: Tx,
+    token: str,
+    asked: LeaseRequest,
+    gpu: Gpu | None,
+    *,
+    who: str,
+    mode: str = "gpu",
+    overruled: str | None = None,
+) -> Lease:
+    """`gpu` is locked. `Duplicate` when the token is taken."""
+    return _insert(
+        tx,
+        gpu,
+        token=token,
+        agent_name=asked.agent,
+        expires_at=tx.now() + asked.ttl,
+        reason=Reason.GRANTED,
+        actor=who,
+        metadata=asked.metadata,
+        memory_mb=asked.spec.memory_mb,
+        exclusive=asked.spec.exclusive,
         mode=mode,
-        node_id=None if gpu is None else gpu.node_id,
-        gpu_uuid=None if gpu is None else gpu.uuid,
-        gpu_index=None if gpu is None else gpu.index,
-        memory_mb=new.memory_mb,
-        exclusive=new.exclusive,
-        ttl=new.ttl,
-        seq=seq,
-        worker_id=None,
-        created_at=now,
-        expires_at=now + new.ttl,
-        last_heartbeat=None,
-        ended_at=None,
-        overruled=new.overruled,
-        metadata=new.metadata,
+        ttl=asked.ttl,
+        overruled=overruled,
     )
 
 
 def find_lease(tx: Tx, token: str) -> Lease | None:
     rows = tx.rows(FIND, {"b_token": token})
-    return _to_lease(rows[0]) if rows else None
+    return _to_lease(_named(rows[0])) if rows else None
 
 
 def keep_lease(tx: Tx, lease: Lease) -> datetime | None:
@@ -351,7 +334,7 @@ def page_leases(
 ) -> LeasePage:
     """Newest first; only live ones unless `ended`."""
     check_limit(limit)
-    query = select(*_COLUMNS)
+    query = select(leases)
     if not ended:
         query = query.where(
             leases.c.status == _ACTIVE, or_(leases.c.worker_id.is_not(None), leases.c.expires_at > tx.now())
@@ -361,32 +344,35 @@ def page_leases(
     if after is not None:
         query = query.where(beyond(leases.c.created_at, leases.c.token, after))
     query = query.order_by(leases.c.created_at.desc(), leases.c.token.desc()).limit(limit + 1)
-    found = [_to_lease(tuple(row)) for row in tx.execute(query)]
+    found = [_to_lease(_named(row)) for row in tx.execute(query)]
     last = found[limit - 1] if len(found) > limit else None
     return LeasePage(tuple(found[:limit]), last and cursor(last.created_at, last.token))
 
 
-def _to_lease(row: Row | Sequence[Any]) -> Lease:
-    found = dict(zip((column.name for column in _COLUMNS), row, strict=True))
-    worker = found["worker_id"]
+def _named(row: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(leases.c.keys(), row, strict=True))
+
+
+def _to_lease(row: Mapping[str, Any]) -> Lease:
+    worker, ttl_s = row["worker_id"], row["ttl_s"]
+    same = (
+        "token",
+        "reason",
+        "mode",
+        "node_id",
+        "gpu_uuid",
+        "gpu_index",
+        "memory_mb",
+        "created_at",
+        "expires_at",
+    )
+    same = (*same, "last_heartbeat", "ended_at", "overruled", "metadata")
     return Lease(
-        token=found["token"],
-        agent=found["agent_name"],
-        state=LeaseState(found["status"]),
-        reason=found["reason"],
-        mode=found["mode"],
-        node_id=found["node_id"],
-        gpu_uuid=found["gpu_uuid"],
-        gpu_index=found["gpu_index"],
-        memory_mb=found["memory_mb"],
-        exclusive=bool(found["exclusive"]),
-        ttl=None if found["ttl_s"] is None else timedelta(seconds=found["ttl_s"]),
-        seq=int(found["lease_seq"]),
+        **{field: row[field] for field in same},
+        agent=row["agent_name"],
+        state=LeaseState(row["status"]),
+        exclusive=bool(row["exclusive"]),
+        ttl=None if ttl_s is None else timedelta(seconds=ttl_s),
+        seq=int(row["lease_seq"]),
         worker_id=None if worker is None else WorkerId(worker),
-        created_at=found["created_at"],
-        expires_at=found["expires_at"],
-        last_heartbeat=found["last_heartbeat"],
-        ended_at=found["ended_at"],
-        overruled=found["overruled"],
-        metadata=found["metadata"],
     )

@@ -8,8 +8,20 @@ from pydantic import AliasChoices, Field
 
 from herdsman.fleet.model import GpuDevice
 from herdsman.fleet.wire import DeviceIn
-from herdsman.leases.rules import Gpu, Lease, LeasePolicy, LeaseRequest, Refusal, Wish, check_ttl
-from herdsman.wire import Reply, Request, lease_id, name, values_of
+from herdsman.jobs.rules import LARGEST_MEMORY_MB
+from herdsman.leases.rules import (
+    LONGEST_TTL_S,
+    LONGEST_WAIT_S,
+    SHORTEST_TTL_S,
+    Gpu,
+    Lease,
+    LeasePolicy,
+    LeaseRequest,
+    LeaseSpec,
+    Refusal,
+    check_ttl,
+)
+from herdsman.wire import Reply, Request, Seconds, lease_id, name, values_of
 
 MOST_DEVICES = 64
 
@@ -23,18 +35,18 @@ class LeaseIn(Request):
         description="For whom; a submitter's token says it already. `agent_name` is the same.",
     )
     min_memory_mb: int = Field(
-        description="From 1 MB on.", json_schema_extra={"minimum": 1, "maximum": 16_777_216}
+        description="From 1 MB on.", json_schema_extra={"minimum": 1, "maximum": LARGEST_MEMORY_MB}
     )
     ttl_seconds: float | None = Field(
         default=None,
         description="It ends so long after its last heartbeat; without this LEASE_TTL_SEC.",
-        json_schema_extra={"minimum": 1, "maximum": 3600},
+        json_schema_extra={"minimum": SHORTEST_TTL_S, "maximum": LONGEST_TTL_S},
     )
     exclusive: bool = Field(default=False, description="Nobody else is on the GPU.")
     wait_seconds: float = Field(
         default=0,
         description="How long the answer is held back while there is nothing free.",
-        json_schema_extra={"minimum": 0, "maximum": 60},
+        json_schema_extra={"minimum": 0, "maximum": LONGEST_WAIT_S},
     )
     allow_cpu: bool = Field(default=False, description="Rather a lease without a GPU than none.")
     node: Annotated[str, name("node")] | None = Field(default=None, description="Only a GPU of this machine.")
@@ -46,12 +58,12 @@ class LeaseIn(Request):
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
 
     def request(self, agent: str, policy: LeasePolicy) -> LeaseRequest:
-        wish = Wish(
+        spec = LeaseSpec(
             memory_mb=self.min_memory_mb, exclusive=self.exclusive, node=self.node, gpu_index=self.gpu_index
         )
         return LeaseRequest(
             agent=agent,
-            wish=wish,
+            spec=spec,
             ttl=check_ttl(self.ttl_seconds, policy),
             allow_cpu=self.allow_cpu,
             token=self.token,
@@ -64,48 +76,35 @@ class LeaseAnswer(Reply):
 
     granted: bool
     token: str | None = Field(default=None, description="Names the lease in every later word.")
-    lease_seq: int | None = Field(default=None, description="Rises with each lease of a GPU: a fence.")
+    lease_seq: int | None = Field(
+        default=None,
+        validation_alias=AliasChoices("lease_seq", "seq"),
+        description="Rises with each lease of a GPU: a fence.",
+    )
     mode: str | None = Field(default=None, description="`gpu`, or `cpu` where that was allowed.")
     node_id: str | None = None
     gpu_index: int | None = None
     gpu_uuid: str | None = None
     memory_mb: int | None = None
     expires_at: datetime | None = None
-    ttl_seconds: float | None = None
-    margin_seconds: float | None = Field(
+    ttl_seconds: Seconds | None = None
+    margin_seconds: Seconds | None = Field(
         default=None, description="So long before its end the holder stops, unless a heartbeat was taken."
     )
     overruled: str | None = Field(default=None, description="In shadow mode: why it would have been refused.")
     reason: str | None = None
     detail: str | None = None
-    retry_after_seconds: float | None = None
+    retry_after_seconds: Seconds | None = None
 
     @classmethod
     def of(cls, value: Lease, policy: LeasePolicy) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]  (it tells the margin)
         ttl = value.ttl or policy.ttl
-        return cls(
-            granted=True,
-            token=value.token,
-            lease_seq=value.seq,
-            mode=value.mode,
-            node_id=value.node_id,
-            gpu_index=value.gpu_index,
-            gpu_uuid=value.gpu_uuid,
-            memory_mb=value.memory_mb,
-            expires_at=value.expires_at,
-            ttl_seconds=ttl.total_seconds(),
-            margin_seconds=policy.margin_of(ttl).total_seconds(),
-            overruled=value.overruled,
-        )
+        more = {"granted": True, "reason": None, "ttl": ttl, "margin": policy.margin_of(ttl)}
+        return cls.model_validate({**values_of(value), **more})
 
     @classmethod
     def refused(cls, why: Refusal) -> Self:
-        return cls(
-            granted=False,
-            reason=why.reason,
-            detail=why.detail,
-            retry_after_seconds=why.retry_after.total_seconds(),
-        )
+        return cls.model_validate({**values_of(why), "granted": False, "retry_after": why.retry_after})
 
 
 class BeatIn(Request):
@@ -117,7 +116,7 @@ class BeatIn(Request):
 class KeptOut(Reply):
     token: str
     expires_at: datetime
-    margin_seconds: float
+    margin_seconds: Seconds
 
 
 class LeaseOut(Reply):

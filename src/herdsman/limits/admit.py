@@ -1,6 +1,7 @@
-"""Which gates are closed: looked at a few times a second, and the same for all replicas."""
+"""Admission of jobs: which gates are closed, and which jobs come in under which limit."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
@@ -19,22 +20,22 @@ from herdsman.limits.policy import ControlPolicy
 from herdsman.limits.rules import (
     GATES,
     Accept,
+    AdmissionState,
+    AgentUsage,
     Bucket,
     Closed,
+    ClosedGate,
     Defer,
     Limit,
     Load,
     Reject,
     Reroute,
-    Seen,
-    Shut,
-    Standing,
     Verdict,
     fallbacks,
+    gates_now,
     judge_all,
     over_queued,
     refilled,
-    turned,
 )
 from herdsman.ports import Clock
 
@@ -42,71 +43,67 @@ log = structlog.get_logger()
 FRESH_S = 0.5
 
 
-class Gatekeeper:
-    """Safe to share between threads: one of them looks, the others go on with what was last seen."""
+class GateCache:
+    """The closed gates, read at most every half second. Thread-safe: one thread reads, the others use the last value."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._looking = Lock()
-        self._seen: tuple[int, Closed] | None = None
-        """For which version of the policy, and what."""
+        self._reading = Lock()
+        self._last: tuple[int, Closed] | None = None
+        """With the version of the policy."""
         self._next = 0.0
 
     def __call__(self, policy: ControlPolicy) -> Closed:
         if not policy.gates.any:
             return {}
-        seen = self._seen
-        known = seen is not None and seen[0] == policy.version
-        if seen is not None and known and self._clock.monotonic() < self._next:
-            return seen[1]
-        if not self._looking.acquire(blocking=not known):
-            return seen[1] if seen is not None else {}
+        last = self._last
+        known = last is not None and last[0] == policy.version
+        if last is not None and known and self._clock.monotonic() < self._next:
+            return last[1]
+        if not self._reading.acquire(blocking=not known):
+            return last[1] if last is not None else {}
         try:
             self._next = self._clock.monotonic() + FRESH_S
             found = read_gates(self._database, policy)
-            self._seen = (policy.version, found)
+            self._last = (policy.version, found)
             return found
         finally:
-            self._looking.release()
+            self._reading.release()
 
 
 def read_gates(database: Database, policy: ControlPolicy) -> Closed:
-    """Written only when a gate turns, so that the next one who looks, here or elsewhere, knows the side it is on."""
-    if not policy.gates.any:
-        return {}
-    load, before = database.read(lambda tx: _read_gates(tx, policy))
-    now = turned(policy.gates, load, before)
-    changed = {gate: now.get(gate) for gate in GATES if now.get(gate) != before.get(gate)}
-    if changed:
-        _write(database, changed, load)
-    return now
-
-
-def _read_gates(tx: Tx, policy: ControlPolicy) -> tuple[Load, Closed]:
+    """Written only when a gate opens or closes, so that the next reader, here or elsewhere, knows its state."""
     gates = policy.gates
+    if not gates.any:
+        return {}
     marks = {
         Limit.GPU_MEMORY: gates.gpu_memory_high_pct,
         Limit.DEPTH: gates.queue_high,
         Limit.OLDEST: gates.oldest_high,
     }
     wanted = [gate for gate, mark in marks.items() if mark is not None]
-    load = sql.read_gates(tx, wanted, but=policy.cpu_pool, deepest=gates.queue_high or 1)
-    return load, sql.closed_gates(sql.shut_gates(tx, [gate.value for gate in GATES]))
 
+    def read(tx: Tx) -> tuple[Load, Closed]:
+        load = sql.read_load(tx, wanted, but=policy.cpu_pool, deepest=gates.queue_high or 1)
+        closed = sql.read_closed_gates(tx, [gate.value for gate in GATES])
+        return load, {Limit(name): gate for name, gate in closed.items()}
 
-def _write(database: Database, changed: Mapping[Limit, Shut | None], load: Load) -> None:
+    load, before = database.read(read)
+    now = gates_now(gates, load, before)
+    changed = {gate: now.get(gate) for gate in GATES if now.get(gate) != before.get(gate)}
+
     def write(tx: Tx) -> None:
-        for gate, shut in changed.items():
-            sql.put_gate(tx, gate.value, shut)
+        for gate, closed in changed.items():
+            sql.put_gate(tx, gate.value, closed)
 
-    try:
-        database.transact(write)
-    except Duplicate:  # another replica saw the same and was faster
-        return
-    for gate, shut in changed.items():
-        word = "gate.opened" if shut is None else "gate.closed"
-        log.warning(word, gate=gate.value, depth=load.depth, gpu_used_mb=load.gpu_used_mb)
+    if changed:
+        with suppress(Duplicate):  # another replica found the same and was faster
+            database.transact(write)
+            for gate, closed in changed.items():
+                word = "gate.opened" if closed is None else "gate.closed"
+                log.warning(word, gate=gate.value, depth=load.depth, gpu_used_mb=load.gpu_used_mb)
+    return now
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class NoBucket(Exception):
 
 
 def rules_for(services: Services, news: Iterable[NewJob]) -> Rules | None:
-    """None where nothing limits these jobs: then nothing is looked at, and nothing more is run."""
+    """None where nothing limits these jobs; then no query is run."""
     policy = services.rules()
     gated = policy.gates.any
     if not gated and not any(policy.limits_of(new.agent).bound_submission for new in news):
@@ -137,87 +134,75 @@ def rules_for(services: Services, news: Iterable[NewJob]) -> Rules | None:
     return Rules(policy, watch(policy) if watch is not None else read_gates(services.database, policy))
 
 
-def admit(tx: Tx, rules: Rules, parcels: Sequence[Sequence[Draft]]) -> list[Sequence[Draft] | HerdsmanError]:
-    """Each parcel as it is let in, or why it is not. What it costs is charged here; a refusal costs nothing."""
-    news = [draft.new for parcel in parcels for draft in parcel]
-    before = _see(tx, rules, news)
-    left, answers = before.seen, list[Sequence[Draft] | HerdsmanError]()
-    for parcel in parcels:
-        verdicts, left = judge_all([draft.new for draft in parcel], rules.policy, left)
+def admit(tx: Tx, rules: Rules, groups: Sequence[Sequence[Draft]]) -> list[Sequence[Draft] | HerdsmanError]:
+    """Each group as it is admitted, or why it is not. Its cost is charged here; a refusal costs nothing."""
+    before = _read(tx, rules, [draft.new for group in groups for draft in group])
+    left, answers = before.state, list[Sequence[Draft] | HerdsmanError]()
+    for group in groups:
+        verdicts, left = judge_all([draft.new for draft in group], rules.policy, left)
         if isinstance(verdicts, HerdsmanError):
             answers.append(verdicts)
         else:
-            pairs = zip(parcel, verdicts, strict=True)
+            pairs = zip(group, verdicts, strict=True)
             answers.append([_under(draft, verdict, tx.now()) for draft, verdict in pairs])
-    _charge(tx, before, left)
+    for agent, usage in left.agents.items():
+        # Tokens were spent; or the clock was set back, which must be kept even where nothing is admitted.
+        bucket, stored = usage.bucket, before.buckets[agent]
+        if bucket is not None and (
+            bucket != before.state.agents[agent].bucket or bucket.filled_at < stored.filled_at
+        ):
+            sql.put_bucket(tx, agent, bucket)
+        gate = sql.queue_gate(agent)
+        if usage.shut != (gate in before.shut):
+            detail = f"{usage.queued} jobs wait"
+            sql.put_gate(tx, gate, ClosedGate(detail=detail) if usage.shut else None)
     return answers
 
 
 def make_buckets(services: Services, rules: Rules, agents: Iterable[str]) -> None:
     for agent in agents:
-        brim = rules.policy.limits_of(agent).most_at_once
+        capacity = rules.policy.limits_of(agent).most_at_once
         try:
-            services.database.transact(lambda tx, agent=agent, brim=brim: sql.add_bucket(tx, agent, brim))
+            services.database.transact(
+                lambda tx, agent=agent, capacity=capacity: sql.add_bucket(tx, agent, capacity)
+            )
         except Duplicate:  # somebody else met the agent in this very moment
             continue
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    seen: Seen
+    state: AdmissionState
     buckets: Mapping[str, Bucket]
-    shut: Mapping[str, Shut]
+    shut: Mapping[str, ClosedGate]
     """The gates of agents. Both as they are stored."""
 
 
-def _see(tx: Tx, rules: Rules, news: Sequence[NewJob]) -> _Before:
+def _read(tx: Tx, rules: Rules, news: Sequence[NewJob]) -> _Before:
     policy = rules.policy
     agents = sorted({new.agent for new in news if policy.limits_of(new.agent).bound_submission})
     buckets = sql.lock_buckets(tx, agents) if agents else {}
     if missing := [agent for agent in agents if agent not in buckets]:
         raise NoBucket(missing)
     marked = [sql.queue_gate(agent) for agent in agents if policy.limits_of(agent).max_queued is not None]
-    shut = sql.shut_gates(tx, marked) if marked else {}
-    standings: dict[str, Standing] = {}
+    shut = sql.read_closed_gates(tx, marked) if marked else {}
+    usages: dict[str, AgentUsage] = {}
     for agent in agents:
         limits, gate = policy.limits_of(agent), sql.queue_gate(agent)
         rate = limits.rate_per_second
         queued = 0 if limits.max_queued is None else sql.waiting_of(tx, agent, limits.max_queued)
-        standings[agent] = Standing(
+        usages[agent] = AgentUsage(
             bucket=None if rate is None else refilled(buckets[agent], rate, limits.most_at_once, tx.now()),
             queued=queued,
             shut=over_queued(limits, queued, shut=gate in shut),
             gpu_seconds=0 if limits.gpu_seconds_per_day is None else sql.used_today(tx, agent),
         )
-    return _Before(
-        Seen(now=tx.now(), agents=standings, closed=rules.closed, waiting=_waiting(tx, policy, news)),
-        buckets,
-        shut,
-    )
-
-
-def _waiting(tx: Tx, policy: ControlPolicy, news: Sequence[NewJob]) -> dict[PoolId, int]:
-    """Of the pools that one of these jobs could be sent to."""
-    most = policy.fallback_max_queued
-    if most is None:
-        return {}
-    pools = dict.fromkeys(pool for new in news for pool in fallbacks(new, policy))
-    return {pool: sql.waiting_in(tx, pool, most) for pool in pools}
-
-
-def _charge(tx: Tx, before: _Before, left: Seen) -> None:
-    for agent, standing in left.agents.items():
-        if standing.bucket is not None and _moved(before, agent, standing.bucket):
-            sql.put_bucket(tx, agent, standing.bucket)
-        gate = sql.queue_gate(agent)
-        if standing.shut != (gate in before.shut):
-            detail = f"{standing.queued} jobs wait"
-            sql.put_gate(tx, gate, Shut(detail=detail) if standing.shut else None)
-
-
-def _moved(before: _Before, agent: str, bucket: Bucket) -> bool:
-    """Tokens were spent; or the clock was set back, which must be kept even where nobody is let in."""
-    return bucket != before.seen.agents[agent].bucket or bucket.filled_at < before.buckets[agent].filled_at
+    waiting: dict[PoolId, int] = {}
+    if policy.fallback_max_queued is not None:
+        most, pools = policy.fallback_max_queued, {pool for new in news for pool in fallbacks(new, policy)}
+        waiting = {pool: sql.waiting_in(tx, pool, most) for pool in sorted(pools)}
+    state = AdmissionState(now=tx.now(), agents=usages, closed=rules.closed, waiting=waiting)
+    return _Before(state, buckets, shut)
 
 
 def _under(draft: Draft, verdict: Verdict, now: datetime) -> Draft:
@@ -233,4 +218,4 @@ def _under(draft: Draft, verdict: Verdict, now: datetime) -> Draft:
         case Reroute(pool=pool, code=code):
             return replace(draft, new=replace(new, pool=pool), admission=code.value)
         case Reject():
-            raise AssertionError("a parcel with a refused job has no drafts")
+            raise AssertionError("a group with a refused job has no drafts")

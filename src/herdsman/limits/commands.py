@@ -1,10 +1,11 @@
-"""What a person may stop for a while, and let go on: everything, one pool, or one type of job."""
+"""Commands on limits: pause and resume everything, a pool or a type; read and set the policy; count GPU seconds."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from herdsman.context import Services
 from herdsman.db.connection import Database, Tx
@@ -17,64 +18,62 @@ from herdsman.ids import PoolId
 from herdsman.json_text import clean
 from herdsman.limits import sql
 from herdsman.limits.policy import Change, ControlPolicy, changes, check_policy
-from herdsman.limits.rules import ALL, Hold, HoldKind, Stillness
+from herdsman.limits.rules import ALL, Pause, PauseKind, PauseStatus
 from herdsman.limits.sql import Edition
-from herdsman.limits.wire import ChangeOut, EditionOut, HistoryOut, PolicyDocument, PolicyOut, stored
+from herdsman.limits.wire import PolicyDocument, stored
 from herdsman.ports import Clock
 
 T = TypeVar("T")
-LONGEST_HOLD = timedelta(days=365)
+LONGEST_PAUSE = timedelta(days=365)
 LONGEST_WHY = 255
 
 
 def pause(
     services: Services, scope: str, *, why: str = "", duration: timedelta | None = None, who: str = "admin"
-) -> Hold:
-    """No job of it is given out from here on; workers finish what they hold, and stay. May be repeated."""
-    if duration is not None and not timedelta(0) < duration <= LONGEST_HOLD:
-        raise InvalidRequest(f"the pause lasts {duration}: it must be more than 0 and at most {LONGEST_HOLD}")
+) -> Pause:
+    """None of its jobs is claimed from here on; workers finish their jobs, and stay. May be repeated."""
+    if duration is not None and not timedelta(0) < duration <= LONGEST_PAUSE:
+        raise InvalidRequest(
+            f"the pause lasts {duration}: it must be more than 0 and at most {LONGEST_PAUSE}"
+        )
 
-    def write(tx: Tx) -> Hold:
+    def write(tx: Tx) -> Pause:
         until = None if duration is None else tx.now() + duration
-        return sql.put_hold(tx, scope, HoldKind.PAUSE, _why(why, "paused by hand"), who, until)
+        return sql.put_pause(tx, scope, PauseKind.PAUSE, _why(why, "paused manually"), who, until)
 
-    return _write_hold(services, write)
+    return _write_pause(services, write)
 
 
 def resume(services: Services, scope: str, *, who: str = "admin") -> bool:
-    """Whether it was held. Jobs are given out again at once, unless something else holds them.
+    """Whether it was paused. Jobs are claimed again at once, unless another pause covers them.
 
-    A pool that the provider had rejected is asked for again, too: whoever says this has mended the cause.
+    A pool that the provider had rejected is tried again, too: whoever resumes it has fixed the cause.
     """
 
     def write(tx: Tx) -> bool:
-        lifted = sql.lift_hold(tx, scope, who)
-        return _mended(tx, scope) or lifted
+        lifted = sql.lift_pause(tx, scope, who)
+        kind, _, name = scope.partition(":")
+        if kind not in (ALL, "pool"):
+            return lifted
+        return fleet_sql.clear_stop(tx, PoolId(name) if kind == "pool" else None) or lifted
 
-    return _write_hold(services, write)
-
-
-def _mended(tx: Tx, scope: str) -> bool:
-    kind, _, name = scope.partition(":")
-    if kind not in (ALL, "pool"):
-        return False
-    return fleet_sql.clear_stop(tx, PoolId(name) if kind == "pool" else None)
+    return _write_pause(services, write)
 
 
-def drain(services: Services, *, why: str = "", who: str = "admin") -> Hold:
-    """The whole cluster: nothing is given out, every worker finishes what it holds and leaves, none are made."""
+def drain(services: Services, *, why: str = "", who: str = "admin") -> Pause:
+    """The whole cluster: no job is claimed, every worker finishes its jobs and leaves, and none are added."""
 
-    def write(tx: Tx) -> Hold:
+    def write(tx: Tx) -> Pause:
         sql.drain_workers(tx, who)
-        return sql.put_hold(tx, ALL, HoldKind.DRAIN, _why(why, "drained by hand"), who, None)
+        return sql.put_pause(tx, ALL, PauseKind.DRAIN, _why(why, "drained manually"), who, None)
 
-    return _write_hold(services, write)
+    return _write_pause(services, write)
 
 
-def find_holds(services: Services) -> Stillness:
-    def read(tx: Tx) -> Stillness:
-        return Stillness(
-            holding=sql.standing_holds(tx),
+def find_pauses(services: Services) -> PauseStatus:
+    def read(tx: Tx) -> PauseStatus:
+        return PauseStatus(
+            pauses=sql.active_pauses(tx),
             jobs_held=stats_sql.jobs_held(tx),
             workers=stats_sql.living_workers(tx),
         )
@@ -82,13 +81,13 @@ def find_holds(services: Services) -> Stillness:
     return services.database.read(read)
 
 
-def expire_holds(services: Services, *, who: str = "leader") -> int:
-    """Remove those whose time is over. They counted no more; now the audit says so too."""
-    return _write_hold(services, lambda tx: sql.lift_expired_holds(tx, who))
+def expire_pauses(services: Services, *, who: str = "leader") -> int:
+    """Lift those whose time is over. They had no effect any more; now the audit says so too."""
+    return _write_pause(services, lambda tx: sql.lift_expired_pauses(tx, who))
 
 
-def _write_hold(services: Services, write: Callable[[Tx], T]) -> T:
-    """Two that hold the same thing for the first time at the same time: the second one finds the row, which stays."""
+def _write_pause(services: Services, write: Callable[[Tx], T]) -> T:
+    """Two first pauses of one scope at the same time: the second try finds the row."""
     try:
         return services.database.transact(write)
     except Duplicate:
@@ -100,53 +99,47 @@ def _why(said: str, usual: str) -> str:
 
 
 FRESH_S = 1.0
-"""What another replica has set holds here after this long."""
+"""A policy that another replica has set applies here after this long."""
 
 
 class PolicyBook:
-    """Safe to share between threads: one of them looks, the others go on with what was last seen."""
+    """The policy, read at most once a second. Thread-safe: one thread reads, the others use the last value."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._looking = Lock()
-        self._seen: ControlPolicy | None = None
+        self._reading = Lock()
+        self._last: ControlPolicy | None = None
         self._next = 0.0
 
     def __call__(self) -> ControlPolicy:
-        """While the database is away, what was last seen goes on; with nothing seen yet, `StoreUnavailable`."""
-        seen = self._seen
-        if seen is not None and self._clock.monotonic() < self._next:
-            return seen
-        if seen is not None and not self._looking.acquire(blocking=False):
-            return seen
-        if seen is None:
-            self._looking.acquire()
+        """While the database is away, the last value; with none yet, `StoreUnavailable`."""
+        last = self._last
+        if last is not None and self._clock.monotonic() < self._next:
+            return last
+        if last is not None and not self._reading.acquire(blocking=False):
+            return last
+        if last is None:
+            self._reading.acquire()
         try:
-            return self._look(self._seen)
+            last, self._next = self._last, self._clock.monotonic() + FRESH_S
+            last = self._last = self._database.read(lambda tx: _current(tx, last))
+        except StoreUnavailable:
+            if last is None:
+                raise
         finally:
-            self._looking.release()
+            self._reading.release()
+        return last
 
     def drop(self) -> None:
-        """It has changed: the next one who asks looks again."""
+        """It has changed: the next call reads it again."""
         self._next = 0.0
 
-    def _look(self, seen: ControlPolicy | None) -> ControlPolicy:
-        self._next = self._clock.monotonic() + FRESH_S
-        try:
-            found = self._database.read(lambda tx: _current(tx, seen))
-        except StoreUnavailable:
-            if seen is None:
-                raise
-            return seen
-        self._seen = found
-        return found
 
-
-def _current(tx: Tx, seen: ControlPolicy | None) -> ControlPolicy:
+def _current(tx: Tx, last: ControlPolicy | None) -> ControlPolicy:
     version = sql.newest_policy(tx)
-    if seen is not None and seen.version == version:
-        return seen
+    if last is not None and last.version == version:
+        return last
     return stored(sql.get_policy(tx, version).document).policy(version) if version else ControlPolicy()
 
 
@@ -159,35 +152,21 @@ _TRIES = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEdition:
     version: int
-    document: PolicyDocument
+    policy: PolicyDocument
     created_at: datetime | None
     by: str | None
     note: str
     changes: tuple[Change, ...] = ()
     """From the version before."""
 
-    def shown(self) -> PolicyOut:
-        return PolicyOut(**self._told())
-
-    def compared(self) -> EditionOut:
-        listed = tuple(ChangeOut.of(change) for change in self.changes)
-        return EditionOut(**self._told(), changes=listed)
-
-    def _told(self) -> dict[str, Any]:
-        same = {field: getattr(self, field) for field in ("version", "created_at", "by", "note")}
-        return {**same, "policy": self.document}
-
 
 @dataclass(frozen=True, slots=True)
 class History:
-    editions: tuple[PolicyEdition, ...]
+    versions: tuple[PolicyEdition, ...]
     next: int | None
 
-    def shown(self) -> HistoryOut:
-        return HistoryOut(versions=tuple(each.compared() for each in self.editions), next=self.next)
 
-
-_FIRST = PolicyEdition(version=0, document=PolicyDocument(), created_at=None, by=None, note="")
+_FIRST = PolicyEdition(version=0, policy=PolicyDocument(), created_at=None, by=None, note="")
 
 
 def find_policy(services: Services, version: int | None = None) -> PolicyEdition:
@@ -234,7 +213,7 @@ def set_policy(
             raise Conflict(
                 f"the policy is at version {newest} by now, not {base_version}: look at it and make the change again"
             )
-        made = changes(_plain(before.document), _plain(document))
+        made = changes(_plain(before.policy), _plain(document))
         if not made:
             return before
         edition = Edition(
@@ -256,29 +235,23 @@ def set_policy(
         return _compared(_shown(edition), before)
 
     try:
-        return _write_policy(services, write)
+        for _ in range(_TRIES):
+            with suppress(Duplicate):  # somebody else set one in this very moment: ours comes after it
+                return services.database.transact(write)
     finally:
         if isinstance(services.rules, PolicyBook):
             services.rules.drop()
-
-
-def _write_policy(services: Services, write: Callable[[Tx], PolicyEdition]) -> PolicyEdition:
-    for _ in range(_TRIES):
-        try:
-            return services.database.transact(write)
-        except Duplicate:  # somebody else set one in this very moment: ours comes after it
-            continue
     raise Conflict("the policy is being changed by many at once: look at it and try again")
 
 
 def _compared(edition: PolicyEdition, before: PolicyEdition) -> PolicyEdition:
-    return replace(edition, changes=changes(_plain(before.document), _plain(edition.document)))
+    return replace(edition, changes=changes(_plain(before.policy), _plain(edition.policy)))
 
 
 def _shown(edition: Edition) -> PolicyEdition:
     return PolicyEdition(
         version=edition.version,
-        document=stored(edition.document),
+        policy=stored(edition.document),
         created_at=edition.created_at,
         by=edition.actor,
         note=edition.note,

@@ -11,9 +11,9 @@ from herdsman.limits.wire import (
     DrainIn,
     EditionOut,
     HistoryOut,
-    HoldOut,
-    HoldsOut,
     PauseIn,
+    PauseOut,
+    PausesOut,
     PolicyIn,
     PolicyOut,
     ResumedOut,
@@ -30,17 +30,17 @@ _LAST = 2_147_483_647
 
 @router.get("/control/policy")
 def find_policy(server: Server) -> PolicyOut:
-    """The one that holds now."""
-    return commands.find_policy(server.services).shown()
+    """The one in force."""
+    return PolicyOut.of(commands.find_policy(server.services))
 
 
 @router.put("/control/policy")
 def set_policy(body: PolicyIn, who: Who, server: Server) -> EditionOut:
-    """All of it, with what that changes. It holds here at once, and on every other replica within a second."""
+    """All of it, with what that changes. It is in force here at once, and on every other replica within a second."""
     edition = commands.set_policy(
         server.services, body.policy, note=body.note, base_version=body.base_version, who=who.who
     )
-    return edition.compared()
+    return EditionOut.of(edition)
 
 
 @router.get("/control/policy/history")
@@ -50,20 +50,20 @@ def policy_history(
     limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE)] = 50,
 ) -> HistoryOut:
     """Newest first, each with what it changed."""
-    return commands.policy_history(server.services, after=after, limit=limit).shown()
+    return HistoryOut.of(commands.policy_history(server.services, after=after, limit=limit))
 
 
 @router.get("/control/policy/{version}")
 def find_policy_version(version: Annotated[int, Path(ge=0, le=_LAST)], server: Server) -> PolicyOut:
-    return commands.find_policy(server.services, version).shown()
+    return PolicyOut.of(commands.find_policy(server.services, version))
 
 
 @router.post("/control/pause")
-def pause(body: PauseIn, who: Who, server: Server) -> HoldOut:
-    """No job of it is given out; workers finish what they hold and stay, and jobs are still taken in."""
-    hold = commands.pause(server.services, body.meant(), why=body.why, duration=body.duration, who=who.who)
-    server.announce_control("pause", who.who, hold.scope)
-    return HoldOut.of(hold)
+def pause(body: PauseIn, who: Who, server: Server) -> PauseOut:
+    """None of its jobs is claimed; workers finish their jobs and stay, and jobs are still taken in."""
+    paused = commands.pause(server.services, body.meant(), why=body.why, duration=body.duration, who=who.who)
+    server.announce_control("pause", who.who, paused.scope)
+    return PauseOut.of(paused)
 
 
 @router.post("/control/resume")
@@ -77,11 +77,11 @@ def resume(body: ScopeIn, who: Who, server: Server) -> ResumedOut:
 
 
 @router.post("/control/drain")
-def drain(body: DrainIn, who: Who, server: Server) -> HoldOut:
-    """The whole cluster: nothing is given out, every worker finishes and leaves, and none are made until a resume."""
-    hold = commands.drain(server.services, why=body.why, who=who.who)
+def drain(body: DrainIn, who: Who, server: Server) -> PauseOut:
+    """The whole cluster: no job is claimed, every worker finishes and leaves, and none are added until a resume."""
+    paused = commands.drain(server.services, why=body.why, who=who.who)
     server.announce_control("drain", who.who)
-    return HoldOut.of(hold)
+    return PauseOut.of(paused)
 
 
 @router.post("/control/evict_pool")
@@ -92,6 +92,6 @@ def evict(body: EvictIn, who: Who, server: Server) -> PoolOut:
 
 
 @router.get("/control/holds")
-def list_holds(_who: Who, server: Server) -> HoldsOut:
-    """What is held now, and what goes on all the same."""
-    return HoldsOut.of(commands.find_holds(server.services))
+def list_holds(_who: Who, server: Server) -> PausesOut:
+    """What is paused now, and what still runs."""
+    return PausesOut.of(commands.find_pauses(server.services))

@@ -1,4 +1,4 @@
-"""A bucket of tokens: each job takes one, and they come back at a steady rate up to a brim."""
+"""Rules of admission, on plain values: token buckets, gates, the verdict on a job, and pauses."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ class Bucket:
     filled_at: datetime
 
 
-def refilled(bucket: Bucket, rate: float, brim: int, now: datetime) -> Bucket:
+def refilled(bucket: Bucket, rate: float, capacity: int, now: datetime) -> Bucket:
     """As full as it is now. In any span of time no more tokens come back than `rate` gives (T2).
 
     A clock that was set back gives nothing for the time that it repeats, and goes on from there.
     """
     if now <= bucket.filled_at:
         back = bucket.filled_at - now > SET_BACK
-        return Bucket(tokens=min(bucket.tokens, brim), filled_at=now if back else bucket.filled_at)
+        return Bucket(tokens=min(bucket.tokens, capacity), filled_at=now if back else bucket.filled_at)
     gained = (now - bucket.filled_at).total_seconds() * rate
-    return Bucket(tokens=min(float(brim), bucket.tokens + gained), filled_at=now)
+    return Bucket(tokens=min(float(capacity), bucket.tokens + gained), filled_at=now)
 
 
 def wait_for(bucket: Bucket, rate: float, tokens: int) -> timedelta:
@@ -63,7 +63,7 @@ GATES = (Limit.GPU_MEMORY, Limit.DEPTH, Limit.OLDEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shut:
+class ClosedGate:
     """One gate that is closed."""
 
     until: datetime | None = None
@@ -71,7 +71,7 @@ class Shut:
     detail: str = ""
 
 
-Closed = Mapping[Limit, Shut]
+Closed = Mapping[Limit, ClosedGate]
 """The gates that are closed; one that is not in it is open."""
 
 
@@ -87,52 +87,50 @@ class Load:
     """Of the GPUs that were measured lately; 0 where nobody has measured any."""
 
 
-def stays_shut(*, shut: bool, value: float, high: float, low: float | None) -> bool:
+def stays_closed(*, shut: bool, value: float, high: float, low: float | None) -> bool:
     """Closed from `high` on, and once closed until the value is down to `low`; without that, below `high`."""
     if value >= high:
         return True
     return shut and low is not None and value > low
 
 
-def turned(gates: Gates, seen: Load, before: Closed) -> Closed:
-    """The gates as they must be now."""
-    return dict(_all(gates, seen, before))
-
-
-def _all(gates: Gates, seen: Load, before: Closed) -> Iterator[tuple[Limit, Shut]]:
-    if gates.gpu_memory_high_pct is not None and (shut := _memory(gates, seen, before)) is not None:
-        yield Limit.GPU_MEMORY, shut
-    if gates.queue_high is not None and stays_shut(
-        shut=Limit.DEPTH in before, value=seen.depth, high=gates.queue_high, low=gates.queue_low
+def gates_now(gates: Gates, load: Load, before: Closed) -> Closed:
+    """The gates that must be closed now."""
+    closed: dict[Limit, ClosedGate] = {}
+    if gates.gpu_memory_high_pct is not None and (gate := _memory_gate(gates, load, before)) is not None:
+        closed[Limit.GPU_MEMORY] = gate
+    if gates.queue_high is not None and stays_closed(
+        shut=Limit.DEPTH in before, value=load.depth, high=gates.queue_high, low=gates.queue_low
     ):
-        yield Limit.DEPTH, Shut(detail=f"the queue has reached {gates.queue_high} jobs")
-    if gates.oldest_high is not None and stays_shut(
+        closed[Limit.DEPTH] = ClosedGate(detail=f"the queue has reached {gates.queue_high} jobs")
+    if gates.oldest_high is not None and stays_closed(
         shut=Limit.OLDEST in before,
-        value=(seen.oldest or timedelta(0)).total_seconds(),
+        value=(load.oldest or timedelta(0)).total_seconds(),
         high=gates.oldest_high.total_seconds(),
         low=None if gates.oldest_low is None else gates.oldest_low.total_seconds(),
     ):
-        yield Limit.OLDEST, Shut(detail=f"jobs have waited for {gates.oldest_high}")
+        closed[Limit.OLDEST] = ClosedGate(detail=f"jobs have waited for {gates.oldest_high}")
+    return closed
 
 
-def _memory(gates: Gates, seen: Load, before: Closed) -> Shut | None:
-    """Held for a time, counted from the last look that found too much in use."""
+def _memory_gate(gates: Gates, load: Load, before: Closed) -> ClosedGate | None:
+    """Closed for a time, counted from the last measurement that found too much in use."""
     assert gates.gpu_memory_high_pct is not None
     last = before.get(Limit.GPU_MEMORY)
-    share = 100 * seen.gpu_used_mb / seen.gpu_total_mb if seen.gpu_total_mb else 0.0
+    until = None if last is None else last.until
+    share = 100 * load.gpu_used_mb / load.gpu_total_mb if load.gpu_total_mb else 0.0
+    latest = load.now + gates.gpu_memory_hold
     if share > gates.gpu_memory_high_pct:
-        until = seen.now + gates.gpu_memory_hold
-        # A little later is no news: what did not change need not be written.
-        known = last is not None and last.until is not None and until - last.until < gates.gpu_memory_hold / 4
-        detail = f"{share:.0f} % of the GPU memory is in use"
-        return last if known else Shut(until=until, detail=detail)
-    # One that lies further ahead than a hold was written before the clock was set back, or the hold was shortened.
-    held = last is not None and last.until is not None and last.until <= seen.now + gates.gpu_memory_hold
-    return last if held and last is not None and last.until is not None and last.until > seen.now else None
+        # A little later is no change, and is not written.
+        if until is not None and latest - until < gates.gpu_memory_hold / 4:
+            return last
+        return ClosedGate(until=latest, detail=f"{share:.0f} % of the GPU memory is in use")
+    # One that lies further ahead was written before the clock was set back, or the time was shortened.
+    return last if until is not None and load.now < until <= latest else None
 
 
 SOON = timedelta(seconds=5)
-"""When to ask again where nobody knows how long it takes."""
+"""When to ask again where it is not known how long it takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +167,8 @@ Verdict = Accept | Defer | Reroute | Reject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """One agent, as far as its limits need it."""
+class AgentUsage:
+    """What one agent uses of its limits."""
 
     bucket: Bucket | None = None
     """As full as it is now; None where its rate has no limit."""
@@ -181,9 +179,9 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class AdmissionState:
     now: datetime
-    agents: Mapping[str, Standing]
+    agents: Mapping[str, AgentUsage]
     closed: Closed
     waiting: Mapping[PoolId, int]
     """In the pools that jobs are sent to instead."""
@@ -191,47 +189,71 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hit:
-    """A limit that is in a job's way."""
+    """A limit that a job exceeds."""
 
     code: Limit
     wait: timedelta | None
-    """None where nobody knows: such a limit is not waited for."""
+    """None where it is not known: such a limit is not waited for."""
     detail: str
 
 
-def judge(job: NewJob, policy: ControlPolicy, seen: Seen) -> Verdict:
-    hits = tuple(_hits(job, policy, seen))
+def judge(job: NewJob, policy: ControlPolicy, state: AdmissionState) -> Verdict:
+    hits = tuple(_hits(job, policy, state))
     if not hits:
         return Accept()
-    return _deferred(job, hits, seen) or _rerouted(job, hits, policy, seen) or _rejected(hits)
+    worst = max(hits, key=lambda hit: SOON if hit.wait is None else hit.wait)
+    waits = [hit.wait for hit in hits if hit.wait is not None]
+    # Only what surely ends is waited for, and only as long as the job allows.
+    if job.max_defer is not None and len(waits) == len(hits) and max(waits) <= job.max_defer:
+        return Defer(until=state.now + max(waits), code=worst.code)
+    codes, most = {hit.code for hit in hits}, policy.fallback_max_queued
+    for pool in fallbacks(job, policy):
+        full = most is not None and state.waiting.get(pool, 0) >= most
+        if not full and not codes & _NO_WAY_ROUND[pool == policy.cpu_pool]:
+            return Reroute(pool=pool, code=worst.code, unpaid=Limit.RATE in codes)
+    wait = SOON if worst.wait is None else worst.wait
+    return Reject(
+        code=worst.code, retry_after=wait, detail=f"{worst.detail}: ask again in {_whole_s(wait)} s"
+    )
+
+
+# By whether the other pool is the one for CPUs. Another pool is no way round the number of jobs that an agent may have
+# waiting; and only one without GPUs is a way round what GPUs lack.
+_NO_WAY_ROUND = {
+    True: frozenset({Limit.QUEUED}),
+    False: frozenset({Limit.QUEUED, Limit.GPU_SECONDS, Limit.GPU_MEMORY}),
+}
 
 
 def judge_all(
-    jobs: Sequence[NewJob], policy: ControlPolicy, seen: Seen
-) -> tuple[Sequence[Verdict] | HerdsmanError, Seen]:
-    """All of them or, when one is refused, none. Comes with what is to be seen afterwards."""
+    jobs: Sequence[NewJob], policy: ControlPolicy, state: AdmissionState
+) -> tuple[Sequence[Verdict] | HerdsmanError, AdmissionState]:
+    """All of them or, when one is refused, none. Comes with the state afterwards."""
     verdicts: list[Verdict] = []
-    left = seen
+    left = state
     for job in jobs:
         verdict = judge(job, policy, left)
         if isinstance(verdict, Reject):
-            return _whole(jobs, job, verdict, policy, seen), seen
+            return _whole(jobs, job, verdict, policy, state), state
         verdicts.append(verdict)
         left = after(job, verdict, policy, left)
     return verdicts, left
 
 
-def after(job: NewJob, verdict: Verdict, policy: ControlPolicy, seen: Seen) -> Seen:
-    """The next one is judged with this one let in."""
-    limits, standing = policy.limits_of(job.agent), seen.agents.get(job.agent)
-    waiting, agents = dict(seen.waiting), dict(seen.agents)
+def after(job: NewJob, verdict: Verdict, policy: ControlPolicy, state: AdmissionState) -> AdmissionState:
+    """The state with this job admitted, for the next one."""
+    limits, usage = policy.limits_of(job.agent), state.agents.get(job.agent)
+    waiting, agents = dict(state.waiting), dict(state.agents)
     pool = verdict.pool if isinstance(verdict, Reroute) else job.pool
     if pool in waiting:
         waiting[pool] += 1
-    if standing is not None:
-        free = isinstance(verdict, Reroute) and verdict.unpaid
-        agents[job.agent] = _charged(standing, limits, tokens=0 if free else 1)
-    return replace(seen, agents=agents, waiting=waiting)
+    if usage is not None:
+        bucket, queued = usage.bucket, usage.queued + 1
+        if bucket is not None and not (isinstance(verdict, Reroute) and verdict.unpaid):
+            bucket = replace(bucket, tokens=bucket.tokens - 1)
+        shut = over_queued(limits, queued, shut=usage.shut)
+        agents[job.agent] = replace(usage, bucket=bucket, queued=queued, shut=shut)
+    return replace(state, agents=agents, waiting=waiting)
 
 
 def fallbacks(job: NewJob, policy: ControlPolicy) -> tuple[PoolId, ...]:
@@ -241,76 +263,33 @@ def fallbacks(job: NewJob, policy: ControlPolicy) -> tuple[PoolId, ...]:
     return tuple(pool for pool in dict.fromkeys(listed) if pool is not None and pool != job.pool)
 
 
-def _hits(job: NewJob, policy: ControlPolicy, seen: Seen) -> Iterator[_Hit]:
-    standing = seen.agents.get(job.agent)
-    if standing is not None:
-        yield from _agent_hits(job, policy.limits_of(job.agent), standing, policy, seen)
-    # The pool for CPUs is the way out of a closed gate, so the gates do not stand before it.
-    if job.pool != policy.cpu_pool:
-        for limit, shut in seen.closed.items():
-            wait = None if shut.until is None else max(timedelta(0), shut.until - seen.now)
-            yield _Hit(code=limit, wait=wait, detail=f"no more jobs are taken in: {shut.detail}")
-
-
-def _agent_hits(
-    job: NewJob, limits: AgentLimits, standing: Standing, policy: ControlPolicy, seen: Seen
-) -> Iterator[_Hit]:
-    agent, rate = job.agent, limits.rate_per_second
-    if rate is not None and standing.bucket is not None and (wait := wait_for(standing.bucket, rate, 1)):
-        said = f"agent {agent!r} may submit {rate:g} jobs a second"
-        yield _Hit(code=Limit.RATE, wait=wait, detail=said)
-    if limits.max_queued is not None and standing.shut:
-        said = f"agent {agent!r} has {standing.queued} jobs waiting, the limit is {limits.max_queued}"
-        yield _Hit(code=Limit.QUEUED, wait=None, detail=said)
-    most = limits.gpu_seconds_per_day
-    if most is not None and standing.gpu_seconds >= most and job.pool != policy.cpu_pool:
-        said = f"agent {agent!r} has used {standing.gpu_seconds:.0f} GPU seconds today, the limit is {most:g}"
-        yield _Hit(
-            code=Limit.GPU_SECONDS,
-            wait=datetime.combine(seen.now.astimezone(UTC).date() + timedelta(days=1), time(0), UTC)
-            - seen.now,
-            detail=said,
-        )
-
-
-def _deferred(job: NewJob, hits: Sequence[_Hit], seen: Seen) -> Defer | None:
-    """Only what surely ends is waited for, and only as long as the job allows."""
-    waits = [hit.wait for hit in hits if hit.wait is not None]
-    if job.max_defer is None or len(waits) < len(hits) or max(waits) > job.max_defer:
-        return None
-    return Defer(until=seen.now + max(waits), code=_worst(hits).code)
-
-
-def _rerouted(job: NewJob, hits: Sequence[_Hit], policy: ControlPolicy, seen: Seen) -> Reroute | None:
-    codes = {hit.code for hit in hits}
-    most = policy.fallback_max_queued
-    for pool in fallbacks(job, policy):
-        full = most is not None and seen.waiting.get(pool, 0) >= most
-        if not full and not codes & _HELD_BACK_FROM[pool == policy.cpu_pool]:
-            return Reroute(pool=pool, code=_worst(hits).code, unpaid=Limit.RATE in codes)
-    return None
-
-
-# Another pool is no way round the number of jobs that an agent may have waiting; and only one without GPUs is a way
-# round what GPUs lack.
-_HELD_BACK_FROM = {
-    True: frozenset({Limit.QUEUED}),
-    False: frozenset({Limit.QUEUED, Limit.GPU_SECONDS, Limit.GPU_MEMORY}),
-}
-
-
-def _rejected(hits: Sequence[_Hit]) -> Reject:
-    worst = _worst(hits)
-    wait = SOON if worst.wait is None else worst.wait
-    return Reject(code=worst.code, retry_after=wait, detail=f"{worst.detail}: ask again in {_told(wait)} s")
-
-
-def _worst(hits: Sequence[_Hit]) -> _Hit:
-    return max(hits, key=lambda hit: SOON if hit.wait is None else hit.wait)
+def _hits(job: NewJob, policy: ControlPolicy, state: AdmissionState) -> Iterator[_Hit]:
+    agent, limits, usage = job.agent, policy.limits_of(job.agent), state.agents.get(job.agent)
+    on_gpu = job.pool != policy.cpu_pool
+    if usage is not None:
+        rate = limits.rate_per_second
+        if rate is not None and usage.bucket is not None and (wait := wait_for(usage.bucket, rate, 1)):
+            said = f"agent {agent!r} may submit {rate:g} jobs a second"
+            yield _Hit(code=Limit.RATE, wait=wait, detail=said)
+        if limits.max_queued is not None and usage.shut:
+            said = f"agent {agent!r} has {usage.queued} jobs waiting, the limit is {limits.max_queued}"
+            yield _Hit(code=Limit.QUEUED, wait=None, detail=said)
+        most = limits.gpu_seconds_per_day
+        if most is not None and usage.gpu_seconds >= most and on_gpu:
+            said = (
+                f"agent {agent!r} has used {usage.gpu_seconds:.0f} GPU seconds today, the limit is {most:g}"
+            )
+            tomorrow = state.now.astimezone(UTC).date() + timedelta(days=1)
+            wait = datetime.combine(tomorrow, time(0), UTC) - state.now
+            yield _Hit(code=Limit.GPU_SECONDS, wait=wait, detail=said)
+    # The pool for CPUs is the way out of a closed gate, so the gates do not apply to it.
+    for limit, gate in state.closed.items() if on_gpu else ():
+        wait = None if gate.until is None else max(timedelta(0), gate.until - state.now)
+        yield _Hit(code=limit, wait=wait, detail=f"no more jobs are taken in: {gate.detail}")
 
 
 def _whole(
-    jobs: Sequence[NewJob], job: NewJob, verdict: Reject, policy: ControlPolicy, seen: Seen
+    jobs: Sequence[NewJob], job: NewJob, verdict: Reject, policy: ControlPolicy, state: AdmissionState
 ) -> HerdsmanError:
     """A request is let in whole, so it waits for as many tokens as it has jobs; some can wait for ever."""
     limits, count = policy.limits_of(job.agent), sum(each.agent == job.agent for each in jobs)
@@ -318,53 +297,44 @@ def _whole(
         return InvalidRequest(
             f"{count} jobs of agent {job.agent!r} were sent at once and {limits.max_queued} may wait: send them in parts"
         )
-    standing, rate = seen.agents.get(job.agent), limits.rate_per_second
-    if verdict.code is not Limit.RATE or rate is None or standing is None or standing.bucket is None:
+    usage, rate = state.agents.get(job.agent), limits.rate_per_second
+    if verdict.code is not Limit.RATE or rate is None or usage is None or usage.bucket is None:
         return verdict.error()
     if count > limits.most_at_once:
         return InvalidRequest(
             f"{count} jobs of agent {job.agent!r} were sent at once, and never more than {limits.most_at_once} are"
             " taken in: send them in parts"
         )
-    wait = wait_for(standing.bucket, rate, count)
-    detail = f"agent {job.agent!r} may submit {rate:g} jobs a second: ask again in {_told(wait)} s"
+    wait = wait_for(usage.bucket, rate, count)
+    detail = f"agent {job.agent!r} may submit {rate:g} jobs a second: ask again in {_whole_s(wait)} s"
     return replace(verdict, retry_after=wait, detail=detail).error()
-
-
-def _charged(standing: Standing, limits: AgentLimits, *, tokens: int) -> Standing:
-    bucket, queued = standing.bucket, standing.queued + 1
-    if bucket is not None:
-        bucket = replace(bucket, tokens=bucket.tokens - tokens)
-    return replace(
-        standing, bucket=bucket, queued=queued, shut=over_queued(limits, queued, shut=standing.shut)
-    )
 
 
 def over_queued(limits: AgentLimits, queued: int, *, shut: bool) -> bool:
     if limits.max_queued is None:
         return False
-    return stays_shut(shut=shut, value=queued, high=limits.max_queued, low=limits.resume_queued)
+    return stays_closed(shut=shut, value=queued, high=limits.max_queued, low=limits.resume_queued)
 
 
-def _told(wait: timedelta) -> int:
+def _whole_s(wait: timedelta) -> int:
     return max(1, math.ceil(wait.total_seconds()))
 
 
 ALL = "all"
 
 
-class HoldKind(StrEnum):
+class PauseKind(StrEnum):
     PAUSE = "pause"
-    """No jobs are given out; workers stay."""
+    """No jobs are claimed; workers stay."""
     DRAIN = "drain"
-    """Workers finish what they hold and leave as well, and none are made."""
+    """Workers also finish their jobs and leave, and none are added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Pause:
     scope: str
     """`all`, `pool:NAME` or `type:NAME`."""
-    kind: HoldKind
+    kind: PauseKind
     why: str
     actor: str
     since: datetime
@@ -373,42 +343,38 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """All that is held at one moment."""
+class Pauses:
+    """All that are in force at one moment."""
 
-    holds: tuple[Hold, ...] = ()
+    active: tuple[Pause, ...] = ()
 
     @property
     def drained(self) -> str | None:
-        """Why all workers are let go; None when they are not."""
-        return next((each.why for each in self.holds if each.kind is HoldKind.DRAIN), None)
+        """Why all workers are drained; None when they are not."""
+        return next((each.why for each in self.active if each.kind is PauseKind.DRAIN), None)
 
     @property
     def types(self) -> frozenset[str]:
-        return frozenset(each.scope[5:] for each in self.holds if each.scope.startswith("type:"))
+        return frozenset(each.scope[5:] for each in self.active if each.scope.startswith("type:"))
 
-    def pauses(self, pool: str) -> bool:
-        return any(each.scope in (ALL, f"pool:{pool}") for each in self.holds)
+    def covers(self, pool: str) -> bool:
+        return any(each.scope in (ALL, f"pool:{pool}") for each in self.active)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stillness:
-    """What is held, and what goes on all the same."""
+class PauseStatus:
+    """What is paused, and what still runs."""
 
-    holding: Holding
+    pauses: Pauses
     jobs_held: int
     workers: Mapping[WorkerState, int]
-    """Those that live."""
-
-    @property
-    def still(self) -> bool:
-        return self.jobs_held == 0 and not any(self.workers.values())
+    """Those that are alive."""
 
 
 def scope_of(*, pool: str | None = None, kind: str | None = None) -> str:
     """What is meant by a pool, by a type of job, or by neither of them."""
     if pool is not None and kind is not None:
-        raise InvalidRequest("a pool and a type were both given: hold one of them, or each by itself")
+        raise InvalidRequest("a pool and a type were both given: pause one of them, or each by itself")
     if pool is not None:
         check_name("pool", pool, LONGEST["pool_id"])
         return f"pool:{pool}"

@@ -1,4 +1,4 @@
-"""What decides whether a job may come in: buckets of tokens, gates, and what an agent has waiting and has used."""
+"""Limits in SQL: token buckets, gates, what agents have waiting and have used; pauses; versions of the policy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,17 @@ from herdsman.db.statements import Hot, Row, one_of
 from herdsman.errors import NotFound
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
-from herdsman.limits.rules import ALL, LATELY, Bucket, Closed, Hold, Holding, HoldKind, Limit, Load, Shut
+from herdsman.limits.rules import (
+    ALL,
+    LATELY,
+    Bucket,
+    ClosedGate,
+    Limit,
+    Load,
+    Pause,
+    PauseKind,
+    Pauses,
+)
 from herdsman.states import JobState, Reason, WorkerState
 
 WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
@@ -77,9 +87,9 @@ def lock_buckets(tx: Tx, agents: Iterable[str]) -> dict[str, Bucket]:
     return {agent: Bucket(tokens=tokens, filled_at=filled_at) for agent, tokens, filled_at in found}
 
 
-def add_bucket(tx: Tx, agent: str, brim: int) -> None:
+def add_bucket(tx: Tx, agent: str, capacity: int) -> None:
     """A full one. `Duplicate` when it is there by now."""
-    tx.execute(insert(buckets).values(agent=agent, tokens=float(brim), filled_at=tx.now()))
+    tx.execute(insert(buckets).values(agent=agent, tokens=float(capacity), filled_at=tx.now()))
 
 
 def put_bucket(tx: Tx, agent: str, bucket: Bucket) -> None:
@@ -106,17 +116,17 @@ def day_of(now: datetime) -> str:
     return now.date().isoformat()
 
 
-def shut_gates(tx: Tx, names: Sequence[str]) -> dict[str, Shut]:
+def read_closed_gates(tx: Tx, names: Sequence[str]) -> dict[str, ClosedGate]:
     """Those of them that are closed."""
     found = tx.rows(SHUT, {}, names)
     return {
-        name: Shut(until=until, detail=detail or "")
+        name: ClosedGate(until=until, detail=detail or "")
         for name, closed_at, until, detail in found
         if closed_at is not None
     }
 
 
-def put_gate(tx: Tx, name: str, shut: Shut | None) -> None:
+def put_gate(tx: Tx, name: str, shut: ClosedGate | None) -> None:
     """None opens it. `Duplicate` when another has written its first row in this moment."""
     row: dict[str, Any] = {
         "closed_at": None if shut is None else tx.now(),
@@ -136,36 +146,24 @@ def queue_gate(agent: str) -> str:
     return f"queued:{agent}"
 
 
-def read_gates(tx: Tx, limits: Iterable[Limit], *, but: PoolId | None, deepest: int) -> Load:
-    """What these gates look at, without the pool `but`; the queue is counted as far as `deepest`."""
-    wanted = set(limits)
-    memory = _memory(tx) if Limit.GPU_MEMORY in wanted else (0, 0)
+def read_load(tx: Tx, limits: Iterable[Limit], *, but: PoolId | None, deepest: int) -> Load:
+    """What these gates depend on, without the pool `but`; the queue is counted as far as `deepest`."""
+    wanted, other = set(limits), but or ""  # no pool has an empty name
+    oldest = tx.rows(OLDEST, {"b_but": other}) if Limit.OLDEST in wanted else []
+    used, total = None, None
+    if Limit.GPU_MEMORY in wanted:
+        used, total = tx.rows(MEMORY, {"b_since": tx.now() - LATELY})[0]
     return Load(
         now=tx.now(),
-        # No pool has an empty name.
-        depth=_count(tx, QUEUED, deepest, b_but=but or "") if Limit.DEPTH in wanted else 0,
-        oldest=_oldest(tx, but or "") if Limit.OLDEST in wanted else None,
-        gpu_used_mb=memory[0],
-        gpu_total_mb=memory[1],
+        depth=_count(tx, QUEUED, deepest, b_but=other) if Limit.DEPTH in wanted else 0,
+        oldest=max(timedelta(0), tx.now() - oldest[0][0]) if oldest else None,
+        gpu_used_mb=int(used or 0),
+        gpu_total_mb=int(total or 0),
     )
-
-
-def closed_gates(found: Mapping[str, Shut]) -> Closed:
-    return {Limit(name): shut for name, shut in found.items()}
 
 
 def _count(tx: Tx, hot: Hot, most: int, **named: str) -> int:
     return int(tx.rows(hot, {"b_most": most, **named})[0][0])
-
-
-def _oldest(tx: Tx, but: str) -> timedelta | None:
-    found = tx.rows(OLDEST, {"b_but": but})
-    return max(timedelta(0), tx.now() - found[0][0]) if found else None
-
-
-def _memory(tx: Tx) -> tuple[int, int]:
-    used_mb, total_mb = tx.rows(MEMORY, {"b_since": tx.now() - LATELY})[0]
-    return int(used_mb or 0), int(total_mb or 0)
 
 
 HOLD = "hold"
@@ -194,38 +192,44 @@ _LAST = Hot(
 )
 
 
-def standing_holds(tx: Tx) -> Holding:
-    return Holding(tuple(_to_hold(row) for row in tx.rows(STANDING, {"b_now": tx.now()})))
+def active_pauses(tx: Tx) -> Pauses:
+    return Pauses(tuple(_to_pause(row) for row in tx.rows(STANDING, {"b_now": tx.now()})))
 
 
-def put_hold(tx: Tx, scope: str, kind: HoldKind, why: str, actor: str, until: datetime | None) -> Hold:
-    """Hold it, or change the hold. The same again changes nothing; a pause does not undo a drain.
+def put_pause(tx: Tx, scope: str, kind: PauseKind, why: str, actor: str, until: datetime | None) -> Pause:
+    """Pause it, or change the pause. The same again changes nothing; a pause does not undo a drain.
 
-    `Duplicate` when two meet on the first hold of this scope: the second try finds the row.
+    `Duplicate` when two meet on the first pause of this scope: the second try finds the row.
     """
-    wanted = Hold(scope=scope, kind=kind, why=why, actor=actor, since=tx.now(), until=until)
-    rows = tx.rows(LOCKED, {"b_scope": scope})
-    found = _to_hold(rows[0]) if rows and rows[0][1] != LIFTED else None
-    current = None if found is None or _over(found, tx.now()) else found
+    wanted = Pause(scope=scope, kind=kind, why=why, actor=actor, since=tx.now(), until=until)
+    known, current = _lock(tx, scope)
+    if current is not None and _over(current, tx.now()):
+        current = None
     if current is not None and (
-        (current.kind is HoldKind.DRAIN and wanted.kind is HoldKind.PAUSE and wanted.scope == ALL)
+        (current.kind is PauseKind.DRAIN and wanted.kind is PauseKind.PAUSE and wanted.scope == ALL)
         or ((current.kind, current.why, current.until) == (wanted.kind, wanted.why, wanted.until))
     ):
         return current
-    before = None if current is None else current.kind
-    if rows:
-        tx.execute(update(holds).where(holds.c.scope == scope).values(_values(wanted)))
+    row = {
+        "scope": scope,
+        "kind": kind.value,
+        "why": why,
+        "actor": actor,
+        "since": wanted.since,
+        "until": until,
+    }
+    if known:
+        tx.execute(update(holds).where(holds.c.scope == scope).values(row))
     else:
-        tx.execute(insert(holds).values(_values(wanted)))
-    reason = Reason.DRAINED if kind is HoldKind.DRAIN else Reason.PAUSED
-    _record(tx, wanted, before or LIFTED, kind, reason, actor)
+        tx.execute(insert(holds).values(row))
+    before = LIFTED if current is None else current.kind
+    _record(tx, wanted, before, kind, Reason.DRAINED if kind is PauseKind.DRAIN else Reason.PAUSED, actor)
     return wanted
 
 
-def lift_hold(tx: Tx, scope: str, actor: str) -> bool:
-    """Whether there was a hold to lift."""
-    rows = tx.rows(LOCKED, {"b_scope": scope})
-    found = _to_hold(rows[0]) if rows and rows[0][1] != LIFTED else None
+def lift_pause(tx: Tx, scope: str, actor: str) -> bool:
+    """Whether there was a pause to lift."""
+    _, found = _lock(tx, scope)
     if found is None:
         return False
     over = _over(found, tx.now())
@@ -234,11 +238,17 @@ def lift_hold(tx: Tx, scope: str, actor: str) -> bool:
     return not over
 
 
-def lift_expired_holds(tx: Tx, actor: str) -> int:
-    """Remove the next batch of holds whose time is over."""
+def _lock(tx: Tx, scope: str) -> tuple[bool, Pause | None]:
+    """Whether the scope has a row, and its pause, unless it was lifted."""
+    rows = tx.rows(LOCKED, {"b_scope": scope})
+    return bool(rows), _to_pause(rows[0]) if rows and rows[0][1] != LIFTED else None
+
+
+def lift_expired_pauses(tx: Tx, actor: str) -> int:
+    """Lift the next batch of pauses whose time is over."""
     found = [row[0] for row in tx.rows(OVER, {"b_now": tx.now()})]
     for scope in found:
-        lift_hold(tx, scope, actor)
+        lift_pause(tx, scope, actor)
     return len(found)
 
 
@@ -247,43 +257,32 @@ def drain_workers(tx: Tx, actor: str) -> int:
     return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, Reason.DRAINED, actor)
 
 
-def _record(tx: Tx, hold: Hold, before: str, after: str, reason: Reason, actor: str) -> None:
+def _record(tx: Tx, pause: Pause, before: str, after: str, reason: Reason, actor: str) -> None:
     """Numbered without gaps: two that count at the same time meet on the number, and one begins again."""
-    ((last,),) = tx.rows(_LAST, {"b_scope": hold.scope})
+    ((last,),) = tx.rows(_LAST, {"b_scope": pause.scope})
     tx.execute(
         insert(audit).values(
             ts=tx.now(),
             event_type=f"{HOLD}.{after}",
             object_kind=HOLD,
-            object_id=hold.scope,
+            object_id=pause.scope,
             seq=(last or 0) + 1,
             from_status=None if last is None else before,
             to_status=after,
             reason=reason.value,
             actor=actor,
-            details={"why": hold.why, "until": None if hold.until is None else hold.until.isoformat()},
+            details={"why": pause.why, "until": None if pause.until is None else pause.until.isoformat()},
         )
     )
 
 
-def _over(hold: Hold, now: datetime) -> bool:
-    return hold.until is not None and hold.until <= now
+def _over(pause: Pause, now: datetime) -> bool:
+    return pause.until is not None and pause.until <= now
 
 
-def _values(hold: Hold) -> dict[str, Any]:
-    return {
-        "scope": hold.scope,
-        "kind": hold.kind.value,
-        "why": hold.why,
-        "actor": hold.actor,
-        "since": hold.since,
-        "until": hold.until,
-    }
-
-
-def _to_hold(row: Row) -> Hold:
+def _to_pause(row: Row) -> Pause:
     scope, kind, why, actor, since, until = row
-    return Hold(scope=scope, kind=HoldKind(kind), why=why, actor=actor, since=since, until=until)
+    return Pause(scope=scope, kind=PauseKind(kind), why=why, actor=actor, since=since, until=until)
 
 
 POLICY = "policy"

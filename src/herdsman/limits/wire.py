@@ -237,7 +237,7 @@ class DrainIn(Request):
     why: Why = ""
 
 
-class HoldOut(Reply):
+class PauseOut(Reply):
     scope: str
     kind: str
     why: str
@@ -248,12 +248,12 @@ class HoldOut(Reply):
 
 class ResumedOut(Reply):
     scope: str
-    resumed: bool = Field(description="Whether it was held.")
+    resumed: bool = Field(description="Whether it was paused.")
 
 
-class HoldsOut(Reply):
-    """What is held, and what goes on all the same."""
+class PausesOut(Reply):
+    """What is paused, and what still runs."""
 
-    holds: tuple[HoldOut, ...] = Field(validation_alias=AliasChoices("holds", AliasPath("holding", "holds")))
-    jobs_held: int = Field(description="Jobs that workers hold.")
-    workers: dict[str, int] = Field(description="Workers that live, by status.")
+    holds: tuple[PauseOut, ...] = Field(validation_alias=AliasChoices("holds", AliasPath("pauses", "active")))
+    jobs_held: int = Field(description="Jobs that workers have claimed.")
+    workers: dict[str, int] = Field(description="Workers that are alive, by status.")

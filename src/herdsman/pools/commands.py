@@ -1,4 +1,4 @@
-"""Pools that are asked for by name. Each command may be repeated; the control loop does what they ask for."""
+"""Commands on pools that people ask for by name. Each may be repeated; the control loop carries them out."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,14 +11,14 @@ from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite, Stor
 from herdsman.fleet.observe import check_zone
 from herdsman.ids import PoolId
 from herdsman.jobs.model import Failure, FailureClass
-from herdsman.jobs.rules import check_name
+from herdsman.jobs.rules import LONGEST, check_name
 from herdsman.jobs.worker_commands import end_claim
 from herdsman.pools import sql
 from herdsman.pools.rules import (
     OPEN,
     NewPool,
     Pool,
-    PoolStanding,
+    PoolStatus,
     ServedBy,
     check_pool,
     check_serves,
@@ -32,7 +32,7 @@ LARGEST_PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    standing: PoolStanding
+    status: PoolStatus
     created: bool
     """False when it was there already; what was asked for holds from now on all the same."""
 
@@ -53,82 +53,96 @@ def start_pool(services: Services, new: NewPool, *, who: str = "admin") -> Start
     raise StoreUnavailable("the same pool is asked for by many at once: send the request again")
 
 
-def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = "admin") -> PoolStanding:
+def scale_pool(services: Services, pool_id: PoolId, desired: int, *, who: str = "admin") -> PoolStatus:
     check_size("desired_workers", desired)
     del who  # it changes no state, so the audit has no line for it
 
-    def change(tx: Tx) -> PoolStanding:
+    def change(tx: Tx) -> PoolStatus:
         pool = _open(tx, pool_id)
         most = pool.rules.max_workers
         if most is not None and desired > most:
             raise InvalidRequest(f"desired_workers is {desired}, and max_workers of the pool is {most}")
         sql.scale_pool(tx, pool_id, desired)
-        return _look(tx, pool_id)
+        return _status(tx, pool_id)
 
     return services.database.transact(change)
 
 
 def swap_pool(
     services: Services, pool_id: PoolId, changed: Mapping[str, str | None], *, who: str = "admin"
-) -> PoolStanding:
+) -> PoolStatus:
     """Serve another `model`, `adapter` or `variant`; None takes one away. Workers follow one after the other.
 
     Asked for again after workers could not load it, they try once more.
     """
 
-    def change(tx: Tx) -> PoolStanding:
+    def change(tx: Tx) -> PoolStatus:
         pool = _open(tx, pool_id)
         serves = replace(pool.serves, **changed)
         check_serves(serves)
-        if serves != pool.serves or _look(tx, pool_id).troubles:
+        if serves != pool.serves or _status(tx, pool_id).troubles:
             sql.swap_pool(tx, pool, serves, who)
-        return _look(tx, pool_id)
+        return _status(tx, pool_id)
 
     return services.database.transact(change)
 
 
-def beat_pool(services: Services, pool_id: PoolId) -> PoolStanding:
-    """Somebody still wants it: the time that it is held begins anew."""
+def beat_pool(services: Services, pool_id: PoolId) -> PoolStatus:
+    """Still wanted: the time for which it is kept begins anew."""
 
-    def change(tx: Tx) -> PoolStanding:
+    def change(tx: Tx) -> PoolStatus:
         _open(tx, pool_id)
         sql.touch_pool(tx, pool_id)
-        return _look(tx, pool_id)
+        return _status(tx, pool_id)
 
     return services.database.transact(change)
 
 
-def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStanding:
-    """No job is given to its workers from here on; they finish what they hold and leave, and it has stopped."""
+def drain_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStatus:
+    """Its workers claim no job from here on; they finish their jobs and leave, and it has stopped."""
 
-    def change(tx: Tx) -> PoolStanding:
+    def change(tx: Tx) -> PoolStatus:
         pool = sql.lock_pool(tx, pool_id)
         if pool.state in OPEN:
-            _let_go(tx, pool_id, Reason.DRAINED, who)
-        return _look(tx, pool_id)
+            _drain(tx, pool_id, Reason.DRAINED, who)
+        return _status(tx, pool_id)
 
     return services.database.transact(change)
 
 
-def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStanding:
-    """At once: its workers are ended without waiting, and the jobs that they hold go back unharmed."""
-    return services.database.transact(lambda tx: _evict(tx, services, pool_id, who))
+def evict_pool(services: Services, pool_id: PoolId, *, who: str = "admin") -> PoolStatus:
+    """At once: its workers are ended without waiting, and their jobs go back to the queue unharmed."""
+
+    def change(tx: Tx) -> PoolStatus:
+        pool = sql.lock_pool(tx, pool_id)
+        if pool.state in (PoolState.STOPPED, PoolState.EVICTED):
+            return _status(tx, pool_id)
+        sql.move_pool(tx, pool_id, PoolState.EVICTED, Reason.EVICTED, who)
+        sql.drain_workers_of(tx, pool_id, Reason.EVICTED, who)
+        sql.cancel_spawns_of(tx, pool_id, Reason.EVICTED, who)
+        failure = Failure(kind=FailureClass.INTERRUPTED, error=f"pool {pool_id} was evicted")
+        for key in sql.jobs_held_in(tx, pool_id):
+            with suppress(StaleWrite, NotFound):  # it has ended in this very moment
+                end_claim(tx, services, key, failure, who)
+        return _status(tx, pool_id)
+
+    return services.database.transact(change)
 
 
-def find_pool(services: Services, pool_id: PoolId) -> PoolStanding:
-    return services.database.read(lambda tx: _look(tx, pool_id))
+def find_pool(services: Services, pool_id: PoolId) -> PoolStatus:
+    return services.database.read(lambda tx: _status(tx, pool_id))
 
 
 def list_pools(
     services: Services, *, after: str | None = None, limit: int = LARGEST_PAGE
-) -> list[PoolStanding]:
+) -> list[PoolStatus]:
     """By name."""
     if not 1 <= limit <= LARGEST_PAGE:
         raise InvalidRequest(f"limit is {limit}: it must be from 1 to {LARGEST_PAGE}")
     if after is not None:
-        check_name("after", after, 128)
+        check_name("after", after, LONGEST["pool"])
     return services.database.read(
-        lambda tx: sql.pool_standings(tx, sql.list_pools(tx, after=after, limit=limit))
+        lambda tx: sql.pool_statuses(tx, sql.list_pools(tx, after=after, limit=limit))
     )
 
 
@@ -137,23 +151,13 @@ def _start(tx: Tx, services: Services, pool_id: PoolId, new: NewPool, who: str) 
     if sql.find_pool(tx, pool_id) is None:
         _make_room(tx, services, who)
         sql.add_pool(tx, pool_id, new, who)
-        return Started(_look(tx, pool_id), created=True)
+        return Started(_status(tx, pool_id), created=True)
     pool = sql.lock_pool(tx, pool_id)
     if pool.state in (PoolState.STOPPED, PoolState.EVICTED):
         _make_room(tx, services, who)
         sql.restart_pool(tx, pool, new, who)
-        return Started(_look(tx, pool_id), created=True)
-    _require_same(pool, new)
-    sql.change_pool(tx, pool_id, new)
-    if pool.state is PoolState.DRAINING:
-        _make_room(tx, services, who)
-        sql.move_pool(tx, pool_id, PoolState.RUNNING, Reason.STARTED_AGAIN, who)
-        sql.touch_pool(tx, pool_id)
-    return Started(_look(tx, pool_id), created=pool.state is PoolState.DRAINING)
-
-
-def _require_same(pool: Pool, new: NewPool) -> None:
-    """Its workers have something loaded, and come from somewhere: that is not changed by asking once more."""
+        return Started(_status(tx, pool_id), created=True)
+    # Its workers have something loaded, and come from somewhere: asking once more does not change that.
     if new.serves != pool.serves:
         raise Conflict(
             f"pool {pool.pool_id!r} serves {pool.serves.model or 'no model'}"
@@ -164,6 +168,12 @@ def _require_same(pool: Pool, new: NewPool) -> None:
         raise Conflict(
             f"pool {pool.pool_id!r} is served by {pool.served_by}: drain it before that is changed"
         )
+    sql.change_pool(tx, pool_id, new)
+    if pool.state is PoolState.DRAINING:
+        _make_room(tx, services, who)
+        sql.move_pool(tx, pool_id, PoolState.RUNNING, Reason.STARTED_AGAIN, who)
+        sql.touch_pool(tx, pool_id)
+    return Started(_status(tx, pool_id), created=pool.state is PoolState.DRAINING)
 
 
 def _make_room(tx: Tx, services: Services, who: str) -> None:
@@ -178,7 +188,7 @@ def _make_room(tx: Tx, services: Services, who: str) -> None:
         ours = pool.served_by is ServedBy.HERDSMAN
         if ours and used < idle_since and not sql.pool_in_use(tx, pool.pool_id):
             sql.lock_pool(tx, pool.pool_id)
-            _let_go(tx, pool.pool_id, Reason.EVICTED, who)
+            _drain(tx, pool.pool_id, Reason.EVICTED, who)
             return
     raise Conflict(
         f"{len(there)} pools are open, as many as GPU_POOL_MAX_TOTAL allows, and none of them has been idle for"
@@ -186,23 +196,9 @@ def _make_room(tx: Tx, services: Services, who: str) -> None:
     )
 
 
-def _let_go(tx: Tx, pool_id: PoolId, reason: Reason, who: str) -> None:
+def _drain(tx: Tx, pool_id: PoolId, reason: Reason, who: str) -> None:
     sql.move_pool(tx, pool_id, PoolState.DRAINING, reason, who)
     sql.drain_workers_of(tx, pool_id, reason, who)
-
-
-def _evict(tx: Tx, services: Services, pool_id: PoolId, who: str) -> PoolStanding:
-    pool = sql.lock_pool(tx, pool_id)
-    if pool.state in (PoolState.STOPPED, PoolState.EVICTED):
-        return _look(tx, pool_id)
-    sql.move_pool(tx, pool_id, PoolState.EVICTED, Reason.EVICTED, who)
-    sql.drain_workers_of(tx, pool_id, Reason.EVICTED, who)
-    sql.cancel_spawns_of(tx, pool_id, Reason.EVICTED, who)
-    failure = Failure(kind=FailureClass.INTERRUPTED, error=f"pool {pool_id} was evicted")
-    for key in sql.jobs_held_in(tx, pool_id):
-        with suppress(StaleWrite, NotFound):  # it has ended in this very moment
-            end_claim(tx, services, key, failure, who)
-    return _look(tx, pool_id)
 
 
 def _open(tx: Tx, pool_id: PoolId) -> Pool:
@@ -214,5 +210,5 @@ def _open(tx: Tx, pool_id: PoolId) -> Pool:
     return pool
 
 
-def _look(tx: Tx, pool_id: PoolId) -> PoolStanding:
-    return sql.pool_standings(tx, [sql.get_pool(tx, pool_id)])[0]
+def _status(tx: Tx, pool_id: PoolId) -> PoolStatus:
+    return sql.pool_statuses(tx, [sql.get_pool(tx, pool_id)])[0]

@@ -16,12 +16,12 @@ Limit = Annotated[int, Query(ge=1, le=commands.LARGEST_PAGE)]
 
 @router.post("", status_code=201, responses={200: {"model": PoolOut}})
 def start_pool(wanted: PoolIn, response: Response, who: Who, server: Server) -> PoolOut:
-    """Ask for a pool. 200 says that it was there already; what was asked for holds from now on."""
+    """Ask for a pool. 200 says that it was there already; what was asked for applies from now on."""
     done = commands.start_pool(server.services, wanted.new_pool(), who=who.who)
     if not done.created:
         response.status_code = 200
-    response.headers["Location"] = f"/workers/pool/{done.standing.pool.pool_id}"
-    return PoolOut.of(server.announce_pool("created" if done.created else "changed", done.standing))
+    response.headers["Location"] = f"/workers/pool/{done.status.pool.pool_id}"
+    return PoolOut.of(server.announce_pool("created" if done.created else "changed", done.status))
 
 
 @router.get("")
@@ -51,20 +51,20 @@ def end_pool(pool_id: str, who: Who, server: Server, *, force: bool = False) -> 
 
 @router.post("/{pool_id}/heartbeat")
 def beat_pool(pool_id: str, _who: Who, server: Server) -> PoolOut:
-    """It is still wanted: the time that it is held begins anew."""
+    """It is still wanted: the time for which it is kept begins anew."""
     return PoolOut.of(commands.beat_pool(server.services, PoolId(pool_id)))
 
 
 @router.post("/{pool_id}/drain")
 def drain_pool(pool_id: str, who: Who, server: Server) -> PoolOut:
-    """No new jobs; its workers finish what they hold and leave, and then it has stopped."""
+    """No new jobs; its workers finish their jobs and leave, and then it has stopped."""
     done = commands.drain_pool(server.services, PoolId(pool_id), who=who.who)
     return PoolOut.of(server.announce_pool("drained", done))
 
 
 @router.post("/{pool_id}/evict")
 def evict_pool(pool_id: str, who: Who, server: Server) -> PoolOut:
-    """At once: its workers are ended, and the jobs that they hold go back unharmed."""
+    """At once: its workers are ended, and their jobs go back to the queue unharmed."""
     done = commands.evict_pool(server.services, PoolId(pool_id), who=who.who)
     return PoolOut.of(server.announce_pool("evicted", done))
 

@@ -1,4 +1,4 @@
-"""Hours of the week in which a pool has another size. Only wall clocks are looked at; whose, the window says."""
+"""Rules of pools, on plain values: schedules by wall clock, sizes, how long a pool is kept, checks of requests."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -65,16 +65,23 @@ class Schedule:
         open_now = [each.sizes for each in self.windows if each.covers(local[each.zone])]
         if not open_now:
             return self.outside
-        return Sizes(
-            least=_highest(each.least for each in open_now), most=_highest(each.most for each in open_now)
-        )
+        least = (each.least for each in open_now if each.least is not None)
+        most = (each.most for each in open_now if each.most is not None)
+        return Sizes(least=max(least, default=None), most=max(most, default=None))
 
 
 def parse_days(text: str) -> frozenset[int]:
     """`mon-fri`, `sat,sun`, `fri-mon`, `daily`."""
     if text.strip().lower() == "daily":
         return frozenset(range(len(DAYS)))
-    return frozenset(day for part in text.lower().split(",") for day in _days(part.strip(), text))
+    known, found = {name: number for number, name in enumerate(DAYS)}, set[int]()
+    for part in text.lower().split(","):
+        first, dash, last = part.partition("-")
+        begin, end = known.get(first.strip()), known.get((last if dash else first).strip())
+        if begin is None or end is None:
+            raise InvalidRequest(f"days is {text!r}: write days such as mon-fri or sat,sun, or daily")
+        found |= {(begin + step) % len(DAYS) for step in range((end - begin) % len(DAYS) + 1)}
+    return frozenset(found)
 
 
 def parse_clock(field: str, text: str) -> int:
@@ -86,39 +93,12 @@ def parse_clock(field: str, text: str) -> int:
     return minutes
 
 
-def check_window(window: Window) -> None:
-    if window.begin == window.end or window.begin == WHOLE_DAY or window.end == 0:
-        raise InvalidRequest(
-            "a window of the schedule has no length: a whole day is from 00:00 to 24:00,"
-            " and one that ends at midnight ends at 24:00"
-        )
-    check_sizes(window.sizes)
-
-
-def check_sizes(sizes: Sizes) -> None:
-    if sizes.least is not None and sizes.most is not None and sizes.least > sizes.most:
-        raise InvalidRequest(f"min is {sizes.least} and max is {sizes.most}: min must not exceed max")
-
-
 def shown_days(days: Iterable[int]) -> str:
     return ",".join(DAYS[day] for day in sorted(days))
 
 
 def shown_clock(minutes: int) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
-
-
-def _days(part: str, text: str) -> list[int]:
-    first, dash, last = part.partition("-")
-    known = {name: number for number, name in enumerate(DAYS)}
-    begin, end = known.get(first.strip()), known.get(last.strip() if dash else first.strip())
-    if begin is None or end is None:
-        raise InvalidRequest(f"days is {text!r}: write days such as mon-fri or sat,sun, or daily")
-    return [(begin + step) % len(DAYS) for step in range((end - begin) % len(DAYS) + 1)]
-
-
-def _highest(numbers: Iterable[int | None]) -> int | None:
-    return max((each for each in numbers if each is not None), default=None)
 
 
 OPEN = (PoolState.STARTING, PoolState.RUNNING)
@@ -134,7 +114,7 @@ class ServedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolLimits:
-    """What holds for all pools together."""
+    """Limits of all pools together."""
 
     reserved: frozenset[str] = frozenset({DEFAULT_POOL})
     """Names of the settings' pools."""
@@ -174,7 +154,7 @@ class Serves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPool:
-    """What somebody asks for. Without a `pool_id` one is made."""
+    """A request for a pool. Without a `pool_id` one is made."""
 
     pool_id: PoolId | None = None
     agent: str = DEFAULT_AGENT
@@ -208,12 +188,12 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolStanding:
-    """A pool with what there is of it now."""
+class PoolStatus:
+    """A pool with its workers and its queue now."""
 
     pool: Pool
     workers: Mapping[WorkerState, int]
-    """Those that live, by their states."""
+    """Those that are alive, by their states."""
     at_revision: int = 0
     """Active workers that serve what the pool serves now."""
     queued: int = 0
@@ -241,8 +221,15 @@ def policy_of(base: FleetPolicy, pool: Pool, used: datetime, local: Mapping[str,
     Without a schedule `min_workers` are always kept and `desired_workers` while it is held. A schedule takes
     the place of both. The settings' ceiling stays one.
     """
-    least, most = _sizes(pool, used, local)
     rules = pool.rules
+    least = max(rules.min_workers, pool.desired_workers)
+    most = least if rules.max_workers is None else rules.max_workers
+    if rules.schedule:
+        sizes = rules.schedule.sizes(local)
+        least = least if sizes.least is None else sizes.least
+        most = most if sizes.most is None else sizes.most
+    elif local["UTC"] > used + pool.hold:
+        least = rules.min_workers
     ceiling = min(base.max_workers, max(least, most))
     sized = replace(base, min_workers=min(least, ceiling), max_workers=ceiling)
     if rules.warm_buffer is not None:
@@ -251,12 +238,6 @@ def policy_of(base: FleetPolicy, pool: Pool, used: datetime, local: Mapping[str,
         short = min(base.overcapacity_idle_timeout, rules.idle_timeout)
         sized = replace(sized, idle_timeout=rules.idle_timeout, overcapacity_idle_timeout=short)
     return sized
-
-
-def hold_ends_at(pool: Pool, used: datetime) -> datetime | None:
-    """A pool that keeps workers by its rules is not ended for being idle; nor is one that others serve."""
-    kept = pool.rules.min_workers > 0 or pool.rules.schedule
-    return None if kept or pool.served_by is ServedBy.HAND else used + pool.hold
 
 
 def last_used(pool: Pool, workers: Iterable[WorkerSnapshot], now: datetime) -> datetime:
@@ -276,15 +257,18 @@ def with_life(
     waiting: bool,
     local: Mapping[str, datetime],
 ) -> PoolSnapshot:
-    """A pool's fleet as it was seen, with the pool's own rules and life."""
+    """A pool's fleet as it was observed, with the pool's own rules and life."""
+    by_hand = pool.served_by is ServedBy.HAND
+    # A pool that keeps workers by its rules is not ended for being idle; nor is one that others serve.
+    kept = pool.rules.min_workers > 0 or pool.rules.schedule or by_hand
     life = PoolLife(
         state=pool.state,
         revision=pool.revision,
-        hold_ends_at=hold_ends_at(pool, used),
+        hold_ends_at=None if kept else used + pool.hold,
         waiting=waiting,
         ended_by_hold=pool.reason is Reason.HOLD_OVER,
         max_lifetime=pool.rules.max_lifetime,
-        by_hand=pool.served_by is ServedBy.HAND,
+        by_hand=by_hand,
     )
     policy = policy_of(seen.policy, pool, used, local)
     if life.by_hand:
@@ -294,7 +278,7 @@ def with_life(
 
 def undeclared(seen: PoolSnapshot) -> PoolSnapshot:
     """A pool that only its workers name. Those that a person started serve like any others; those of ours, whose pool
-    has gone from the settings, are let go when they are idle."""
+    has gone from the settings, are drained when they are idle."""
     policy = replace(seen.policy, min_workers=0, max_workers=0, require_gpu=False)
     life = PoolLife(state=PoolState.RUNNING, revision=0, by_hand=True, declared=False)
     return replace(seen, policy=policy, life=life)
@@ -314,18 +298,6 @@ def news_of(
     return PoolNews(pool_id=pool.pool_id, spawned_workers=there, last_heartbeat=beat, used_at=used)
 
 
-def _sizes(pool: Pool, used: datetime, local: Mapping[str, datetime]) -> tuple[int, int]:
-    rules = pool.rules
-    asked = max(rules.min_workers, pool.desired_workers)
-    most = asked if rules.max_workers is None else rules.max_workers
-    if rules.schedule:
-        sizes = rules.schedule.sizes(local)
-        return asked if sizes.least is None else sizes.least, most if sizes.most is None else sizes.most
-    now = local["UTC"]
-    held = now <= used + pool.hold
-    return (asked if held else rules.min_workers), most
-
-
 def _moved(noted: datetime | None, seen: datetime | None, often: timedelta) -> bool:
     return seen is not None and (noted is None or seen - noted >= often)
 
@@ -343,13 +315,48 @@ def check_pool(new: NewPool) -> None:
     check_serves(new.serves)
     check_size("desired_workers", new.desired_workers)
     _check_span("hold_seconds", new.hold, LONGEST_HOLD)
-    _check_rules(new.rules)
-    most = new.rules.max_workers
+    rules = new.rules
+    for name, value in (
+        ("min_workers", rules.min_workers),
+        ("max_workers", rules.max_workers),
+        ("warm_buffer", rules.warm_buffer),
+    ):
+        if value is not None:
+            check_size(name, value)
+    for name, span in (
+        ("idle_timeout_seconds", rules.idle_timeout),
+        ("max_lifetime_seconds", rules.max_lifetime),
+    ):
+        if span is not None:
+            _check_span(name, span, LONGEST_SPAN)
+    if len(rules.preload) > MOST_PRELOADS:
+        raise InvalidRequest(f"{len(rules.preload)} models are to be preloaded, the limit is {MOST_PRELOADS}")
+    for model in rules.preload:
+        check_model("preload", model)
+    check_schedule(rules.schedule)
+    most = rules.max_workers
     if most is not None and most < max(new.desired_workers, new.rules.min_workers):
         raise InvalidRequest(
             f"max_workers is {most}, less than desired_workers ({new.desired_workers})"
             f" or min_workers ({new.rules.min_workers}): raise it"
         )
+
+
+def check_schedule(schedule: Schedule) -> None:
+    if len(schedule.windows) > MOST_WINDOWS:
+        raise InvalidRequest(f"the schedule has {len(schedule.windows)} windows, the limit is {MOST_WINDOWS}")
+    for window in schedule.windows:
+        if window.begin == window.end or window.begin == WHOLE_DAY or window.end == 0:
+            raise InvalidRequest(
+                "a window of the schedule has no length: a whole day is from 00:00 to 24:00,"
+                " and one that ends at midnight ends at 24:00"
+            )
+        for size in (window.sizes.least, window.sizes.most):
+            if size is not None:
+                check_size("a size of the schedule", size)
+    for sizes in (schedule.outside, *(each.sizes for each in schedule.windows)):
+        if sizes.least is not None and sizes.most is not None and sizes.least > sizes.most:
+            raise InvalidRequest(f"min is {sizes.least} and max is {sizes.most}: min must not exceed max")
 
 
 def check_serves(serves: Serves) -> None:
@@ -363,35 +370,6 @@ def check_serves(serves: Serves) -> None:
 def check_size(field: str, value: int) -> None:
     if not 0 <= value <= MOST_WORKERS:
         raise InvalidRequest(f"{field} is {value}: it must be from 0 to {MOST_WORKERS}")
-
-
-def _check_rules(rules: PoolRules) -> None:
-    check_size("min_workers", rules.min_workers)
-    for name, value in (("max_workers", rules.max_workers), ("warm_buffer", rules.warm_buffer)):
-        if value is not None:
-            check_size(name, value)
-    for name, span in (
-        ("idle_timeout_seconds", rules.idle_timeout),
-        ("max_lifetime_seconds", rules.max_lifetime),
-    ):
-        if span is not None:
-            _check_span(name, span, LONGEST_SPAN)
-    if len(rules.preload) > MOST_PRELOADS:
-        raise InvalidRequest(f"{len(rules.preload)} models are to be preloaded, the limit is {MOST_PRELOADS}")
-    for model in rules.preload:
-        check_model("preload", model)
-    _check_schedule(rules.schedule)
-
-
-def _check_schedule(schedule: Schedule) -> None:
-    if len(schedule.windows) > MOST_WINDOWS:
-        raise InvalidRequest(f"the schedule has {len(schedule.windows)} windows, the limit is {MOST_WINDOWS}")
-    check_sizes(schedule.outside)
-    for window in schedule.windows:
-        check_window(window)
-        for size in (window.sizes.least, window.sizes.most):
-            if size is not None:
-                check_size("a size of the schedule", size)
 
 
 def _check_span(field: str, span: timedelta, longest: timedelta) -> None:

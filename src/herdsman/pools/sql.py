@@ -1,11 +1,11 @@
-"""A pool's own rules as one column, and back."""
+"""Pools in SQL: their rows, their rules as one JSON column, their workers and jobs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, exists, func, insert, or_, select, update
+from sqlalchemy import Select, bindparam, exists, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import fleets, jobs, pools, workers
@@ -14,7 +14,7 @@ from herdsman.errors import Conflict, NotFound, StaleWrite
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import JobId, PoolId
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.rules import check_name
+from herdsman.jobs.rules import LONGEST, check_name
 from herdsman.pools.rules import (
     CLOSED,
     OPEN,
@@ -22,7 +22,7 @@ from herdsman.pools.rules import (
     Pool,
     PoolNews,
     PoolRules,
-    PoolStanding,
+    PoolStatus,
     Schedule,
     ServedBy,
     Serves,
@@ -33,50 +33,47 @@ from herdsman.states import HELD, POOL, WORKER, JobState, PoolState, Reason, Wor
 
 
 def write_rules(rules: PoolRules) -> dict[str, Any]:
+    idle, lifetime = rules.idle_timeout, rules.max_lifetime
     return {
         "min": rules.min_workers,
         "max": rules.max_workers,
         "warm_buffer": rules.warm_buffer,
-        "idle_timeout_s": _seconds(rules.idle_timeout),
-        "max_lifetime_s": _seconds(rules.max_lifetime),
-        "schedule": [_write_window(each) for each in rules.schedule.windows],
+        "idle_timeout_s": None if idle is None else idle.total_seconds(),
+        "max_lifetime_s": None if lifetime is None else lifetime.total_seconds(),
+        "schedule": [
+            {
+                "days": sorted(each.days),
+                "begin": each.begin,
+                "end": each.end,
+                "zone": each.zone,
+                **_write_sizes(each.sizes),
+            }
+            for each in rules.schedule.windows
+        ],
         "outside": _write_sizes(rules.schedule.outside),
         "preload": list(rules.preload),
     }
 
 
 def read_rules(row: Mapping[str, Any]) -> PoolRules:
+    windows = tuple(
+        Window(
+            days=frozenset(each["days"]),
+            begin=each["begin"],
+            end=each["end"],
+            zone=each["zone"],
+            sizes=_read_sizes(each),
+        )
+        for each in row.get("schedule", ())
+    )
     return PoolRules(
         min_workers=row.get("min", 0),
         max_workers=row.get("max"),
         warm_buffer=row.get("warm_buffer"),
         idle_timeout=_span(row.get("idle_timeout_s")),
         max_lifetime=_span(row.get("max_lifetime_s")),
-        schedule=Schedule(
-            windows=tuple(_read_window(each) for each in row.get("schedule", ())),
-            outside=_read_sizes(row.get("outside", {"min": 0})),
-        ),
+        schedule=Schedule(windows=windows, outside=_read_sizes(row.get("outside", {"min": 0}))),
         preload=tuple(row.get("preload", ())),
-    )
-
-
-def _write_window(window: Window) -> dict[str, Any]:
-    return {
-        "days": sorted(window.days),
-        "begin": window.begin,
-        "end": window.end,
-        "zone": window.zone,
-        **_write_sizes(window.sizes),
-    }
-
-
-def _read_window(row: Mapping[str, Any]) -> Window:
-    return Window(
-        days=frozenset(row["days"]),
-        begin=row["begin"],
-        end=row["end"],
-        zone=row["zone"],
-        sizes=_read_sizes(row),
     )
 
 
@@ -86,10 +83,6 @@ def _write_sizes(sizes: Sizes) -> dict[str, Any]:
 
 def _read_sizes(row: Mapping[str, Any]) -> Sizes:
     return Sizes(least=row.get("min"), most=row.get("max"))
-
-
-def _seconds(span: timedelta | None) -> float | None:
-    return None if span is None else span.total_seconds()
 
 
 def _span(seconds: float | None) -> timedelta | None:
@@ -108,7 +101,6 @@ CLOSED_ONES = Hot(
     )
 )
 _LIVING = exists().where(workers.c.pool == pools.c.pool_id, one_of(workers.c.status, WORKER.live))
-_NAMES = tuple(pools.c.keys())
 OBSERVED = Hot(
     select(pools)
     .where(or_(one_of(pools.c.status, (*OPEN, PoolState.DRAINING)), _LIVING))
@@ -134,15 +126,20 @@ def find_pool(tx: Tx, pool_id: PoolId) -> Pool | None:
 
 
 def get_pool(tx: Tx, pool_id: PoolId) -> Pool:
-    check_name("pool_id", pool_id, 128)
-    return _found(find_pool(tx, pool_id), pool_id)
+    return _get(tx, pool_id, select(pools))
 
 
 def lock_pool(tx: Tx, pool_id: PoolId) -> Pool:
-    """Nobody else changes it before this transaction ends. Who also changes its workers begins with this."""
-    check_name("pool_id", pool_id, 128)
-    row = record(tx, select(pools).where(pools.c.pool_id == pool_id).with_for_update())
-    return _found(None if row is None else _to_pool(row), pool_id)
+    """Nobody else changes it before this transaction ends. Whoever also changes its workers locks it first."""
+    return _get(tx, pool_id, select(pools).with_for_update())
+
+
+def _get(tx: Tx, pool_id: PoolId, query: Select[Any]) -> Pool:
+    check_name("pool_id", pool_id, LONGEST["pool"])
+    row = record(tx, query.where(pools.c.pool_id == pool_id))
+    if row is None:
+        raise NotFound(f"there is no pool {pool_id!r}: herdsman pool list names those that there are")
+    return _to_pool(row)
 
 
 def list_pools(tx: Tx, *, after: str | None = None, limit: int = 100) -> list[Pool]:
@@ -154,8 +151,8 @@ def list_pools(tx: Tx, *, after: str | None = None, limit: int = 100) -> list[Po
 
 
 def observed_pools(tx: Tx) -> list[Pool]:
-    """Those that the control loop has to look after: open or draining, or with workers that are left. Oldest first."""
-    return [_to_pool(dict(zip(_NAMES, row, strict=True))) for row in tx.rows(OBSERVED, {})]
+    """Those that the control loop manages: open or draining, or with workers left. Oldest first."""
+    return [_to_pool(dict(zip(pools.c.keys(), row, strict=True))) for row in tx.rows(OBSERVED, {})]
 
 
 def awaited_pools(tx: Tx) -> frozenset[PoolId]:
@@ -188,7 +185,7 @@ def open_pools(tx: Tx) -> list[Pool]:
 
 
 def pool_in_use(tx: Tx, pool_id: PoolId) -> bool:
-    """A job of it waits, or is held."""
+    """One of its jobs waits or runs."""
     busy = select(jobs.c.job_id).where(
         jobs.c.pool == pool_id, one_of(jobs.c.status, (*_WAITING, JobState.CLAIMED, JobState.RUNNING))
     )
@@ -231,7 +228,7 @@ def scale_pool(tx: Tx, pool_id: PoolId, desired: int) -> None:
 
 
 def touch_pool(tx: Tx, pool_id: PoolId) -> None:
-    """Somebody wants it kept: the time that it is held begins anew."""
+    """Still wanted: the time for which it is kept begins anew."""
     _update(tx, pool_id, last_heartbeat=tx.now(), used_at=tx.now())
 
 
@@ -296,12 +293,6 @@ def _update(tx: Tx, pool_id: PoolId, **changed: Any) -> None:
     tx.execute(update(pools).where(pools.c.pool_id == pool_id).values(changed))
 
 
-def _found(pool: Pool | None, pool_id: PoolId) -> Pool:
-    if pool is None:
-        raise NotFound(f"there is no pool {pool_id!r}: herdsman pool list names those that there are")
-    return pool
-
-
 def _to_pool(row: Record) -> Pool:
     return Pool(
         pool_id=PoolId(row["pool_id"]),
@@ -326,7 +317,7 @@ def _to_pool(row: Record) -> Pool:
 MOST_TROUBLES = 10
 
 
-def pool_standings(tx: Tx, pools: Sequence[Pool]) -> list[PoolStanding]:
+def pool_statuses(tx: Tx, pools: Sequence[Pool]) -> list[PoolStatus]:
     ids = [pool.pool_id for pool in pools]
     if not ids:
         return []
@@ -339,40 +330,38 @@ def pool_standings(tx: Tx, pools: Sequence[Pool]) -> list[PoolStanding]:
     )
     found = records(tx, living.group_by(*columns))
     queued = {row["pool"]: int(row["count"]) for row in records(tx, waiting.group_by(jobs.c.pool))}
-    return [_standing(tx, pool, found, queued) for pool in pools]
-
-
-def _standing(tx: Tx, pool: Pool, found: Sequence[Record], queued: Mapping[str, int]) -> PoolStanding:
-    mine = [row for row in found if row["pool"] == pool.pool_id]
-    there: Counter[WorkerState] = Counter()
-    for row in mine:
-        there[WorkerState(row["status"])] += int(row["count"])
-    served = [row for row in mine if row["status"] == WorkerState.ACTIVE and row["revision"] >= pool.revision]
-    at_revision = sum(int(row["count"]) for row in served)
-    behind = at_revision < there[WorkerState.ACTIVE]
-    return PoolStanding(
-        pool=pool,
-        workers=dict(there),
-        at_revision=at_revision,
-        queued=queued.get(pool.pool_id, 0),
-        troubles=_troubles(tx, pool) if behind else (),
-    )
-
-
-def _troubles(tx: Tx, pool: Pool) -> tuple[str, ...]:
-    query = select(workers.c.metadata).where(
-        workers.c.pool == pool.pool_id,
-        workers.c.status == WorkerState.ACTIVE.value,
-        workers.c.revision < workers.c.wanted_revision,
-    )
-    said = [
-        each.get("load_trouble") for each in values(tx, query.order_by(workers.c.id).limit(MOST_TROUBLES))
-    ]
-    return tuple(dict.fromkeys(str(each) for each in said if each))
+    statuses: list[PoolStatus] = []
+    for pool in pools:
+        mine = [row for row in found if row["pool"] == pool.pool_id]
+        there: Counter[WorkerState] = Counter()
+        at_revision = 0
+        for row in mine:
+            there[WorkerState(row["status"])] += int(row["count"])
+            if row["status"] == WorkerState.ACTIVE and row["revision"] >= pool.revision:
+                at_revision += int(row["count"])
+        troubles: list[str] = []
+        if at_revision < there[WorkerState.ACTIVE]:
+            query = select(workers.c.metadata).where(
+                workers.c.pool == pool.pool_id,
+                workers.c.status == WorkerState.ACTIVE.value,
+                workers.c.revision < workers.c.wanted_revision,
+            )
+            known = values(tx, query.order_by(workers.c.id).limit(MOST_TROUBLES))
+            troubles = [str(each["load_trouble"]) for each in known if each.get("load_trouble")]
+        statuses.append(
+            PoolStatus(
+                pool=pool,
+                workers=dict(there),
+                at_revision=at_revision,
+                queued=queued.get(pool.pool_id, 0),
+                troubles=tuple(dict.fromkeys(troubles)),
+            )
+        )
+    return statuses
 
 
 def drain_workers_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
-    """Every active worker of the pool takes no new job from here on, finishes what it holds and leaves."""
+    """Every active worker of the pool takes no new job from here on, finishes its jobs and leaves."""
     return move_workers(tx, WorkerState.ACTIVE, WorkerState.TERMINATING, reason, who, pool=pool)
 
 
@@ -382,7 +371,7 @@ def cancel_spawns_of(tx: Tx, pool: PoolId, reason: Reason, who: str) -> int:
 
 
 def jobs_held_in(tx: Tx, pool: PoolId) -> list[ClaimKey]:
-    """What living workers of the pool hold, whichever pool the jobs are of."""
+    """What live workers of the pool have claimed, whichever pool the jobs are of."""
     query = (
         select(jobs.c.job_id, jobs.c.claim_token)
         .join(workers, workers.c.id == jobs.c.worker_id)

@@ -8,9 +8,13 @@ from pydantic import AliasChoices, Field
 from herdsman.errors import InvalidRequest
 from herdsman.ids import DEFAULT_AGENT, PoolId
 from herdsman.pools.rules import (
+    LONGEST_HOLD,
+    MOST_PRELOADS,
+    MOST_WINDOWS,
+    MOST_WORKERS,
     NewPool,
     PoolRules,
-    PoolStanding,
+    PoolStatus,
     Schedule,
     ServedBy,
     Serves,
@@ -24,7 +28,7 @@ from herdsman.pools.rules import (
 from herdsman.states import WorkerState
 from herdsman.wire import Duration, Reply, Request, Seconds, model_name, name, span, values_of
 
-Count = Annotated[int, Field(ge=0, le=64)]
+Count = Annotated[int, Field(ge=0, le=MOST_WORKERS)]
 Clock = Annotated[str, Field(max_length=5, examples=["08:30"])]
 T = TypeVar("T", int, str)
 Model = Annotated[str, model_name()]
@@ -91,19 +95,19 @@ class PoolIn(Request):
     pool_id: Annotated[str, name("pool_id")] | None = Field(
         default=None, description="Made where it is left out."
     )
-    agent_name: Annotated[str, name("agent")] | None = Field(default=None, description="For whom it is held.")
+    agent_name: Annotated[str, name("agent")] | None = Field(default=None, description="For whom it is kept.")
     agent: Annotated[str, name("agent")] | None = Field(default=None, description="The same as `agent_name`.")
     model_id: Model | None = Field(default=None, description="What its workers load.")
     model: Model | None = Field(default=None, description="The same as `model_id`.")
     adapter: Model | None = None
     variant: Variant | None = None
     desired_workers: Count | None = Field(
-        default=None, description="Workers kept while it is held; without it, 1."
+        default=None, description="Workers kept while it is in use; without it, 1."
     )
-    num_workers: Annotated[int, Field(ge=1, le=64)] | None = Field(
+    num_workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None = Field(
         default=None, description="The same as `desired_workers`."
     )
-    hold_seconds: Annotated[int, Field(ge=1, le=7200)] = Field(
+    hold_seconds: Annotated[int, Field(ge=1, le=round(LONGEST_HOLD.total_seconds()))] = Field(
         default=USUAL_HOLD_S, description="So long after its last use it is kept."
     )
     min_workers: Count = Field(default=0, description="Workers kept for as long as it is there, used or not.")
@@ -112,17 +116,20 @@ class PoolIn(Request):
     )
     warm_buffer: Count | None = Field(default=None, description="Idle workers beyond those at work.")
     idle_timeout_seconds: Duration | None = Field(
-        default=None, description="After so long an idle worker beyond those that are kept is let go."
+        default=None, description="After so long an idle worker beyond those that are kept is drained."
     )
     max_lifetime_seconds: Duration | None = Field(
         default=None, description="A worker that is older is replaced, one at a time."
     )
     schedule: tuple[WindowIn, ...] = Field(
-        default=(), max_length=32, fail_fast=True, description="Hours with sizes of their own."
+        default=(), max_length=MOST_WINDOWS, fail_fast=True, description="Hours with sizes of their own."
     )
     outside: SizesIn | None = Field(default=None, description="Sizes outside of the schedule's hours.")
     preload: tuple[Model, ...] = Field(
-        default=(), max_length=64, fail_fast=True, description="Models loaded before the first job."
+        default=(),
+        max_length=MOST_PRELOADS,
+        fail_fast=True,
+        description="Models loaded before the first job.",
     )
     isolated: bool = Field(default=False, description="It has a stream of its own.")
     served_by: ServedBy = Field(
@@ -141,22 +148,20 @@ class PoolIn(Request):
             ),
             desired_workers=USUAL_WORKERS if desired is None else desired,
             hold=timedelta(seconds=self.hold_seconds),
-            rules=self._rules(),
+            rules=PoolRules(
+                min_workers=self.min_workers,
+                max_workers=self.max_workers,
+                warm_buffer=self.warm_buffer,
+                idle_timeout=span(self.idle_timeout_seconds),
+                max_lifetime=span(self.max_lifetime_seconds),
+                schedule=Schedule(
+                    windows=tuple(each.window() for each in self.schedule),
+                    outside=Sizes(least=0) if self.outside is None else self.outside.sizes(),
+                ),
+                preload=self.preload,
+            ),
             served_by=self.served_by,
             isolated=self.isolated,
-        )
-
-    def _rules(self) -> PoolRules:
-        outside = SizesIn(min=0) if self.outside is None else self.outside
-        windows = tuple(each.window() for each in self.schedule)
-        return PoolRules(
-            min_workers=self.min_workers,
-            max_workers=self.max_workers,
-            warm_buffer=self.warm_buffer,
-            idle_timeout=span(self.idle_timeout_seconds),
-            max_lifetime=span(self.max_lifetime_seconds),
-            schedule=Schedule(windows=windows, outside=outside.sizes()),
-            preload=self.preload,
         )
 
 
@@ -215,7 +220,7 @@ class PoolOut(Reply):
     queued: int = Field(description="Jobs that wait for it now.")
 
     @classmethod
-    def of(cls, value: PoolStanding) -> Self:
+    def of(cls, value: PoolStatus) -> Self:
         pool, rules, workers = value.pool, value.pool.rules, value.workers
         return cls.model_validate(
             {

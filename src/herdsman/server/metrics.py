@@ -19,8 +19,8 @@ from herdsman.fleet import stats_sql
 from herdsman.fleet.stats_sql import BOUNDS, Took, latency_totals
 from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.commands import count_jobs
-from herdsman.limits.rules import HoldKind
-from herdsman.limits.sql import standing_holds
+from herdsman.limits.rules import PauseKind
+from herdsman.limits.sql import active_pauses
 from herdsman.redis.bus import StreamBus
 from herdsman.server.readiness import REFUSED_LATELY
 from herdsman.server.wiring import Control
@@ -55,7 +55,7 @@ class Seen:
     recovered: tuple[int, float]
     """Jobs, and GPU seconds."""
     gpus: stats_sql.Gpus
-    holds: Mapping[HoldKind, int]
+    holds: Mapping[PauseKind, int]
 
 
 class DatabaseCollector(Collector):
@@ -113,7 +113,7 @@ class DatabaseCollector(Collector):
         self._next = began + max(OFTEN_S, SHARE * (time.monotonic() - began))
 
     def _see(self, tx: Tx, jobs: Mapping[JobState, int]) -> Seen:
-        workers, holding = stats_sql.workers_by_pool(tx), standing_holds(tx)
+        workers, pauses = stats_sql.workers_by_pool(tx), active_pauses(tx)
         pools = frozenset({DEFAULT_POOL, *self._kept(), *stats_sql.open_pools(tx), *workers})
         return Seen(
             jobs=jobs,
@@ -124,7 +124,7 @@ class DatabaseCollector(Collector):
             overdue=stats_sql.claims_overdue(tx),
             recovered=stats_sql.recovered(tx),
             gpus=stats_sql.read_gpus(tx, self._services.leasing),
-            holds={kind: sum(each.kind is kind for each in holding.holds) for kind in HoldKind},
+            holds={kind: sum(each.kind is kind for each in pauses.active) for kind in PauseKind},
         )
 
     def _kept(self) -> Iterable[str]:

@@ -23,7 +23,7 @@ from herdsman.jobs.commands import submit_independently
 from herdsman.jobs.dispatch import POLL, Dispatcher
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.leases.queue import LeaseQueue, open_lease_queue
-from herdsman.pools.rules import PoolStanding
+from herdsman.pools.rules import PoolStatus
 from herdsman.ports import Clock, ResultFiles, SystemClock
 from herdsman.redis.bus import StreamBus
 from herdsman.server.event_stream import Streams
@@ -105,7 +105,7 @@ class ServerState:
         if self.bus is not None:
             self.bus.resync_soon()
 
-    def announce_pool(self, event: str, standing: PoolStanding) -> PoolStanding:
+    def announce_pool(self, event: str, standing: PoolStatus) -> PoolStatus:
         """Where there are streams, the leader hears of it at once; else with its next cycle."""
         pool = standing.pool
         if self.bus is not None:

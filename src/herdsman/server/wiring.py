@@ -27,7 +27,7 @@ from herdsman.fleet.scaling.observation import ScalingPolicy
 from herdsman.fleet.scaling.policies import OURS, require_installed
 from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.attempts_sql import store_lines
-from herdsman.limits.admit import Gatekeeper
+from herdsman.limits.admit import GateCache
 from herdsman.limits.commands import PolicyBook
 from herdsman.loops.status import LoopHealth
 from herdsman.ports import Clock, Provider, ResultFiles, SystemClock, SystemThreads, Threads
@@ -94,7 +94,7 @@ def open_services(settings: Settings) -> Services:
         new_job_id,
         leasing=settings.leases.policy(),
         rules=PolicyBook(database, clock),
-        gates=Gatekeeper(database, clock),
+        gates=GateCache(database, clock),
         pools=pool_limits(settings),
         fleet=lambda: FleetRules(pools=pools_kept(settings), scaling=installed_policies()),
         drop_files=_dropping(open_results(settings)),

@@ -27,15 +27,10 @@ def require_place(png: Path | None, page: Path | None) -> None:
         )
     for path in (png, page):
         if path is not None:
-            _written(path, lambda path=path: _try(path))
-
-
-def _try(path: Path) -> None:
-    """Nothing is left behind, and what was there stays until there is something better."""
-    there = path.exists()
-    path.open("ab").close()
-    if not there:
-        path.unlink()
+            there = path.exists()
+            _written(path, lambda path=path: path.open("ab").close())
+            if not there:
+                path.unlink()
 
 
 def _sides(found: Sequence[Outcome]) -> list[bool]:
@@ -95,7 +90,12 @@ def write_html(
 def page(found: Sequence[Outcome], title: str, said: str, bound: Outcome | None = None) -> str:
     shown = [*found, bound] if bound else found
     heads = ("", "GPU-hours", "USD", "p50 s", "p95 s", "p99 s", "in use", "spawns", "cap hits")
-    rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(each))}</tr>" for each in shown)
+    rows = "".join(
+        f"<tr><td>{html.escape(each.name)}</td><td>{each.gpu_hours:.1f}</td><td>{each.cost_usd:.2f}</td>"
+        f"<td>{each.wait_p50_s:.0f}</td><td>{each.wait_p95_s:.0f}</td><td>{each.wait_p99_s:.0f}</td>"
+        f"<td>{each.utilisation:.0%}</td><td>{each.spawns}</td><td>{each.cap_hits}</td></tr>"
+        for each in shown
+    )
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
         "<style>body{font:15px system-ui,sans-serif;margin:2rem;max-width:60rem}table{border-collapse:collapse}"
@@ -103,20 +103,6 @@ def page(found: Sequence[Outcome], title: str, said: str, bound: Outcome | None 
         "td:first-child{text-align:left}svg text{font-size:12px;fill:#333}</style>"
         f"<h1>{html.escape(title)}</h1><p>{html.escape(said)}</p>{_svg(shown, worthwhile(found))}"
         f"<table><tr>{''.join(f'<th>{each}</th>' for each in heads)}</tr>{rows}</table></html>"
-    )
-
-
-def _cells(each: Outcome) -> tuple[str, ...]:
-    return (
-        html.escape(each.name),
-        f"{each.gpu_hours:.1f}",
-        f"{each.cost_usd:.2f}",
-        f"{each.wait_p50_s:.0f}",
-        f"{each.wait_p95_s:.0f}",
-        f"{each.wait_p99_s:.0f}",
-        f"{each.utilisation:.0%}",
-        str(each.spawns),
-        str(each.cap_hits),
     )
 
 
@@ -129,10 +115,14 @@ def _svg(found: Sequence[Outcome], front: Sequence[Outcome]) -> str:
         return across, HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * math.log1p(each.wait_p95_s) / most_wait
 
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, front))
-    dots = (
-        _dot(each, *place(each), COLOURS[at % len(COLOURS)], -6 if above else 16)
-        for at, (each, above) in enumerate(zip(found, _sides(found), strict=True))
-    )
+    dots: list[str] = []
+    for at, (each, above) in enumerate(zip(found, _sides(found), strict=True)):
+        (x, y), colour = place(each), COLOURS[at % len(COLOURS)]
+        title = f"{each.name}: {each.gpu_hours:.1f} GPU-hours, p95 {each.wait_p95_s:.0f}s"
+        dots.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{html.escape(title)}</title></circle>'
+            f'<text x="{x + 8:.1f}" y="{y + (-6 if above else 16):.1f}">{html.escape(each.name)}</text>'
+        )
     bottom, right = HEIGHT - MARGIN, WIDTH - MARGIN
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" aria-label="cost against wait">'
@@ -141,14 +131,6 @@ def _svg(found: Sequence[Outcome], front: Sequence[Outcome]) -> str:
         f"{''.join(dots)}"
         f'<text x="{right}" y="{bottom + 35}" text-anchor="end">GPU-hours, up to {most_hours:.0f}</text>'
         f'<text x="{MARGIN}" y="{MARGIN - 15}">p95 wait, logarithmic, up to {math.expm1(most_wait):.0f}s</text></svg>'
-    )
-
-
-def _dot(each: Outcome, x: float, y: float, colour: str, lower: int) -> str:
-    told = f"{each.name}: {each.gpu_hours:.1f} GPU-hours, p95 {each.wait_p95_s:.0f}s"
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"><title>{html.escape(told)}</title></circle>'
-        f'<text x="{x + 8:.1f}" y="{y + lower:.1f}">{html.escape(each.name)}</text>'
     )
 
 

@@ -59,7 +59,7 @@ class PolicyController:
         self._promoted: deque[float] = deque()
         self._created: deque[float] = deque()
         self._scaled_at: datetime | None = None
-        self._told = _Told()
+        self._history = _History()
 
     def cycle(self) -> Plan:
         plan = decide(self.look())
@@ -88,22 +88,27 @@ class PolicyController:
             failures=failures,
             starts=failures + _within(self._promoted, world.now - window),
             last_scaled_at=self._scaled_at,
-            demand=self._told.demand(world) if self._policy.scaling in FORECASTING else None,
+            demand=self._history.demand(world) if self._policy.scaling in FORECASTING else None,
         )
         return Snapshot(now=now, pools=(pool,), workers=workers, instances=instances, policies=self._policies)
 
     def _act(self, action: Action) -> bool:
-        """Whether a limit was in the way."""
+        """Whether a limit prevented it."""
         match action:
             case SpawnWorker():
-                return not self._spawn()
+                limit = self._policy.max_creates_per_hour
+                if limit is not None and _within(self._created, self._world.now - 3600) >= limit:
+                    return True
+                self._created.append(self._world.now)
+                self._scaled_at = START + timedelta(seconds=self._world.now)
+                self._fleet.add(self._world.spawn())
             case PromoteWorker(worker_id):
                 self._promoted.append(self._world.now)
-                self._told.start_ended(failed=False)
+                self._history.start_ended(failed=False)
                 self._fleet.move(worker_id, WorkerState.ACTIVE, self._world.now)
             case FailWorker(worker_id):
                 self._failed.append(self._world.now)
-                self._told.start_ended(failed=True)
+                self._history.start_ended(failed=True)
                 self._fleet.move(worker_id, WorkerState.ERROR, self._world.now)
             case DrainIdleWorker(worker_id):
                 self._fleet.move(worker_id, WorkerState.TERMINATING, self._world.now)
@@ -116,21 +121,12 @@ class PolicyController:
             case Note(_, why):
                 return why.code in LIMITS
             case _:
-                # Pools by name, other models, strays and lost answers do not occur in a replay.
+                # Pools by name, other models, orphans and lost answers do not occur in a replay.
                 raise AssertionError(f"a replay cannot {type(action).__name__}")
         return False
 
-    def _spawn(self) -> bool:
-        limit = self._policy.max_creates_per_hour
-        if limit is not None and _within(self._created, self._world.now - 3600) >= limit:
-            return False
-        self._created.append(self._world.now)
-        self._scaled_at = START + timedelta(seconds=self._world.now)
-        self._fleet.add(self._world.spawn())
-        return True
 
-
-class _Told:
+class _History:
     """What is known of the demand at a moment, and nothing of what comes after it."""
 
     def __init__(self) -> None:

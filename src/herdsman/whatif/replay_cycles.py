@@ -15,7 +15,7 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.recording import Cycle, Outcome, Recording, read
 from herdsman.fleet.scaling.observation import ScalingPolicy
 from herdsman.fleet.scaling.policies import forecasts
-from herdsman.fleet.snapshot import PoolSnapshot, Snapshot
+from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, PoolId
 
 SHOWN = 10
@@ -84,7 +84,13 @@ def ask_under(
             raise InvalidRequest(f"the pool {pool} was not there")
         if needs and here.demand is None:
             raise InvalidRequest(UNCOUNTED)
-        was, would = _acts(seen), _acts(_under(seen, pool, policy))
+        # A pool that was asked for by name keeps its sizes.
+        sizes = {"min_workers": here.policy.min_workers, "max_workers": here.policy.max_workers}
+        ruled = replace(here, policy=policy if here.life is None else replace(policy, **sizes))
+        pools = tuple(ruled if each is here else each for each in seen.pools)
+        most = policy.max_workers if pool == DEFAULT_POOL else seen.most_together
+        other = replace(seen, pools=pools, most_together=most)
+        was, would = _acts(seen), _acts(other)
         answered.recorded.update(each["action"] for each in was)
         answered.would.update(each["action"] for each in would)
         # What only one of them does, in any order.
@@ -141,20 +147,6 @@ def planned(seen: Snapshot, steps: Sequence[Planned]) -> list[Step]:
 def _without_outcome(step: Step) -> Step:
     """What came of it is not the judgement's."""
     return {name: value for name, value in step.items() if name not in ("done", "said")}
-
-
-def _under(seen: Snapshot, pool: PoolId, policy: FleetPolicy) -> Snapshot:
-    pools = tuple(_ruled(each, policy) if each.id == pool else each for each in seen.pools)
-    most = policy.max_workers if pool == DEFAULT_POOL else seen.most_together
-    return replace(seen, pools=pools, most_together=most)
-
-
-def _ruled(pool: PoolSnapshot, policy: FleetPolicy) -> PoolSnapshot:
-    """One that was asked for by name keeps the sizes that it was asked for with."""
-    if pool.life is None:
-        return replace(pool, policy=policy)
-    sizes = {"min_workers": pool.policy.min_workers, "max_workers": pool.policy.max_workers}
-    return replace(pool, policy=replace(policy, **sizes))
 
 
 def _acts(seen: Snapshot) -> list[Step]:

@@ -79,19 +79,16 @@ def advice(found: Sequence[Outcome], target_s: float) -> Advice:
         return Advice(
             best, f"none keeps the target of {target_s:.0f}s; {best.name} comes nearest: {evidence}"
         )
+    first, beside = found[0], ""
+    if first is not best and first.gpu_hours:
+        share = best.gpu_hours / first.gpu_hours - 1
+        beside = (
+            f", which is {abs(share):.0%} {'less' if share < 0 else 'more'} than {first.name}"
+            f" ({first.wait_p95_s:.0f}s, {first.gpu_hours:.1f} GPU-hours)"
+        )
     return Advice(
-        best,
-        f"{best.name} is the cheapest that keeps the target of {target_s:.0f}s: {evidence}{_beside(best, found)}",
+        best, f"{best.name} is the cheapest that keeps the target of {target_s:.0f}s: {evidence}{beside}"
     )
-
-
-def _beside(best: Outcome, found: Sequence[Outcome]) -> str:
-    first = found[0]
-    if first is best or not first.gpu_hours:
-        return ""
-    share = best.gpu_hours / first.gpu_hours - 1
-    word = "less" if share < 0 else "more"
-    return f", which is {abs(share):.0%} {word} than {first.name} ({first.wait_p95_s:.0f}s, {first.gpu_hours:.1f} GPU-hours)"
 
 
 def labelled(policy: str, chosen: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from io import BufferedReader, TextIOWrapper
+from io import TextIOWrapper
 from pathlib import Path
 from random import Random
 from typing import IO, Protocol
@@ -48,19 +48,17 @@ class Classes:
 
     def add(self, name: str) -> None:
         place = self._places.get(name)
-        self.of.append(self._place(name) if place is None else place)
+        if place is None:
+            known = name[:LONGEST_CLASS] if len(self.names) < MOST_CLASSES else OTHER_CLASSES
+            if known not in self.names:
+                self.names.append(known)
+            place = self.names.index(known)
+            if len(self._places) < 2 * MOST_CLASSES:
+                self._places[name] = place
+        self.of.append(place)
 
     def sorted(self, order: Sequence[int]) -> "Classes":
         return Classes(self.names, array("H", (self.of[each] for each in order)), self._places)
-
-    def _place(self, name: str) -> int:
-        known = name[:LONGEST_CLASS] if len(self.names) < MOST_CLASSES else OTHER_CLASSES
-        if known not in self.names:
-            self.names.append(known)
-        place = self.names.index(known)
-        if len(self._places) < 2 * MOST_CLASSES:
-            self._places[name] = place
-        return place
 
 
 COLUMNS = ("arrival_s", "service_s")
@@ -96,8 +94,14 @@ def read_trace(path: Path) -> Trace:
     """A CSV with a heading, plain or with gzip, also from a pipe; columns that are not needed are left aside."""
     classes = Classes()
     try:
-        with path.open("rb") as file, _text(path, file) as text:
-            return made(path.name, _rows(path, text, classes), classes)
+        with path.open("rb") as file:
+            begins = file.peek(2)[:2]
+            if begins in UTF_16:
+                raise InvalidRequest(f"the trace {path} is no text in UTF-8 but in UTF-16: save it as UTF-8")
+            plain = gzip.GzipFile(fileobj=file) if begins == b"\x1f\x8b" else file
+            # What is no UTF-8 matters only where a number should be, and is reported with its line then.
+            with TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="") as text:
+                return made(path.name, _rows(path, text, classes), classes)
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidRequest(f"the trace {path} cannot be read: {error}") from error
 
@@ -119,16 +123,13 @@ def made(name: str, rows: Iterable[tuple[float, float]], classes: Classes | None
         arrival, service = (array("d", (column[each] for each in order)) for column in (arrival, service))
         told = None if told is None else told.sorted(order)
         said = ("the rows were not in the order of their arrival; they were sorted",)
-    return _from_zero(name, arrival, service, said, told)
-
-
-def _text(path: Path, file: BufferedReader) -> IO[str]:
-    """What is no UTF-8 hurts only where a number should be, and is told with its line then."""
-    begins = file.peek(2)[:2]
-    if begins in UTF_16:
-        raise InvalidRequest(f"the trace {path} is no text in UTF-8 but in UTF-16: save it as UTF-8")
-    plain = gzip.GzipFile(fileobj=file) if begins == b"\x1f\x8b" else file
-    return TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="")
+    first, last = arrival[0], arrival[-1]
+    if last - first > LONGEST_S:
+        days = (last - first) / 86_400
+        raise InvalidRequest(f"the trace {name} spans {days:,.0f} days: are its times really in seconds?")
+    if first > 0:
+        arrival = array("d", (each - first for each in arrival))
+    return Trace(name, arrival, service, said, told)
 
 
 class _Lines(Iterator[list[str]], Protocol):
@@ -169,9 +170,18 @@ def _numbers(path: Path, lines: _Lines, classes: Classes) -> Iterator[tuple[floa
             if named is not None:
                 add(cells[named])
         except (ValueError, IndexError):
-            raise InvalidRequest(_no_numbers(path, lines.line_num, cells, named)) from None
+            also = "" if named is None else " and a class"
+            raise InvalidRequest(
+                f"line {lines.line_num} of the trace {path} must have a number for arrival_s and for service_s{also},"
+                f" but is: {_shown(cells)}"
+            ) from None
         if not (0 <= service < LONGEST_S and 0 <= arrival < math.inf):
-            raise InvalidRequest(_wrong(path, lines.line_num, arrival, service))
+            wrong = f"times that cannot be: arrival_s {arrival:g}, service_s {service:g}"
+            if service < 0:
+                wrong = f"a service_s of {service:g}: a job cannot take less than 0"
+            elif arrival < 0:
+                wrong = f"an arrival_s of {arrival:g}: times begin at 0"
+            raise InvalidRequest(f"line {lines.line_num} of the trace {path} has {wrong}")
         yield arrival, service
 
 
@@ -187,44 +197,10 @@ def _places(path: Path, heading: Sequence[str]) -> tuple[int, int, int | None]:
     return names.index(COLUMNS[0]), names.index(COLUMNS[1]), names.index(CLASS) if CLASS in names else None
 
 
-def _no_numbers(path: Path, number: int, cells: Sequence[str], named: int | None) -> str:
-    also = "" if named is None else " and a class"
-    return (
-        f"line {number} of the trace {path} must have a number for arrival_s and for service_s{also},"
-        f" but is: {_shown(cells)}"
-    )
-
-
 def _shown(cells: Sequence[str]) -> str:
     """What a terminal would take for a command is spelled out."""
     text = ",".join(cells)[:100]
     return text if text.isprintable() else ascii(text)
-
-
-def _wrong(path: Path, number: int, arrival: float, service: float) -> str:
-    if service < 0:
-        return (
-            f"line {number} of the trace {path} has a service_s of {service:g}: a job cannot take less than 0"
-        )
-    if arrival < 0:
-        return f"line {number} of the trace {path} has an arrival_s of {arrival:g}: times begin at 0"
-    return f"line {number} of the trace {path} has times that cannot be: arrival_s {arrival:g}, service_s {service:g}"
-
-
-def _from_zero(
-    name: str,
-    arrival: "array[float]",
-    service: "array[float]",
-    said: tuple[str, ...],
-    classes: Classes | None,
-) -> Trace:
-    first, last = arrival[0], arrival[-1]
-    if last - first > LONGEST_S:
-        days = (last - first) / 86_400
-        raise InvalidRequest(f"the trace {name} spans {days:,.0f} days: are its times really in seconds?")
-    if first > 0:
-        arrival = array("d", (each - first for each in arrival))
-    return Trace(name, arrival, service, said, classes)
 
 
 Rate = Callable[[float], float]
@@ -282,15 +258,11 @@ def heavy(mean: float, tail: float) -> Draw:
 
 
 def _by_rate(name: str, rate: Rate, most: float, hours: float, draw: Draw, seed: int) -> Trace:
-    return made(name, _thinned(rate, most, hours, draw, Random(seed)))
-
-
-def _thinned(
-    rate: Rate, most: float, hours: float, draw: Draw, chance: Random
-) -> Iterator[tuple[float, float]]:
-    """As many as come at the highest rate, of which each stays as likely as the rate is then."""
+    """Thinning: arrivals at the highest rate, each kept with the probability of the rate at that time."""
+    chance, rows = Random(seed), list[tuple[float, float]]()
     now = chance.expovariate(most / 3600)
     while now < hours * 3600:
         if chance.random() * most < rate(now):
-            yield now, draw(chance)
+            rows.append((now, draw(chance)))
         now += chance.expovariate(most / 3600)
+    return made(name, rows)

@@ -10,7 +10,7 @@ from herdsman.context import Services
 from herdsman.errors import Gone, HerdsmanError, OutcomeUnknown, StoreUnavailable
 from herdsman.fleet.model import GpuDevice
 from herdsman.leases.commands import grant_lease, keep_lease, release_lease, report_gpus
-from herdsman.leases.rules import Lease, LeasePolicy, LeaseRequest, Wish
+from herdsman.leases.rules import Lease, LeasePolicy, LeaseRequest, LeaseSpec
 from herdsman.testing.simulation.checks.leases import use_of
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.world import World
@@ -144,11 +144,11 @@ class LeaseClients:
     def _ask(self, name: str) -> tuple[Lease, float] | None:
         """The lease, and when it was asked for: its time counts from then at the earliest."""
         world, chance = self._world, self._world.random
-        wish = Wish(
+        spec = LeaseSpec(
             memory_mb=chance.choice((6_000, 12_000, 20_000)), exclusive=chance.random() < 0.2, node=NODE
         )
         token = f"lease-of-{name}-{next(self._numbers):06}"
-        asked = LeaseRequest(agent=name, wish=wish, ttl=TTL, token=token)
+        asked = LeaseRequest(agent=name, spec=spec, ttl=TTL, token=token)
         sent = world.now
         for _ in range(ASKED_TWICE):  # an answer that was lost is asked for again, in the same words
             try:
