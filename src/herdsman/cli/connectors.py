@@ -1,11 +1,11 @@
 """`herdsman connectors`: those that are installed, and whether a service can take jobs."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import entry_points
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, cast
 from uuid import uuid4
 
 import typer
@@ -14,7 +14,7 @@ from herdsman.cli.context import settings_here
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, echo, print_json
 from herdsman.connectors.comfyui.api import Api, NotThere, Wire
-from herdsman.connectors.comfyui.options import ComfyUIOptions
+from herdsman.connectors.comfyui.options import read_options
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line
 from herdsman.connectors.comfyui.socket import Socket
 from herdsman.connectors.registry import GROUP, Around, find, installed
@@ -26,44 +26,6 @@ from herdsman.settings.options import COMFYUI, services_of
 
 NOBODY = "herdsman-check"
 MB = 1024 * 1024
-
-
-class Probes:
-    def __init__(self, options: ComfyUIOptions) -> None:
-        self._options = options
-        self._clock = SystemClock()
-        self._wire = Wire(options, self._clock)
-        self._api = Api(self._wire)
-
-    def close(self) -> None:
-        self._wire.close()
-
-    def devices(self) -> Iterator[tuple[str, int, int]]:
-        """Name, total and free memory in MB of each."""
-        for each in as_list(self._api.system_stats().get("devices")):
-            device = as_object(each)
-            total, free = (as_number(device.get(name)) or 0 for name in ("vram_total", "vram_free"))
-            yield one_line(as_text(device.get("name")) or "unnamed", 100), int(total) // MB, int(free) // MB
-
-    def has_jobs_route(self) -> bool:
-        """Since 0.6.0 one request answers what takes two otherwise."""
-        try:
-            self._api.job(NOBODY)
-        except NotThere:
-            return False
-        return True
-
-    def hear(self) -> None:
-        """Opens the socket, waits for the first message, and closes it."""
-        # Of two sockets with one name the service forgets one, so this name is unique.
-        socket = Socket(self._options, f"{NOBODY}-{uuid4().hex}", self._clock)
-        try:
-            socket.open()
-        finally:
-            socket.close()
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +74,9 @@ def checked(connector: str, options: Mapping[str, Any]) -> Checked:
     """A service that is down or broken is reported as `fault`; only wrong options raise."""
     opened = find(connector)(options, Around(clock=SystemClock(), results=_NoStore()))
     with closing(opened):
-        fitness, took = _timed(opened.fitness)
+        began = time.monotonic()
+        fitness = opened.fitness()
+        took = time.monotonic() - began
     url = options.get("url")
     memory = fitness.vram_total_mb or 0, fitness.vram_free_mb or 0
     found = Checked(
@@ -133,25 +97,34 @@ def checked(connector: str, options: Mapping[str, Any]) -> Checked:
 
 
 def _with_more(found: Checked, options: Mapping[str, Any]) -> Checked:
-    from herdsman.connectors.comfyui.options import read_options  # noqa: PLC0415
-
-    with closing(Probes(read_options(options))) as probes:
-        devices = tuple(Device(*each) for each in probes.devices())
-        there, jobs_took = _timed(probes.has_jobs_route)
-        began, deaf = time.monotonic(), None
+    """What only ComfyUI has: its devices, the route for jobs, and the socket."""
+    parsed, clock, devices, there, deaf = read_options(options), SystemClock(), list[Device](), True, None
+    with closing(Wire(parsed, clock)) as wire:
+        api = Api(wire)
+        for each in as_list(api.system_stats().get("devices")):
+            device = as_object(each)
+            total, free = (
+                int(as_number(device.get(name)) or 0) // MB for name in ("vram_total", "vram_free")
+            )
+            devices.append(Device(one_line(as_text(device.get("name")) or "unnamed", 100), total, free))
+        began = time.monotonic()
         try:
-            probes.hear()
+            api.job(NOBODY)  # since 0.6.0 one request answers what takes two otherwise
+        except NotThere:
+            there = False
+        asked = time.monotonic()
+        # Of two sockets with one name the service forgets one, so this name is unique.
+        socket = Socket(parsed, f"{NOBODY}-{uuid4().hex}", clock)
+        try:
+            socket.open()
         except ServiceUnavailable as error:
             deaf = str(error)
-        seconds = {**found.seconds, "jobs": jobs_took, "socket": time.monotonic() - began}
+        finally:
+            socket.close()
+        seconds = {**found.seconds, "jobs": asked - began, "socket": time.monotonic() - asked}
     return replace(
-        found, devices=devices, has_jobs_route=there, hears=deaf is None, fault=deaf, seconds=seconds
+        found, devices=tuple(devices), has_jobs_route=there, hears=deaf is None, fault=deaf, seconds=seconds
     )
-
-
-def _timed(call: Callable[[], T]) -> tuple[T, float]:
-    began = time.monotonic()
-    return call(), time.monotonic() - began
 
 
 class _NoStore:

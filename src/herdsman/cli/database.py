@@ -23,8 +23,9 @@ database = typer.Typer(add_completion=False, no_args_is_help=True)
 token = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
-@database.command("init", help="Create the tables, or upgrade them. Safe to repeat.")
+# The lowest is registered first.
 @database.command("upgrade", help="Upgrade the tables. Safe to repeat, and beside a running version.")
+@database.command("init", help="Create the tables, or upgrade them. Safe to repeat.")
 def upgrade_command() -> None:
     here = open_database(settings_here())
     revision = upgrade(here)

@@ -14,27 +14,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from herdsman.cli import jobs
 from herdsman.cli.connection import connect, resolve_job
 from herdsman.cli.errors import needed
-from herdsman.cli.jobs import (
-    Agent,
-    AllowCpu,
-    Attempts,
-    JobIdOption,
-    JobName,
-    Key,
-    MaxDefer,
-    Memory,
-    Model,
-    Payload,
-    PoolOption,
-    Priority,
-    Tag,
-    Timeout,
-    Type,
-    job_in,
-    parse,
-)
 from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.client import Client, calls
 from herdsman.errors import HerdsmanError, InvalidRequest, Unreachable
@@ -88,30 +70,30 @@ class WorkflowOptions:
 
 
 def run(
-    type: Type,  # noqa: A002  (the users' word)
+    type: jobs.Type,  # noqa: A002  (the users' word)
     workflow: Workflow = None,
-    payload: Payload = "{}",
+    payload: jobs.Payload = "{}",
     set_: Values = None,
     file: Files = None,
     save_to: SaveTo = None,
-    job_id: JobIdOption = None,
-    pool: PoolOption = DEFAULT_POOL,
-    priority: Priority = 0,
-    tag: Tag = None,
-    timeout: Timeout = None,
-    max_attempts: Attempts = None,
-    agent: Agent = None,
-    model: Model = None,
-    gpu_memory_mb: Memory = None,
-    key: Key = None,
-    allow_cpu: AllowCpu = False,
-    max_defer: MaxDefer = None,
+    job_id: jobs.JobIdOption = None,
+    pool: jobs.PoolOption = DEFAULT_POOL,
+    priority: jobs.Priority = 0,
+    tag: jobs.Tag = None,
+    timeout: jobs.Timeout = None,
+    max_attempts: jobs.Attempts = None,
+    agent: jobs.Agent = None,
+    model: jobs.Model = None,
+    gpu_memory_mb: jobs.Memory = None,
+    key: jobs.Key = None,
+    allow_cpu: jobs.AllowCpu = False,
+    max_defer: jobs.MaxDefer = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     options = WorkflowOptions(workflow=workflow, values=set_ or (), files=file or (), save_to=save_to)
-    new = job_in(
+    new = jobs.job_in(
         type=type,
-        payload=payload_of(type, parse(payload), options),
+        payload=payload_of(type, jobs.parse(payload), options),
         job_id=job_id,
         pool=pool,
         priority=priority,
@@ -158,7 +140,7 @@ def run(
 
 
 def logs(
-    job_id: JobName,
+    job_id: jobs.JobName,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Keep printing until the job has ended.")
     ] = False,

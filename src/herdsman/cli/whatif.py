@@ -299,10 +299,7 @@ def check_cycles(
         from herdsman.cli.context import services_here  # noqa: PLC0415
         from herdsman.fleet import history_sql  # noqa: PLC0415
         from herdsman.whatif.replay_cycles import ask_again, ask_under  # noqa: PLC0415
-    with (
-        closing(services_here(settings).database) as database,
-        step("replaying every recorded cycle"),
-    ):
+    with closing(services_here(settings).database) as database, step("replaying every recorded cycle"):
         found = history_sql.snapshots_since(database, database.read(lambda tx: tx.now()) - span)
         report = ask_again(found, installed) if policy is None else ask_under(found, installed, pool, policy)
     if not report.cycles and not report.left_out:

@@ -441,8 +441,7 @@ class Acting(Watching):
             return
         question = Confirm(f"Drain the worker {worker_id}?", "it finishes its job and exits")
         self.program.push_screen(
-            question,
-            self._if_yes(lambda: drained(self.session.client.send(calls.drain_worker(worker_id)))),
+            question, self._if_yes(lambda: drained(self.session.client.send(calls.drain_worker(worker_id))))
         )
 
     def do(self, deed: Callable[[], str]) -> None:

@@ -251,12 +251,7 @@ _QUEUE = (
     Column("OLDEST", 7, right=True),
     Column("LAST HOUR", TREND),
 )
-_WORKERS = (
-    Column("WORKER", 13, 50, is_id=True),
-    _POOL,
-    Column("STATE", 11),
-    Column("GPU MEMORY", 16),
-)
+_WORKERS = (Column("WORKER", 13, 50, is_id=True), _POOL, Column("STATE", 11), Column("GPU MEMORY", 16))
 _DECISIONS = (Column("AGO", 4, right=True), Column("", 4, right=True), Column("DECISION", 40))
 
 
