@@ -142,7 +142,7 @@ def _row(each: Outcome, good: bool) -> list[str]:  # noqa: FBT001
 def _head(target: float, boot: float, spread: float) -> str:
     return f"""# Policies beside each other
 
-GPU-hours and waits of the same jobs on the same pretended machines: one job at a time each, a start takes {boot:.0f} s
+GPU-hours and waits of the same jobs on the same simulated machines: one job at a time each, a start takes {boot:.0f} s
 (deviation {spread:.0f} s) where nothing else is said, and the target is {target:.0f} s. A star marks those of which no
 other is both cheaper and quicker. Ours go through the real `decide` every 30 s, idle workers go after 5 min (adaptive:
 a quarter of a start, or a whole one where starts come too late); one row has a look every {OFTEN_S:.0f} s. The others are

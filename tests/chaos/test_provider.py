@@ -185,7 +185,7 @@ def check_books(storm: Storm) -> None:
             name=pod.name,
             born=(pod.lives[0][0] - zero) / SECOND,
             died=(ended(pod) - zero) / SECOND,
-            stray=pod.foreign,
+            orphan=pod.foreign,
         )
         for pod in storm.fake.ledger.pods
     )

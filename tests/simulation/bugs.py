@@ -115,14 +115,14 @@ BUGS = (
         "            self.database.transact(lambda tx: self._give_back(tx, intent, policy, CapacityUnavailable('?'), epoch)); raise\n",
     ),
     Bug(
-        "buried_at_once",
+        "terminated_at_once",
         "P5: a machine counts as gone when we have asked for its end",
         "fleet/phases/scale.py",
         "    if worker.absent_since is None:\n        return False\n",
         "    if worker.end_asked_at is not None:\n        return True\n    if worker.absent_since is None:\n        return False\n",
     ),
     Bug(
-        "strays_left",
+        "orphans_left",
         "P3: machines that belong to nobody live on",
         "fleet/phases/instances.py",
         "        if why is not None and since is not None and",

@@ -286,6 +286,6 @@ def a_good_one() -> History:
     others = Pod(name="theirs", born=1)
     tell.pods += [
         replace(others, ours=False),
-        Pod(name="stray", born=5, died=20, stray=True, ended_by_us=True),
+        Pod(name="orphan", born=5, died=20, orphan=True, ended_by_us=True),
     ]
     return tell.history()

@@ -58,7 +58,7 @@ def ran(*pods: Pod, alive: str = "", **more: Any) -> History:
     return replace(History(pods=pods, rows=rows, limits=limits, ended_at=100), **more)
 
 
-def buried(pod: Pod, at: float, **more: Any) -> History:
+def terminated(pod: Pod, at: float, **more: Any) -> History:
     gone = Move(kind="worker", id="w", seq=4, old="terminating", new="terminated", at=at)
     row = WorkerRow(id="w", status="terminated", version=4, instance=pod.name)
     return replace(History(pods=(pod,), rows=(row,), moves=(gone,), quiet=False), **more)
@@ -139,7 +139,7 @@ PODS = {
         ran(a_pod("a", 79, None)),
         "was left alive for 21.000 s",
     ),
-    "a stray that is not found": (ran(a_pod("a", 0, 21, stray=True)), "was left alive for 21.000 s"),
+    "an orphan that is not found": (ran(a_pod("a", 0, 21, orphan=True)), "was left alive for 21.000 s"),
     "one that nobody needs": (
         ran(a_pod("a", 90, None)),
         "pod a has been alive since 90.000, and no worker that lives is in it",
@@ -148,16 +148,22 @@ PODS = {
         with_row("w", status="terminated")(ran(a_pod("a", 0, None), alive="a")),
         "no worker that lives is in it",
     ),
-    "its worker is buried alive": (
-        buried(a_pod("a", 0, 9), at=5),
-        "worker w was buried at 5.000, and its pod a was not asked to end",
+    "its worker is marked terminated alive": (
+        terminated(a_pod("a", 0, 9), at=5),
+        "worker w was marked terminated at 5.000, and its pod a was not asked to end",
     ),
-    "its worker is buried before it comes": (buried(a_pod("a", 6, 9), at=5), "was buried at 5.000"),
+    "its worker is marked terminated before it comes": (
+        terminated(a_pod("a", 6, 9), at=5),
+        "was marked terminated at 5.000",
+    ),
     "its place is held after it exited": (
-        buried(a_pod("a", 0, 5, exited=True), at=50, limits=Limits(replaced_s=25)),
+        terminated(a_pod("a", 0, 5, exited=True), at=50, limits=Limits(replaced_s=25)),
         "pod a exited at 5.000 while it started, and w held its place until 50.000; 25 s are allowed",
     ),
-    "its end is asked for afterwards": (buried(a_pod("a", 0, 9, end_asked=5.1), at=5), "was buried at 5.000"),
+    "its end is asked for afterwards": (
+        terminated(a_pod("a", 0, 9, end_asked=5.1), at=5),
+        "was marked terminated at 5.000",
+    ),
 }
 OWNERSHIP = {
     "a fresh one ends a pod of the other": (
@@ -261,8 +267,8 @@ GOOD = {
     "a late heartbeat is refused": used(a_use("a", 0, 1, late="gone")),
     "leaders that follow each other": written(("one", 1), ("one", 1), ("two", 2), ("one", 3)),
     "a place that is free is taken at once": ran(a_pod("a", 0, 9), a_pod("b", 0, 8), a_pod("c", 8, 9)),
-    "strays and others' do not count": ran(
-        a_pod("a", 0, 9), a_pod("b", 0, 9), a_pod("c", 0, 9, stray=True), a_pod("d", 0, None, ours=False)
+    "orphans and others' do not count": ran(
+        a_pod("a", 0, 9), a_pod("b", 0, 9), a_pod("c", 0, 9, orphan=True), a_pod("d", 0, None, ours=False)
     ),
     "one that is known may stay": ran(a_pod("a", 0, None), alive="a"),
     "one that nobody could look for": having(last_fault_at=10.0)(ran(a_pod("a", 0, 21))),
@@ -282,10 +288,10 @@ def test_a_good_history_is_accepted(name: str) -> None:
 @pytest.mark.parametrize(
     "history",
     [
-        buried(a_pod("a", 0, 9, end_asked=5.0), at=5),
-        buried(a_pod("a", 0, 5), at=5),
-        buried(a_pod("a", 0, 5, exited=True), at=29, limits=Limits(replaced_s=25)),
-        buried(a_pod("a", 0, 9), at=5, limits=Limits(one_clock=False)),
+        terminated(a_pod("a", 0, 9, end_asked=5.0), at=5),
+        terminated(a_pod("a", 0, 5), at=5),
+        terminated(a_pod("a", 0, 5, exited=True), at=29, limits=Limits(replaced_s=25)),
+        terminated(a_pod("a", 0, 9), at=5, limits=Limits(one_clock=False)),
     ],
     ids=["its end was asked for", "it is gone", "it exited a moment ago", "nobody can tell when that was"],
 )

@@ -45,7 +45,7 @@ class Machine:
     end_asked: float | None = None
     exited: bool = False
     """It ended while it started; the provider lists it as stopped until somebody removes it."""
-    stray: bool = False
+    orphan: bool = False
     """From an earlier life of the fleet, whose rows are lost."""
     asked: float
     started_by: str = ORIGINAL
@@ -96,7 +96,7 @@ class Cloud:
                 environment={},
             )
         )
-        machine.stray = True
+        machine.orphan = True
 
     def destroy(self, machine: Machine, *, by_us: bool) -> None:
         if machine.died is not None:
@@ -129,7 +129,7 @@ class Cloud:
                 ended_by_us=each.ended_by_us,
                 end_asked=each.end_asked,
                 exited=each.exited,
-                stray=each.stray,
+                orphan=each.orphan,
                 ours=each.started_by == ORIGINAL,
                 started_by=each.started_by,
                 asked=each.asked,
@@ -142,7 +142,7 @@ class Cloud:
         world = self.world
         world.scheduler.sleep(after)
         world.tell("cloud", f"{machine.ref} runs as {machine.name}")
-        if machine.stray or machine.started_by != ORIGINAL or world.strikes(Fault.NEVER_BOOTS):
+        if machine.orphan or machine.started_by != ORIGINAL or world.strikes(Fault.NEVER_BOOTS):
             return
         world.scheduler.sleep(world.random.uniform(0.5, 6))
         if world.strikes(Fault.DIES_AT_START) and machine.died is None:
@@ -165,7 +165,7 @@ class WorldProvider:
         self._database = database
         self._world = cloud.world
         self.refuses = False
-        """Until a person has mended the key."""
+        """Until a person has repaired the key."""
 
     def spawn(self, request: SpawnRequest) -> Instance:
         world, cloud = self._world, self._cloud

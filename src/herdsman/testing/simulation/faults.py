@@ -60,7 +60,7 @@ class Fault(StrEnum):
         0.005,
         "The provider answers nobody for longer than a machine may be unseen.",
     )
-    REJECTED = ("rejected", 0.05, "The provider refuses the key until a person has mended it.")
+    REJECTED = ("rejected", 0.05, "The provider refuses the key until a person has repaired it.")
     SPAWN_UNANSWERED = ("spawn_unanswered", 0.3, "A machine is started, and the answer is lost.")
     SPAWN_VANISHED = ("spawn_vanished", 0.15, "A machine is not started, and nobody says so.")
     SPAWN_LATE = ("spawn_late", 0.2, "The answer to a start is lost, and the machine appears long after it.")

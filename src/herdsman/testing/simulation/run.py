@@ -60,7 +60,7 @@ def run_seed(
     database.enter(world)
     simulation.start()
     world.scheduler.run(world.faults_until)
-    simulation.mend()
+    simulation.repair()
     quiet = _settle(simulation)
     wrong = _wrong(simulation, quiet=quiet)
     world.scheduler.close()

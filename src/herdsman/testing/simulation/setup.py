@@ -122,10 +122,10 @@ class Simulation:
         if self.setting.holders:
             LeaseClients(self.world, self._services(), self.setting.holders).start()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """The faults are over: what they took away for good is put back, by a person or by the machine's own guard."""
         self.provider.refuses = False
-        self.users.mend()
+        self.users.repair()
 
     def _services(self) -> Services:
         return Services(self.database, self.timing.jobs, lambda: JobId(f"made-{next(self.world.numbers)}"))

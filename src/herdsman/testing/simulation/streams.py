@@ -152,7 +152,7 @@ class WorldStreams:
         with self._server.asked():
             if self._memory.told & {*keys} != known:  # another replica did it in this very moment
                 return 0
-            return sum(self._bury(letter, key) for letter, key in zip(letters, keys, strict=True))
+            return sum(self._add_dead_letter(letter, key) for letter, key in zip(letters, keys, strict=True))
 
     def trim(self, stream: Stream) -> None:
         with self._server.asked():
@@ -198,7 +198,7 @@ class WorldStreams:
         kept_s = END_KEPT_S if mirror.ended else KEPT_S
         self._memory.reflect(mirror.job_id, mirror.fields, self._server.now, kept_s)
 
-    def _bury(self, letter: DeadLetter, key: str) -> bool:
+    def _add_dead_letter(self, letter: DeadLetter, key: str) -> bool:
         new = not key or key not in self._memory.told
         if new:
             self._server.keep(self.names.dead, letter.fields())

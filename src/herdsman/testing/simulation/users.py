@@ -177,10 +177,10 @@ class Users:
             for _ in range(times):
                 self._at(chance.uniform(5, until), work.__name__.strip("_"), work)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """What only a person can: the provider's key is a good one again."""
         self._at(
-            self._world.now, "mender", lambda: self._until_answered(lambda: resume(self._services, "all"))
+            self._world.now, "operator", lambda: self._until_answered(lambda: resume(self._services, "all"))
         )
 
     def _at(self, at: float, name: str, work: Callable[[], object]) -> None:

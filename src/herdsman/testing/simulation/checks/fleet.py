@@ -18,7 +18,7 @@ def pods(history: History) -> Iterator[str]:
     """P1: never more than the limit. P2: a name is used once. P3: every pod is known, or soon gone; others' are let be."""
     ours = [pod for pod in history.pods if pod.ours]
     if history.limits.most_pods is not None:
-        yield from _too_many([pod for pod in ours if not pod.stray], history.limits.most_pods)
+        yield from _too_many([pod for pod in ours if not pod.orphan], history.limits.most_pods)
     for name, count in Counter(pod.name for pod in ours).items():
         if count > 1:
             yield f"{count} pods had the name {name}"
@@ -27,7 +27,7 @@ def pods(history: History) -> Iterator[str]:
             yield f"pod {pod.name} is somebody else's, and we ended it"
     yield from _unknown(history, ours)
     if history.limits.one_clock:
-        yield from _buried_alive(history, ours)
+        yield from _terminated_alive(history, ours)
         yield from _exited(history, ours)
     if history.quiet:
         rows = [row for row in history.rows if isinstance(row, WorkerRow)]
@@ -62,16 +62,18 @@ def _unknown(history: History, ours: Sequence[Pod]) -> Iterator[str]:
             )
 
 
-def _buried_alive(history: History, ours: Sequence[Pod]) -> Iterator[str]:
+def _terminated_alive(history: History, ours: Sequence[Pod]) -> Iterator[str]:
     """P2, P7: who is only not seen for a while is not gone."""
     workers = {row.instance: row.id for row in history.rows if isinstance(row, WorkerRow)}
-    buried = {move.id: move.at for move in history.moves if move.kind == WORKER.kind and move.new == _GONE}
+    terminated = {
+        move.id: move.at for move in history.moves if move.kind == WORKER.kind and move.new == _GONE
+    }
     for pod in ours:
-        at = buried.get(workers.get(pod.name, ""), inf)
+        at = terminated.get(workers.get(pod.name, ""), inf)
         asked = inf if pod.end_asked is None else pod.end_asked
         died = inf if pod.died is None else pod.died
         if min(asked, died) > at:
-            yield f"worker {workers[pod.name]} was buried at {at:.3f}, and its pod {pod.name} was not asked to end"
+            yield f"worker {workers[pod.name]} was marked terminated at {at:.3f}, and its pod {pod.name} was not asked to end"
 
 
 def _exited(history: History, ours: Sequence[Pod]) -> Iterator[str]:

@@ -191,7 +191,7 @@ class Pod:
     """When we first asked for its end."""
     exited: bool = False
     """It ended while it started, and the provider says so."""
-    stray: bool = False
+    orphan: bool = False
     """It carries our name, and nobody of ours asked for it: it must be found, but no limit could prevent it."""
     started_by: str = ""
     """The database whose control plane asked for it, where there was more than one."""
