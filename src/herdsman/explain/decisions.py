@@ -11,6 +11,7 @@ from herdsman.errors import InvalidRequest, NotFound
 from herdsman.explain.why import growth
 from herdsman.fleet import history_sql
 from herdsman.fleet.history_sql import Recorded, Step
+from herdsman.fleet.recording import recorded_next_worker
 from herdsman.fleet.wire import (
     CycleRowOut,
     DecisionOut,
