@@ -14,7 +14,16 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs import commands
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.model import Claim, ClaimKey, Failure, Job, JobFilter, JobPolicy, NewJob
-from herdsman.jobs.protocol import Ask, Ending, Exchange, Load, Orders, Progress, Pulse, ServiceMark
+from herdsman.jobs.protocol import (
+    ClaimRequest,
+    Ending,
+    FinishAndClaim,
+    HeartbeatReply,
+    Load,
+    Progress,
+    ServiceMark,
+    WorkerHeartbeat,
+)
 from herdsman.jobs.rules import Tally
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import release_job
@@ -110,7 +119,7 @@ class StoredJobs:
     def held_by(self, worker_id: WorkerId) -> list[Job]:
         return [job for job in self.all() if job.worker_id == worker_id and job.state in HELD]
 
-    def take(self, worker_id: WorkerId, ask: Ask) -> list[Claim]:
+    def take(self, worker_id: WorkerId, ask: ClaimRequest) -> list[Claim]:
         """Another worker claims, or another request of the same one."""
         self.sweep()
         self.enlist(worker_id)
@@ -121,7 +130,7 @@ class StoredJobs:
         job = self.job(job_id)
         if job.worker_id != WorkerId("thief"):
             release_job(self.services, ClaimKey(job_id, job.token), "taken away", who="leader")
-            self.take(WorkerId("thief"), Ask(begin=True))
+            self.take(WorkerId("thief"), ClaimRequest(begin=True))
 
     def enlist(self, worker_id: WorkerId) -> None:
         try:
@@ -170,7 +179,7 @@ class BreakableQueue:
             services=self.jobs.services, worker_id=self.worker_id, clock=self.jobs.clock, poll=POLL
         )
 
-    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         def claim(queue: DirectQueue) -> Sequence[Claim]:
             self.models = ask.models
             return [] if self.draining else queue.claim(ask, wait)
@@ -183,8 +192,8 @@ class BreakableQueue:
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
         return self._call("start", lambda queue: queue.start(keys))
 
-    def beat(self, pulse: Pulse) -> Orders:
-        def beat(queue: DirectQueue) -> Orders:
+    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
+        def beat(queue: DirectQueue) -> HeartbeatReply:
             self.models = self.models if pulse.models is None else pulse.models
             self.revision = self.revision if pulse.revision is None else pulse.revision
             self.trouble = pulse.trouble
@@ -196,7 +205,7 @@ class BreakableQueue:
 
         return self._call("beat", beat)
 
-    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         self.models = self.models if then is None else then.models
         return self._call("finish", lambda queue: queue.finish(endings, None if self.draining else then))
 
@@ -213,7 +222,7 @@ class BreakableQueue:
         self._call("leave", lambda queue: queue.leave())
         self.draining = self.left = True
 
-    def claim_late(self, ask: Ask) -> None:
+    def claim_late(self, ask: ClaimRequest) -> None:
         """A request of this process is carried out after it was given up."""
         self._queue.claim(ask)
 

@@ -255,7 +255,7 @@ SHARE = 20
 
 
 @dataclass
-class Seldom(Generic[T]):
+class TtlCache(Generic[T]):
     look: Callable[[], T]
     clock: Clock
     _turn: Lock = field(default_factory=Lock)

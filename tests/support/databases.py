@@ -19,7 +19,7 @@ from herdsman.db import connection, guards
 from herdsman.db.connection import Database
 from herdsman.db.engine import Engines, open_engines
 from herdsman.db.schema import metadata
-from herdsman.db.statements import Compiled, Hot
+from herdsman.db.statements import Compiled, PreparedStatement
 from herdsman.db.upgrade import upgrade
 from herdsman.ports import SystemClock
 from herdsman.testing.servers.mariadb import MariadbServer
@@ -95,7 +95,9 @@ def opened(
 @dataclass
 class _Kept:
     engines: Engines
-    compiled: dict[tuple[Hot, int], Compiled] = field(default_factory=dict[tuple[Hot, int], Compiled])
+    compiled: dict[tuple[PreparedStatement, int], Compiled] = field(
+        default_factory=dict[tuple[PreparedStatement, int], Compiled]
+    )
 
 
 _UNUSED: defaultdict[tuple[str, timedelta, int], list[_Kept]] = defaultdict(list)

@@ -11,7 +11,7 @@ from herdsman.cli.output import did_you_mean
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.errors import Forbidden, InvalidRequest, NotFound, Unreachable
-from herdsman.server.runtime_files import shown_database, whereabouts
+from herdsman.server.runtime_files import runtime_files, shown_database
 from herdsman.settings import Settings
 
 T = TypeVar("T")
@@ -42,12 +42,12 @@ def connect() -> ServerClient:
     settings = settings_here()
     url = server_url(settings)
     # A server that crashed has left its address behind: do not wait for that one.
-    expected = settings.api.api_url is not None or whereabouts(settings).running() is not None
+    expected = settings.api.api_url is not None or runtime_files(settings).running() is not None
     return client_of(settings, url, PATIENCE if expected else timedelta(0))
 
 
 def client_of(settings: Settings, url: str, patience: timedelta) -> ServerClient:
-    given, files = settings.api.api_token, whereabouts(settings)
+    given, files = settings.api.api_token, runtime_files(settings)
     if given is not None:
         return ServerClient(url, given.get_secret_value(), token_from="API_TOKEN", patience=patience)  # noqa: S106
     return ServerClient(url, files.token(), token_from=str(files.admin_token), patience=patience)
@@ -57,7 +57,7 @@ def server_url(settings: Settings) -> str:
     """`Unreachable`, and how to start one, where API_URL names no server and none of this database was started here."""
     if settings.api.api_url is not None:
         return settings.api.api_url
-    there, database = whereabouts(settings).announced(), shown_database(settings)
+    there, database = runtime_files(settings).announced(), shown_database(settings)
     if there is None:
         raise Unreachable(
             "no server runs on this machine: start one with herdsman up or herdsman serve,"

@@ -33,7 +33,7 @@ from herdsman.ids import DEFAULT_POOL, JobId
 from herdsman.jobs.commands import count_jobs, find_job
 from herdsman.ports import Provider, SystemClock
 from herdsman.providers.local.provider import count_gpus
-from herdsman.server.runtime_files import Announced, shown_database, whereabouts
+from herdsman.server.runtime_files import Announced, runtime_files, shown_database
 from herdsman.server.wiring import open_services, pools_kept, require_address, stored_logs
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import harmless_environment, keep_secrets
@@ -72,7 +72,7 @@ def up(
         given["WORKER_EXEC"] = "\n".join(filter(None, [known.worker_exec, *(exec_ or ())]))
     settings = for_this_machine(settings_here(given))
     keep_secrets(exec_ or ())
-    if (there := whereabouts(settings).running()) is not None:
+    if (there := runtime_files(settings).running()) is not None:
         _print_already_running(there, settings)
         return
     settings = on_a_free_port(settings)
@@ -137,7 +137,7 @@ def _run(settings: Settings, services: Services, schema: str, command: str) -> N
     try:
         with stored_logs(settings, services.database):
             print_database(services, schema)
-            files = whereabouts(settings)
+            files = runtime_files(settings)
             replica = open_replica(settings, services)
             provider = replica.control.provider
             with step("starting the API"):
@@ -226,7 +226,7 @@ def _print_greeting(services: Services, settings: Settings, url: str, token: str
     line("page", f"{url}/" if token is None else f"{url}/#token={token}")
     if token is not None:
         line("token", token)
-        kept = whereabouts(settings).admin_token
+        kept = runtime_files(settings).admin_token
         line("", f"an admin token, not shown again; {kept} keeps it for the commands of this machine")
     provider, fake = settings.providers.provider, settings.local.fake_gpus
     if provider == LOCAL:
@@ -306,7 +306,7 @@ def down(
     yes: Yes = False,
 ) -> None:
     settings = settings_here()
-    files = whereabouts(settings)
+    files = runtime_files(settings)
     there = files.running()
     if there is None:
         echo(f"nothing to stop: no herdsman up has its files in {files.directory}")

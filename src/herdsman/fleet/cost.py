@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
 
-from herdsman.concurrency import Seldom
+from herdsman.concurrency import TtlCache
 from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.fleet import stats_sql
@@ -36,13 +36,13 @@ class Costs:
         self._services = services
         self._clock = clock
         self._lock = Lock()
-        self._of_days: dict[int, Seldom[CostOut]] = {}
+        self._of_days: dict[int, TtlCache[CostOut]] = {}
 
     def of(self, days: int) -> CostOut:
         with self._lock:
             shared = self._of_days.get(days)
             if shared is None:
-                shared = self._of_days[days] = Seldom(lambda: cost(self._services, days), self._clock)
+                shared = self._of_days[days] = TtlCache(lambda: cost(self._services, days), self._clock)
         return shared.get()
 
 

@@ -16,7 +16,7 @@ MOST_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ClaimRequest:
     """A worker asks for work. It holds nothing, or a batch that is not full."""
 
     types: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class LogLines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
+class WorkerHeartbeat:
     """Everything a worker has to say with one beat."""
 
     keys: tuple[ClaimKey, ...] = ()
@@ -80,7 +80,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
+class HeartbeatReply:
     """What a beat brings back."""
 
     expires_at: datetime
@@ -126,7 +126,7 @@ Ending = Done | Failed | GivenBack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class FinishResult:
     """What became of a job whose end was reported."""
 
     key: ClaimKey
@@ -138,10 +138,10 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class FinishAndClaim:
     """The answer to endings, with new work where it was asked for in the same word."""
 
-    told: Sequence[Told]
+    told: Sequence[FinishResult]
     claims: Sequence[Claim] = ()
 
 

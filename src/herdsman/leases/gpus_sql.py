@@ -15,7 +15,7 @@ from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.errors import Contended
 from herdsman.db.paging import check_limit
 from herdsman.db.schema import gpus, leases, worker_gpus, workers
-from herdsman.db.statements import MOST_LISTED, Hot
+from herdsman.db.statements import MOST_LISTED, PreparedStatement
 from herdsman.errors import NotFound
 from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.fleet.workers_sql import MOST_GPU_PROCESSES, MOST_GPUS
@@ -58,20 +58,22 @@ LATELY = timedelta(minutes=1)
 MOST_READ = 1000
 """The most GPUs that a request for a lease reads; those with the most free memory first."""
 _ACTIVE = LeaseState.ACTIVE.value
-BY_NODE = Hot(
+BY_NODE = PreparedStatement(
     select(gpus).where(gpus.c.node_id == bindparam("b_node")).order_by(gpus.c.uuid).limit(MOST_READ)
 )
-ALL = Hot(select(gpus).order_by((gpus.c.total_mb - gpus.c.used_mb).desc(), gpus.c.uuid).limit(MOST_READ))
+ALL = PreparedStatement(
+    select(gpus).order_by((gpus.c.total_mb - gpus.c.used_mb).desc(), gpus.c.uuid).limit(MOST_READ)
+)
 # Always in one order, so that two transactions cannot deadlock.
-LOCKED = Hot(
+LOCKED = PreparedStatement(
     lambda listed: select(gpus).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update()
 )
-FREE = Hot(
+FREE = PreparedStatement(
     lambda listed: (
         select(gpus).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update(skip_locked=True)
     )
 )
-HELD = Hot(
+HELD = PreparedStatement(
     lambda listed: select(
         leases.c.gpu_uuid,
         leases.c.memory_mb,
@@ -80,7 +82,7 @@ HELD = Hot(
         leases.c.expires_at,
     ).where(leases.c.gpu_uuid.in_(listed), leases.c.status == bindparam("b_active", _ACTIVE))
 )
-ENDED = Hot(
+ENDED = PreparedStatement(
     lambda listed: (
         select(leases.c.gpu_uuid, leases.c.worker_id, func.max(leases.c.ended_at))
         .join_from(leases, gpus, gpus.c.uuid == leases.c.gpu_uuid)
@@ -93,7 +95,7 @@ ENDED = Hot(
         .group_by(leases.c.gpu_uuid, leases.c.worker_id)
     )
 )
-OVERDUE = Hot(
+OVERDUE = PreparedStatement(
     lambda listed: (
         update(leases)
         .where(
@@ -134,7 +136,7 @@ def lock_free_gpus(tx: Tx, uuids: Sequence[str], who: str) -> list[GpuUsage]:
     return _locked(tx, uuids, who, FREE)
 
 
-def _locked(tx: Tx, uuids: Sequence[str], who: str, how: Hot) -> list[GpuUsage]:
+def _locked(tx: Tx, uuids: Sequence[str], who: str, how: PreparedStatement) -> list[GpuUsage]:
     found = [to_gpu(row) for each in _pieces(uuids) for row in tx.rows(how, {}, each)]
     for each in _pieces([gpu.uuid for gpu in found]):
         tx.run(OVERDUE, {"b_now": tx.now(), "b_actor": who}, each)
@@ -184,7 +186,7 @@ SAME_MB = 64
 """A smaller change of memory is written with the next full report."""
 QUIET_PART = 4
 """An unchanged GPU is written this many times within the time after which it counts as silent."""
-KNOWN = Hot(
+KNOWN = PreparedStatement(
     lambda listed: select(
         gpus.c.uuid,
         gpus.c.worker_id,
@@ -213,12 +215,12 @@ _MEASURED = (
     *("node_id", "gpu_index", "name", "worker_id", "total_mb", "used_mb", "outside_mb", "utilisation"),
     *("processes", "measured_at", "proven_at", "quarantined_at", "quarantine_reason"),
 )
-MEASURED = Hot(
+MEASURED = PreparedStatement(
     update(gpus)
     .where(gpus.c.uuid == bindparam("b_uuid"))
     .values({name: bindparam(f"b_{name}") for name in _MEASURED})
 )
-LAST_END = Hot(
+LAST_END = PreparedStatement(
     select(leases.c.ended_at, leases.c.agent_name)
     .where(leases.c.gpu_uuid == bindparam("b_uuid"), leases.c.ended_at.is_not(None))
     .order_by(leases.c.ended_at.desc())

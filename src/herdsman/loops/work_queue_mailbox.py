@@ -12,7 +12,15 @@ from datetime import timedelta
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.ids import JobId
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Pulse, Told
+from herdsman.jobs.protocol import (
+    ClaimRequest,
+    Done,
+    Ending,
+    Failed,
+    FinishResult,
+    GivenBack,
+    WorkerHeartbeat,
+)
 from herdsman.loops.heartbeat import Ticks
 from herdsman.loops.mailbox import MainLoopRequest, Message
 from herdsman.ports import WorkQueue
@@ -44,7 +52,9 @@ class WorkQueueMailbox:
         clock: Ticks = time,
     ) -> None:
         self._queue = queue
-        self._ask = Ask(types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True)
+        self._ask = ClaimRequest(
+            types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True
+        )
         self._clock = clock
         self._retry_delay = retry_delay
         self._fence = fence
@@ -150,7 +160,7 @@ class WorkQueueMailbox:
             self._unsure_until = -math.inf
         return claims
 
-    def _finish(self, ending: Ending) -> Told:
+    def _finish(self, ending: Ending) -> FinishResult:
         """An ending may be reported twice; one that is never reported costs the work that was done."""
         for tried in range(1, TRIES + 1):
             try:
@@ -159,7 +169,7 @@ class WorkQueueMailbox:
             except (StaleWrite, NotFound) as error:
                 raise StaleWrite(f"job {ending.key.job_id} is no longer ours: {error}") from error
             except InvalidRequest as error:
-                return Told(key=ending.key, refused=str(error))
+                return FinishResult(key=ending.key, refused=str(error))
             except HerdsmanError:
                 if tried == TRIES:
                     raise
@@ -254,7 +264,7 @@ class HeldClaims:
         with self._lock:
             keys = tuple(key for key, held in self._held.items() if held.until > sent and held.lost is None)
         try:
-            orders = self._queue.beat(Pulse(keys=keys))
+            orders = self._queue.beat(WorkerHeartbeat(keys=keys))
         except (StaleWrite, NotFound) as error:
             self.dismiss(str(error))
         except HerdsmanError as error:

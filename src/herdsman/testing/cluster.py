@@ -31,7 +31,7 @@ from herdsman.fleet.history_sql import read_queues
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, JobPolicy
 from herdsman.jobs.protocol import (
-    Ask,
+    ClaimRequest,
     Done,
     Ending,
     Failed,
@@ -39,8 +39,8 @@ from herdsman.jobs.protocol import (
     LogLines,
     MarkStatus,
     Progress,
-    Pulse,
     ServiceMark,
+    WorkerHeartbeat,
 )
 from herdsman.jobs.sweep import Sweeper
 from herdsman.ports import Clock, SystemClock
@@ -127,7 +127,7 @@ class LocalCluster:
         for pool in dict.fromkeys(each.pool for each in waiting if each.type in self._handlers):
             # A handler may wait for a job of its own: another worker runs that one.
             queue = self._queue(PoolId(pool), depth + 1)
-            if claims := queue.claim(Ask(types=tuple(self._handlers), most=most, begin=True)):
+            if claims := queue.claim(ClaimRequest(types=tuple(self._handlers), most=most, begin=True)):
                 self._idle = 0
                 self._running.append((queue, claims))
                 try:
@@ -164,7 +164,7 @@ class LocalCluster:
         """Claims of running handlers are kept, as the heartbeats of a worker keep them."""
         self._clock.advance(duration)
         for queue, claims in self._running:
-            queue.beat(Pulse(keys=tuple(claim.key for claim in claims)))
+            queue.beat(WorkerHeartbeat(keys=tuple(claim.key for claim in claims)))
 
     def _next_due(self, tx: Tx) -> timedelta | None:
         """How long until a delayed or failed job can run."""
@@ -351,7 +351,7 @@ class _Link:
             self._lines += len(lines)
         elif "progress" in word:
             progress[self._key] = Progress(done=word["progress"], note=word["note"])
-        self._queue.beat(Pulse(keys=(self._key,), logs=logs, progress=progress))
+        self._queue.beat(WorkerHeartbeat(keys=(self._key,), logs=logs, progress=progress))
 
     def ask(self, job_id: str, word: Mapping[str, Any]) -> Any:  # noqa: ARG002
         if "service" in word:
@@ -364,7 +364,7 @@ class _Link:
         return self._queue.put_checkpoint(self._key, word["value"])
 
     def cancelled(self, job_id: str) -> bool:  # noqa: ARG002
-        orders = self._queue.beat(Pulse(keys=(self._key,)))
+        orders = self._queue.beat(WorkerHeartbeat(keys=(self._key,)))
         reasons = (("CANCELLED", orders.cancel), ("LOST", orders.lost))
         self._stop = next((reason for reason, keys in reasons if self._key in keys), None)
         return self._stop is not None

@@ -12,7 +12,7 @@ from herdsman.errors import ClaimsHeld, HerdsmanError, NotFound, StaleWrite, Sto
 from herdsman.fleet.model import GpuReport
 from herdsman.fleet.phases.health import LOADS_HANDLERS
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.protocol import LogLines, Orders, Progress, Pulse
+from herdsman.jobs.protocol import HeartbeatReply, LogLines, Progress, WorkerHeartbeat
 from herdsman.loops.crash_report import read_crashes
 from herdsman.loops.health import HealthServer, age_metric, stalls_metric
 from herdsman.loops.heartbeat import Heartbeat
@@ -147,7 +147,7 @@ class Keeper:
                 progress = {key: self._progress[key] for key in keys if key in self._progress}
                 books = {key: self._books[key] for key in keys}
             now, before, unfit = self._model_state(), self._models_sent, dict(self._unfit())
-            pulse = Pulse(
+            pulse = WorkerHeartbeat(
                 keys=keys,
                 report=self._report(),
                 progress=progress,
@@ -193,7 +193,7 @@ class Keeper:
         """Send the next heartbeat now: it carries something that the server waits for."""
         self._loop.wake()
 
-    def _accepted(self, pulse: Pulse, sent: float, orders: Orders) -> None:
+    def _accepted(self, pulse: WorkerHeartbeat, sent: float, orders: HeartbeatReply) -> None:
         with self._lock:
             for key, piece in pulse.logs.items():
                 if key in self._books:

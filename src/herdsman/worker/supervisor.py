@@ -16,7 +16,7 @@ from typing import IO
 
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Told
+from herdsman.jobs.protocol import ClaimRequest, Done, Ending, Failed, FinishResult, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper
@@ -164,11 +164,11 @@ class Supervisor:
             unowned=self.deadman.falls(now=now, began=self._began, answered_at=answered_at),
         )
 
-    def _ask(self) -> Ask:
+    def _ask(self) -> ClaimRequest:
         """Only while the process is warm: the jobs begin with the claim. Without types where none can run now."""
         unfit = self.unfit()
         specs = {kind: spec for kind, spec in self.warm.specs.items() if kind not in unfit}
-        return Ask(
+        return ClaimRequest(
             types=tuple(sorted(specs)),
             most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
             begin=True,
@@ -232,7 +232,7 @@ class Supervisor:
             return claims
         if self.warm.is_behind(self.keeper.heard.load):
             return claims
-        more = Ask(
+        more = ClaimRequest(
             types=(spec.type,),
             most={spec.type: spec.batch - len(claims)},
             beside=len(claims),
@@ -288,7 +288,7 @@ class Supervisor:
         finally:
             self.keeper.release(keys)
 
-    def _finish(self, endings: list[Ending], then: Ask | None) -> Claimed:
+    def _finish(self, endings: list[Ending], then: ClaimRequest | None) -> Claimed:
         """Reports until it is recorded, or the claims are known to be another's (J12): heartbeats go on meanwhile.
 
         Time alone takes no claim away: while the database is out of reach, nobody else can have got the job. So only
@@ -335,7 +335,9 @@ class Supervisor:
             self._note_lost_answer()
         return claims, asked_at
 
-    def _finish_in_parts(self, endings: Sequence[Ending], then: Ask | None, error: InvalidRequest) -> Claimed:
+    def _finish_in_parts(
+        self, endings: Sequence[Ending], then: ClaimRequest | None, error: InvalidRequest
+    ) -> Claimed:
         """All of it in one request was too much; one ending alone that is refused is the job's own fault."""
         if len(endings) > 1:
             half = len(endings) // 2
@@ -346,7 +348,7 @@ class Supervisor:
         self.say(f"the end of job {endings[0].key.job_id} was refused: {error}")
         return (), 0.0
 
-    def _note_results(self, endings: Sequence[Ending], results: Sequence[Told]) -> None:
+    def _note_results(self, endings: Sequence[Ending], results: Sequence[FinishResult]) -> None:
         by_key = {ending.key: ending for ending in endings}
         again: list[Ending] = []
         for each in results:

@@ -14,7 +14,7 @@ from sqlalchemy import Select, select
 
 from herdsman.db.connection import Database, Tx
 from herdsman.db.schema import audit, job_attempts, jobs, leases, pools, workers
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.testing.simulation.checks.history import (
     AttemptRow,
     History,
@@ -35,7 +35,7 @@ class _Reading:
     def __init__(self, table: Any, *same: str, order: str = "", **renamed: str) -> None:
         columns = {**renamed, **{name: name for name in same}}
         query: Select[Any, *tuple[Any, ...]] = select(*(table.c[each] for each in columns.values()))
-        self.statement = Hot(query.order_by(table.c[order]) if order else query)
+        self.statement = PreparedStatement(query.order_by(table.c[order]) if order else query)
         self.names = tuple(columns)
 
 
