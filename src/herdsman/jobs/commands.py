@@ -202,9 +202,12 @@ def requeue_jobs(services: Services, wanted: JobFilter, *, limit: int = 1000, wh
     total = 0
     while total < limit:
         room = min(_BATCH, limit - total)
-        done = services.database.transact(
-            lambda tx, room=room: _requeue_some(tx, services, wanted, room, who)
-        )
+
+        def requeue(tx: Tx, room: int = room) -> int:
+            found = sql.find_ended(tx, wanted, room)
+            return sql.requeue_job(tx, found, who, services.policy, None) if found else 0
+
+        done = services.database.transact(requeue)
         total += done
         if done < room:
             break
@@ -215,11 +218,6 @@ def _requeue_one(tx: Tx, services: Services, job_id: JobId, payload: str | None,
     job = sql.get_job(tx, job_id)
     if sql.requeue_job(tx, [job_id], who, services.policy, payload) == 0:
         raise InvalidRequest(f"job {job_id!r} is {job.state}: only a job that has ended can be requeued")
-
-
-def _requeue_some(tx: Tx, services: Services, wanted: JobFilter, limit: int, who: str) -> int:
-    found = sql.find_ended(tx, wanted, limit)
-    return sql.requeue_job(tx, found, who, services.policy, None) if found else 0
 
 
 MOST_PIECES = 200
@@ -254,7 +252,13 @@ def last_event(services: Services) -> int:
 
 def get_checkpoint(services: Services, key: ClaimKey, *, worker: WorkerId | None = None) -> object:
     """What an earlier attempt, or this one, has put there."""
-    text = services.database.transact(lambda tx: _get(tx, key, worker))
+
+    def get(tx: Tx) -> str | None:
+        if running_sql.holding(tx, key, worker) is None:
+            raise refusal(tx, key, "read the checkpoint of")
+        return attempts_sql.get_checkpoint(tx, key.job_id)
+
+    text = services.database.transact(get)
     return None if text is None else json.loads(text)
 
 
@@ -262,7 +266,13 @@ def put_checkpoint(
     services: Services, key: ClaimKey, value: object, *, worker: WorkerId | None = None
 ) -> None:
     text = encode(value, what="checkpoint", limit=services.policy.max_result_bytes)
-    services.database.transact(lambda tx: _put(tx, key, text, worker))
+
+    def put(tx: Tx) -> None:
+        if running_sql.holding(tx, key, worker) is None:
+            raise refusal(tx, key, "leave a checkpoint for")
+        attempts_sql.put_checkpoint(tx, key, text)
+
+    services.database.transact(put)
 
 
 def _read(tx: Tx, job_id: JobId, after: tuple[int, int], limit: int) -> LogPage:
@@ -281,15 +291,3 @@ def _parse(since: str | None) -> tuple[int, int]:
     if not (dot and token.isdecimal() and line.isdecimal() and len(since) < 40):
         raise InvalidRequest(f"since is {since[:60]!r}: it must be the `next` of an earlier answer")
     return (min(int(token), 2**63 - 1), min(int(line), 2**31 - 1))
-
-
-def _get(tx: Tx, key: ClaimKey, worker: WorkerId | None) -> str | None:
-    if running_sql.holding(tx, key, worker) is None:
-        raise refusal(tx, key, "read the checkpoint of")
-    return attempts_sql.get_checkpoint(tx, key.job_id)
-
-
-def _put(tx: Tx, key: ClaimKey, text: str, worker: WorkerId | None) -> None:
-    if running_sql.holding(tx, key, worker) is None:
-        raise refusal(tx, key, "leave a checkpoint for")
-    attempts_sql.put_checkpoint(tx, key, text)

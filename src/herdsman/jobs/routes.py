@@ -14,7 +14,7 @@ from herdsman.jobs import commands, worker_commands
 from herdsman.jobs.commands import MOST_PIECES
 from herdsman.jobs.failures import cancel_jobs, retry_jobs
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter, NewJob
-from herdsman.jobs.task_status import states_of
+from herdsman.jobs.rules import states_of
 from herdsman.jobs.wire import (
     AskIn,
     AttemptOut,
@@ -117,8 +117,10 @@ def list_jobs(
 ) -> JobsOut:
     """Newest first. `status` takes the names of jobs and those of tasks, and may be repeated. With `begins`, the first
     of those whose ids begin so, by their ids and on one page, however old they are."""
+    known = {str(state) for state in JobState}
+    states = [(JobState(name),) if name in known else states_of(name) for name in status or []]
     wanted = JobFilter(
-        states=_states(status or []),
+        states=tuple(dict.fromkeys(state for each in states for state in each)),
         type=type,
         agent=who.only_agent or agent,
         pool=None if pool is None else PoolId(pool),
@@ -186,12 +188,6 @@ def _new(job: JobIn, who: Caller) -> NewJob:
     """A submitter's jobs are its own agent's, whatever the body says (X2)."""
     new = job.new_job(who.agent)
     return new if who.only_agent is None else replace(new, agent=who.only_agent)
-
-
-def _states(names: list[str]) -> tuple[JobState, ...]:
-    known = {str(state) for state in JobState}
-    found = [(JobState(name),) if name in known else states_of(name) for name in names]
-    return tuple(dict.fromkeys(state for states in found for state in states))
 
 
 def _check_visible(server: ServerState, job_id: str, who: Caller) -> None:

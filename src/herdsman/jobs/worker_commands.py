@@ -1,4 +1,4 @@
-"""Why a claim no longer holds, in words that tell the worker what to do."""
+"""What a worker says of its claims: started, kept alive, finished."""
 
 import math
 import re
@@ -47,6 +47,7 @@ from herdsman.states import JobState, WorkerState
 
 
 def refusal(tx: Tx, key: ClaimKey, verb: str) -> HerdsmanError:
+    """Why a claim no longer holds, in words that tell the worker what to do."""
     now = running_sql.standing(tx, key.job_id)
     if now is None:
         return NotFound(f"there is no job {key.job_id!r}")
@@ -222,7 +223,14 @@ def beat(
 ) -> Beat:
     """The beat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
     pulse = Pulse(keys=() if key is None else (key,), report=report)
-    return services.database.transact(lambda tx: _beat(tx, services, worker_id, pulse))
+
+    def write(tx: Tx) -> Beat:
+        orders = _pulse(tx, services, worker_id, pulse)
+        for lost in orders.lost:
+            raise refusal(tx, lost, "keep")
+        return Beat(expires_at=orders.expires_at, cancel=bool(orders.cancel), drain=orders.drain)
+
+    return services.database.transact(write)
 
 
 def take_pulse(services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
@@ -264,13 +272,6 @@ def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation
     deadline = tx.now() + standing.timeout if standing and standing.timeout else None
     if not running_sql.start(tx, [(key, deadline)], who, worker, incarnation):
         raise refusal(tx, key, "start")
-
-
-def _beat(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Beat:
-    orders = _pulse(tx, services, worker_id, pulse)
-    for key in orders.lost:
-        raise refusal(tx, key, "keep")
-    return Beat(expires_at=orders.expires_at, cancel=bool(orders.cancel), drain=orders.drain)
 
 
 def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:

@@ -13,7 +13,7 @@ from herdsman.fleet.reconcile import Reconciler
 from herdsman.jobs.sweep import Sweeper
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
-from herdsman.loops.status import LoopHealth, Member
+from herdsman.loops.status import LoopHealth
 from herdsman.loops.watchdog import Notifier
 from herdsman.ports import Clock, SystemClock, SystemThreads, Threads
 from herdsman.states import PoolState
@@ -56,7 +56,9 @@ class ReplicaLoops:
             watchdog_threshold=None,
             readiness_threshold=HANGS_AFTER.total_seconds(),
             shutdown_timeout=STOPS_WITHIN.total_seconds(),
-            on_late=_report_hanging,
+            on_late=lambda member: log.error(
+                "loop.hangs", loop=member.name, seconds=round(member.age or 0.0)
+            ),
             notifier=Notifier({}),  # systemd is not asked to wait for a replica
             health=self.health,
             threads=self.threads,
@@ -79,7 +81,3 @@ class ReplicaLoops:
         has_named_pools = any(pool.life is not None and pool.life.state in served for pool in pools)
         poll = min(self.poll, self.pool_poll) if has_named_pools else self.poll
         return (poll if led else min(self.follow, poll)).total_seconds()
-
-
-def _report_hanging(member: Member) -> None:
-    log.error("loop.hangs", loop=member.name, seconds=round(member.age or 0.0))
