@@ -9,7 +9,7 @@ from herdsman.db.upgrade import upgrade
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, bind
 from herdsman.server.replica import listening
-from herdsman.server.runtime_files import shown_database, whereabouts
+from herdsman.server.runtime_files import runtime_files, shown_database
 from herdsman.server.state import build_state
 from herdsman.server.wiring import open_keyring, open_results, open_services
 from herdsman.settings import Settings, load_settings
@@ -30,7 +30,7 @@ def serving(settings: Settings) -> Generator[Services]:
     services = open_services(free)
     try:
         upgrade(services.database)
-        keyring, where = open_keyring(free, services), whereabouts(free)
+        keyring, where = open_keyring(free, services), runtime_files(free)
         state = build_state(services, keyring, results=open_results(free), settings=free)
         server = ApiServer(create_app(state), bind(listening(free)), on_stop=state.stop_waiting)
         server.start()

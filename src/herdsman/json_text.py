@@ -157,7 +157,7 @@ def _plain(value: object) -> str:
 
 
 def _check(value: object, what: str) -> None:
-    """Every part of `value`; by hand, since hostile nesting would exhaust the stack."""
+    """Every part of `value`; with a stack of its own, since hostile nesting would exhaust the stack."""
     if not isinstance(value, _CONTAINERS):
         _check_value(None, what, value)
         return

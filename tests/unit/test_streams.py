@@ -26,7 +26,7 @@ VERDICTS = {
     JobState.RUNNING: Verdict.KEEP,
     JobState.DONE: Verdict.SETTLE,
     JobState.FAILED: Verdict.SETTLE,
-    JobState.DEAD_LETTER: Verdict.BURY,
+    JobState.DEAD_LETTER: Verdict.DEAD_LETTER,
     JobState.CANCELLED: Verdict.SETTLE,
 }
 HINT = Hint(job_id=JobId("j"), type="demo", pool=PoolId("default"))

@@ -8,7 +8,7 @@ from herdsman.cli.errors import Server
 from herdsman.client import Client
 from herdsman.client.call import Call
 from herdsman.errors import Unreachable
-from herdsman.server.runtime_files import shown_database, whereabouts
+from herdsman.server.runtime_files import runtime_files, shown_database
 from herdsman.settings import Settings
 
 T = TypeVar("T")
@@ -34,12 +34,12 @@ def connect() -> ServerClient:
     settings = settings_here()
     url = server_url(settings)
     # One that has ended without a word has left its address behind: nobody need wait for it.
-    expected = settings.api.api_url is not None or whereabouts(settings).running() is not None
+    expected = settings.api.api_url is not None or runtime_files(settings).running() is not None
     return client_of(settings, url, PATIENCE if expected else timedelta(0))
 
 
 def client_of(settings: Settings, url: str, patience: timedelta) -> ServerClient:
-    given, where = settings.api.api_token, whereabouts(settings)
+    given, where = settings.api.api_token, runtime_files(settings)
     token, source = (
         (where.token(), str(where.admin_token)) if given is None else (given.get_secret_value(), "API_TOKEN")
     )
@@ -50,7 +50,7 @@ def server_url(settings: Settings) -> str:
     """`Unreachable`, and how to start one, where API_URL names no server and none of this database was started here."""
     if settings.api.api_url is not None:
         return settings.api.api_url
-    there, database = whereabouts(settings).announced(), shown_database(settings)
+    there, database = runtime_files(settings).announced(), shown_database(settings)
     if there is None:
         raise Unreachable(
             "no server runs on this machine: start one with herdsman up or herdsman serve,"

@@ -31,7 +31,7 @@ from herdsman.fleet.installation import moved
 from herdsman.fleet.model import InstanceRef, SpawnRequest
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.ports import SystemClock
-from herdsman.server.runtime_files import shown_database, whereabouts
+from herdsman.server.runtime_files import runtime_files, shown_database
 from herdsman.settings import Settings, advice, load_settings
 from herdsman.settings.options import address_fault, on_this_machine
 from herdsman.text import printable_lines
@@ -77,7 +77,7 @@ def see_room(settings: Settings) -> Iterator[Finding]:
 
 
 def see_secrets(settings: Settings) -> Iterator[Finding]:
-    where = whereabouts(settings)
+    where = runtime_files(settings)
     for path in (where.admin_token, where.pepper):
         yield findings.secret_file(path, path.stat().st_mode if path.exists() else None)
 
@@ -195,7 +195,7 @@ def _runpod(settings: Settings) -> "RunpodProvider":
 
 def _called(settings: Settings) -> str | None:
     """What a pod would be told to call; None where nobody knows yet."""
-    there = whereabouts(settings).running()
+    there = runtime_files(settings).running()
     return settings.api.api_url or (there.url if there is not None and on_this_machine(settings) else None)
 
 
@@ -279,7 +279,7 @@ def _driver() -> str | None:
 
 
 def see_port(settings: Settings) -> Iterator[Finding]:
-    api, there = settings.api, whereabouts(settings).running()
+    api, there = settings.api, runtime_files(settings).running()
     ours = (
         there.process.pid
         if there is not None and there.process and urlsplit(there.url).port == api.api_port
@@ -305,7 +305,7 @@ def see_server(settings: Settings) -> Iterator[Finding]:
     """Whether our token opens it; only where one is named, or runs here."""
     from herdsman.cli.connection import client_of  # noqa: PLC0415  (it imports the HTTP client)
 
-    there = whereabouts(settings).running()
+    there = runtime_files(settings).running()
     url = settings.api.api_url or (there.url if there else None)
     if url is None:
         yield findings.ok("server", "none runs here, and API_URL names none")

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from herdsman.errors import InvalidSettings
 from herdsman.providers.local.provider import count_gpus
-from herdsman.server.runtime_files import whereabouts
+from herdsman.server.runtime_files import runtime_files
 from herdsman.settings import Origin, Settings
 
 PRETENDED_GPUS = 2
@@ -77,7 +77,7 @@ class Place:
 
 def places(settings: Settings) -> list[Place]:
     """The directories that a control plane writes to, each once."""
-    found = [Place(setting="LOCAL_STATE_DIR", directory=whereabouts(settings).directory)]
+    found = [Place(setting="LOCAL_STATE_DIR", directory=runtime_files(settings).directory)]
     file = sqlite_file(settings)
     if file is not None and file.parent != found[0].directory:
         found.insert(0, Place(setting="DATABASE_URL", directory=file.parent))

@@ -21,7 +21,7 @@ from herdsman.jobs.commands import count_jobs
 from herdsman.ports import Provider
 from herdsman.providers.local.provider import count_gpus
 from herdsman.server.replica import open_replica
-from herdsman.server.runtime_files import Announced, shown_database, whereabouts
+from herdsman.server.runtime_files import Announced, runtime_files, shown_database
 from herdsman.server.wiring import pools_kept, stored_logs
 from herdsman.settings.model import Origin, Settings
 from herdsman.settings.options import LOCAL
@@ -42,7 +42,7 @@ def run(settings: Settings, services: Services, schema: str, command: str) -> st
 
 
 def _serve(settings: Settings, services: Services, command: str) -> str:
-    where = whereabouts(settings)
+    where = runtime_files(settings)
     replica = open_replica(settings, services)
     with step("starting the API"):
         replica.start()

@@ -24,7 +24,7 @@ from herdsman.errors import Conflict, Forbidden, HerdsmanError, InvalidSettings
 from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
 from herdsman.ports import SystemClock
-from herdsman.server.runtime_files import Announced, shown_database, whereabouts
+from herdsman.server.runtime_files import Announced, runtime_files, shown_database
 from herdsman.server.wiring import open_services, require_address
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import harmless_environment, keep_secrets
@@ -53,7 +53,7 @@ def up(
     own = _own_handlers(handler or [], module or [], exec_ or [])
     settings = for_this_machine(settings_here(told | own))
     keep_secrets(exec_ or ())
-    if (there := whereabouts(settings).running()) is not None:
+    if (there := runtime_files(settings).running()) is not None:
         _require_same_database(there, settings)
         replica.tell_already(there)
         return
@@ -134,7 +134,7 @@ def down(
 ) -> None:
     """End the herdsman up of this machine: workers finish their jobs and leave, and every job is kept."""
     settings = settings_here()
-    where = whereabouts(settings)
+    where = runtime_files(settings)
     there = where.running()
     if there is None:
         echo(f"nothing runs here: no herdsman up has its files in {where.directory}")

@@ -26,7 +26,7 @@ from herdsman.jobs.protocol import Load, from_variables, to_variables
 from herdsman.jobs.rules import check_name
 from herdsman.ports import SystemClock, WorkQueue
 from herdsman.results import open_store
-from herdsman.server.runtime_files import whereabouts
+from herdsman.server.runtime_files import runtime_files
 from herdsman.settings import Settings
 from herdsman.settings.environment import (
     harmless_environment,
@@ -151,7 +151,7 @@ def watched(settings: Settings, supervisor: Supervisor) -> Generator[None]:
         threshold=settings.watchdog.watchdog_threshold_sec,
         interval=settings.watchdog.watchdog_interval_sec,
         readiness=settings.watchdog.readiness_threshold_sec,
-        crash_dir=whereabouts(settings).directory / "crashes",
+        crash_dir=runtime_files(settings).directory / "crashes",
         address=(chosen.worker_health_host, chosen.worker_health_port) if chosen.worker_health_port else None,
         keeper=supervisor.keeper.heartbeat,
         say=echo,
@@ -200,7 +200,7 @@ def sources_of(settings: Settings, choices: Choices) -> Sources:
 def _sandbox(settings: Settings, choices: Choices) -> Sandbox | None:
     if not (choices.sandbox or choices.isolate):
         return None
-    state = whereabouts(settings).directory
+    state = runtime_files(settings).directory
     needed = [Path(each).absolute() for each in (sys.prefix, sys.base_prefix, __file__, choices.directory)]
     temporary = Path(tempfile.gettempdir()).absolute()
     here = [choices.directory / name for name in (".env", "herdsman.toml")]
@@ -325,7 +325,7 @@ def worker(
 
 def _queue(settings: Settings, worker_id: str | None, pool: str) -> tuple[WorkQueue, str]:
     """At the server that API_URL names, or at the one of this machine, whose admin token its user can read."""
-    url, where = server_url(settings), whereabouts(settings)
+    url, where = server_url(settings), runtime_files(settings)
     secret, source = where.token(), str(where.admin_token)
     for name, given in (
         ("API_TOKEN", settings.api.api_token),

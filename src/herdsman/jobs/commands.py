@@ -177,7 +177,7 @@ _BATCH = 200
 
 
 def cancel_job(services: Services, job_id: JobId, *, who: str = "admin") -> JobState:
-    """From here on the job is never done (J7). A held one is `cancelled` once its worker has let go."""
+    """From here on the job is never done (J7). A held one is `cancelled` once its worker has stopped it."""
     return services.database.transact(lambda tx: sql.cancel_job(tx, job_id, who))
 
 

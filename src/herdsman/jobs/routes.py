@@ -13,7 +13,7 @@ from herdsman.ids import JobId, PoolId
 from herdsman.jobs import commands, worker_commands
 from herdsman.jobs.commands import MOST_PIECES
 from herdsman.jobs.failures import cancel_jobs, retry_jobs
-from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter, NewJob
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter
 from herdsman.jobs.rules import states_of
 from herdsman.jobs.wire import (
     AskIn,
@@ -69,7 +69,8 @@ Text = Annotated[str | None, Query(max_length=255)]
 )
 async def submit(job: JobIn, response: Response, who: Who, server: Server) -> SubmittedOut:
     """Stored before the answer. 200 says that the same job had been submitted before."""
-    new = _new(job, who)
+    # A submitter's jobs are its own agent's, whatever the body says (X2).
+    new = job.new_job(who.agent, only=who.only_agent)
     done = await server.submits.call(new)
     if done.created:
         server.announce_jobs([new], [done])
@@ -87,7 +88,7 @@ async def submit(job: JobIn, response: Response, who: Who, server: Server) -> Su
 )
 def submit_many(batch: JobsIn, response: Response, who: Who, server: Server) -> SubmittedManyOut:
     """All of them or, when one is refused, none."""
-    news = [_new(job, who) for job in batch.jobs]
+    news = [job.new_job(who.agent, only=who.only_agent) for job in batch.jobs]
     try:
         done = commands.submit_jobs(server.services, news)
     except TooMany as error:
@@ -165,7 +166,7 @@ def find_result(job_id: str, who: Who, server: Server) -> ResultOut | Response:
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
 def cancel(job_id: str, who: Who, server: Server) -> CancelOut:
-    """From here on the job is never done. One that is held is `cancelled` once its worker has let go."""
+    """From here on the job is never done. One that is held is `cancelled` once its worker has stopped it."""
     _check_visible(server, job_id, who)
     state = commands.cancel_job(server.services, JobId(job_id), who=who.who)
     return CancelOut(job_id=job_id, status=state)
@@ -182,12 +183,6 @@ def retry(job_id: str, who: Who, server: Server, wanted: RetryIn | None = None) 
         commands.requeue_job(services, named, who=who.who)
     server.announce_queued()
     return JobOut.of(commands.find_job(services, named))
-
-
-def _new(job: JobIn, who: Caller) -> NewJob:
-    """A submitter's jobs are its own agent's, whatever the body says (X2)."""
-    new = job.new_job(who.agent)
-    return new if who.only_agent is None else replace(new, agent=who.only_agent)
 
 
 def _check_visible(server: ServerState, job_id: str, who: Caller) -> None:

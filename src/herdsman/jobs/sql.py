@@ -480,7 +480,7 @@ def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:
 
 
 def allow_pruning(tx: Tx, before: datetime) -> None:
-    """Of things that have no end the audit lets go only what is older than this; and here it stays on record."""
+    """Of things that have no end the audit loses only what is older than this; and here that stays on record."""
     mine = retention.c.name == "audit"
     current = tx.execute(select(retention.c.prune_before).where(mine).with_for_update()).scalar_one_or_none()
     if current is None:

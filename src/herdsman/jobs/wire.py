@@ -74,9 +74,9 @@ class JobIn(Request):
         default=None, description="How long it may be put off before it is refused."
     )
 
-    def new_job(self, agent: str | None = None) -> NewJob:
-        """`agent` is the one of the caller, for a body that names none."""
-        return NewJob(agent=self.agent or agent or DEFAULT_AGENT, **core_fields(self, "agent"))
+    def new_job(self, agent: str | None = None, *, only: str | None = None) -> NewJob:
+        """`agent` is the one of the caller, for a body that names none; `only`, whatever the body says."""
+        return NewJob(agent=only or self.agent or agent or DEFAULT_AGENT, **core_fields(self, "agent"))
 
 
 class JobsIn(Request):

@@ -101,7 +101,7 @@ class Settler:
         done = [entry.id for entry, _, verdict in real if verdict is Verdict.SETTLE]
         self.redis.settle(stream, [*gone, *done])
         self.state.count(Count.SETTLED, len(done))
-        dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is Verdict.BURY]
+        dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is Verdict.DEAD_LETTER]
         if dead:
             self.state.count(Count.DEAD_LETTERS, self.redis.add_dead_letters(dead))
         made_up = [entry for entry, _, verdict in real if verdict is Verdict.QUARANTINE]

@@ -35,7 +35,7 @@ class Announced:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class RuntimeFiles:
     directory: Path
 
     @property
@@ -131,8 +131,8 @@ def _lock(file: IO[str]) -> bool:
     return True
 
 
-def whereabouts(settings: Settings) -> Whereabouts:
-    return Whereabouts(Path(settings.local.local_state_dir).expanduser().absolute())
+def runtime_files(settings: Settings) -> RuntimeFiles:
+    return RuntimeFiles(Path(settings.local.local_state_dir).expanduser().absolute())
 
 
 def shown_database(settings: Settings) -> str:

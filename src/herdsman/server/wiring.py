@@ -40,7 +40,7 @@ from herdsman.providers.registry import Naming
 from herdsman.results import open_store
 from herdsman.results.local import LocalStore
 from herdsman.server.loops import ReplicaLoops
-from herdsman.server.runtime_files import shown_database, whereabouts
+from herdsman.server.runtime_files import runtime_files, shown_database
 from herdsman.settings import Settings, load_settings
 from herdsman.settings.environment import instance_name
 from herdsman.settings.options import (
@@ -139,7 +139,7 @@ def open_leadership(settings: Settings, database: Database, *, serves: bool) -> 
     lock = open_session_lock(database, leader.gpu_orchestrator_leader_lock, idle=ttl)
     # Unique: a container that starts again has the same name and process id as the one before.
     holder = f"{socket.gethostname()}:{os.getpid()}:{token_hex(4)}"
-    departed = whereabouts(settings).departed()
+    departed = runtime_files(settings).departed()
     return Leadership(database, SystemClock(), holder, policy, lock, departed)
 
 
@@ -196,7 +196,7 @@ def open_keyring(settings: Settings, services: Services) -> Keyring:
     api = settings.api
     given = None if api.token_pepper is None else api.token_pepper.get_secret_value()
     keyring = Keyring(
-        pepper=load_pepper(given, whereabouts(settings).pepper),
+        pepper=load_pepper(given, runtime_files(settings).pepper),
         worker_life=timedelta(seconds=api.worker_token_ttl_sec),
         bootstrap_life=timedelta(seconds=api.bootstrap_token_ttl_sec),
     )
@@ -212,7 +212,7 @@ def open_access(settings: Settings, services: Services) -> WorkerAccess:
     require_address(settings)
     url = settings.api.api_url
     if url is None:
-        there = whereabouts(settings).running()
+        there = runtime_files(settings).running()
         if there is None or there.database != shown_database(settings):
             raise InvalidSettings(
                 "no API of this database runs here, so a new worker would not know whom to call:"
