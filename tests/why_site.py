@@ -17,7 +17,7 @@ from herdsman.fleet.observe import FleetRules
 from herdsman.ids import DEFAULT_POOL, JobId, WorkerId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.model import Claim
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import beat
 from herdsman.limits.commands import PolicyBook, set_policy
 from herdsman.limits.wire import written
@@ -76,11 +76,11 @@ class Site:
     def held(self) -> Claim:
         """The claim of the only worker there is."""
         (worker,) = self.active()
-        (claim,) = claim_for(self.services, {worker: Ask(resume=True)})
+        (claim,) = claim_for(self.services, {worker: ClaimRequest(resume=True)})
         return claim
 
     def ask(self, worker: WorkerId, types: Sequence[str] = ()) -> Sequence[Claim]:
-        return claim_for(self.services, {worker: Ask(types=tuple(types))})
+        return claim_for(self.services, {worker: ClaimRequest(types=tuple(types))})
 
     def breaks(self, count: int) -> None:
         """So many workers that turn out broken."""
@@ -104,7 +104,7 @@ class Site:
     def given_out(self) -> set[JobId]:
         """What is claimed when every active worker asks for what it can run."""
         named = self.services.database.read(workers_sql.types_of_living)
-        asks = {worker: Ask(types=tuple(named.get(worker, ()))) for worker in self.active()}
+        asks = {worker: ClaimRequest(types=tuple(named.get(worker, ()))) for worker in self.active()}
         return {claim.key.job_id for claim in claim_for(self.services, asks)}
 
 

@@ -255,7 +255,7 @@ SHARE = 20
 
 
 @dataclass
-class Seldom(Generic[T]):
+class TtlCache(Generic[T]):
     """Keeps what was read for a while. One caller reads, and the others wait for it: they want to know the same."""
 
     look: Callable[[], T]

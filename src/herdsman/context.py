@@ -9,7 +9,7 @@ from herdsman.fleet import workers_sql
 from herdsman.fleet.observe import FleetRules
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import JobPolicy
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.leases.rules import LeasePolicy
 from herdsman.limits.policy import ControlPolicy
 from herdsman.limits.rules import Closed
@@ -25,7 +25,7 @@ class KnownTypes:
         self._lock = Lock()
         self._known: dict[WorkerId, tuple[str, ...]] = {}
 
-    def note(self, database: Database, asks: Mapping[WorkerId, Ask]) -> None:
+    def note(self, database: Database, asks: Mapping[WorkerId, ClaimRequest]) -> None:
         """In a transaction of its own for each: nobody who asks for work waits for another's row.
 
         A worker that fills up a batch names only its type. One that never named any takes anything.

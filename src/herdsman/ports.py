@@ -11,19 +11,19 @@ from typing import Any, Protocol, runtime_checkable
 from herdsman.fleet.model import Instance, InstanceRef, SpawnRequest
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import (
-    Ask,
     Capabilities,
+    ClaimRequest,
     Ending,
-    Exchange,
+    FinishAndClaim,
     Finished,
     Fitness,
     Heard,
-    Orders,
-    Pulse,
+    HeartbeatReply,
     ServiceJob,
     ServiceMark,
     StoredFile,
     Verdict,
+    WorkerHeartbeat,
 )
 
 
@@ -225,7 +225,7 @@ class WorkQueue(Protocol):
     means that nothing is known to have arrived.
     """
 
-    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         """The next job, or the next few of one type; none when there is none within `wait`, or for this worker."""
         ...
 
@@ -240,11 +240,11 @@ class WorkQueue(Protocol):
         """The jobs run from now on. Those that may not, and why: their claims are another's by now."""
         ...
 
-    def beat(self, pulse: Pulse) -> Orders:
+    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
         """Keeps the worker and its claims alive together, and brings back what it must do."""
         ...
 
-    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         """How jobs ended; one that is refused does not hold up the others. `then` asks for more in the same word."""
         ...
 

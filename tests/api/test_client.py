@@ -16,7 +16,7 @@ from herdsman.errors import Conflict, Forbidden, InvalidRequest, NotFound, Stale
 from herdsman.fleet import commands as fleet_commands
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import Ask, Done, Failed, GivenBack, LogLines, Progress, Pulse
+from herdsman.jobs.protocol import ClaimRequest, Done, Failed, GivenBack, LogLines, Progress, WorkerHeartbeat
 from herdsman.server.http_server import ApiServer, Listening, bind
 from herdsman.server.state import ServerState
 from herdsman.states import JobState, Reason, WorkerState
@@ -50,10 +50,10 @@ def queue(server: ApiServer, tokens: Tokens) -> Iterator[HttpQueue]:
 
 def test_a_job_from_its_submission_to_its_result(people: Client, queue: HttpQueue) -> None:
     job = people.submit("image", {"n": 20}, tags=["a"], timeout=60)
-    (claim,) = queue.claim(Ask(types=("image",)))
+    (claim,) = queue.claim(ClaimRequest(types=("image",)))
     assert (claim.payload, claim.timeout) == ({"n": 20}, timedelta(minutes=1))
     assert queue.start([claim.key]) == {}
-    pulse = Pulse(
+    pulse = WorkerHeartbeat(
         keys=(claim.key,),
         progress={claim.key: Progress(done=0.5, note="half")},
         logs={claim.key: LogLines(first=0, lines=("one", "two"))},
@@ -62,7 +62,7 @@ def test_a_job_from_its_submission_to_its_result(people: Client, queue: HttpQueu
     assert (job.look().status, job.look().progress) == ("running", 0.5)
     queue.put_checkpoint(claim.key, {"step": 1})
     assert queue.get_checkpoint(claim.key) == {"step": 1}
-    done = queue.finish([Done(claim.key, {"n": 21})], Ask())
+    done = queue.finish([Done(claim.key, {"n": 21})], ClaimRequest())
     assert [told.state for told in done.told] == [JobState.DONE]
     assert job.result(timeout=PATIENCE) == {"n": 21}
     assert [str(line) for line in job.logs(follow=True)] == ["one", "two"]
@@ -74,7 +74,7 @@ def test_a_job_from_its_submission_to_its_result(people: Client, queue: HttpQueu
 
 def test_a_waiting_client_and_a_waiting_worker_meet(people: Client, queue: HttpQueue) -> None:
     def work() -> None:
-        for claim in queue.claim(Ask(begin=True), timedelta(seconds=PATIENCE)):
+        for claim in queue.claim(ClaimRequest(begin=True), timedelta(seconds=PATIENCE)):
             queue.finish([Done(claim.key, "hello")])
 
     worker = threading.Thread(target=work)
@@ -87,15 +87,15 @@ def test_a_waiting_client_and_a_waiting_worker_meet(people: Client, queue: HttpQ
 
 def test_a_failed_job_and_a_cancelled_one_say_so(people: Client, queue: HttpQueue) -> None:
     wrong = people.submit("image")
-    (claim,) = queue.claim(Ask(begin=True))
+    (claim,) = queue.claim(ClaimRequest(begin=True))
     queue.finish([Failed(claim.key, Failure(kind=FailureClass.USER_ERROR, error="no prompt"))])
     with pytest.raises(JobFailed, match=r"after 1 attempt \(user_error\): no prompt"):
         wrong.result(timeout=PATIENCE)
     wrong.retry({"prompt": "a herd"})
-    (claim,) = queue.claim(Ask(begin=True))
+    (claim,) = queue.claim(ClaimRequest(begin=True))
     assert claim.payload == {"prompt": "a herd"}
     assert wrong.cancel() == "running"
-    assert queue.beat(Pulse(keys=(claim.key,))).cancel == {claim.key}
+    assert queue.beat(WorkerHeartbeat(keys=(claim.key,))).cancel == {claim.key}
     queue.finish([GivenBack(claim.key, "cancelled")])
     with pytest.raises(JobCancelled):
         wrong.result(timeout=PATIENCE)
@@ -134,19 +134,19 @@ def test_a_stale_claim_is_told_per_job_and_a_dead_worker_is_sent_home(
     people: Client, queue: HttpQueue, services: Services, hands: ManualClock
 ) -> None:
     people.submit("image")
-    (claim,) = queue.claim(Ask(begin=True))
+    (claim,) = queue.claim(ClaimRequest(begin=True))
     old = ClaimKey(claim.key.job_id, claim.key.token - 1)
-    assert set(queue.beat(Pulse(keys=(old, claim.key))).lost) == {old}
+    assert set(queue.beat(WorkerHeartbeat(keys=(old, claim.key))).lost) == {old}
     assert set(queue.start([ClaimKey(JobId("gone"), 1)])) == {ClaimKey(JobId("gone"), 1)}
     (told,) = queue.finish([Done(old, None)]).told
     assert told.stale
     queue.leave()
     fleet_commands.move_worker(services, queue.worker_id, WorkerState.TERMINATED, Reason.STOPPED)
     with pytest.raises(StaleWrite, match="is terminated"):
-        queue.beat(Pulse())
+        queue.beat(WorkerHeartbeat())
     hands.advance(timedelta(seconds=5))  # by then its token is dead as well
     with pytest.raises(NotFound, match="the server takes it no longer"):
-        queue.beat(Pulse())
+        queue.beat(WorkerHeartbeat())
 
 
 def test_events_arrive_as_they_happen(people: Client) -> None:

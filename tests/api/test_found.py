@@ -13,7 +13,7 @@ from herdsman.context import Services
 from herdsman.ids import WorkerId
 from herdsman.jobs.commands import last_event
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.server.app import REFUSALS
 from herdsman.server.event_stream import Streams, told
 from herdsman.server.state import ServerState
@@ -32,7 +32,7 @@ def test_who_resumes_with_other_types_is_answered(
     """It used to wait for ever: what it held was none of its types, and nothing else was free for it."""
 
     async def asked(kind: str) -> list[ClaimKey]:
-        ask = Ask(types=(kind,), resume=True)
+        ask = ClaimRequest(types=(kind,), resume=True)
         async with asyncio.timeout(PATIENCE):
             claims = await state.dispatcher.wait(WorkerId("w1"), ask, wait, asyncio.Event().wait)
         return [each.key for each in claims]

@@ -12,8 +12,8 @@ from herdsman.access.rules import Role
 from herdsman.context import Services
 from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import find_job
-from herdsman.jobs.protocol import LogLines, Pulse
-from herdsman.jobs.worker_commands import complete_job, fail_job, report_progress, take_pulse
+from herdsman.jobs.protocol import LogLines, WorkerHeartbeat
+from herdsman.jobs.worker_commands import complete_job, fail_job, record_heartbeat, report_progress
 from herdsman.server.state import ServerState
 from herdsman.states import JobState
 from tests.api.calling import HERE, Client
@@ -223,7 +223,7 @@ def test_attempts_events_and_logs_tell_the_story(client: Client, admin: Header, 
     claim = claim_job(services, worker)
     assert claim is not None
     lines = LogLines(first=0, lines=("one", "two"))
-    take_pulse(services, worker, Pulse(keys=(claim.key,), logs={claim.key: lines}))
+    record_heartbeat(services, worker, WorkerHeartbeat(keys=(claim.key,), logs={claim.key: lines}))
     (attempt,) = client.get("/jobs/j1/attempts", headers=admin).json()["attempts"]
     assert attempt["worker_id"] == worker
     told = client.get("/jobs/j1/events?limit=1", headers=admin).json()

@@ -12,7 +12,7 @@ from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import cancel_job, put_checkpoint
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from tests.api.conftest import BY_HAND, Tokens, bearer
 from tests.builders import BROKEN, HOPELESS, a_job, a_worker
@@ -64,7 +64,7 @@ def _jobs(services: Services, worker: WorkerId, pool: PoolId, agent: str) -> lis
     given: dict[str, Any] = {"type": KIND, "pool": pool, "agent": agent}
     for _ in range(HELD + 3):
         a_job(services, **given)
-    held = claim_for(services, {worker: Ask(most={KIND: HELD + 3})})
+    held = claim_for(services, {worker: ClaimRequest(most={KIND: HELD + 3})})
     done, dead, failed, *rest = [claim.key for claim in held]
     complete_job(services, done, {"ok": True})
     fail_job(services, dead, HOPELESS)

@@ -13,7 +13,7 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import submit_job
 from herdsman.jobs.model import Claim, Failure, FailureClass, NewJob
-from herdsman.jobs.protocol import Ask, Done, Ending, Failed, MarkStatus, ServiceMark
+from herdsman.jobs.protocol import ClaimRequest, Done, Ending, Failed, MarkStatus, ServiceMark
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import finish_jobs, mark_service
 from herdsman.ports import SystemClock
@@ -102,7 +102,7 @@ class Storm:
     def _attempt(self, fake: FakeComfyUI, worker: WorkerId) -> bool:
         self.moving.advance(timedelta(minutes=10))  # past any backoff
         stage_due_jobs(self.services)
-        claims = claim_for(self.services, {worker: Ask(types=("comfyui",), begin=True)})
+        claims = claim_for(self.services, {worker: ClaimRequest(types=("comfyui",), begin=True)})
         for claim in claims:
             finish_jobs(self.services, worker, [self._run(fake, claim)], None)
         return bool(claims)

@@ -22,7 +22,7 @@ from herdsman.db.connection import Database, records
 from herdsman.db.schema import job_attempts, jobs, workers
 from herdsman.errors import HerdsmanError
 from herdsman.fleet.model import GpuReport
-from herdsman.jobs.protocol import Ask, Done, Pulse
+from herdsman.jobs.protocol import ClaimRequest, Done, WorkerHeartbeat
 from herdsman.testing.servers.redis import RedisServer
 from tests.chaos.children import children
 from tests.chaos.site import QUICK, ROOT, command, free_port
@@ -58,8 +58,8 @@ class Yard:
         queue.close()
 
     def _claim(self, queue: HttpQueue) -> None:
-        queue.beat(Pulse(report=GpuReport(ready=True, seen=True)))
-        for claim in queue.claim(Ask(), wait=timedelta(seconds=5)):
+        queue.beat(WorkerHeartbeat(report=GpuReport(ready=True, seen=True)))
+        for claim in queue.claim(ClaimRequest(), wait=timedelta(seconds=5)):
             queue.start([claim.key])
             queue.finish([Done(claim.key, {"ok": True})])
             self.finished.append(claim.key.job_id)

@@ -15,7 +15,7 @@ from herdsman.context import Services
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import find_job, submit_jobs
 from herdsman.jobs.model import JobPolicy, NewJob
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import complete_job, complete_jobs
 from herdsman.redis.streams import Count
 from herdsman.states import JobState
@@ -156,7 +156,7 @@ def test_streams_stay_short_however_many_jobs_go_through(
 
 def _through(one: Replica) -> tuple[int, int]:
     """Submitted and done a thousand at a time; the longest that the stream was, and the keys at the end."""
-    workers = {a_worker(one.services, f"w{number}"): Ask(most={"demo": 100}) for number in range(10)}
+    workers = {a_worker(one.services, f"w{number}"): ClaimRequest(most={"demo": 100}) for number in range(10)}
     one.bus.start()
     longest = 0
     for _ in range(0, JOBS, MOST_AT_ONCE):

@@ -23,7 +23,7 @@ from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import find_job, list_jobs, submit_jobs
 from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.model import HIGHEST, LOWEST, Claim, NewJob
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.rules import JobSelector, Loaded
 from herdsman.jobs.worker_commands import beat, complete_job
 from herdsman.limits.policy import AgentLimits, ControlPolicy
@@ -48,7 +48,7 @@ def queued(services: Services, agent: str, count: int, **wanted: Any) -> None:
 
 
 def one(services: Services, worker: WorkerId, **asked: Any) -> Claim | None:
-    found = claim_for(services, {worker: Ask(**asked)})
+    found = claim_for(services, {worker: ClaimRequest(**asked)})
     return found[0] if found else None
 
 
@@ -79,14 +79,14 @@ def test_many_workers_are_dealt_the_jobs_of_all_agents(services: Services) -> No
     queued(services, "flood", 50)
     queued(services, "small", 2)
     workers = [a_worker(services, f"w{index}") for index in range(6)]
-    claims = claim_for(services, {worker: Ask() for worker in workers})
+    claims = claim_for(services, {worker: ClaimRequest() for worker in workers})
     assert sorted(_agent(services, claim) for claim in claims) == ["flood"] * 4 + ["small"] * 2
 
 
 def test_a_batch_is_filled_from_all_agents(services: Services) -> None:
     queued(services, "flood", 50)
     queued(services, "small", 2)
-    claims = claim_for(services, {a_worker(services): Ask(types=("demo",), most={"demo": 6})})
+    claims = claim_for(services, {a_worker(services): ClaimRequest(types=("demo",), most={"demo": 6})})
     assert len(claims) == 6
     assert [_agent(services, claim) for claim in claims].count("small") == 2
 
@@ -121,10 +121,10 @@ def test_only_so_many_jobs_of_a_key_run_at_a_time(services: Services) -> None:
     two = ruled(services, ControlPolicy(concurrency={"gpu-farm": 2}))
     queued(two, "a", 5, concurrency_key="gpu-farm")
     workers = [a_worker(two, f"w{index}") for index in range(4)]
-    first = claim_for(two, {worker: Ask() for worker in workers})
+    first = claim_for(two, {worker: ClaimRequest() for worker in workers})
     assert len(first) == 2
     complete_job(two, first[0].key)
-    assert len(claim_for(two, {worker: Ask() for worker in workers})) == 1
+    assert len(claim_for(two, {worker: ClaimRequest() for worker in workers})) == 1
 
 
 def test_a_key_that_is_full_does_not_hold_up_what_stands_behind_it(services: Services) -> None:
@@ -142,7 +142,7 @@ def test_the_limit_of_a_key_holds_for_claims_at_the_same_moment(services: Servic
     """Counted while the key is locked: two replicas cannot both give out its last place."""
     queued(services, "a", 12, concurrency_key="k")
     workers = [a_worker(services, f"w{index}") for index in range(6)]
-    given = at_once(len(workers), lambda number: claim_for(services, {workers[number]: Ask()}))
+    given = at_once(len(workers), lambda number: claim_for(services, {workers[number]: ClaimRequest()}))
     assert sum(len(claims) for claims in given) == 1
 
 
@@ -152,7 +152,9 @@ def test_an_agent_runs_no_more_jobs_than_it_may(services: Services) -> None:
     queued(limited, "a", 10)
     queued(limited, "b", 10)
     workers = [a_worker(limited, f"w{index}") for index in range(6)]
-    agents = [_agent(limited, claim) for claim in claim_for(limited, {worker: Ask() for worker in workers})]
+    agents = [
+        _agent(limited, claim) for claim in claim_for(limited, {worker: ClaimRequest() for worker in workers})
+    ]
     assert sorted(agents) == ["a"] * 2 + ["b"] * 4
 
 
@@ -257,14 +259,14 @@ def test_j13_agents_without_a_fitting_job_take_no_places_of_those_who_are_looked
     for number in range(3):
         a_job(services, agent=f"b{number}")
     workers = [a_worker(services, f"w{number}") for number in range(2)]
-    assert len(claim_for(services, {each: Ask(types=("demo",)) for each in workers})) == 2
+    assert len(claim_for(services, {each: ClaimRequest(types=("demo",)) for each in workers})) == 2
 
 
 def test_j13_a_batch_is_filled_past_agents_that_have_nothing_for_it(services: Services) -> None:
     for number in range(3):
         a_job(services, type="nobody", agent=f"a{number}")
     queued(services, "b", 4)
-    claims = claim_for(services, {a_worker(services): Ask(types=("demo",), most={"demo": 4})})
+    claims = claim_for(services, {a_worker(services): ClaimRequest(types=("demo",), most={"demo": 4})})
     assert len(claims) == 4
 
 
@@ -350,7 +352,7 @@ def starts_within_a_second(services: Services, worker: WorkerId, types: Sequence
         await asyncio.Event().wait()
 
     async def scene() -> None:
-        asked = dispatcher.wait(worker, Ask(types=tuple(types)), timedelta(seconds=30), never)
+        asked = dispatcher.wait(worker, ClaimRequest(types=tuple(types)), timedelta(seconds=30), never)
         waiting = asyncio.create_task(asked)
         await asyncio.sleep(0)
         assert dispatcher.waiting == 1
@@ -454,7 +456,7 @@ def test_j13_while_a_worker_is_free_and_a_job_that_it_may_take_waits_one_is_give
     rules = ControlPolicy(fair=fair, agents=limits, concurrency={"k1": 2})
     here = ruled(services, rules)
     asks = {
-        a_worker(here, f"w{number}"): Ask(
+        a_worker(here, f"w{number}"): ClaimRequest(
             types=tuple(sorted(some_of(chance, TYPES))), models=tuple(sorted(some_of(chance, MODELS)))
         )
         for number in range(6)

@@ -10,7 +10,7 @@ from herdsman.fleet.model import GpuReport
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.model import Claim
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import beat, complete_job
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.commands import list_leases, release_lease
@@ -20,7 +20,7 @@ from tests.gpus import a_gpu_worker, a_lease, told
 
 
 def asked(services: Services, *workers: WorkerId, **wanted: Any) -> Sequence[Claim]:
-    return claim_for(services, {worker: Ask(**wanted) for worker in workers})
+    return claim_for(services, {worker: ClaimRequest(**wanted) for worker in workers})
 
 
 def live(services: Services) -> Sequence[Lease]:

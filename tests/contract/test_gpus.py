@@ -10,8 +10,8 @@ from herdsman.errors import InvalidRequest, NotFound
 from herdsman.fleet.commands import move_worker
 from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.ids import WorkerId
-from herdsman.jobs.protocol import Pulse
-from herdsman.jobs.worker_commands import beat, take_pulse
+from herdsman.jobs.protocol import WorkerHeartbeat
+from herdsman.jobs.worker_commands import beat, record_heartbeat
 from herdsman.leases.commands import clear_gpu, keep_lease, list_gpus, release_lease, report_gpus
 from herdsman.leases.rules import Gpu
 from herdsman.states import Reason, WorkerState
@@ -232,5 +232,5 @@ def test_a_gpu_is_listed_with_what_is_leased_on_it(services: Services) -> None:
 
 def test_a_beat_without_gpus_tells_of_none(services: Services) -> None:
     worker = a_worker(services)
-    take_pulse(services, worker, Pulse(report=GpuReport(ready=True, seen=False)))
+    record_heartbeat(services, worker, WorkerHeartbeat(report=GpuReport(ready=True, seen=False)))
     assert the_gpus(services) == []

@@ -16,8 +16,8 @@ from herdsman.fleet.installation import LEAP
 from herdsman.fleet.manual import adopt, compare, spawn_worker
 from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.model import ClaimKey, JobPolicy
-from herdsman.jobs.protocol import Pulse
-from herdsman.jobs.worker_commands import take_pulse
+from herdsman.jobs.protocol import WorkerHeartbeat
+from herdsman.jobs.worker_commands import record_heartbeat
 from herdsman.testing.fakes.runpod import Fault
 from herdsman.wire import new_job_id
 from tests.builders import a_job, a_worker, claimed, scalar, sql
@@ -143,7 +143,7 @@ def test_a_worker_that_knows_a_later_claim_is_noted_and_its_token_is_not_given_o
 ) -> None:
     herd.cycle(herd.replica())
     worker, job = a_worker(services, "by-hand"), a_job(services)
-    orders = take_pulse(services, worker, Pulse(keys=(ClaimKey(job, 4),)))
+    orders = record_heartbeat(services, worker, WorkerHeartbeat(keys=(ClaimKey(job, 4),)))
     assert orders.lost
     known = services.database.read(installation_sql.find)
     assert known is not None
@@ -156,7 +156,7 @@ def test_a_worker_that_knows_a_later_claim_is_noted_and_its_token_is_not_given_o
 def test_a_made_up_claim_cannot_use_up_the_tokens_of_a_job(services: Services, herd: Herd) -> None:
     herd.cycle(herd.replica())
     worker, job = a_worker(services, "by-hand"), a_job(services)
-    take_pulse(services, worker, Pulse(keys=(ClaimKey(job, 10**12),)))
+    record_heartbeat(services, worker, WorkerHeartbeat(keys=(ClaimKey(job, 10**12),)))
     assert scalar(services.database, f"SELECT claim_token FROM orchestrator_jobs WHERE job_id = '{job}'") == 0
 
 

@@ -20,15 +20,15 @@ from herdsman.jobs.commands import (
     read_logs,
 )
 from herdsman.jobs.model import Claim
-from herdsman.jobs.protocol import LogLines, Pulse
-from herdsman.jobs.worker_commands import fail_job, release_job, take_pulse
+from herdsman.jobs.protocol import LogLines, WorkerHeartbeat
+from herdsman.jobs.worker_commands import fail_job, record_heartbeat, release_job
 from tests.builders import HOPELESS, a_claim, a_job, a_worker
 from tests.databases import MovingClock
 
 
 def write(services: Services, claim: Claim, first: int, *lines: str) -> None:
     sent = LogLines(first=first, lines=lines)
-    take_pulse(services, claim.worker_id, Pulse(keys=(claim.key,), logs={claim.key: sent}))
+    record_heartbeat(services, claim.worker_id, WorkerHeartbeat(keys=(claim.key,), logs={claim.key: sent}))
 
 
 def lines(services: Services, job_id: JobId, since: str | None = None) -> list[str]:
@@ -90,7 +90,7 @@ def test_a_stranger_writes_nothing(services: Services) -> None:
     claim = a_claim(services)
     thief = a_worker(services, "thief")
     sent = LogLines(first=0, lines=("lies",))
-    take_pulse(services, thief, Pulse(keys=(claim.key,), logs={claim.key: sent}))
+    record_heartbeat(services, thief, WorkerHeartbeat(keys=(claim.key,), logs={claim.key: sent}))
     assert lines(services, claim.key.job_id) == []
 
 

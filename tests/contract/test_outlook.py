@@ -22,7 +22,7 @@ from herdsman.jobs.assign import claim_for
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.failures import cancel_jobs, list_failures, requeue_group, retry_jobs
 from herdsman.jobs.model import Claim, Failure, FailureClass
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.sweep import stage_due_jobs
 from herdsman.jobs.worker_commands import complete_job, fail_job, report_progress, start_job
 from herdsman.limits import commands as limits_commands
@@ -107,7 +107,7 @@ def test_a_type_that_no_worker_knows_gets_a_reason_and_no_time(
     """It used to start in 0.0 s, forever."""
     worker = a_worker(services, "w1")
     done_in(services, clock, worker, SECONDS, "demo")
-    claim_for(services, {worker: Ask(types=("demo",))})
+    claim_for(services, {worker: ClaimRequest(types=("demo",))})
     found = eta(services, a_job(services, type="image"))
     assert (found.start, found.finish, found.position) == (None, None, 1)
     assert found.basis.startswith(
@@ -122,7 +122,7 @@ def test_a_type_that_no_worker_knows_gets_a_reason_and_no_time(
 def test_only_workers_that_take_its_type_shorten_the_wait(services: Services, clock: MovingClock) -> None:
     one = a_worker(services, "w1")
     done_in(services, clock, one, SECONDS, "image")
-    claim_for(services, {a_worker(services, "w2"): Ask(types=("demo",))})
+    claim_for(services, {a_worker(services, "w2"): ClaimRequest(types=("demo",))})
     begun(services, one, type="image")
     found = eta(services, a_job(services, type="image"))
     assert found.start is not None

@@ -11,8 +11,8 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet.model import Instance, SpawnRequest
 from herdsman.ids import WorkerId
-from herdsman.jobs.protocol import Load, Pulse
-from herdsman.jobs.worker_commands import take_pulse
+from herdsman.jobs.protocol import Load, WorkerHeartbeat
+from herdsman.jobs.worker_commands import record_heartbeat
 from herdsman.pools.commands import evict_pool, find_pool, swap_pool
 from herdsman.pools.rules import PoolRules, Serves
 from herdsman.ports import Provider
@@ -45,8 +45,8 @@ class Listening:
 
 
 def says(services: Services, worker: str, revision: int | None = None, **said: object) -> Load | None:
-    pulse = Pulse(revision=revision, **said)  # type: ignore[arg-type]  # a test names real fields
-    return take_pulse(services, WorkerId(worker), pulse).load
+    pulse = WorkerHeartbeat(revision=revision, **said)  # type: ignore[arg-type]  # a test names real fields
+    return record_heartbeat(services, WorkerId(worker), pulse).load
 
 
 def test_a_new_worker_begins_with_what_its_pool_serves(herd: Herd) -> None:

@@ -9,7 +9,7 @@ from herdsman.context import Services
 from herdsman.fleet import snapshot_sql
 from herdsman.ids import DEFAULT_POOL, PoolId
 from herdsman.jobs.assign import claim_for
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from tests.builders import BROKEN, a_job, a_worker, claimed, scalar
 from tests.databases import MovingClock
@@ -59,7 +59,7 @@ def test_failures_in_a_row_are_counted_since_the_last_success(services: Services
 def test_a_batch_is_seen_whole(services: Services, held: int) -> None:
     for _ in range(held):
         a_job(services, type="embed")
-    claim_for(services, {a_worker(services): Ask(most={"embed": 10})})
+    claim_for(services, {a_worker(services): ClaimRequest(most={"embed": 10})})
     (seen,) = services.database.read(snapshot_sql.see_workers)
     assert seen.job is not None
     assert len({seen.job.key, *(each.key for each in seen.batch)}) == held

@@ -13,7 +13,7 @@ from herdsman.fleet.commands import move_worker, register_worker
 from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.fleet.snapshot import SeenWorker
 from herdsman.ids import DEFAULT_POOL, WorkerId
-from herdsman.jobs.protocol import Ask, Done, Progress, Pulse
+from herdsman.jobs.protocol import ClaimRequest, Done, Progress, WorkerHeartbeat
 from herdsman.jobs.worker_commands import beat
 from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
@@ -82,7 +82,7 @@ def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
     )
     assert queue.enlist(DEFAULT_POOL) is True
     assert queue.enlist(DEFAULT_POOL) is False
-    ask = Ask(types=("demo",))
+    ask = ClaimRequest(types=("demo",))
     assert queue.claim(ask) == []
     a_job(services)
     move_worker(services, queue.worker_id, WorkerState.ACTIVE, Reason.READY)
@@ -91,13 +91,13 @@ def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
     assert queue.start([key]) == {}
     queue.put_checkpoint(key, {"step": 1})
     assert queue.get_checkpoint(key) == {"step": 1}
-    pulse = Pulse(keys=(key,), report=WELL, progress={key: Progress(done=0.5, note="half")})
+    pulse = WorkerHeartbeat(keys=(key,), report=WELL, progress={key: Progress(done=0.5, note="half")})
     assert queue.beat(pulse).drain is False
     assert [told.state for told in queue.finish([Done(key, {"ok": 1})], ask).told] == [JobState.DONE]
     queue.leave()
     queue.leave()
     assert seen(services).state is WorkerState.TERMINATING
-    assert queue.beat(Pulse()).drain is True
+    assert queue.beat(WorkerHeartbeat()).drain is True
 
 
 def test_each_gpu_is_kept_with_what_uses_it(services: Services) -> None:

@@ -20,7 +20,7 @@ from herdsman.jobs.commands import (
     requeue_job,
 )
 from herdsman.jobs.model import ClaimKey, Job
-from herdsman.jobs.protocol import MOST_SAVED, Ask, Done, MarkStatus, ServiceMark
+from herdsman.jobs.protocol import MOST_SAVED, ClaimRequest, Done, MarkStatus, ServiceMark
 from herdsman.jobs.sweep import expire_claims, stage_due_jobs
 from herdsman.jobs.worker_commands import (
     Finish,
@@ -176,7 +176,7 @@ def test_what_a_worker_holds_is_given_again_with_its_place(services: Services) -
     queue = DirectQueue(services=services, worker_id=WorkerId("w1"), clock=SystemClock(), poll=SECOND)
     key = a_claim(services).key
     queue.mark_service(key, a_mark())
-    (again,) = queue.claim(Ask(resume=True))
+    (again,) = queue.claim(ClaimRequest(resume=True))
     assert (again.key, again.service_job_id) == (key, "p-1")
 
 
@@ -223,7 +223,9 @@ def test_made_and_recovered_results_may_come_in_one_word(services: Services) -> 
     worker = a_worker(services)
     for _ in range(4):
         a_job(services, type="embed")
-    keys = [each.key for each in claim_for(services, {worker: Ask(types=("embed",), most={"embed": 4})})]
+    keys = [
+        each.key for each in claim_for(services, {worker: ClaimRequest(types=("embed",), most={"embed": 4})})
+    ]
     endings = [
         Done(keys[0], 0),
         Done(keys[1], 1, timedelta(0)),

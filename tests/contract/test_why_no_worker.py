@@ -14,8 +14,8 @@ from herdsman.fleet.commands import register_worker
 from herdsman.fleet.model import GpuReport, Promotion
 from herdsman.ids import DEFAULT_POOL, JobId, PoolId, WorkerId
 from herdsman.jobs.commands import find_job
-from herdsman.jobs.protocol import Pulse
-from herdsman.jobs.worker_commands import beat, complete_job, take_pulse
+from herdsman.jobs.protocol import WorkerHeartbeat
+from herdsman.jobs.worker_commands import beat, complete_job, record_heartbeat
 from herdsman.limits.commands import resume
 from herdsman.limits.rules import scope_of
 from herdsman.pools.rules import ServedBy
@@ -273,26 +273,26 @@ def test_a_starting_worker_is_told_what_it_waits_for(site: Site) -> None:
     register_worker(site.services, worker)
     without, with_gpu = (GpuReport(ready=True, seen=seen) for seen in (False, True))
     wanted = "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
-    assert take_pulse(site.services, worker, Pulse(report=without)).not_active == wanted
+    assert record_heartbeat(site.services, worker, WorkerHeartbeat(report=without)).not_active == wanted
     assert why_worker(site.services, worker).because[0] == f"it gets no jobs yet: {wanted}"
-    leaderless = take_pulse(site.services, worker, Pulse(report=with_gpu)).not_active
+    leaderless = record_heartbeat(site.services, worker, WorkerHeartbeat(report=with_gpu)).not_active
     assert leaderless is not None
     assert leaderless.startswith("no control plane leads")
     site.lead()
-    soon = take_pulse(site.services, worker, Pulse(report=with_gpu)).not_active
+    soon = record_heartbeat(site.services, worker, WorkerHeartbeat(report=with_gpu)).not_active
     assert soon == "the next control cycle makes it active"
     site.cycles(1, later=timedelta(seconds=1))
-    assert take_pulse(site.services, worker, Pulse(report=with_gpu)).not_active is None
+    assert record_heartbeat(site.services, worker, WorkerHeartbeat(report=with_gpu)).not_active is None
 
 
 def test_a_worker_beside_the_database_hears_what_the_leader_requires(site: Site) -> None:
     """Its own settings need not be those of the control plane."""
     site.herd.with_policy(promotion=Promotion.READY, require_gpu=True)
-    worker, without = WorkerId("new"), Pulse(report=GpuReport(ready=True, seen=False))
+    worker, without = WorkerId("new"), WorkerHeartbeat(report=GpuReport(ready=True, seen=False))
     register_worker(site.services, worker)
-    take_pulse(site.herd.services, worker, without)
+    record_heartbeat(site.herd.services, worker, without)
     site.cycles(1, later=timedelta(seconds=1))
-    told = take_pulse(site.herd.services, worker, without).not_active
+    told = record_heartbeat(site.herd.services, worker, without).not_active
     assert told == "pool default requires a GPU (REQUIRE_GPU), and this worker has none"
 
 
@@ -302,7 +302,7 @@ def test_a_pool_that_is_served_by_hand_requires_no_gpu(site: Site) -> None:
     worker = WorkerId("bare")
     register_worker(site.services, worker, pool=LLM)
     site.lead()
-    told = take_pulse(site.services, worker, Pulse(report=GpuReport(ready=True, seen=False)))
+    told = record_heartbeat(site.services, worker, WorkerHeartbeat(report=GpuReport(ready=True, seen=False)))
     assert told.not_active == "the next control cycle makes it active"
     site.cycles(1, later=timedelta(seconds=1))
     assert site.active() == [worker]

@@ -13,9 +13,9 @@ from herdsman.fleet import sql as fleet_sql
 from herdsman.fleet.commands import register_worker
 from herdsman.fleet.model import GpuReport
 from herdsman.ids import JobId, PoolId, WorkerId
-from herdsman.jobs.protocol import Pulse
+from herdsman.jobs.protocol import WorkerHeartbeat
 from herdsman.jobs.sweep import stage_due_jobs
-from herdsman.jobs.worker_commands import beat, complete_job, fail_job, take_pulse
+from herdsman.jobs.worker_commands import beat, complete_job, fail_job, record_heartbeat
 from herdsman.leases.commands import release_lease
 from herdsman.limits.commands import drain, pause, resume
 from herdsman.pools.commands import drain_pool, start_pool
@@ -163,10 +163,10 @@ def free_worker_silent(site: Site) -> Generator[JobId]:
 def service_away(site: Site) -> Generator[JobId]:
     """The worker has said why, and asks for its other types only."""
     worker = site.worker(types=["demo"])
-    away = Pulse(unfit={"comfyui": "nobody answers at http://127.0.0.1:8188"})
-    take_pulse(site.services, worker, away)
+    away = WorkerHeartbeat(unfit={"comfyui": "nobody answers at http://127.0.0.1:8188"})
+    record_heartbeat(site.services, worker, away)
     yield site.job(type="comfyui")
-    take_pulse(site.services, worker, Pulse(unfit={}))
+    record_heartbeat(site.services, worker, WorkerHeartbeat(unfit={}))
     site.ask(worker, ["comfyui", "demo"])
 
 
@@ -270,17 +270,17 @@ def test_a_worker_that_has_said_nothing_yet_may_take_anything(site: Site) -> Non
 
 def test_a_worker_says_itself_which_types_it_does_not_take_and_why(site: Site) -> None:
     worker = a_gpu_worker(site.services)
-    take_pulse(site.services, worker, Pulse(unfit={"comfyui": "it is too old"}))
-    take_pulse(site.services, worker, Pulse())
+    record_heartbeat(site.services, worker, WorkerHeartbeat(unfit={"comfyui": "it is too old"}))
+    record_heartbeat(site.services, worker, WorkerHeartbeat())
     told(site.services, worker)
     assert "it takes no jobs of type comfyui: it is too old" in why_worker(site.services, worker).because
-    take_pulse(site.services, worker, Pulse(unfit={}))
+    record_heartbeat(site.services, worker, WorkerHeartbeat(unfit={}))
     assert not any("comfyui" in said for said in why_worker(site.services, worker).because)
 
 
 def test_another_worker_whose_service_answers_takes_the_job(site: Site) -> None:
     away = site.worker("w1", types=["comfyui"])
-    take_pulse(site.services, away, Pulse(unfit={"comfyui": "nobody answers"}))
+    record_heartbeat(site.services, away, WorkerHeartbeat(unfit={"comfyui": "nobody answers"}))
     site.worker("w2", types=["comfyui"])
     job = site.job(type="comfyui")
     assert site.why(job).blocker.code == Block.NEXT  # type: ignore[union-attr]

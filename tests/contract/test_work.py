@@ -12,17 +12,27 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.assign import claim_for, claim_job, held_claims
 from herdsman.jobs.commands import cancel_job, find_attempts, find_job
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.protocol import MOST_AT_ONCE, Ask, Done, Failed, GivenBack, Progress, Pulse
-from herdsman.jobs.worker_commands import complete_job, finish_jobs, start_jobs, take_pulse
+from herdsman.jobs.protocol import (
+    MOST_AT_ONCE,
+    ClaimRequest,
+    Done,
+    Failed,
+    GivenBack,
+    Progress,
+    WorkerHeartbeat,
+)
+from herdsman.jobs.worker_commands import complete_job, finish_jobs, record_heartbeat, start_jobs
 from herdsman.ports import SystemClock
 from herdsman.states import JobState, Reason, WorkerState
 from herdsman.testing.direct_queue import DirectQueue
 from tests.builders import BROKEN, a_claim, a_job, a_worker, claimed, sql
 
-BATCHES = Ask(types=("demo", "embed"), most={"embed": 4})
+BATCHES = ClaimRequest(types=("demo", "embed"), most={"embed": 4})
 
 
-def a_batch(services: Services, count: int = 4, worker: str = "w1", ask: Ask = BATCHES) -> list[ClaimKey]:
+def a_batch(
+    services: Services, count: int = 4, worker: str = "w1", ask: ClaimRequest = BATCHES
+) -> list[ClaimKey]:
     for _ in range(count):
         a_job(services, type="embed")
     return [claim.key for claim in claim_for(services, {a_worker(services, worker): ask})]
@@ -65,7 +75,9 @@ def test_two_workers_with_different_wishes_are_served_together(services: Service
     for _ in range(3):
         a_job(services, type="embed")
     one, two = a_worker(services, "w1"), a_worker(services, "w2")
-    found = claim_for(services, {one: Ask(types=("demo",)), two: Ask(types=("embed",), most={"embed": 2})})
+    found = claim_for(
+        services, {one: ClaimRequest(types=("demo",)), two: ClaimRequest(types=("embed",), most={"embed": 2})}
+    )
     assert sorted((claim.worker_id, claim.type) for claim in found) == [
         ("w1", "demo"),
         ("w2", "embed"),
@@ -75,7 +87,7 @@ def test_two_workers_with_different_wishes_are_served_together(services: Service
 
 def test_a_claim_may_begin_its_jobs(services: Services) -> None:
     a_job(services, timeout=timedelta(minutes=1))
-    (claim,) = claim_for(services, {a_worker(services): Ask(begin=True)})
+    (claim,) = claim_for(services, {a_worker(services): ClaimRequest(begin=True)})
     job = find_job(services, claim.key.job_id)
     assert job.state is JobState.RUNNING
     assert job.deadline_at is not None
@@ -88,7 +100,7 @@ def test_a_lost_answer_is_given_again_and_only_to_who_asks_for_it(services: Serv
     keys = a_batch(services)
     worker = WorkerId("w1")
     assert claim_for(services, {worker: BATCHES}) == []
-    again = claim_for(services, {worker: Ask(types=BATCHES.types, most=BATCHES.most, resume=True)})
+    again = claim_for(services, {worker: ClaimRequest(types=BATCHES.types, most=BATCHES.most, resume=True)})
     assert [claim.key for claim in again] == keys
     assert [claim.attempt for claim in again] == [1] * 4
 
@@ -97,8 +109,8 @@ def test_a_claim_that_has_begun_is_never_given_again_under_its_token(services: S
     """J11: its worker may have begun it, whatever it says; what it never heard of it finds and gives back."""
     job_id = a_job(services)
     worker = a_worker(services)
-    (lost,) = claim_for(services, {worker: Ask(begin=True)})
-    asked = Ask(begin=True, resume=True)
+    (lost,) = claim_for(services, {worker: ClaimRequest(begin=True)})
+    asked = ClaimRequest(begin=True, resume=True)
     assert claim_for(services, {worker: asked}) == []
     assert finish_jobs(services, worker, [], asked).claims == []
     assert held_claims(services, worker) == [lost.key]
@@ -118,13 +130,13 @@ def test_what_another_process_of_the_same_name_has_begun_is_left_alone(services:
         for _ in range(2)
     )
     a_job(services)
-    (claim,) = first.claim(Ask(begin=True))
+    (claim,) = first.claim(ClaimRequest(begin=True))
     assert (first.held(), second.held()) == ([claim.key], [])
     assert (first.start([claim.key]), list(second.start([claim.key]))) == ({}, [claim.key])
     (done,) = first.finish([Done(claim.key, 1)]).told
     assert done.state is JobState.DONE
     a_job(services)
-    (waiting,) = first.claim(Ask())
+    (waiting,) = first.claim(ClaimRequest())
     assert second.held() == [waiting.key], "nobody has begun it"
     assert second.start([waiting.key]) == {}
     assert (list(first.start([waiting.key])), first.held()) == ([waiting.key], [])
@@ -133,7 +145,7 @@ def test_what_another_process_of_the_same_name_has_begun_is_left_alone(services:
 def test_a_cancelled_job_is_not_given_again(services: Services) -> None:
     claim = a_claim(services)
     cancel_job(services, claim.key.job_id)
-    assert claim_for(services, {claim.worker_id: Ask(resume=True)}) == []
+    assert claim_for(services, {claim.worker_id: ClaimRequest(resume=True)}) == []
 
 
 def test_endings_bring_the_next_jobs(services: Services) -> None:
@@ -177,7 +189,7 @@ def test_a_cancelled_job_of_a_batch_is_never_done(services: Services) -> None:
     keys = a_batch(services, 2)
     worker = WorkerId("w1")
     cancel_job(services, keys[0].job_id)
-    assert take_pulse(services, worker, Pulse(keys=tuple(keys))).cancel == {keys[0]}
+    assert record_heartbeat(services, worker, WorkerHeartbeat(keys=tuple(keys))).cancel == {keys[0]}
     told = finish_jobs(services, worker, [Done(key, 1) for key in keys]).told
     assert [each.state for each in told] == [JobState.CANCELLED, JobState.DONE]
 
@@ -186,10 +198,10 @@ def test_a_beat_names_the_claims_that_are_lost_and_keeps_the_rest(services: Serv
     keys = a_batch(services, 3)
     worker = WorkerId("w1")
     finish_jobs(services, worker, [GivenBack(keys[1], "")])
-    orders = take_pulse(
+    orders = record_heartbeat(
         services,
         worker,
-        Pulse(keys=tuple(keys), progress={key: Progress(done=0.5, note="half") for key in keys}),
+        WorkerHeartbeat(keys=tuple(keys), progress={key: Progress(done=0.5, note="half") for key in keys}),
     )
     assert list(orders.lost) == [keys[1]]
     assert [find_job(services, key.job_id).progress for key in keys] == [0.5, None, 0.5]
@@ -204,7 +216,7 @@ def test_a_token_is_no_right_for_another_worker(services: Services) -> None:
     assert told[0].stale
     assert finish_jobs(services, thief, [GivenBack(key, "")]).told[0].stale
     assert list(start_jobs(services, [key], worker=thief)) == [key]
-    assert list(take_pulse(services, thief, Pulse(keys=(key,))).lost) == [key]
+    assert list(record_heartbeat(services, thief, WorkerHeartbeat(keys=(key,))).lost) == [key]
     with pytest.raises(StaleWrite):
         complete_job(services, key, "stolen", worker=thief)
     assert find_job(services, key.job_id).state is JobState.CLAIMED
@@ -214,19 +226,19 @@ def test_a_token_is_no_right_for_another_worker(services: Services) -> None:
 
 def test_an_unknown_worker_beats_in_vain(services: Services) -> None:
     with pytest.raises(NotFound):
-        take_pulse(services, WorkerId("nobody"), Pulse())
+        record_heartbeat(services, WorkerId("nobody"), WorkerHeartbeat())
 
 
 def test_what_cannot_be_right_is_refused(services: Services) -> None:
     worker = a_worker(services)
     many = tuple(ClaimKey(JobId(f"j{n}"), 1) for n in range(MOST_AT_ONCE + 1))
     for wrong in (
-        lambda: claim_for(services, {worker: Ask(most={"embed": MOST_AT_ONCE + 1})}),
-        lambda: claim_for(services, {worker: Ask(types=("a b",))}),
-        lambda: take_pulse(services, worker, Pulse(keys=many)),
+        lambda: claim_for(services, {worker: ClaimRequest(most={"embed": MOST_AT_ONCE + 1})}),
+        lambda: claim_for(services, {worker: ClaimRequest(types=("a b",))}),
+        lambda: record_heartbeat(services, worker, WorkerHeartbeat(keys=many)),
         lambda: finish_jobs(services, worker, [Done(key, 1) for key in many]),
-        lambda: take_pulse(
-            services, worker, Pulse(keys=many[:1], progress={many[0]: Progress(done=float("nan"))})
+        lambda: record_heartbeat(
+            services, worker, WorkerHeartbeat(keys=many[:1], progress={many[0]: Progress(done=float("nan"))})
         ),
     ):
         with pytest.raises(InvalidRequest):
@@ -247,7 +259,9 @@ def test_a_batch_may_be_filled_up_by_who_says_what_it_holds(services: Services) 
     for _ in range(3):
         a_job(services, type="embed")
     a_job(services, type="demo")
-    more = claim_for(services, {worker: Ask(types=("embed",), most={"embed": 2}, beside=2, begin=True)})
+    more = claim_for(
+        services, {worker: ClaimRequest(types=("embed",), most={"embed": 2}, beside=2, begin=True)}
+    )
     assert states(services, [claim.key for claim in more]) == [JobState.RUNNING] * 2
     told = finish_jobs(services, worker, [Done(key, 1) for key in (*first, *(claim.key for claim in more))])
     assert [each.state for each in told.told] == [JobState.DONE] * 4
@@ -259,7 +273,9 @@ def test_who_is_wrong_about_what_it_holds_gets_nothing_twice(services: Services,
     keys = a_batch(services, 2)
     for _ in range(2):
         a_job(services, type="embed")
-    more = claim_for(services, {WorkerId("w1"): Ask(types=("embed",), most={"embed": 1}, beside=beside)})
+    more = claim_for(
+        services, {WorkerId("w1"): ClaimRequest(types=("embed",), most={"embed": 1}, beside=beside)}
+    )
     assert len(more) == (0 if beside == 1 else 1)
     assert not {claim.key for claim in more}.intersection(keys)
 
@@ -268,4 +284,7 @@ def test_a_worker_that_drains_fills_nothing_up(services: Services) -> None:
     a_batch(services, 2)
     a_job(services, type="embed")
     move_worker(services, WorkerId("w1"), WorkerState.TERMINATING, Reason.DRAINED)
-    assert claim_for(services, {WorkerId("w1"): Ask(types=("embed",), most={"embed": 2}, beside=2)}) == []
+    assert (
+        claim_for(services, {WorkerId("w1"): ClaimRequest(types=("embed",), most={"embed": 2}, beside=2)})
+        == []
+    )

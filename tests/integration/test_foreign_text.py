@@ -14,8 +14,8 @@ from herdsman.fleet.actions import Code, Finding
 from herdsman.ids import JobId
 from herdsman.jobs.assign import claim_for
 from herdsman.jobs.model import Failure, FailureClass
-from herdsman.jobs.protocol import Ask, LogLines, Progress, Pulse
-from herdsman.jobs.worker_commands import complete_job, fail_job, take_pulse
+from herdsman.jobs.protocol import ClaimRequest, LogLines, Progress, WorkerHeartbeat
+from herdsman.jobs.worker_commands import complete_job, fail_job, record_heartbeat
 from herdsman.telemetry.logs import configure_logs
 from tests.builders import a_job, a_worker
 from tests.docs.terminal import Terminal
@@ -37,15 +37,15 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
         for worker in (one, two, three):
             if worker is not one:
                 a_job(services, job_id=JobId(f"of-{worker}"), payload={"prompt": HOSTILE})
-            (claim,) = claim_for(services, {worker: Ask(begin=True)})
+            (claim,) = claim_for(services, {worker: ClaimRequest(begin=True)})
             said = LogLines(first=0, lines=(HOSTILE, "the second line"))
-            pulse = Pulse(
+            pulse = WorkerHeartbeat(
                 keys=(claim.key,),
                 logs={claim.key: said},
                 progress={claim.key: Progress(done=0.5, note=HOSTILE)},
                 trouble=HOSTILE,
             )
-            take_pulse(services, worker, pulse)
+            record_heartbeat(services, worker, pulse)
             if worker == one:
                 complete_job(services, claim.key, {"made": HOSTILE})
             elif worker == two:

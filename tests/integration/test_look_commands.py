@@ -10,8 +10,8 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.jobs.model import JobPolicy
-from herdsman.jobs.protocol import Pulse
-from herdsman.jobs.worker_commands import take_pulse
+from herdsman.jobs.protocol import WorkerHeartbeat
+from herdsman.jobs.worker_commands import record_heartbeat
 from herdsman.server.wiring import new_job_id
 from tests.builders import a_worker
 from tests.databases import opened
@@ -33,7 +33,7 @@ def test_why_needs_no_kind(shell: Shell) -> None:
 def test_a_worker_is_listed_with_the_types_that_its_services_do_not_let_it_take(shell: Shell) -> None:
     with opened(shell.environment["DATABASE_URL"]) as database:
         services = Services(database, JobPolicy(), new_job_id)
-        take_pulse(services, a_worker(services), Pulse(unfit={"comfyui": "nobody answers"}))
+        record_heartbeat(services, a_worker(services), WorkerHeartbeat(unfit={"comfyui": "nobody answers"}))
     assert "ready; no comfyui: nobody answers" in shell.said("workers")
     assert "it takes no jobs of type comfyui: nobody answers" in shell.said("why", "worker", "w1")
 

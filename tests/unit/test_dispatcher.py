@@ -14,7 +14,7 @@ from herdsman.ids import JobId, WorkerId
 from herdsman.jobs import dispatch
 from herdsman.jobs.dispatch import FIRST, Dispatcher
 from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.ports import SystemClock
 
 LONG = timedelta(seconds=60)
@@ -35,7 +35,7 @@ class Queue:
         self.gate = threading.Event()
         self.gate.set()
 
-    def claim(self, _services: Any, asks: Mapping[WorkerId, Ask]) -> Sequence[Claim]:
+    def claim(self, _services: Any, asks: Mapping[WorkerId, ClaimRequest]) -> Sequence[Claim]:
         self.asked.append(len(asks))
         takers = [worker for worker in asks if worker not in self.idle]
         found = [self._take(worker, asks[worker]) for worker in takers[: len(self.jobs)]]
@@ -45,7 +45,7 @@ class Queue:
             raise self.error
         return found
 
-    def _take(self, worker: WorkerId, ask: Ask) -> Claim:
+    def _take(self, worker: WorkerId, ask: ClaimRequest) -> Claim:
         name = self.jobs.pop(0)
         return Claim(
             key=ClaimKey(JobId(name), 1),
@@ -85,7 +85,7 @@ def ask(
     dispatcher: Dispatcher, name: str, wait: timedelta = LONG, **wanted: Any
 ) -> "asyncio.Task[list[Claim]]":
     gone: Callable[[], Awaitable[object]] = wanted.pop("gone", never)
-    return asyncio.create_task(dispatcher.wait(WorkerId(name), Ask(**wanted), wait, gone))
+    return asyncio.create_task(dispatcher.wait(WorkerId(name), ClaimRequest(**wanted), wait, gone))
 
 
 async def until(fact: Callable[[], object]) -> None:

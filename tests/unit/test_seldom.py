@@ -3,13 +3,13 @@
 from datetime import timedelta
 from threading import Thread
 
-from herdsman.concurrency import FRESH_S, SHARE, Seldom
+from herdsman.concurrency import FRESH_S, SHARE, TtlCache
 from herdsman.testing.clocks import ManualClock
 
 
 def test_it_is_looked_once_within_a_moment_and_again_after_it() -> None:
     clock, looks = ManualClock(), list[int]()
-    shared = Seldom(lambda: looks.append(1) or len(looks), clock)
+    shared = TtlCache(lambda: looks.append(1) or len(looks), clock)
     assert [shared.get(), shared.get()] == [1, 1]
     clock.advance(timedelta(seconds=FRESH_S))
     assert shared.get() == 2
@@ -23,7 +23,7 @@ def test_a_look_that_takes_long_is_repeated_less_often() -> None:
         looks.append(1)
         return len(looks)
 
-    shared = Seldom(look, clock)
+    shared = TtlCache(look, clock)
     assert shared.get() == 1
     clock.advance(timedelta(seconds=SHARE - 2))
     assert shared.get() == 1
@@ -33,7 +33,7 @@ def test_a_look_that_takes_long_is_repeated_less_often() -> None:
 
 def test_many_who_ask_at_once_cause_one_look() -> None:
     looks = list[int]()
-    shared = Seldom(lambda: looks.append(1) or len(looks), ManualClock())
+    shared = TtlCache(lambda: looks.append(1) or len(looks), ManualClock())
     threads = [Thread(target=shared.get) for _ in range(8)]
     for thread in threads:
         thread.start()

@@ -8,7 +8,7 @@ from sqlalchemy import BindParameter, ColumnElement, UpdateBase, create_engine, 
 from sqlalchemy.sql import visitors
 
 from herdsman.db.schema import in_states, jobs
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.db.tasks_sql import PUBLIC, script
 from herdsman.fleet import workers_sql
 from herdsman.jobs import claim_sql, running_sql
@@ -27,7 +27,7 @@ def body(dialect: str, name: str) -> str:
     return found
 
 
-def written(hot: Hot, dialect: str, **given: str) -> str:
+def written(hot: PreparedStatement, dialect: str, **given: str) -> str:
     """The statement of a command as a routine would have it: each of its parameters is a variable."""
 
     def swap(element: Any, **_: Any) -> ColumnElement[Any] | None:
@@ -54,7 +54,7 @@ def written(hot: Hot, dialect: str, **given: str) -> str:
     ],
 )
 def test_what_a_function_writes_is_the_statement_of_the_command(
-    dialect: str, name: str, statement: Hot, given: dict[str, str]
+    dialect: str, name: str, statement: PreparedStatement, given: dict[str, str]
 ) -> None:
     if given.get("result") and dialect == "postgresql":
         given = {"result": "CAST(p_result AS json)"}

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from herdsman.access.rules import Role, Token
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import tokens, workers
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.errors import NotFound
 from herdsman.ids import PoolId, WorkerId
 from herdsman.states import WorkerState
@@ -18,7 +18,7 @@ MOST_LIVE = 50_000
 _PEPPER = "pepper"
 """The id of a row that is no token; ids of tokens are hexadecimal."""
 _FIELDS = tuple(Token.__dataclass_fields__)
-FIND = Hot(
+FIND = PreparedStatement(
     select(*(tokens.c[field] for field in _FIELDS), tokens.c.hash, workers.c.status)
     .select_from(tokens.outerjoin(workers, workers.c.id == tokens.c.worker_id))
     .where(tokens.c.id == bindparam("b_id"))

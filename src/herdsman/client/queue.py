@@ -15,15 +15,15 @@ from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
-    Ask,
+    ClaimRequest,
     Done,
     Ending,
-    Exchange,
     Failed,
-    Orders,
-    Pulse,
+    FinishAndClaim,
+    FinishResult,
+    HeartbeatReply,
     ServiceMark,
-    Told,
+    WorkerHeartbeat,
     check_saved,
 )
 from herdsman.jobs.wire import (
@@ -83,7 +83,7 @@ class HttpQueue:
     def close(self) -> None:
         run(self._transport.close())
 
-    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         body = built(lambda: AskIn.of(ask, wait))
         call = post("/jobs/claim", ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
         return [each.claim() for each in self._send(call).claims]
@@ -95,21 +95,21 @@ class HttpQueue:
         body = built(lambda: StartManyIn(claims=tuple(KeyIn.of(key) for key in keys)))
         return self._send(post("/jobs/start", StartedOut, body)).by_key()
 
-    def beat(self, pulse: Pulse) -> Orders:
+    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
         answer = self._send(post(f"{self._path}/heartbeat", OrdersOut, built(lambda: PulseIn.of(pulse))))
         if answer.token is not None:
             self._transport.renew(answer.token)
         return answer.orders()
 
-    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         """In requests that the server takes. One result that cannot be sent holds up no other."""
         fit: list[tuple[Ending, int]] = []
-        told: list[Told] = []
+        told: list[FinishResult] = []
         for ending in endings:
             try:
                 fit.append((ending, _size(ending)))
             except InvalidRequest as error:
-                told.append(Told(key=ending.key, refused=str(error)))
+                told.append(FinishResult(key=ending.key, refused=str(error)))
         claims: list[Claim] = []
         parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
         for part in parts:
@@ -117,7 +117,7 @@ class HttpQueue:
             answer = self._send(post("/jobs/finish", FinishedOut, _finish_in(part, more))).exchange()
             told.extend(answer.told)
             claims.extend(answer.claims)
-        return Exchange(told=told, claims=claims)
+        return FinishAndClaim(told=told, claims=claims)
 
     def get_checkpoint(self, key: ClaimKey) -> object:
         call = get(f"/jobs/{named('job_id', key.job_id)}/checkpoint", CheckpointOut, token=key.token)
@@ -208,7 +208,7 @@ def register(
     return queue, found
 
 
-def _finish_in(endings: Sequence[Ending], then: Ask | None) -> FinishIn:
+def _finish_in(endings: Sequence[Ending], then: ClaimRequest | None) -> FinishIn:
     return built(
         lambda: FinishIn(
             endings=tuple(EndingIn.of(ending) for ending in endings),

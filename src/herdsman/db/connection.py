@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from herdsman.db.engine import DEADLINE_SLACK, open_engines, parse_url, set_deadline, size_of
 from herdsman.db.errors import Contended, Fault, classify, explain, next_step, translate
-from herdsman.db.statements import MOST_LISTED, Compiled, Hot, Row
+from herdsman.db.statements import MOST_LISTED, Compiled, PreparedStatement, Row
 from herdsman.errors import (
     HerdsmanError,
     InvalidSettings,
@@ -59,13 +59,13 @@ class Tx:
     ) -> CursorResult[Any]:
         return self.connection.execute(statement, values or None)
 
-    def run(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> int:
+    def run(self, hot: PreparedStatement, values: Mapping[str, Any], listed: Sequence[str] = ()) -> int:
         """How many rows the statement touched."""
         compiled = self._database.compiled(hot, listed)
         self._cursor.execute(compiled.sql, compiled.bind(values, listed))
         return int(self._cursor.rowcount)
 
-    def run_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
+    def run_many(self, hot: PreparedStatement, rows: Sequence[Mapping[str, Any]]) -> int:
         """The same for each of the rows; how many rows were touched in all."""
         compiled = self._database.compiled(hot)
         if len(rows) == 1:  # the usual case, and the driver's way for many is slower there
@@ -76,7 +76,9 @@ class Tx:
             self._cursor.executemany(compiled.sql, [compiled.bind(values) for values in rows])
         return int(self._cursor.rowcount)
 
-    def rows(self, hot: Hot, values: Mapping[str, Any], listed: Sequence[str] = ()) -> list[Row]:
+    def rows(
+        self, hot: PreparedStatement, values: Mapping[str, Any], listed: Sequence[str] = ()
+    ) -> list[Row]:
         compiled = self._database.compiled(hot, listed)
         self._cursor.execute(compiled.sql, compiled.bind(values, listed))
         return compiled.read(self._cursor.fetchall())
@@ -117,7 +119,7 @@ class Database:
         self._read_url = read_url
         self._login = login
         """What has changed in the URL since the start."""
-        self._compiled: dict[tuple[Hot, int], Compiled] = {}
+        self._compiled: dict[tuple[PreparedStatement, int], Compiled] = {}
         self._unwritable_at = -math.inf
         self.in_service = False
         """It has been usable, and others depend on us: what is wrong with it from now on is waited out."""
@@ -140,7 +142,7 @@ class Database:
     def read(self, work: Callable[[Tx], T]) -> T:
         return self._transact(self._reading, work)
 
-    def compiled(self, hot: Hot, listed: Sequence[str] = ()) -> Compiled:
+    def compiled(self, hot: PreparedStatement, listed: Sequence[str] = ()) -> Compiled:
         """Room for the list is a power of two, so that few lengths of one statement exist."""
         assert len(listed) <= MOST_LISTED, f"{len(listed)} entries in one list"
         room = 1 << (len(listed) - 1).bit_length() if listed else 0

@@ -30,7 +30,7 @@ MOST_LISTED = 1024
 """The longest list that one statement takes."""
 
 
-class Hot:
+class PreparedStatement:
     """One busy statement; with a list in it, one per power of two of the list's length."""
 
     def __init__(
@@ -94,7 +94,7 @@ class BulkUpdate:
 class Compiled:
     """A statement as one database's driver takes it; `room` is how many entries its list has."""
 
-    def __init__(self, hot: Hot, dialect: Dialect, room: int) -> None:
+    def __init__(self, hot: PreparedStatement, dialect: Dialect, room: int) -> None:
         self._listed = [f"listed_{index}" for index in range(room)]
         statement = hot.build(self._listed)
         compiled = statement.compile(dialect=dialect, column_keys=hot.columns)

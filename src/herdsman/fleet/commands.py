@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from herdsman import __version__
-from herdsman.concurrency import Seldom
+from herdsman.concurrency import TtlCache
 from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.db.errors import Duplicate
@@ -175,8 +175,8 @@ class Overviews:
 
     def __init__(self, services: Services, clock: Clock) -> None:
         self._database = services.database
-        self._counts = Seldom(lambda: self._database.read(_count), clock)
-        self._shared = Seldom(self._look, clock)
+        self._counts = TtlCache(lambda: self._database.read(_count), clock)
+        self._shared = TtlCache(self._look, clock)
 
     def get(self) -> OverviewOut:
         return self._shared.get()

@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 from threading import Lock
 
-from herdsman.concurrency import Seldom
+from herdsman.concurrency import TtlCache
 from herdsman.context import Services
 from herdsman.db.connection import Tx
 from herdsman.fleet import stats_sql
@@ -182,11 +182,11 @@ class Costs:
         self._services = services
         self._clock = clock
         self._lock = Lock()
-        self._of_days: dict[int, Seldom[CostOut]] = {}
+        self._of_days: dict[int, TtlCache[CostOut]] = {}
 
     def of(self, days: int) -> CostOut:
         with self._lock:
-            found = self._of_days.setdefault(days, Seldom(self._look(days), self._clock))
+            found = self._of_days.setdefault(days, TtlCache(self._look(days), self._clock))
         return found.get()
 
     def _look(self, days: int) -> Callable[[], CostOut]:

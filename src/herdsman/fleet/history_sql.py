@@ -11,7 +11,7 @@ from sqlalchemy import Select, bindparam, delete, func, insert, select
 
 from herdsman.db.connection import Database, Record, Tx, record, records, values
 from herdsman.db.schema import cycles, jobs, sights
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.fleet.recording import applied, difference
 from herdsman.states import JobState
 
@@ -279,16 +279,18 @@ MOST_COUNTED = 5000
 MOST_QUEUES = 50
 _WAITING = jobs.c.status == JobState.PENDING.value
 _FIRST = select(jobs.c.type).where(_WAITING).limit(MOST_COUNTED + 1).subquery()
-BY_TYPE = Hot(select(_FIRST.c.type, func.count()).group_by(_FIRST.c.type))
+BY_TYPE = PreparedStatement(select(_FIRST.c.type, func.count()).group_by(_FIRST.c.type))
 _NUMBER = func.count()
-QUEUES = Hot(
+QUEUES = PreparedStatement(
     select(jobs.c.type, jobs.c.pool, _NUMBER, func.min(jobs.c.run_at))
     .where(_WAITING)
     .group_by(jobs.c.type, jobs.c.pool)
     .order_by(_NUMBER.desc(), jobs.c.type, jobs.c.pool)
     .limit(bindparam("b_limit"))
 )
-OLDEST = Hot(select(jobs.c.job_id, jobs.c.run_at).where(_WAITING).order_by(jobs.c.run_at).limit(1))
+OLDEST = PreparedStatement(
+    select(jobs.c.job_id, jobs.c.run_at).where(_WAITING).order_by(jobs.c.run_at).limit(1)
+)
 
 
 def oldest_queued(tx: Tx) -> tuple[str, datetime] | None:

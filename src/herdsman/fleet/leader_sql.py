@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, bindparam, delete, insert, select, true, u
 from herdsman.db.connection import Tx, record
 from herdsman.db.dialects import Instant
 from herdsman.db.schema import leader, requests
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.errors import StaleWrite
 
 NAME = "gpu_orchestrator_leader"
@@ -23,8 +23,8 @@ _NOW = bindparam("b_now", type_=Instant())
 _HIS = leader.c.holder == bindparam("b_holder")
 
 
-def _taking(free: ColumnElement[bool]) -> Hot:
-    return Hot(
+def _taking(free: ColumnElement[bool]) -> PreparedStatement:
+    return PreparedStatement(
         update(leader)
         # What was read is what is replaced: of two that take it at once, one does.
         .where(_OURS, free, leader.c.epoch == bindparam("b_seen"))
@@ -41,7 +41,7 @@ def _taking(free: ColumnElement[bool]) -> Hot:
 
 
 # Asked again and again by every replica.
-CURRENT = Hot(
+CURRENT = PreparedStatement(
     select(
         leader.c.holder,
         leader.c.epoch,
@@ -54,13 +54,13 @@ CURRENT = Hot(
 )
 TAKE_FREE = _taking(_HIS | (leader.c.expires_at <= _NOW))
 TAKE_ANY = _taking(true())
-HELD = Hot(
+HELD = PreparedStatement(
     select(leader.c.expires_at)
     .where(_OURS, _HIS, leader.c.epoch == bindparam("b_epoch"))
     .with_for_update(read=True)
 )
-FOLLOWED = Hot(select(leader.c.renewed_at).where(leader.c.name == FOLLOWER))
-FOLLOW = Hot(
+FOLLOWED = PreparedStatement(select(leader.c.renewed_at).where(leader.c.name == FOLLOWER))
+FOLLOW = PreparedStatement(
     update(leader)
     .where(leader.c.name == FOLLOWER)
     .values(
@@ -225,13 +225,13 @@ MOST_TAKEN = 100
 KEPT = timedelta(hours=1)
 _BATCH = 500
 # Along the index: what is not done stands together, and the oldest is first.
-WAITING = Hot(
+WAITING = PreparedStatement(
     select(requests.c.id)
     .where(requests.c.done_at.is_(None), requests.c.asked_at > bindparam("b_since"))
     .order_by(requests.c.asked_at)
     .limit(MOST_TAKEN)
 )
-OLD = Hot(
+OLD = PreparedStatement(
     select(requests.c.id)
     .where(requests.c.asked_at < bindparam("b_before"))
     .limit(_BATCH)

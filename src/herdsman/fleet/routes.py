@@ -252,7 +252,7 @@ def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> 
 def heartbeat(worker_id: str, beat: PulseIn, who: Who, server: Server) -> OrdersOut:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
-    orders = OrdersOut.of(worker_commands.take_pulse(server.services, me, beat.pulse()))
+    orders = OrdersOut.of(worker_commands.record_heartbeat(server.services, me, beat.pulse()))
     if beat.report is not None:
         server.leases.ring()
     issued = renew_worker_token(server.services, server.keyring, who)

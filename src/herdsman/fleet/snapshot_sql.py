@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, exists, func, select
 
 from herdsman.db.connection import Record, Tx, record, records
 from herdsman.db.schema import fleets, instances, job_attempts, jobs, workers
-from herdsman.db.statements import Hot, Row, one_of
+from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.fleet import stats_sql
 from herdsman.fleet.model import FleetPolicy, InstanceRef
 from herdsman.fleet.scaling.observation import Demand
@@ -53,17 +53,17 @@ _SEEN = (
     workers.c.wanted_revision,
     _LAST_END.scalar_subquery().label("last_end"),
 )
-ONE = Hot(select(*_SEEN).where(workers.c.id == bindparam("b_id")))
-LIVING = Hot(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
+ONE = PreparedStatement(select(*_SEEN).where(workers.c.id == bindparam("b_id")))
+LIVING = PreparedStatement(select(*_SEEN).where(one_of(workers.c.status, WORKER.live)))
 # Found by the end of their instances, for which there is an index.
-ENDED = Hot(
+ENDED = PreparedStatement(
     select(*_SEEN)
     .join(instances, instances.c.worker_id == workers.c.id)
     .where(instances.c.ended_at > bindparam("b_since"), one_of(workers.c.status, WORKER.terminal))
     .order_by(instances.c.ended_at.desc())
     .limit(MOST_REMEMBERED)
 )
-HOLDING = Hot(
+HOLDING = PreparedStatement(
     select(
         jobs.c.worker_id,
         jobs.c.job_id,
@@ -74,15 +74,17 @@ HOLDING = Hot(
         jobs.c.timeout_s,
     ).where(one_of(jobs.c.status, HELD))
 )
-FLEETS = Hot(select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by))
-QUEUED = Hot(
+FLEETS = PreparedStatement(
+    select(fleets.c.pool, fleets.c.last_scaled_at, fleets.c.wait_until, fleets.c.stopped_by)
+)
+QUEUED = PreparedStatement(
     select(jobs.c.pool, func.count()).where(jobs.c.status == JobState.PENDING.value).group_by(jobs.c.pool)
 )
 
 
-def _since(column: Any) -> Hot:
+def _since(column: Any) -> PreparedStatement:
     happened = column > bindparam("b_since")
-    return Hot(select(workers.c.pool, func.count()).where(happened).group_by(workers.c.pool))
+    return PreparedStatement(select(workers.c.pool, func.count()).where(happened).group_by(workers.c.pool))
 
 
 FAILED_SINCE, PROMOTED_SINCE = _since(workers.c.failed_at), _since(workers.c.promoted_at)
@@ -93,7 +95,7 @@ _BLAMED = (
     FailureClass.INFRASTRUCTURE,
     FailureClass.TIMEOUT,
 )
-FAILED_LATELY = Hot(
+FAILED_LATELY = PreparedStatement(
     select(job_attempts.c.worker_id, func.count())
     .join(workers, workers.c.id == job_attempts.c.worker_id)
     .where(
@@ -105,7 +107,7 @@ FAILED_LATELY = Hot(
     .having(func.count() >= bindparam("b_least"))
 )
 _AFTER = job_attempts.alias("after_it")
-FAILED_IN_A_ROW = Hot(
+FAILED_IN_A_ROW = PreparedStatement(
     select(func.count())
     .select_from(job_attempts)
     .where(
@@ -179,7 +181,7 @@ def _queued(held: frozenset[str]) -> Any:
     return given.group_by(jobs.c.pool)
 
 
-def _counted(tx: Tx, hot: Hot, **values: Any) -> Mapping[str, int]:
+def _counted(tx: Tx, hot: PreparedStatement, **values: Any) -> Mapping[str, int]:
     return {pool: int(count) for pool, count in tx.rows(hot, values)}
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import cycles, fleets, instances, pools, worker_models, workers
-from herdsman.db.statements import Hot, Row, one_of
+from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.errors import InvalidRequest, StaleWrite
 from herdsman.fleet.actions import Finding
 from herdsman.fleet.model import FleetPolicy, Instance, InstanceRef
@@ -27,33 +27,35 @@ MOST_MODELS = 64
 LONGEST_MODEL = 255
 LONGEST_TROUBLE = 500
 HIGHEST_REVISION = 2**31 - 1
-KNOWN = Hot(select(worker_models.c.model).where(worker_models.c.worker_id == bindparam("b_worker")))
-ADD = Hot(
+KNOWN = PreparedStatement(
+    select(worker_models.c.model).where(worker_models.c.worker_id == bindparam("b_worker"))
+)
+ADD = PreparedStatement(
     insert(worker_models).values(worker_id=bindparam("b_worker"), model=bindparam("b_model")),
     columns=("worker_id", "model"),
 )
-REMOVE = Hot(
+REMOVE = PreparedStatement(
     delete(worker_models).where(
         worker_models.c.worker_id == bindparam("b_worker"), worker_models.c.model == bindparam("b_model")
     )
 )
-SERVES = Hot(
+SERVES = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_worker"), workers.c.revision != bindparam("b_revision"))
     .values(revision=bindparam("b_revision"), loaded_at=bindparam("b_now"))
 )
-OFFER = Hot(
+OFFER = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_worker"), workers.c.wanted_revision < bindparam("b_revision"))
     .values(wanted_revision=bindparam("b_revision"))
 )
 _LOADED = (pools.c.revision, pools.c.model_id, pools.c.adapter, pools.c.variant, pools.c.rules)
-BEHIND = Hot(
+BEHIND = PreparedStatement(
     select(*_LOADED)
     .join(workers, workers.c.pool == pools.c.pool_id)
     .where(workers.c.id == bindparam("b_worker"), workers.c.wanted_revision > workers.c.revision)
 )
-SERVED = Hot(select(*_LOADED).where(pools.c.pool_id == bindparam("b_pool")))
+SERVED = PreparedStatement(select(*_LOADED).where(pools.c.pool_id == bindparam("b_pool")))
 
 
 def note_models(

@@ -11,7 +11,7 @@ from sqlalchemy import Float, and_, bindparam, case, exists, func, literal_colum
 from herdsman.db.connection import Record, Tx, records
 from herdsman.db.dialects import PHRASES
 from herdsman.db.schema import gpus, instances, job_attempts, jobs, leases, pools, workers
-from herdsman.db.statements import Hot, Row, one_of
+from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.fleet.scaling.observation import AHEAD, RECENT, SLOT, Demand
 from herdsman.ids import PoolId
 from herdsman.leases.rules import LeasePolicy
@@ -21,40 +21,42 @@ HOUR = timedelta(hours=1)
 OVERDUE = timedelta(seconds=60)
 """So long after its end a claim should have been taken back, whatever went wrong."""
 MOST_GPUS = 1000
-JOBS_HELD = Hot(select(func.count()).select_from(jobs).where(one_of(jobs.c.status, HELD)))
-CLAIMS_OVERDUE = Hot(
+JOBS_HELD = PreparedStatement(select(func.count()).select_from(jobs).where(one_of(jobs.c.status, HELD)))
+CLAIMS_OVERDUE = PreparedStatement(
     select(func.count())
     .select_from(jobs)
     .where(one_of(jobs.c.status, HELD), jobs.c.claim_expires_at < bindparam("b_before"))
 )
 # Reads only the index of the jobs that were recovered.
-RECOVERED = Hot(
+RECOVERED = PreparedStatement(
     select(func.count(), func.coalesce(func.sum(jobs.c.saved_gpu_s), 0.0)).where(
         jobs.c.saved_gpu_s.is_not(None)
     )
 )
-LIVING = Hot(
+LIVING = PreparedStatement(
     select(workers.c.status, func.count())
     .where(one_of(workers.c.status, WORKER.live))
     .group_by(workers.c.status)
 )
-LIVING_BY_POOL = Hot(
+LIVING_BY_POOL = PreparedStatement(
     select(workers.c.pool, func.count()).where(one_of(workers.c.status, WORKER.live)).group_by(workers.c.pool)
 )
-DEPTHS = Hot(
+DEPTHS = PreparedStatement(
     select(jobs.c.pool, func.count()).where(jobs.c.status == JobState.PENDING.value).group_by(jobs.c.pool)
 )
 _OPEN = (PoolState.STARTING, PoolState.RUNNING, PoolState.DRAINING)
-POOLS = Hot(select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id))
+POOLS = PreparedStatement(
+    select(pools.c.pool_id).where(one_of(pools.c.status, _OPEN)).order_by(pools.c.pool_id)
+)
 _LIVE = (leases.c.status == LeaseState.ACTIVE.value, leases.c.expires_at > bindparam("b_now"))
-LEASES = Hot(select(func.count()).select_from(leases).where(*_LIVE))
-EXPIRED = Hot(
+LEASES = PreparedStatement(select(func.count()).select_from(leases).where(*_LIVE))
+EXPIRED = PreparedStatement(
     select(func.count())
     .select_from(leases)
     .where(leases.c.status == LeaseState.EXPIRED.value, leases.c.expires_at > bindparam("b_since"))
 )
 _LEASED = exists(select(leases.c.token).where(leases.c.gpu_uuid == gpus.c.uuid, *_LIVE))
-FREE = Hot(
+FREE = PreparedStatement(
     select(func.count())
     .select_from(gpus)
     .where(
@@ -64,8 +66,10 @@ FREE = Hot(
         ~_LEASED,
     )
 )
-QUARANTINED = Hot(select(func.count()).select_from(gpus).where(gpus.c.quarantined_at.is_not(None)))
-GPU_MEMORY = Hot(
+QUARANTINED = PreparedStatement(
+    select(func.count()).select_from(gpus).where(gpus.c.quarantined_at.is_not(None))
+)
+GPU_MEMORY = PreparedStatement(
     select(gpus.c.node_id, gpus.c.gpu_index, gpus.c.used_mb, gpus.c.total_mb, gpus.c.utilisation)
     .where(gpus.c.measured_at > bindparam("b_since"))
     .order_by(gpus.c.node_id, gpus.c.gpu_index)
@@ -132,7 +136,7 @@ def see_gpus(tx: Tx, policy: LeasePolicy) -> Gpus:
     )
 
 
-def _one(tx: Tx, counted: Hot, **given: Any) -> int:
+def _one(tx: Tx, counted: PreparedStatement, **given: Any) -> int:
     return int(tx.rows(counted, given)[0][0])
 
 
@@ -189,14 +193,14 @@ _DONE = (
     .order_by(_PACE_ENDED.c.finished_at.desc())
     .limit(PACE_SAMPLE)
 )
-OF_ALL = Hot(_DONE)
-OF_TYPE = Hot(_DONE.where(_PACE_ENDED.c.type == bindparam("b_type")))
-STARTED = Hot(
+OF_ALL = PreparedStatement(_DONE)
+OF_TYPE = PreparedStatement(_DONE.where(_PACE_ENDED.c.type == bindparam("b_type")))
+STARTED = PreparedStatement(
     select(workers.c.pool, workers.c.created_at, workers.c.promoted_at)
     .order_by(workers.c.created_at.desc())
     .limit(BOOTS)
 )
-DONE_SINCE = Hot(
+DONE_SINCE = PreparedStatement(
     select(func.count())
     .select_from(jobs)
     .where(jobs.c.finished_at > bindparam("b_since"), jobs.c.status == JobState.DONE.value)
@@ -235,7 +239,7 @@ SAMPLE = 200
 PAGE = 5000
 DAY = timedelta(days=1)
 # A piece of the index by creation; what came for other pools is read in vain.
-CAME = Hot(
+CAME = PreparedStatement(
     select(func.count())
     .select_from(jobs)
     .where(
@@ -259,21 +263,21 @@ _ENDED = (
     .subquery()
 )
 # Looked through in the order of their ends, for no index has the pools.
-TOOK = Hot(
+TOOK = PreparedStatement(
     select(_ENDED.c.claimed_at, _ENDED.c.ended_at)
     .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.outcome == JobState.DONE.value)
     .order_by(_ENDED.c.ended_at.desc())
     .limit(SAMPLE)
 )
 # A job that was tried again waited before its first attempt only; its due time may have been moved since.
-WAITED = Hot(
+WAITED = PreparedStatement(
     select(_ENDED.c.claimed_at, jobs.c.created_at, jobs.c.run_at)
     .select_from(_ENDED.join(jobs, jobs.c.job_id == _ENDED.c.job_id))
     .where(_ENDED.c.pool == bindparam("b_pool"), _ENDED.c.attempt == 1)
     .order_by(_ENDED.c.ended_at.desc())
     .limit(SAMPLE)
 )
-STARTS = Hot(
+STARTS = PreparedStatement(
     select(workers.c.promoted_at, workers.c.failed_at)
     .where(workers.c.pool == bindparam("b_pool"))
     .order_by(workers.c.created_at.desc())
@@ -350,7 +354,7 @@ def _due(row: Row) -> datetime:
 
 
 MOST_LISTED = 500
-PRICES = Hot(
+PRICES = PreparedStatement(
     select(instances.c.cost_per_hour, instances.c.started_at, instances.c.ended_at).where(
         instances.c.started_at.is_not(None),
         or_(instances.c.ended_at.is_(None), instances.c.ended_at > bindparam("b_since")),

@@ -8,7 +8,7 @@ from pydantic import AliasChoices, Field
 from herdsman import __version__
 from herdsman.fleet.model import GpuDevice, GpuReport, Worker
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.protocol import MOST_AT_ONCE, Load, LogLines, Orders, Progress, Pulse
+from herdsman.jobs.protocol import MOST_AT_ONCE, HeartbeatReply, Load, LogLines, Progress, WorkerHeartbeat
 from herdsman.jobs.wire import MOST_MODELS, KeyIn, RefusedOut
 from herdsman.states import WORKER
 from herdsman.text import VERSION, misfit
@@ -116,7 +116,7 @@ class PulseIn(Request):
     ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
 
     @classmethod
-    def of(cls, pulse: Pulse) -> Self:
+    def of(cls, pulse: WorkerHeartbeat) -> Self:
         return cls(
             holding=tuple(_held(key, pulse) for key in pulse.keys),
             report=None if pulse.report is None else ReportIn.of(pulse.report),
@@ -126,8 +126,8 @@ class PulseIn(Request):
             unfit=None if pulse.unfit is None else dict(pulse.unfit),
         )
 
-    def pulse(self) -> Pulse:
-        return Pulse(
+    def pulse(self) -> WorkerHeartbeat:
+        return WorkerHeartbeat(
             keys=tuple(each.key() for each in self.holding),
             report=None if self.report is None else self.report.report(),
             models=self.models,
@@ -173,7 +173,7 @@ class OrdersOut(Reply):
     token_expires_at: datetime | None = None
 
     @classmethod
-    def of(cls, value: Orders) -> Self:
+    def of(cls, value: HeartbeatReply) -> Self:
         return cls(
             expires_at=value.expires_at,
             drain=value.drain,
@@ -183,8 +183,8 @@ class OrdersOut(Reply):
             not_active=value.not_active,
         )
 
-    def orders(self) -> Orders:
-        return Orders(
+    def orders(self) -> HeartbeatReply:
+        return HeartbeatReply(
             expires_at=self.expires_at,
             drain=self.drain,
             cancel=frozenset(each.key() for each in self.cancel),
@@ -194,7 +194,7 @@ class OrdersOut(Reply):
         )
 
 
-def _held(key: ClaimKey, pulse: Pulse) -> HeldIn:
+def _held(key: ClaimKey, pulse: WorkerHeartbeat) -> HeldIn:
     progress, logs = pulse.progress.get(key), pulse.logs.get(key)
     return HeldIn(
         job_id=key.job_id,

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, insert, select, update
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.paging import beyond, check_limit, cursor
 from herdsman.db.schema import jobs, workers
-from herdsman.db.statements import Hot, one_of
+from herdsman.db.statements import PreparedStatement, one_of
 from herdsman.errors import NotFound, StaleWrite
 from herdsman.fleet.model import GpuDevice, GpuReport, Worker
 from herdsman.ids import PoolId, WorkerId
@@ -18,12 +18,12 @@ from herdsman.json_text import clean
 from herdsman.states import SERVING, WORKER, Reason, WorkerState
 from herdsman.text import VERSION, release
 
-BEAT = Hot(
+BEAT = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_id"), one_of(workers.c.status, SERVING))
     .values(last_heartbeat=bindparam("b_now"))
 )
-REPORT = Hot(
+REPORT = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_id"))
     .values(
@@ -34,14 +34,18 @@ REPORT = Hot(
         disk_free_mb=bindparam("b_free"),
     )
 )
-METADATA = Hot(select(workers.c.metadata).where(workers.c.id == bindparam("b_id")).with_for_update())
-MEMORY = Hot(
+METADATA = PreparedStatement(
+    select(workers.c.metadata).where(workers.c.id == bindparam("b_id")).with_for_update()
+)
+MEMORY = PreparedStatement(
     update(workers)
     .where(workers.c.id == bindparam("b_id"))
     .values(vram_at=bindparam("b_at"), metadata=bindparam("b_metadata"))
 )
-LOCK = Hot(select(workers.c.id).where(workers.c.id == bindparam("b_id")).with_for_update(key_share=True))
-STATE = Hot(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
+LOCK = PreparedStatement(
+    select(workers.c.id).where(workers.c.id == bindparam("b_id")).with_for_update(key_share=True)
+)
+STATE = PreparedStatement(select(workers.c.status).where(workers.c.id == bindparam("b_id")))
 BATCH = 500
 LONGEST_FAULT = 255
 MOST_GPUS = 16

@@ -19,7 +19,7 @@ from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import claim_sql, running_sql
 from herdsman.jobs.claim_sql import Waiting
 from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import MOST_AT_ONCE, Ask
+from herdsman.jobs.protocol import MOST_AT_ONCE, ClaimRequest
 from herdsman.jobs.rules import Head, JobSelector, Loaded, best, check_model, check_name, shares
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.rules import LeaseMode
@@ -242,16 +242,16 @@ def claim_job(services: Services, worker_id: WorkerId, types: Sequence[str] = ()
 
 def claim_jobs(services: Services, worker_ids: Sequence[WorkerId], types: Sequence[str] = ()) -> list[Claim]:
     """One job for each worker that is active and free, as far as there are jobs in its pool."""
-    return claim_for(services, {worker_id: Ask(types=tuple(types)) for worker_id in worker_ids})
+    return claim_for(services, {worker_id: ClaimRequest(types=tuple(types)) for worker_id in worker_ids})
 
 
-def claim_for(services: Services, asks: Mapping[WorkerId, Ask]) -> list[Claim]:
+def claim_for(services: Services, asks: Mapping[WorkerId, ClaimRequest]) -> list[Claim]:
     """What each worker asks for, as far as it is there. A job of a type that nobody knows waits (J1)."""
     if len(asks) > MOST_LISTED:
         raise InvalidRequest(f"{len(asks)} workers asked at once, the limit is {MOST_LISTED}")
     for worker_id, ask in asks.items():
         check_name("worker_id", worker_id, 128)
-        check_ask(ask)
+        check_request(ask)
     if not asks:
         return []
     services.types.note(services.database, asks)
@@ -274,7 +274,7 @@ def held_claims(services: Services, worker_id: WorkerId, incarnation: str | None
     return services.database.read(lambda tx: claim_sql.held_keys(tx, worker_id, incarnation))
 
 
-def check_ask(ask: Ask) -> None:
+def check_request(ask: ClaimRequest) -> None:
     if len(ask.types) > MOST_LISTED:
         raise InvalidRequest(f"{len(ask.types)} types were named, the limit is {MOST_LISTED}")
     for kind in ask.types:
@@ -289,7 +289,9 @@ def check_ask(ask: Ask) -> None:
             raise InvalidRequest(f"most of {kind} is {most}: it must be from 1 to {MOST_AT_ONCE}")
 
 
-def give(tx: Tx, services: Services, asks: Mapping[WorkerId, Ask], rules: ControlPolicy) -> list[Claim]:
+def give(
+    tx: Tx, services: Services, asks: Mapping[WorkerId, ClaimRequest], rules: ControlPolicy
+) -> list[Claim]:
     """The same, within a transaction that does more."""
     lost = [worker_id for worker_id, ask in asks.items() if ask.resume]
     held = claim_sql.held(tx, lost) if lost else []

@@ -10,7 +10,7 @@ from sqlalchemy import and_, bindparam, case, delete, func, insert, or_, select,
 
 from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.schema import checkpoints, jobs, logs, system_logs
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
 from herdsman.jobs.protocol import LogLines, MarkStatus, ServiceMark
@@ -25,12 +25,12 @@ LINES_AT_ONCE = 500
 LINES_KEPT = timedelta(hours=48)
 """How long the database remembers what replicas said."""
 _TRUNCATED = f"... the log of this attempt ends here: it has {MOST_LINES:,} lines or {MOST_BYTES:,} bytes"
-END_OF_LOG = Hot(
+END_OF_LOG = PreparedStatement(
     select(func.max(logs.c.first_line + logs.c.line_count), func.sum(logs.c.byte_count)).where(
         logs.c.job_id == bindparam("b_job"), logs.c.claim_token == bindparam("b_token")
     )
 )
-APPEND = Hot(insert(logs))
+APPEND = PreparedStatement(insert(logs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def _piece(row: dict[str, object], since: tuple[int, int]) -> Piece:
 
 
 # No step of the job, so neither its version nor the audit moves.
-MARK = Hot(
+MARK = PreparedStatement(
     update(jobs)
     .where(*OWN_CLAIM)
     .values(

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.schema import concurrency, holds, jobs, worker_models, workers
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.rules import JobSelector
@@ -45,7 +45,7 @@ _FREE = (
     workers.c.loaded_at,
     workers.c.gpu_seen,
 )
-FREE_WORKERS = Hot(
+FREE_WORKERS = PreparedStatement(
     lambda listed: (
         select(*_FREE)
         .where(
@@ -60,7 +60,7 @@ FREE_WORKERS = Hot(
         .with_for_update(key_share=True)
     )
 )
-ACTIVE_WORKER = Hot(
+ACTIVE_WORKER = PreparedStatement(
     select(*_FREE)
     .where(workers.c.id == bindparam("b_worker"), workers.c.status == WorkerState.ACTIVE.value, ~_POOL_HELD)
     .with_for_update(key_share=True)
@@ -122,11 +122,11 @@ def _next(waiting: _Query) -> _Query:
 
 # Only then the index gives them in order: an agent's jobs with models are looked for one model at a time.
 _HIS = and_(jobs.c.agent == bindparam("b_agent"), jobs.c.model.is_(None))
-NEXT_JOBS = Hot(_next(_WAITING))
-NEXT_OF_TYPES = Hot(lambda listed: _next(_WAITING.where(jobs.c.type.in_(listed))))
-NEXT_OF_AGENT = Hot(_next(_WAITING.where(_HIS)))
-NEXT_OF_AGENT_TYPES = Hot(lambda listed: _next(_WAITING.where(_HIS, jobs.c.type.in_(listed))))
-HELD_JOBS = Hot(
+NEXT_JOBS = PreparedStatement(_next(_WAITING))
+NEXT_OF_TYPES = PreparedStatement(lambda listed: _next(_WAITING.where(jobs.c.type.in_(listed))))
+NEXT_OF_AGENT = PreparedStatement(_next(_WAITING.where(_HIS)))
+NEXT_OF_AGENT_TYPES = PreparedStatement(lambda listed: _next(_WAITING.where(_HIS, jobs.c.type.in_(listed))))
+HELD_JOBS = PreparedStatement(
     lambda listed: (
         select(*WAITING, jobs.c.worker_id, jobs.c.claim_expires_at)
         .where(
@@ -139,7 +139,7 @@ HELD_JOBS = Hot(
         .with_for_update()
     )
 )
-HELD_KEYS = Hot(
+HELD_KEYS = PreparedStatement(
     select(jobs.c.job_id, jobs.c.claim_token)
     .where(
         jobs.c.worker_id == bindparam("b_worker"),
@@ -150,7 +150,7 @@ HELD_KEYS = Hot(
     )
     .order_by(jobs.c.slot)
 )
-CLAIM = Hot(
+CLAIM = PreparedStatement(
     update(jobs)
     .where(
         jobs.c.job_id == bindparam("b_job"),
@@ -285,8 +285,8 @@ def _behind(*fitting: ColumnElement[bool]) -> _Query:
     )
 
 
-AGENT_BEHIND = Hot(_behind())
-AGENT_BEHIND_TYPES = Hot(lambda listed: _behind(jobs.c.type.in_(listed)))
+AGENT_BEHIND = PreparedStatement(_behind())
+AGENT_BEHIND_TYPES = PreparedStatement(lambda listed: _behind(jobs.c.type.in_(listed)))
 
 
 def agents_behind(tx: Tx, pool: PoolId, last: str, wanted: Callable[[], JobSelector]) -> Iterator[str]:

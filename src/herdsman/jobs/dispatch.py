@@ -11,9 +11,9 @@ from herdsman.concurrency import Gone, Waiter, WaitQueue
 from herdsman.context import Services
 from herdsman.errors import HerdsmanError
 from herdsman.ids import PoolId, WorkerId
-from herdsman.jobs.assign import check_ask, claim_for
+from herdsman.jobs.assign import check_request, claim_for
 from herdsman.jobs.model import Claim
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.worker_commands import release_job
 from herdsman.ports import Clock
 
@@ -29,7 +29,7 @@ Key = tuple[PoolId | None, tuple[str, ...], tuple[str, ...]]
 @dataclass(eq=False, slots=True)
 class _Waiter(Waiter[list[Claim]]):
     worker_id: WorkerId
-    ask: Ask
+    ask: ClaimRequest
     key: Key
 
     def takes(self, claims: Sequence[Claim]) -> bool:
@@ -58,7 +58,7 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         poll: timedelta = POLL,
         wake_others: Callable[[], None] = lambda: None,
         on_round: Callable[[int, int], None] = lambda _asked, _served: None,
-        claim: Callable[[Services, Mapping[WorkerId, Ask]], Sequence[Claim]] = claim_for,
+        claim: Callable[[Services, Mapping[WorkerId, ClaimRequest]], Sequence[Claim]] = claim_for,
     ) -> None:
         """`wake_others` wakes the other replicas; `on_round` counts who was asked for, and who got a job."""
         super().__init__("dispatcher")
@@ -78,13 +78,19 @@ class Dispatcher(WaitQueue[_Waiter, list[Claim]]):
         return len(self._waiting)
 
     async def wait(
-        self, worker_id: WorkerId, ask: Ask, wait: timedelta, gone: Gone, *, pool: PoolId | None = None
+        self,
+        worker_id: WorkerId,
+        ask: ClaimRequest,
+        wait: timedelta,
+        gone: Gone,
+        *,
+        pool: PoolId | None = None,
     ) -> list[Claim]:
         """The claims of this worker, or none after `wait`. What it gets while it is `gone` is given back.
 
         A worker waits once: a newer call ends the older one, which is answered with nothing.
         """
-        check_ask(ask)
+        check_request(ask)
         at_once = wait <= timedelta(0)
         waiter = _Waiter(worker_id, ask, (pool, ask.types, ask.models), last=at_once)
         return await self._wait(waiter, None if at_once else wait, gone)

@@ -16,8 +16,8 @@ MOST_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """A worker asks for work. It holds nothing, or a batch that is not full."""
+class ClaimRequest:
+    """What a worker asks for. It holds nothing, or a batch that is not full."""
 
     types: tuple[str, ...] = ()
     """The job types that it can run; empty means any."""
@@ -50,8 +50,8 @@ class LogLines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
-    """Everything a worker has to say with one beat."""
+class WorkerHeartbeat:
+    """Everything that a worker reports with one heartbeat."""
 
     keys: tuple[ClaimKey, ...] = ()
     report: GpuReport | None = None
@@ -80,8 +80,8 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """What a beat brings back."""
+class HeartbeatReply:
+    """The answer to a heartbeat."""
 
     expires_at: datetime
     drain: bool = False
@@ -126,7 +126,7 @@ Ending = Done | Failed | GivenBack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class FinishResult:
     """What became of a job whose end was reported."""
 
     key: ClaimKey
@@ -138,10 +138,10 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class FinishAndClaim:
     """The answer to endings, with new work where it was asked for in the same word."""
 
-    told: Sequence[Told]
+    told: Sequence[FinishResult]
     claims: Sequence[Claim] = ()
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, literal_column, null, or_, select, updat
 
 from herdsman.db.connection import Tx
 from herdsman.db.schema import jobs
-from herdsman.db.statements import Hot, one_of
+from herdsman.db.statements import PreparedStatement, one_of
 from herdsman.errors import StaleWrite
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey
@@ -31,7 +31,7 @@ _STEP: dict[str, Any] = {
     "updated_at": bindparam("b_now"),
     "actor": bindparam("b_actor"),
 }
-START = Hot(
+START = PreparedStatement(
     update(jobs)
     .where(*_THIS_CLAIM, _ITS_OWN, jobs.c.status == JobState.CLAIMED.value)
     .values(
@@ -43,12 +43,12 @@ START = Hot(
         deadline_at=bindparam("b_deadline"),
     )
 )
-RENEW = Hot(
+RENEW = PreparedStatement(
     update(jobs)
     .where(*_THIS_CLAIM, _IS_HELD, jobs.c.worker_id == bindparam("b_worker"))
     .values(claim_expires_at=bindparam("b_expires"))
 )
-PROGRESS = Hot(
+PROGRESS = PreparedStatement(
     update(jobs)
     .where(*OWN_CLAIM)
     .values(
@@ -73,9 +73,9 @@ _DONE = (
         deadline_at=null(),
     )
 )
-COMPLETE = Hot(_DONE.values(reason=Reason.COMPLETED.value))
-RECOVER = Hot(_DONE.values(reason=Reason.RECOVERED.value, saved_gpu_s=bindparam("b_saved")))
-END = Hot(
+COMPLETE = PreparedStatement(_DONE.values(reason=Reason.COMPLETED.value))
+RECOVER = PreparedStatement(_DONE.values(reason=Reason.RECOVERED.value, saved_gpu_s=bindparam("b_saved")))
+END = PreparedStatement(
     update(jobs)
     .where(*_THIS_CLAIM, _IS_HELD)
     .values(
@@ -111,8 +111,8 @@ _HOLDING = select(
     jobs.c.claim_expires_at,
     jobs.c.cancel_requested_at,
 )
-HOLDING = Hot(_HOLDING.where(*OWN_CLAIM).with_for_update())
-OVERDUE = Hot(
+HOLDING = PreparedStatement(_HOLDING.where(*OWN_CLAIM).with_for_update())
+OVERDUE = PreparedStatement(
     _HOLDING.where(
         _IS_HELD,
         or_(
@@ -124,7 +124,7 @@ OVERDUE = Hot(
     .limit(bindparam("b_limit"))
     .with_for_update(skip_locked=True)
 )
-STANDING = Hot(
+STANDING = PreparedStatement(
     select(
         jobs.c.status,
         jobs.c.claim_token,
@@ -134,7 +134,7 @@ STANDING = Hot(
         jobs.c.begun_by,
     ).where(jobs.c.job_id == bindparam("b_job"))
 )
-CANCELLED = Hot(
+CANCELLED = PreparedStatement(
     lambda listed: select(jobs.c.job_id, jobs.c.claim_token).where(
         jobs.c.job_id.in_(listed), jobs.c.cancel_requested_at.is_not(None)
     )
@@ -142,7 +142,7 @@ CANCELLED = Hot(
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClaimState:
     """Where a job stands, for whoever was refused."""
 
     state: JobState
@@ -243,13 +243,13 @@ def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
     ]
 
 
-def standing(tx: Tx, job_id: JobId) -> Standing | None:
+def standing(tx: Tx, job_id: JobId) -> ClaimState | None:
     check_name("job_id", job_id, 128)
     found = tx.rows(STANDING, {"b_job": job_id})
     if not found:
         return None
     status, token, cancel_requested_at, last_worker, timeout_s, begun_by = found[0]
-    return Standing(
+    return ClaimState(
         JobState(status), token, cancel_requested_at is not None, last_worker, seconds(timeout_s), begun_by
     )
 

@@ -37,7 +37,7 @@ from herdsman.db.schema import (
     retention,
     workers,
 )
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.errors import Conflict, InvalidRequest, NotFound
 from herdsman.fleet import history_sql
 from herdsman.ids import JobId
@@ -234,8 +234,8 @@ _GIVEN = (
     *("tags", "status", "max_attempts", "retry_base_s", "retry_cap_s", "timeout_s", "run_at", "created_at"),
     *("updated_at", "model", "gpu_memory_mb", "allow_cpu", "concurrency_key", "admission"),
 )
-INSERT = Hot(insert(jobs), columns=(*_NEW, *_GIVEN))
-INSERT_TAG = Hot(insert(job_tags))
+INSERT = PreparedStatement(insert(jobs), columns=(*_NEW, *_GIVEN))
+INSERT_TAG = PreparedStatement(insert(job_tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,14 +401,14 @@ _REOPENED: dict[str, Any] = {
 BATCH = 500
 CYCLES_KEPT = timedelta(days=7)
 """How long it can be asked what the control loop decided, and why."""
-DUE = Hot(
+DUE = PreparedStatement(
     select(jobs.c.job_id)
     .where(jobs.c.status == bindparam("b_status"), jobs.c.run_at <= bindparam("b_now"))
     .order_by(jobs.c.run_at)
     .limit(BATCH)
     .with_for_update(skip_locked=True)
 )
-STAGE = Hot(
+STAGE = PreparedStatement(
     lambda listed: (
         update(jobs)
         # The rows are locked as they were found; naming their state again would make the index a worse one.

@@ -11,15 +11,15 @@ from herdsman.jobs.model import HIGHEST, LOWEST, AuditEntry, Claim, ClaimKey, Fa
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
     MOST_SAVED,
-    Ask,
+    ClaimRequest,
     Done,
     Ending,
-    Exchange,
     Failed,
+    FinishAndClaim,
+    FinishResult,
     GivenBack,
     MarkStatus,
     ServiceMark,
-    Told,
 )
 from herdsman.jobs.rules import LARGEST_MEMORY_MB, MAX_ATTEMPTS, MAX_TAGS
 from herdsman.states import LEASE, JobState
@@ -336,13 +336,13 @@ class AskIn(Request):
     wait_seconds: float = Field(default=0, ge=0, le=LONGEST_POLL)
 
     @classmethod
-    def of(cls, ask: Ask, wait: timedelta) -> Self:
+    def of(cls, ask: ClaimRequest, wait: timedelta) -> Self:
         found = cls.model_validate(ask, from_attributes=True)
         seconds = min(max(0.0, wait.total_seconds()), LONGEST_POLL)
         return found.model_copy(update={"wait_seconds": seconds})
 
-    def ask(self) -> Ask:
-        return Ask(**core_fields(self, "wait_seconds"))
+    def ask(self) -> ClaimRequest:
+        return ClaimRequest(**core_fields(self, "wait_seconds"))
 
 
 class KeyOut(Reply):
@@ -511,10 +511,10 @@ class FinishedOut(Reply):
     told: tuple[FinishResultOut, ...]
     claims: tuple[ClaimOut, ...] = ()
 
-    def exchange(self) -> Exchange:
-        return Exchange(
+    def exchange(self) -> FinishAndClaim:
+        return FinishAndClaim(
             told=[
-                Told(
+                FinishResult(
                     key=each.key(),
                     state=None if each.status is None else JobState(each.status),
                     refused=each.refused,

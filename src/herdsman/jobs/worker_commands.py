@@ -21,20 +21,20 @@ from herdsman.fleet.model import GpuReport
 from herdsman.fleet.observe import why_not_active
 from herdsman.ids import WorkerId
 from herdsman.jobs import attempts_sql, running_sql
-from herdsman.jobs.assign import check_ask, give
+from herdsman.jobs.assign import check_request, give
 from herdsman.jobs.model import Beat, ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
-    Ask,
+    ClaimRequest,
     Done,
     Ending,
-    Exchange,
+    FinishAndClaim,
+    FinishResult,
     GivenBack,
-    Orders,
+    HeartbeatReply,
     Progress,
-    Pulse,
     ServiceMark,
-    Told,
+    WorkerHeartbeat,
     check_saved,
 )
 from herdsman.jobs.rules import end_of
@@ -222,7 +222,7 @@ def beat(
     services: Services, worker_id: WorkerId, key: ClaimKey | None = None, report: GpuReport | None = None
 ) -> Beat:
     """The beat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
-    pulse = Pulse(keys=() if key is None else (key,), report=report)
+    pulse = WorkerHeartbeat(keys=() if key is None else (key,), report=report)
 
     def write(tx: Tx) -> Beat:
         orders = _pulse(tx, services, worker_id, pulse)
@@ -233,7 +233,7 @@ def beat(
     return services.database.transact(write)
 
 
-def take_pulse(services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
+def record_heartbeat(services: Services, worker_id: WorkerId, pulse: WorkerHeartbeat) -> HeartbeatReply:
     """One word keeps the worker and its claims alive together, and brings back what it must do."""
     check_count(pulse.keys)
     for each in pulse.progress.values():
@@ -274,7 +274,7 @@ def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation
         raise refusal(tx, key, "start")
 
 
-def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Orders:
+def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: WorkerHeartbeat) -> HeartbeatReply:
     state = workers_sql.record_heartbeats(tx, worker_id, pulse.report)
     fleet_sql.note_models(tx, worker_id, pulse.models, pulse.revision, pulse.trouble)
     if pulse.unfit is not None:
@@ -287,7 +287,7 @@ def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Ord
     starting = state is WorkerState.SPAWNING
     not_active = why_not_active(tx, services.fleet(), worker_id) if starting else None
     if not pulse.keys:
-        return Orders(expires_at=expires_at, drain=drain, load=load, not_active=not_active)
+        return HeartbeatReply(expires_at=expires_at, drain=drain, load=load, not_active=not_active)
     lost = _renew(tx, services, worker_id, pulse.keys)
     if services.leasing.mode is not LeaseMode.OFF:
         leases_sql.renew_of(tx, worker_id, expires_at)
@@ -298,7 +298,7 @@ def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: Pulse) -> Ord
         if (lines := pulse.logs.get(key)) is not None:
             attempts_sql.append_logs(tx, key, lines)
     cancel = running_sql.cancelled(tx, kept) if kept else frozenset[ClaimKey]()
-    return Orders(
+    return HeartbeatReply(
         expires_at=expires_at, drain=drain, cancel=cancel, lost=lost, load=load, not_active=not_active
     )
 
@@ -340,24 +340,24 @@ def _progress(tx: Tx, services: Services, key: ClaimKey, progress: Progress, wor
 
 
 def finish_jobs(
-    services: Services, worker_id: WorkerId, endings: Sequence[Ending], then: Ask | None = None
-) -> Exchange:
+    services: Services, worker_id: WorkerId, endings: Sequence[Ending], then: ClaimRequest | None = None
+) -> FinishAndClaim:
     """One ending that is refused does not hold up the others; the next jobs come with the answer."""
     check_count(endings)
     if then is not None:
-        check_ask(then)
+        check_request(then)
         services.types.note(services.database, {worker_id: then})
     results: dict[ClaimKey, Done] = {}
-    refused: dict[ClaimKey, Told] = {}
+    refused: dict[ClaimKey, FinishResult] = {}
     for ending in endings:
         if isinstance(ending, Done):
             try:
                 results[ending.key] = stored_form(services, ending)
             except InvalidRequest as error:  # another word about this job may follow
-                refused[ending.key] = Told(key=ending.key, refused=str(error))
+                refused[ending.key] = FinishResult(key=ending.key, refused=str(error))
     rules, who = services.rules(), f"worker:{worker_id}"
 
-    def finish(tx: Tx, then: Ask | None) -> Exchange:
+    def finish(tx: Tx, then: ClaimRequest | None) -> FinishAndClaim:
         if then is not None:
             # Before its jobs, as a heartbeat does: two that lock in turn cannot get stuck.
             workers_sql.lock_worker(tx, worker_id)
@@ -375,12 +375,12 @@ def finish_jobs(
         for key, outcome in outcomes.items():
             stale = isinstance(outcome, HerdsmanError)
             told[key] = (
-                Told(key=key, refused=str(outcome), stale=True)
+                FinishResult(key=key, refused=str(outcome), stale=True)
                 if stale
-                else Told(key=key, state=JobState(outcome.value))
+                else FinishResult(key=key, state=JobState(outcome.value))
             )
         claims = give(tx, services, {worker_id: then}, rules) if then is not None else []
-        return Exchange(told=[told[ending.key] for ending in endings], claims=claims)
+        return FinishAndClaim(told=[told[ending.key] for ending in endings], claims=claims)
 
     try:
         return services.database.transact(lambda tx: finish(tx, then))

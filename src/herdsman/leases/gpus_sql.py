@@ -15,7 +15,7 @@ from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.errors import Contended
 from herdsman.db.paging import check_limit
 from herdsman.db.schema import gpus, leases, worker_gpus, workers
-from herdsman.db.statements import MOST_LISTED, Hot, Row
+from herdsman.db.statements import MOST_LISTED, PreparedStatement, Row
 from herdsman.errors import NotFound
 from herdsman.fleet.model import GpuDevice, GpuReport
 from herdsman.fleet.workers_sql import MOST_GPU_PROCESSES, MOST_GPUS
@@ -62,24 +62,24 @@ MOST_GPUS_OF_A_WORKER = 1000
 """The most that a request for a lease looks at; those that had the most free when they were measured."""
 _ACTIVE = LeaseState.ACTIVE.value
 _COLUMNS = tuple(gpus.c)
-BY_NODE = Hot(
+BY_NODE = PreparedStatement(
     select(*_COLUMNS)
     .where(gpus.c.node_id == bindparam("b_node"))
     .order_by(gpus.c.uuid)
     .limit(MOST_GPUS_OF_A_WORKER)
 )
-ALL = Hot(
+ALL = PreparedStatement(
     select(*_COLUMNS)
     .order_by((gpus.c.total_mb - gpus.c.used_mb).desc(), gpus.c.uuid)
     .limit(MOST_GPUS_OF_A_WORKER)
 )
-LOCKED = Hot(
+LOCKED = PreparedStatement(
     lambda listed: (
         # In one order for everybody, so that no two can wait for each other.
         select(*_COLUMNS).where(gpus.c.uuid.in_(listed)).order_by(gpus.c.uuid).with_for_update()
     )
 )
-FREE = Hot(
+FREE = PreparedStatement(
     lambda listed: (
         select(*_COLUMNS)
         .where(gpus.c.uuid.in_(listed))
@@ -87,7 +87,7 @@ FREE = Hot(
         .with_for_update(skip_locked=True)
     )
 )
-HELD = Hot(
+HELD = PreparedStatement(
     lambda listed: select(
         leases.c.gpu_uuid,
         leases.c.memory_mb,
@@ -96,7 +96,7 @@ HELD = Hot(
         leases.c.expires_at,
     ).where(leases.c.gpu_uuid.in_(listed), leases.c.status == bindparam("b_active", _ACTIVE))
 )
-ENDED = Hot(
+ENDED = PreparedStatement(
     lambda listed: (
         select(leases.c.gpu_uuid, leases.c.worker_id, func.max(leases.c.ended_at))
         .join_from(leases, gpus, gpus.c.uuid == leases.c.gpu_uuid)
@@ -109,7 +109,7 @@ ENDED = Hot(
         .group_by(leases.c.gpu_uuid, leases.c.worker_id)
     )
 )
-OVERDUE = Hot(
+OVERDUE = PreparedStatement(
     lambda listed: (
         update(leases)
         .where(
@@ -150,7 +150,7 @@ def lock_free_gpus(tx: Tx, uuids: Sequence[str], who: str) -> list[Standing]:
     return _locked(tx, uuids, who, FREE)
 
 
-def _locked(tx: Tx, uuids: Sequence[str], who: str, how: Hot) -> list[Standing]:
+def _locked(tx: Tx, uuids: Sequence[str], who: str, how: PreparedStatement) -> list[Standing]:
     found = [to_gpu(row) for each in _pieces(uuids) for row in tx.rows(how, {}, each)]
     for each in _pieces([gpu.uuid for gpu in found]):
         tx.run(OVERDUE, {"b_now": tx.now(), "b_actor": who}, each)
@@ -238,7 +238,7 @@ SAME_MB = 64
 """A change of so little memory is written down with the next full report."""
 QUIET_PART = 4
 """A GPU on which nothing happens is written down so many times within the time after which it counts as silent."""
-KNOWN = Hot(
+KNOWN = PreparedStatement(
     lambda listed: select(
         gpus.c.uuid,
         gpus.c.worker_id,
@@ -263,7 +263,7 @@ KNOWN = Hot(
         .scalar_subquery(),
     ).where(gpus.c.uuid.in_(listed))
 )
-MEASURED = Hot(
+MEASURED = PreparedStatement(
     update(gpus)
     .where(gpus.c.uuid == bindparam("b_uuid"))
     .values(
@@ -282,7 +282,7 @@ MEASURED = Hot(
         quarantine_reason=bindparam("b_why"),
     )
 )
-LAST_END = Hot(
+LAST_END = PreparedStatement(
     select(leases.c.ended_at, leases.c.agent_name)
     .where(leases.c.gpu_uuid == bindparam("b_uuid"), leases.c.ended_at.is_not(None))
     .order_by(leases.c.ended_at.desc())

@@ -13,19 +13,19 @@ from sqlalchemy import bindparam, delete, exists, func, insert, or_, select, upd
 from herdsman.db.connection import Tx, values
 from herdsman.db.paging import beyond, check_limit, cursor
 from herdsman.db.schema import gpus, jobs, leases, worker_gpus
-from herdsman.db.statements import MOST_LISTED, Hot, Row
+from herdsman.db.statements import MOST_LISTED, PreparedStatement, Row
 from herdsman.ids import JobId, WorkerId
 from herdsman.leases.gpus_sql import LOCKED, lock_gpus, to_gpu
 from herdsman.leases.rules import Gpu, Lease, LeasePolicy, Standing, Wish, free_mb, obstacle
 from herdsman.states import LEASE, LeaseState, Reason
 
 _ACTIVE = LeaseState.ACTIVE.value
-THEIRS = Hot(
+THEIRS = PreparedStatement(
     lambda listed: select(worker_gpus.c.worker_id, worker_gpus.c.uuid).where(
         worker_gpus.c.worker_id.in_(listed)
     )
 )
-GROW = Hot(
+GROW = PreparedStatement(
     update(leases)
     .where(
         leases.c.worker_id == bindparam("b_worker"),
@@ -34,7 +34,7 @@ GROW = Hot(
     )
     .values(expires_at=bindparam("b_expires"), last_heartbeat=bindparam("b_now"))
 )
-WIDEN = Hot(
+WIDEN = PreparedStatement(
     update(leases)
     .where(
         leases.c.worker_id == bindparam("b_worker"),
@@ -44,13 +44,15 @@ WIDEN = Hot(
     )
     .values(memory_mb=bindparam("b_memory"), exclusive=bindparam("b_exclusive"))
 )
-RENEW = Hot(
+RENEW = PreparedStatement(
     update(leases)
     .where(leases.c.worker_id == bindparam("b_worker"), leases.c.status == bindparam("b_active", _ACTIVE))
     .values(expires_at=bindparam("b_expires"), last_heartbeat=bindparam("b_now"))
 )
-RAISE = Hot(update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values(lease_seq=bindparam("b_seq")))
-GIVE = Hot(
+RAISE = PreparedStatement(
+    update(gpus).where(gpus.c.uuid == bindparam("b_uuid")).values(lease_seq=bindparam("b_seq"))
+)
+GIVE = PreparedStatement(
     insert(leases),
     columns=(
         "token",
@@ -177,8 +179,8 @@ def _room(tx: Tx, worker: WorkerId, own: Sequence[Standing], policy: LeasePolicy
 
 BATCH = 500
 _COLUMNS = tuple(leases.c)
-FIND = Hot(select(*_COLUMNS).where(leases.c.token == bindparam("b_token")))
-KEEP = Hot(
+FIND = PreparedStatement(select(*_COLUMNS).where(leases.c.token == bindparam("b_token")))
+KEEP = PreparedStatement(
     update(leases)
     .where(
         leases.c.token == bindparam("b_token"),
@@ -187,7 +189,7 @@ KEEP = Hot(
     )
     .values(expires_at=bindparam("b_expires"), last_heartbeat=bindparam("b_now"))
 )
-END = Hot(
+END = PreparedStatement(
     update(leases)
     .where(leases.c.token == bindparam("b_token"), leases.c.status == bindparam("b_active", _ACTIVE))
     .values(
@@ -199,7 +201,7 @@ END = Hot(
         ended_at=bindparam("b_ended"),
     )
 )
-LEASED = Hot(
+LEASED = PreparedStatement(
     select(func.sum(leases.c.memory_mb)).where(
         leases.c.agent_name == bindparam("b_agent"),
         leases.c.status == bindparam("b_active", _ACTIVE),
@@ -211,7 +213,7 @@ LEASED = Hot(
 _FORSAKEN = or_(
     leases.c.worker_id.is_(None), ~exists(select(jobs.c.job_id).where(jobs.c.worker_id == leases.c.worker_id))
 )
-OVERDUE = Hot(
+OVERDUE = PreparedStatement(
     select(leases.c.token, leases.c.expires_at)
     .where(
         leases.c.status == bindparam("b_active", _ACTIVE),

@@ -10,7 +10,7 @@ from sqlalchemy import Select, bindparam, delete, func, insert, literal, or_, se
 from herdsman.db.connection import Tx, records
 from herdsman.db.dialects import PHRASES, Instant
 from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
-from herdsman.db.statements import Hot, Row, one_of
+from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.errors import NotFound
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import PoolId
@@ -22,9 +22,9 @@ WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
 _ONE = literal(1).label("one")
 
 
-def _counting(query: Select[Any]) -> Hot:
+def _counting(query: Select[Any]) -> PreparedStatement:
     """A count that goes on for ever would cost more than it tells."""
-    return Hot(select(func.count()).select_from(query.limit(bindparam("b_most")).subquery()))
+    return PreparedStatement(select(func.count()).select_from(query.limit(bindparam("b_most")).subquery()))
 
 
 OF_AGENT = _counting(select(_ONE).where(one_of(jobs.c.status, WAITING), jobs.c.agent == bindparam("b_agent")))
@@ -34,23 +34,23 @@ IN_POOL = _counting(
 QUEUED = _counting(
     select(_ONE).where(jobs.c.status == JobState.PENDING.value, jobs.c.pool != bindparam("b_but"))
 )
-OLDEST = Hot(
+OLDEST = PreparedStatement(
     select(jobs.c.run_at)
     .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool != bindparam("b_but"))
     .order_by(jobs.c.run_at)
     .limit(1)
 )
-MEMORY = Hot(
+MEMORY = PreparedStatement(
     select(func.sum(gpus.c.used_mb), func.sum(gpus.c.total_mb)).where(
         gpus.c.measured_at > bindparam("b_since")
     )
 )
-USED = Hot(
+USED = PreparedStatement(
     select(usage.c.gpu_seconds).where(
         usage.c.agent == bindparam("b_agent"), usage.c.day == bindparam("b_day")
     )
 )
-LOCK = Hot(
+LOCK = PreparedStatement(
     lambda listed: (
         select(buckets.c.agent, buckets.c.tokens, buckets.c.filled_at)
         .where(buckets.c.agent.in_(listed))
@@ -59,12 +59,12 @@ LOCK = Hot(
         .with_for_update()
     )
 )
-PAY = Hot(
+PAY = PreparedStatement(
     update(buckets)
     .where(buckets.c.agent == bindparam("b_agent"))
     .values(tokens=bindparam("b_tokens"), filled_at=bindparam("b_filled_at"))
 )
-SHUT = Hot(
+SHUT = PreparedStatement(
     lambda listed: select(gates.c.name, gates.c.closed_at, gates.c.until, gates.c.detail).where(
         gates.c.name.in_(listed)
     )
@@ -154,7 +154,7 @@ def closed_gates(found: Mapping[str, Shut]) -> Closed:
     return {Limit(name): shut for name, shut in found.items()}
 
 
-def _count(tx: Tx, hot: Hot, most: int, **named: str) -> int:
+def _count(tx: Tx, hot: PreparedStatement, most: int, **named: str) -> int:
     return int(tx.rows(hot, {"b_most": most, **named})[0][0])
 
 
@@ -173,21 +173,21 @@ LIFTED = "lifted"
 MOST_LISTED = 1000
 _BATCH = 500
 _COLUMNS = (holds.c.scope, holds.c.kind, holds.c.why, holds.c.actor, holds.c.since, holds.c.until)
-STANDING = Hot(
+STANDING = PreparedStatement(
     select(*_COLUMNS)
     .where(holds.c.kind != LIFTED, or_(holds.c.until.is_(None), holds.c.until > bindparam("b_now")))
     .order_by(holds.c.scope)
     .limit(MOST_LISTED)
 )
-OVER = Hot(
+OVER = PreparedStatement(
     select(holds.c.scope)
     .where(holds.c.until <= bindparam("b_now"), holds.c.kind != LIFTED)
     .order_by(holds.c.scope)
     .limit(_BATCH)
     .with_for_update(skip_locked=True)
 )
-LOCKED = Hot(select(*_COLUMNS).where(holds.c.scope == bindparam("b_scope")).with_for_update())
-_LAST = Hot(
+LOCKED = PreparedStatement(select(*_COLUMNS).where(holds.c.scope == bindparam("b_scope")).with_for_update())
+_LAST = PreparedStatement(
     select(func.max(audit.c.seq)).where(
         audit.c.object_kind == HOLD, audit.c.object_id == bindparam("b_scope")
     )

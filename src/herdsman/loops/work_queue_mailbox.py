@@ -12,7 +12,16 @@ from datetime import timedelta
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.ids import JobId
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
-from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Orders, Pulse, Told
+from herdsman.jobs.protocol import (
+    ClaimRequest,
+    Done,
+    Ending,
+    Failed,
+    FinishResult,
+    GivenBack,
+    HeartbeatReply,
+    WorkerHeartbeat,
+)
 from herdsman.loops.heartbeat import Ticks
 from herdsman.loops.mailbox import MainLoopRequest, Message
 from herdsman.ports import WorkQueue
@@ -44,7 +53,9 @@ class WorkQueueMailbox:
         clock: Ticks = time,
     ) -> None:
         self._queue = queue
-        self._ask = Ask(types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True)
+        self._ask = ClaimRequest(
+            types=tuple(types), most=dict.fromkeys(types, batch) if batch > 1 else {}, begin=True
+        )
         self._clock = clock
         self._retry_delay = retry_delay
         self._fence = fence
@@ -147,7 +158,7 @@ class WorkQueueMailbox:
             mailbox=self,
         )
 
-    def _finish(self, ending: Ending) -> Told:
+    def _finish(self, ending: Ending) -> FinishResult:
         told = self._tell(ending)
         if told.refused is None or told.stale:
             self._held.let_go(ending.key)
@@ -155,7 +166,7 @@ class WorkQueueMailbox:
             raise StaleWrite(f"job {ending.key.job_id} is another's by now: {told.refused}")
         return told
 
-    def _tell(self, ending: Ending) -> Told:
+    def _tell(self, ending: Ending) -> FinishResult:
         """An end may be told twice; one that is never told costs the work that was done."""
         for tried in range(1, TRIES + 1):
             try:
@@ -163,7 +174,7 @@ class WorkQueueMailbox:
             except (StaleWrite, NotFound) as error:
                 raise StaleWrite(f"job {ending.key.job_id} is no longer ours: {error}") from error
             except InvalidRequest as error:
-                return Told(key=ending.key, refused=str(error))
+                return FinishResult(key=ending.key, refused=str(error))
             except HerdsmanError:
                 if tried == TRIES:
                     raise
@@ -257,7 +268,7 @@ class HeldClaims:
         with self._lock:
             keys = tuple(key for key, held in self._held.items() if held.until > sent and held.lost is None)
         try:
-            orders = self._queue.beat(Pulse(keys=keys))
+            orders = self._queue.beat(WorkerHeartbeat(keys=keys))
         except (StaleWrite, NotFound) as error:
             self.dismiss(str(error))
         except HerdsmanError as error:
@@ -272,7 +283,7 @@ class HeldClaims:
             except Exception:  # the claims would be lost without a word if the beats ended here
                 logger.exception("a heartbeat failed; the next one follows in %.1fs", self._interval)
 
-    def _obey(self, orders: Orders, sent: float) -> None:
+    def _obey(self, orders: HeartbeatReply, sent: float) -> None:
         with self._lock:
             self._accepted_at = max(self._accepted_at, sent)
             self.drain = self.drain or orders.drain

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, exists, func, insert, or_, select, update
 
 from herdsman.db.connection import Record, Tx, record, records, values
 from herdsman.db.schema import fleets, jobs, pools, workers
-from herdsman.db.statements import Hot, one_of
+from herdsman.db.statements import PreparedStatement, one_of
 from herdsman.errors import Conflict, NotFound, StaleWrite
 from herdsman.fleet.workers_sql import move_workers
 from herdsman.ids import JobId, PoolId
@@ -100,7 +100,7 @@ MOST_LISTED = 1000
 ALL = "*"
 """Not a pool: its row among the fleets is locked by whoever adds a pool, so that two cannot both take the last place."""
 _WAITING = (JobState.PENDING, JobState.SCHEDULED, JobState.FAILED)
-CLOSED_ONES = Hot(
+CLOSED_ONES = PreparedStatement(
     lambda listed: (
         select(pools.c.pool_id, pools.c.status)
         .where(pools.c.pool_id.in_(listed), one_of(pools.c.status, CLOSED))
@@ -109,13 +109,13 @@ CLOSED_ONES = Hot(
 )
 _LIVING = exists().where(workers.c.pool == pools.c.pool_id, one_of(workers.c.status, WORKER.live))
 _NAMES = tuple(pools.c.keys())
-OBSERVED = Hot(
+OBSERVED = PreparedStatement(
     select(pools)
     .where(or_(one_of(pools.c.status, (*OPEN, PoolState.DRAINING)), _LIVING))
     .order_by(pools.c.started_at, pools.c.pool_id)
     .limit(MOST_LISTED)
 )
-NOTE = Hot(
+NOTE = PreparedStatement(
     update(pools)
     .where(pools.c.pool_id == bindparam("b_pool"))
     .values(

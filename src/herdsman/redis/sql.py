@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, func, insert, select
 
 from herdsman.db.connection import Tx
 from herdsman.db.schema import SERVICE, audit, jobs, pools
-from herdsman.db.statements import Hot
+from herdsman.db.statements import PreparedStatement
 from herdsman.ids import JobId, PoolId
 from herdsman.jobs.sql import seconds
 from herdsman.json_text import clean
@@ -22,22 +22,22 @@ _SEEN = (
     *(jobs.c.job_id, jobs.c.status, jobs.c.version, jobs.c.pool, jobs.c.attempts, jobs.c.last_error),
     *(jobs.c[name] for name in SERVICE),
 )
-LOOK_UP = Hot(lambda listed: select(*_SEEN).where(jobs.c.job_id.in_(listed)))
-WAITING = Hot(
+LOOK_UP = PreparedStatement(lambda listed: select(*_SEEN).where(jobs.c.job_id.in_(listed)))
+WAITING = PreparedStatement(
     select(jobs.c.job_id, jobs.c.type, jobs.c.version, jobs.c.timeout_s)
     .where(jobs.c.status == JobState.PENDING.value, jobs.c.pool == bindparam("b_pool"))
     .order_by(jobs.c.place)
     .limit(bindparam("b_limit"))
 )
-NEXT_POOL = Hot(
+NEXT_POOL = PreparedStatement(
     select(func.min(jobs.c.pool)).where(
         jobs.c.status == JobState.PENDING.value, jobs.c.pool > bindparam("b_pool")
     )
 )
-ISOLATED = Hot(
+ISOLATED = PreparedStatement(
     select(pools.c.pool_id).where(pools.c.isolated != 0).order_by(pools.c.pool_id).limit(MOST_POOLS)
 )
-RECENT_DEAD = Hot(
+RECENT_DEAD = PreparedStatement(
     select(*_SEEN)
     .where(jobs.c.status == JobState.DEAD_LETTER.value, jobs.c.finished_at >= bindparam("b_since"))
     .order_by(jobs.c.finished_at.desc())

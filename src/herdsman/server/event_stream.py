@@ -34,16 +34,16 @@ Wanted = Callable[[AuditEntry], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StreamedEvent:
     """An event and how it is written: made once for all streams, by the thread that read it."""
 
     entry: AuditEntry
     text: str
 
     @staticmethod
-    def of(entry: AuditEntry) -> "Told":
+    def of(entry: AuditEntry) -> "StreamedEvent":
         body = EventOut.of(entry).model_dump_json()
-        return Told(entry, f"id: {entry.id}\nevent: {entry.event_type}\ndata: {body}\n\n")
+        return StreamedEvent(entry, f"id: {entry.id}\nevent: {entry.event_type}\ndata: {body}\n\n")
 
 
 @dataclass(eq=False, slots=True)
@@ -55,11 +55,11 @@ class Stream:
     wanted: Wanted
     loop: asyncio.AbstractEventLoop
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    events: deque[Told] = field(default_factory=deque[Told])
+    events: deque[StreamedEvent] = field(default_factory=deque[StreamedEvent])
     cut_off: bool = False
     ended: bool = False
 
-    def put(self, events: Sequence[Told]) -> None:
+    def put(self, events: Sequence[StreamedEvent]) -> None:
         mine = [each for each in events if self.wanted(each.entry)]
         if self.cut_off or not mine:
             return
@@ -79,12 +79,12 @@ class Past:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._pages: OrderedDict[int, Sequence[Told]] = OrderedDict()
-        self._asked: dict[int, asyncio.Task[Sequence[Told]]] = {}
+        self._pages: OrderedDict[int, Sequence[StreamedEvent]] = OrderedDict()
+        self._asked: dict[int, asyncio.Task[Sequence[StreamedEvent]]] = {}
         # Whoever asks for years of events must leave the threads to those who ask for jobs.
         self._turns = asyncio.Semaphore(MOST_READING)
 
-    async def after(self, since: int) -> Sequence[Told]:
+    async def after(self, since: int) -> Sequence[StreamedEvent]:
         """The next ones; none where there are none yet."""
         start = since - since % PAGE  # the same pages for all, wherever they begin
         page = self._pages.get(start)
@@ -96,13 +96,13 @@ class Past:
             page = await asyncio.shield(task)
         return [each for each in page if each.entry.id > since]
 
-    async def _read(self, start: int) -> Sequence[Told]:
+    async def _read(self, start: int) -> Sequence[StreamedEvent]:
         try:
             async with self._turns:
                 entries = await run_in_threadpool(read_events, self._services, start, limit=PAGE)
         finally:
             del self._asked[start]
-        page = [Told.of(each) for each in entries]
+        page = [StreamedEvent.of(each) for each in entries]
         if len(page) == PAGE:  # one that is not full may grow
             self._pages[start] = page
             while len(self._pages) > MOST_PAGES:
@@ -187,7 +187,7 @@ class Streams:
                 log.warning("events.unseen", reason=str(error))
                 continue
             if events:
-                news = [Told.of(each) for each in events]
+                news = [StreamedEvent.of(each) for each in events]
                 with self._change:
                     self._seen = events[-1].id
                     for stream in self._streams:

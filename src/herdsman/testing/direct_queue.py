@@ -14,7 +14,14 @@ from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs import assign, worker_commands
 from herdsman.jobs import commands as jobs_commands
 from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import Ask, Ending, Exchange, Orders, Pulse, ServiceMark
+from herdsman.jobs.protocol import (
+    ClaimRequest,
+    Ending,
+    FinishAndClaim,
+    HeartbeatReply,
+    ServiceMark,
+    WorkerHeartbeat,
+)
 from herdsman.ports import Clock
 
 
@@ -45,7 +52,7 @@ class DirectQueue:
             return True
         return False
 
-    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         until = self.clock.monotonic() + wait.total_seconds()
         mine = replace(ask, incarnation=self.incarnation)
         while not (claims := assign.claim_for(self.services, {self.worker_id: mine})):
@@ -67,10 +74,10 @@ class DirectQueue:
             incarnation=self.incarnation,
         )
 
-    def beat(self, pulse: Pulse) -> Orders:
-        return worker_commands.take_pulse(self.services, self.worker_id, pulse)
+    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
+        return worker_commands.record_heartbeat(self.services, self.worker_id, pulse)
 
-    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         mine = None if then is None else replace(then, incarnation=self.incarnation)
         return worker_commands.finish_jobs(self.services, self.worker_id, endings, mine)
 

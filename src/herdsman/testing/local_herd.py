@@ -9,7 +9,7 @@ import httpx
 from herdsman.client import AsyncClient, Client
 from herdsman.ids import WorkerId
 from herdsman.jobs.model import Claim, JobPolicy
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.testing.local_desk import Desk
 from herdsman.testing.local_door import Door
 from herdsman.testing.local_ledger import Ledger
@@ -69,7 +69,7 @@ class LocalHerd:
         # A handler may wait for a job of its own: another worker of the herd runs that one.
         queue = MemoryQueue(self._jobs, WorkerId(f"local-{self._depth + 1}"))
         most = {name: batch for name, (_, batch) in self._handlers.items() if batch > 1}
-        claims = queue.claim(Ask(types=tuple(self._handlers), most=most))
+        claims = queue.claim(ClaimRequest(types=tuple(self._handlers), most=most))
         if claims:
             self._idle = 0
             self._run(queue, claims)

@@ -13,14 +13,14 @@ from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     Done,
     Ending,
-    Exchange,
     Failed,
+    FinishAndClaim,
     GivenBack,
     LogLines,
     MarkStatus,
     Progress,
-    Pulse,
     ServiceMark,
+    WorkerHeartbeat,
 )
 from herdsman.testing.queue import MemoryQueue
 from herdsman.worker.context import Cancelled, JobContext, Recovered, failure_class, failure_text
@@ -40,7 +40,7 @@ def run_claims(queue: MemoryQueue, claims: Sequence[Claim], handler: Handler, *,
         queue.finish(again)
 
 
-def _refused(exchange: Exchange) -> list[Ending]:
+def _refused(exchange: FinishAndClaim) -> list[Ending]:
     """A result that cannot be stored is the job's own fault."""
     return [
         Failed(
@@ -119,7 +119,7 @@ class _Line:
             self._lines += len(lines)
         elif "progress" in word:
             progress[self._key] = Progress(done=word["progress"], note=word["note"])
-        self._queue.beat(Pulse(keys=(self._key,), logs=logs, progress=progress))
+        self._queue.beat(WorkerHeartbeat(keys=(self._key,), logs=logs, progress=progress))
 
     def ask(self, job_id: str, word: Mapping[str, Any]) -> Any:  # noqa: ARG002
         if "service" in word:
@@ -132,7 +132,7 @@ class _Line:
         return self._queue.put_checkpoint(self._key, word["value"])
 
     def cancelled(self, job_id: str) -> bool:  # noqa: ARG002
-        orders = self._queue.beat(Pulse(keys=(self._key,)))
+        orders = self._queue.beat(WorkerHeartbeat(keys=(self._key,)))
         self._stop = next(
             (why for why, keys in (("CANCELLED", orders.cancel), ("LOST", orders.lost)) if self._key in keys),
             None,

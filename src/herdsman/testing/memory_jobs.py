@@ -11,7 +11,7 @@ from typing import Any
 from herdsman.errors import NotFound
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass, JobPolicy, NewJob, place
-from herdsman.jobs.protocol import Ask, Progress, ServiceMark
+from herdsman.jobs.protocol import ClaimRequest, Progress, ServiceMark
 from herdsman.jobs.rules import Holding, Tally, end_of, overdue_failure
 from herdsman.ports import Clock
 from herdsman.states import JobState, Reason
@@ -111,7 +111,7 @@ class MemoryJobs:
             timed = [self._jobs[job_id] for job_id in self._timed]
             return [job for job in timed if job.worker_id == worker_id and job.state in HELD]
 
-    def take(self, worker_id: WorkerId, ask: Ask, room: int) -> list[MemoryJob]:
+    def take(self, worker_id: WorkerId, ask: ClaimRequest, room: int) -> list[MemoryJob]:
         """The next job, and with it more of its type as far as the worker takes them."""
         with self.changed:
             self.sweep()
@@ -183,7 +183,7 @@ class MemoryJobs:
             self._timed.discard(job.job_id)
         self.changed.notify_all()
 
-    def _hand_out(self, job: MemoryJob, worker_id: WorkerId, ask: Ask) -> MemoryJob:
+    def _hand_out(self, job: MemoryJob, worker_id: WorkerId, ask: ClaimRequest) -> MemoryJob:
         job.token += 1
         job.tally = replace(job.tally, attempts=job.tally.attempts + 1)
         job.worker_id, job.expires_at = worker_id, self.now() + self.policy.claim_ttl

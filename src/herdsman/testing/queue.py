@@ -10,17 +10,17 @@ from herdsman.ids import WorkerId
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
     MOST_AT_ONCE,
-    Ask,
+    ClaimRequest,
     Done,
     Ending,
-    Exchange,
     Failed,
+    FinishAndClaim,
+    FinishResult,
     GivenBack,
+    HeartbeatReply,
     Load,
-    Orders,
-    Pulse,
     ServiceMark,
-    Told,
+    WorkerHeartbeat,
     check_saved,
 )
 from herdsman.json_text import encode
@@ -59,7 +59,7 @@ class MemoryQueue:
         self.dismissed = False
         self.left = False
 
-    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         self._enter("claim")
         with self.jobs.changed:
             found = self._next(ask)
@@ -90,7 +90,7 @@ class MemoryQueue:
                     job.state, job.begun_by = JobState.RUNNING, self
         return self._answer("start", refused)
 
-    def beat(self, pulse: Pulse) -> Orders:
+    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
         self._enter("beat")
         with self.jobs.changed:
             self.jobs.sweep()
@@ -108,7 +108,7 @@ class MemoryQueue:
                 if piece is not None:
                     lines = job.logs.setdefault(job.token, [])
                     lines[piece.first : piece.first + len(piece.lines)] = piece.lines
-            orders = Orders(
+            orders = HeartbeatReply(
                 expires_at=expires_at,
                 drain=self.draining,
                 cancel=frozenset(key for key, job in held.items() if job.cancel_requested),
@@ -118,13 +118,13 @@ class MemoryQueue:
             )
         return self._answer("beat", orders)
 
-    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         self._enter("finish")
         with self.jobs.changed:
             self.jobs.sweep()
             told = [self._end(ending) for ending in endings]
             claims = () if then is None else self._next(then)
-        return self._answer("finish", Exchange(told=told, claims=claims))
+        return self._answer("finish", FinishAndClaim(told=told, claims=claims))
 
     def get_checkpoint(self, key: ClaimKey) -> object:
         self._enter("get_checkpoint")
@@ -155,7 +155,7 @@ class MemoryQueue:
             self.draining = True
             self.jobs.changed.notify_all()
 
-    def _next(self, ask: Ask) -> list[Claim]:
+    def _next(self, ask: ClaimRequest) -> list[Claim]:
         if self.draining or self.dismissed:
             return []
         self.jobs.sweep()
@@ -171,7 +171,7 @@ class MemoryQueue:
             job.begun_by = self if ask.begin else None
         return [claim_of(job) for job in taken]
 
-    def _end(self, ending: Ending) -> Told:
+    def _end(self, ending: Ending) -> FinishResult:
         job = self._held(ending.key)
         if job is None:
             return self._told_before(ending)
@@ -181,22 +181,22 @@ class MemoryQueue:
                     check_saved(saved)
                     encode(result, what="result", limit=self.jobs.policy.max_result_bytes)
                 except InvalidRequest as error:
-                    return Told(key=key, refused=str(error))
-                return Told(key=key, state=self.jobs.complete(job, result, saved))
+                    return FinishResult(key=key, refused=str(error))
+                return FinishResult(key=key, state=self.jobs.complete(job, result, saved))
             case Failed(key, failure):
-                return Told(key=key, state=self.jobs.end(job, failure))
+                return FinishResult(key=key, state=self.jobs.end(job, failure))
             case GivenBack(key, why):
                 failure = Failure(kind=FailureClass.INTERRUPTED, error=why)
-                return Told(key=key, state=self.jobs.end(job, failure))
+                return FinishResult(key=key, state=self.jobs.end(job, failure))
             case _:
                 assert_never(ending)
 
-    def _told_before(self, ending: Ending) -> Told:
+    def _told_before(self, ending: Ending) -> FinishResult:
         """The same word again, after its answer was lost, is no offence."""
         job = self._find(ending.key)
         if job is not None and isinstance(ending, Done) and job.state is JobState.DONE:
-            return Told(key=ending.key, state=job.state)
-        return Told(key=ending.key, refused=_stale(ending.key, "end"), stale=True)
+            return FinishResult(key=ending.key, state=job.state)
+        return FinishResult(key=ending.key, refused=_stale(ending.key, "end"), stale=True)
 
     def _held(self, key: ClaimKey) -> MemoryJob | None:
         job = self._find(key)

@@ -12,7 +12,7 @@ from herdsman.errors import ClaimsHeld, HerdsmanError, NotFound, StaleWrite, Sto
 from herdsman.fleet.model import GpuReport
 from herdsman.fleet.phases.health import LOADS_HANDLERS
 from herdsman.jobs.model import ClaimKey
-from herdsman.jobs.protocol import LogLines, Orders, Progress, Pulse
+from herdsman.jobs.protocol import HeartbeatReply, LogLines, Progress, WorkerHeartbeat
 from herdsman.loops.crash_report import read_crashes
 from herdsman.loops.health import HealthServer, age_metric, stalls_metric
 from herdsman.loops.heartbeat import Heartbeat
@@ -173,7 +173,7 @@ class Keeper:
         """There is something to tell that somebody waits for: the next beat need not be waited for."""
         self._loop.wake()
 
-    def _pulse(self) -> Pulse:
+    def _pulse(self) -> WorkerHeartbeat:
         with self._lock:
             keys = tuple(key for key in self._books if key not in self._heard.lost)
             progress = {key: self._progress[key] for key in keys if key in self._progress}
@@ -181,7 +181,7 @@ class Keeper:
         now, told = self._standing(), self._told
         unfit = dict(self._unfit())
         self._telling = now
-        return Pulse(
+        return WorkerHeartbeat(
             keys=keys,
             report=self._report(),
             progress=progress,
@@ -192,7 +192,7 @@ class Keeper:
             unfit=None if unfit == self._unfit_told else unfit,
         )
 
-    def _accepted(self, pulse: Pulse, sent: float, orders: Orders) -> None:
+    def _accepted(self, pulse: WorkerHeartbeat, sent: float, orders: HeartbeatReply) -> None:
         self._told = self._telling
         self._unfit_told = self._unfit_told if pulse.unfit is None else pulse.unfit
         with self._lock:

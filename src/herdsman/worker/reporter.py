@@ -10,7 +10,7 @@ from typing import IO
 
 from herdsman.errors import HerdsmanError, InvalidRequest, NotFound, StaleWrite
 from herdsman.jobs.model import Claim, Failure, FailureClass
-from herdsman.jobs.protocol import Ask, Done, Ending, Failed, GivenBack, Told
+from herdsman.jobs.protocol import ClaimRequest, Done, Ending, Failed, FinishResult, GivenBack
 from herdsman.ports import Clock, WorkQueue
 from herdsman.worker.heartbeat import Keeper
 from herdsman.worker.stop_rules import Leaving
@@ -38,7 +38,7 @@ class Reporter:
     leaving: Callable[[], Leaving]
     say: Callable[[str], None]
 
-    def tell(self, endings: list[Ending], then: Ask | None) -> News:
+    def tell(self, endings: list[Ending], then: ClaimRequest | None) -> News:
         """Say it until it is heard: the beats go on meanwhile. `endings` is emptied when they have to wait.
 
         Time alone takes no claim away: while the database is out of reach, nobody else can have got the job. So only
@@ -81,7 +81,7 @@ class Reporter:
                 self.clock.sleep(pause)
                 pause = min(_LONGEST, pause * 2)
 
-    def _in_parts(self, endings: Sequence[Ending], then: Ask | None, error: InvalidRequest) -> News:
+    def _in_parts(self, endings: Sequence[Ending], then: ClaimRequest | None, error: InvalidRequest) -> News:
         """All of it in one word was too much; one ending alone that is refused is the job's own fault."""
         if len(endings) == 1:
             substitute = _substitute(endings[0], str(error))
@@ -93,7 +93,7 @@ class Reporter:
         self.tell(list(endings[:half]), None)
         return self.tell(list(endings[half:]), then)
 
-    def _after(self, endings: Sequence[Ending], told: Sequence[Told]) -> None:
+    def _after(self, endings: Sequence[Ending], told: Sequence[FinishResult]) -> None:
         by_key = {ending.key: ending for ending in endings}
         again: list[Ending] = []
         for each in told:
@@ -139,7 +139,7 @@ def _substitute(ending: Ending, refused: str) -> Ending | None:
     return Failed(ending.key, failure)
 
 
-def _words(ending: Ending, told: Told) -> str:
+def _words(ending: Ending, told: FinishResult) -> str:
     if told.stale:
         return f"was taken away before its end could be told: {told.refused}"
     match ending:

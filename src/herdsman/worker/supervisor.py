@@ -12,7 +12,7 @@ from enum import Enum
 
 from herdsman.errors import HerdsmanError, NotFound, StaleWrite
 from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import Ask, Ending, GivenBack
+from herdsman.jobs.protocol import ClaimRequest, Ending, GivenBack
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper
@@ -155,11 +155,11 @@ class Supervisor:
             unowned=self.deadman.falls(now=now, began=self._began, answered_at=answered_at),
         )
 
-    def _ask(self) -> Ask:
+    def _ask(self) -> ClaimRequest:
         """Only while the process is warm: the jobs begin with the claim. Without types where none can run now."""
         unfit = self.unfit()
         specs = {kind: spec for kind, spec in self.warm.specs.items() if kind not in unfit}
-        return Ask(
+        return ClaimRequest(
             types=tuple(sorted(specs)),
             most={kind: spec.batch for kind, spec in specs.items() if spec.batch > 1},
             begin=True,
@@ -225,7 +225,7 @@ class Supervisor:
             return claims
         if self.warm.is_behind(self.keeper.heard.load):
             return claims
-        more = Ask(
+        more = ClaimRequest(
             types=(spec.type,),
             most={spec.type: spec.batch - len(claims)},
             beside=len(claims),

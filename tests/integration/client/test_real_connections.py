@@ -11,7 +11,7 @@ from herdsman.client import AsyncClient, Client
 from herdsman.client.queue import HttpQueue
 from herdsman.errors import Unreachable
 from herdsman.ids import WorkerId
-from herdsman.jobs.protocol import Ask, Pulse
+from herdsman.jobs.protocol import ClaimRequest, WorkerHeartbeat
 from tests.integration.client.odd_server import Asked, Cut, Send, body, head, reply, serving
 from tests.unit.client.served import SOON_ORDERS, an_event_text
 
@@ -145,13 +145,13 @@ def test_a_long_poll_never_delays_a_beat() -> None:
 
     with serving(answer) as server:
         queue = HttpQueue(server.url, "token", WorkerId("w"))
-        polling = threading.Thread(target=lambda: queue.claim(Ask(), timedelta(seconds=30)))
+        polling = threading.Thread(target=lambda: queue.claim(ClaimRequest(), timedelta(seconds=30)))
         polling.start()
         try:
             while not server.asked:
                 threading.Event().wait(0.01)
             for _ in range(5):
-                queue.beat(Pulse())
+                queue.beat(WorkerHeartbeat())
             assert polling.is_alive()
         finally:
             released.set()

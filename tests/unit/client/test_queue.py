@@ -21,7 +21,7 @@ from herdsman.errors import (
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
-    Ask,
+    ClaimRequest,
     Done,
     Ending,
     Failed,
@@ -29,8 +29,8 @@ from herdsman.jobs.protocol import (
     LogLines,
     MarkStatus,
     Progress,
-    Pulse,
     ServiceMark,
+    WorkerHeartbeat,
 )
 from herdsman.ports import WorkQueue
 from herdsman.states import JobState
@@ -61,9 +61,9 @@ def queue_on(served: Served) -> HttpQueue:
 def everything(queue: WorkQueue) -> list[Any]:
     """Each word that a worker may say."""
     return [
-        lambda: queue.claim(Ask()),
+        lambda: queue.claim(ClaimRequest()),
         lambda: queue.start([KEY]),
-        lambda: queue.beat(Pulse()),
+        lambda: queue.beat(WorkerHeartbeat()),
         lambda: queue.finish([Done(KEY, None)]),
         lambda: queue.get_checkpoint(KEY),
         lambda: queue.put_checkpoint(KEY, 1),
@@ -114,7 +114,7 @@ def test_a_strangers_json_is_never_a_yes(word: int) -> None:
 
 def test_a_claim_arrives_as_it_was_made_and_may_be_waited_for() -> None:
     served = Served(said({"claims": [CLAIM]}))
-    ask = Ask(types=("image",), most={"image": 4}, begin=True, resume=True)
+    ask = ClaimRequest(types=("image",), most={"image": 4}, begin=True, resume=True)
     (claim,) = queue_on(served).claim(ask, timedelta(seconds=30))
     assert (claim.key, claim.type, claim.payload, claim.attempt) == (KEY, "image", {"n": 1}, 2)
     assert claim.timeout == timedelta(minutes=1)
@@ -139,7 +139,7 @@ def test_a_beat_says_everything_and_brings_orders_and_a_new_token() -> None:
     cancel = [{"job_id": "job-1", "token": 7, "why": "it was cancelled"}]
     served = Served(said(ORDERS | {"cancel": cancel, "lost": lost, "token": "fresh-token"}), said(ORDERS))
     queue = queue_on(served)
-    pulse = Pulse(
+    pulse = WorkerHeartbeat(
         keys=(KEY, OTHER),
         progress={KEY: Progress(done=0.5, note="half")},
         logs={KEY: LogLines(first=3, lines=("a", "b"))},
@@ -154,7 +154,7 @@ def test_a_beat_says_everything_and_brings_orders_and_a_new_token() -> None:
         "log_first": 3,
         "log_lines": ["a", "b"],
     }
-    queue.beat(Pulse())
+    queue.beat(WorkerHeartbeat())
     assert served.requests[1].headers["Authorization"] == "Bearer fresh-token"
     assert served.paths == ["POST /workers/w/heartbeat"] * 2
 
@@ -172,7 +172,7 @@ def test_endings_and_the_next_job_are_one_request() -> None:
         Failed(OTHER, Failure(kind=FailureClass.TIMEOUT, error="slow")),
         GivenBack(ClaimKey(JobId("job-3"), 1), "drain"),
     ]
-    done = queue_on(served).finish(endings, Ask())
+    done = queue_on(served).finish(endings, ClaimRequest())
     assert [told.state for told in done.told] == [JobState.DONE] * 3
     assert [claim.key for claim in done.claims] == [KEY]
     assert [each["outcome"] for each in served.bodies[0]["endings"]] == ["done", "failed", "given_back"]
@@ -191,7 +191,7 @@ def test_many_large_results_go_in_several_requests_and_ask_once(monkeypatch: pyt
     monkeypatch.setattr(queue_module, "LARGEST_REPORT", 1000)
     served = Served(finished)
     endings = [Done(ClaimKey(JobId(f"job-{each}"), 1), "x" * 400) for each in range(5)]
-    done = queue_on(served).finish(endings, Ask())
+    done = queue_on(served).finish(endings, ClaimRequest())
     assert [len(body["endings"]) for body in served.bodies] == [2, 2, 1]
     assert ["then" in body for body in served.bodies] == [False, False, True]
     assert (len(done.told), len(done.claims)) == (5, 1)
@@ -245,7 +245,7 @@ def test_registering_exchanges_one_token_for_another_and_may_be_repeated() -> No
     )
     assert (queue.worker_id, found.heartbeat_seconds) == ("gpu-1", 5)
     assert served.bodies[0] == served.bodies[1] == {"pool": "big", "incarnation": "abcdefgh"}
-    queue.claim(Ask())
+    queue.claim(ClaimRequest())
     sent = [request.headers["Authorization"] for request in served.requests]
     assert sent == ["Bearer boot-token", "Bearer boot-token", "Bearer worker-token"]
 

@@ -10,16 +10,16 @@ from herdsman.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailab
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey, Failure, FailureClass
 from herdsman.jobs.protocol import (
-    Ask,
+    ClaimRequest,
     Done,
     Ending,
-    Exchange,
     Failed,
+    FinishAndClaim,
+    FinishResult,
     GivenBack,
-    Orders,
-    Pulse,
+    HeartbeatReply,
     ServiceMark,
-    Told,
+    WorkerHeartbeat,
 )
 from herdsman.loops import MainLoop, MainLoopRequest, WorkQueueMailbox
 from herdsman.states import JobState
@@ -34,16 +34,16 @@ class Queue:
 
     def __init__(self, *claims: Claim) -> None:
         self.claims = list(claims)
-        self.asked: list[Ask] = []
+        self.asked: list[ClaimRequest] = []
         self.ended: list[Ending] = []
-        self.pulses: list[Pulse] = []
-        self.orders = Orders(expires_at=SOON)
+        self.pulses: list[WorkerHeartbeat] = []
+        self.orders = HeartbeatReply(expires_at=SOON)
         self.refused: dict[type[object], tuple[str, bool]] = {}
         self.errors: list[Exception] = []
         self.left = False
         self.holding: list[ClaimKey] = []
 
-    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:  # noqa: ARG002
+    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:  # noqa: ARG002
         self.asked.append(ask)
         self._fail()
         return [self.claims.pop(0)] if self.claims else []
@@ -54,15 +54,15 @@ class Queue:
     def start(self, keys: Sequence[ClaimKey]) -> dict[ClaimKey, str]:
         raise AssertionError(f"{keys} were started with the claim")
 
-    def beat(self, pulse: Pulse) -> Orders:
+    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
         self.pulses.append(pulse)
         self._fail()
         return self.orders
 
-    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:  # noqa: ARG002
+    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:  # noqa: ARG002
         self._fail()
         self.ended += endings
-        return Exchange(told=[self._told(ending) for ending in endings])
+        return FinishAndClaim(told=[self._told(ending) for ending in endings])
 
     def get_checkpoint(self, key: ClaimKey) -> object:  # noqa: ARG002
         return None
@@ -74,11 +74,11 @@ class Queue:
     def leave(self) -> None:
         self.left = True
 
-    def _told(self, ending: Ending) -> Told:
+    def _told(self, ending: Ending) -> FinishResult:
         if type(ending) in self.refused:
             why, stale = self.refused[type(ending)]
-            return Told(key=ending.key, refused=why, stale=stale)
-        return Told(key=ending.key, state=JobState.DONE)
+            return FinishResult(key=ending.key, refused=why, stale=stale)
+        return FinishResult(key=ending.key, state=JobState.DONE)
 
     def _fail(self) -> None:
         if self.errors:
@@ -118,7 +118,7 @@ def run_one(queue: Queue, work: Callable[[Any], object]) -> None:
 def test_a_job_is_begun_with_its_claim_and_ends_with_its_result() -> None:
     queue = Queue(a_claim({"n": 2}))
     run_one(queue, lambda request: request["n"] * 2)
-    assert queue.asked == [Ask(types=("image",), begin=True)]
+    assert queue.asked == [ClaimRequest(types=("image",), begin=True)]
     assert queue.ended == [Done(KEY, 4)]
 
 
@@ -260,7 +260,7 @@ def test_work_stops_when_its_claim_may_be_anothers(how: str) -> None:
     (message,) = mailbox.receive(wait_time_seconds=0)
     match how:
         case "lost":
-            queue.orders = Orders(expires_at=SOON, lost={KEY: "claimed again"})
+            queue.orders = HeartbeatReply(expires_at=SOON, lost={KEY: "claimed again"})
         case "dismissed":
             queue.errors = [StaleWrite("gone")]
         case _:
@@ -274,7 +274,7 @@ def test_work_stops_when_its_claim_may_be_anothers(how: str) -> None:
 
 def test_a_cancelled_job_is_given_back_by_the_next_extension() -> None:
     queue = Queue(a_claim())
-    queue.orders = Orders(expires_at=SOON, cancel=frozenset({KEY}))
+    queue.orders = HeartbeatReply(expires_at=SOON, cancel=frozenset({KEY}))
     mailbox = opened(queue)
     (message,) = mailbox.receive(wait_time_seconds=0)
     mailbox._held.beat()  # pyright: ignore[reportPrivateUsage]
@@ -285,7 +285,7 @@ def test_a_cancelled_job_is_given_back_by_the_next_extension() -> None:
 
 def test_a_draining_worker_takes_nothing_more() -> None:
     queue = Queue(a_claim())
-    queue.orders = Orders(expires_at=SOON, drain=True)
+    queue.orders = HeartbeatReply(expires_at=SOON, drain=True)
     mailbox = opened(queue)
     mailbox._held.beat()  # pyright: ignore[reportPrivateUsage]
     assert mailbox.closed

@@ -8,7 +8,7 @@ from typing import Any
 from herdsman.errors import StoreUnavailable
 from herdsman.ids import JobId
 from herdsman.jobs.model import ClaimKey, NewJob
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue
@@ -23,7 +23,7 @@ class Desk:
         self.clock = ManualClock()
         self.queue = MemoryQueue(MemoryJobs(self.clock))
         self.queue.jobs.submit(NewJob(type="demo"))
-        self.key = self.queue.claim(Ask())[0].key
+        self.key = self.queue.claim(ClaimRequest())[0].key
         self.calls = AsyncCalls(self.queue, self.clock, patience=OUTAGE)
         self.replies: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
 

@@ -8,7 +8,7 @@ from herdsman.errors import StaleWrite
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Claim, Failure, FailureClass, NewJob
 from herdsman.jobs.protocol import (
-    Ask,
+    ClaimRequest,
     Done,
     Failed,
     GivenBack,
@@ -16,8 +16,8 @@ from herdsman.jobs.protocol import (
     LogLines,
     MarkStatus,
     Progress,
-    Pulse,
     ServiceMark,
+    WorkerHeartbeat,
 )
 from herdsman.states import JobState, Reason
 from herdsman.testing.clocks import ManualClock
@@ -25,7 +25,7 @@ from herdsman.testing.memory_jobs import MemoryJobs
 from herdsman.testing.queue import MemoryQueue
 from tests.threads import at_once
 
-ANY = Ask(begin=True)
+ANY = ClaimRequest(begin=True)
 BROKEN = Failure(kind=FailureClass.JOB_ERROR, error="the handler raised")
 
 
@@ -64,7 +64,7 @@ def test_a_claim_that_ran_out_is_another_s() -> None:
     place.pass_time(31)
     new = place.bob.claim(ANY)[0]
     assert new.key.token == old.key.token + 1
-    assert old.key in place.ann.beat(Pulse(keys=(old.key,))).lost
+    assert old.key in place.ann.beat(WorkerHeartbeat(keys=(old.key,))).lost
     assert place.ann.finish([Done(old.key, 1)]).told[0].stale
     with pytest.raises(StaleWrite):
         place.ann.put_checkpoint(old.key, 1)
@@ -75,11 +75,11 @@ def test_a_beat_keeps_a_claim_and_brings_cancel_and_drain() -> None:
     key = place.claimed().key
     for _ in range(3):
         place.pass_time(20)
-        orders = place.ann.beat(Pulse(keys=(key,), progress={key: Progress(done=0.5)}))
+        orders = place.ann.beat(WorkerHeartbeat(keys=(key,), progress={key: Progress(done=0.5)}))
         assert not orders.lost
     place.jobs.cancel(key.job_id)
     place.ann.drain()
-    orders = place.ann.beat(Pulse(keys=(key,)))
+    orders = place.ann.beat(WorkerHeartbeat(keys=(key,)))
     assert (orders.cancel, orders.drain) == ({key}, True)
     assert place.ann.finish([Done(key, 1)]).told[0].state is JobState.CANCELLED, "J7"
     assert place.ann.claim(ANY) == []
@@ -102,7 +102,7 @@ def test_a_batch_is_of_one_type_and_no_larger_than_asked() -> None:
     for number in range(5):
         place.jobs.submit(NewJob(type="many", job_id=JobId(f"m{number}")))
     place.jobs.submit(NewJob(type="demo", priority=-1))
-    claims = place.ann.claim(Ask(types=("demo", "many"), most={"many": 3}))
+    claims = place.ann.claim(ClaimRequest(types=("demo", "many"), most={"many": 3}))
     assert [claim.key.job_id for claim in claims] == ["m0", "m1", "m2"]
     assert place.jobs.job(claims[0].key.job_id).state is JobState.CLAIMED
     assert place.ann.start([claim.key for claim in claims]) == {}
@@ -113,12 +113,12 @@ def test_what_a_worker_holds_is_given_again_only_when_it_asks_so() -> None:
     """L1-17"""
     place = Place()
     place.jobs.submit(NewJob(type="demo"))
-    (claim,) = place.ann.claim(Ask())
+    (claim,) = place.ann.claim(ClaimRequest())
     place.jobs.submit(NewJob(type="demo"))
     assert place.ann.claim(ANY) == []
-    assert [each.key for each in place.ann.claim(Ask(resume=True))] == [claim.key]
+    assert [each.key for each in place.ann.claim(ClaimRequest(resume=True))] == [claim.key]
     place.ann.start([claim.key])
-    assert place.ann.claim(Ask(resume=True)) == [], "one token, one execution (J11)"
+    assert place.ann.claim(ClaimRequest(resume=True)) == [], "one token, one execution (J11)"
     assert place.ann.held() == [claim.key]
 
 
@@ -126,7 +126,7 @@ def test_a_piece_of_log_may_come_twice() -> None:
     place = Place()
     key = place.claimed().key
     for piece in (LogLines(first=0, lines=("a", "b")), LogLines(first=0, lines=("a", "b", "c"))):
-        place.ann.beat(Pulse(keys=(key,), logs={key: piece}))
+        place.ann.beat(WorkerHeartbeat(keys=(key,), logs={key: piece}))
     assert place.jobs.job(key.job_id).logs[key.token] == ["a", "b", "c"]
 
 
@@ -150,18 +150,18 @@ def test_many_at_once_get_each_job_once() -> None:
 def test_a_worker_is_told_what_to_load_until_it_serves_it() -> None:
     place = Place()
     place.ann.load = Load(revision=2, model="b")
-    assert place.ann.beat(Pulse(models=("a",), revision=1)).load == place.ann.load
-    assert place.ann.beat(Pulse(trouble="no room")).load == place.ann.load
+    assert place.ann.beat(WorkerHeartbeat(models=("a",), revision=1)).load == place.ann.load
+    assert place.ann.beat(WorkerHeartbeat(trouble="no room")).load == place.ann.load
     assert (place.ann.models, place.ann.revision, place.ann.trouble) == (("a",), 1, "no room")
-    assert place.ann.beat(Pulse(models=("b",), revision=2)).load is None
+    assert place.ann.beat(WorkerHeartbeat(models=("b",), revision=2)).load is None
     assert (place.ann.models, place.ann.revision, place.ann.trouble) == (("b",), 2, None)
-    assert place.bob.beat(Pulse()).load is None, "each worker has its own orders"
+    assert place.bob.beat(WorkerHeartbeat()).load is None, "each worker has its own orders"
 
 
 def test_a_claim_names_the_model_of_its_job_and_an_ask_what_is_loaded() -> None:
     place = Place()
     place.jobs.submit(NewJob(type="demo", model="org/a"))
-    assert [each.model for each in place.ann.claim(Ask(begin=True, models=("org/a",)))] == ["org/a"]
+    assert [each.model for each in place.ann.claim(ClaimRequest(begin=True, models=("org/a",)))] == ["org/a"]
     assert place.ann.models == ("org/a",)
 
 

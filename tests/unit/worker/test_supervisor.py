@@ -21,7 +21,7 @@ from herdsman.errors import (
 from herdsman.fleet.phases.health import LOADS_HANDLERS
 from herdsman.ids import JobId, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey, FailureClass, JobPolicy
-from herdsman.jobs.protocol import Ask
+from herdsman.jobs.protocol import ClaimRequest
 from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.logs import LogBook
@@ -317,11 +317,11 @@ def test_a_job_that_comes_again_while_a_batch_fills_runs_under_its_newer_claim_a
     """The worker stood still, its claim expired, and the rest of the batch brings the same job once more."""
     bench = Bench()
     ids = [bench.submit("many") for _ in range(2)]
-    first, other = bench.queue.claim(Ask(types=("many",), most={"many": 2}))
+    first, other = bench.queue.claim(ClaimRequest(types=("many",), most={"many": 2}))
     newer = replace(first, key=ClaimKey(first.key.job_id, first.key.token + 1))
     bench.supervisor.warm.specs = {"many": HandlerSpec(type="many", batch=4, linger_ms=10)}
 
-    def rest(ask: Ask, wait: timedelta = timedelta(0)) -> Any:
+    def rest(ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Any:
         del ask, wait
         return [newer]
 
@@ -361,7 +361,7 @@ def test_an_end_whose_claim_was_lost_to_another_is_let_go() -> None:
     """J12: the other half; and what the next claim brings is an execution of its own."""
     bench = Bench()
     job_id = bench.submit()
-    away_until(bench, 60, lambda: bench.jobs.take(WorkerId("other"), Ask(), 1))
+    away_until(bench, 60, lambda: bench.jobs.take(WorkerId("other"), ClaimRequest(), 1))
     bench.work()
     assert f"job {job_id} was taken away before its end could be told" in " ".join(bench.said)
     assert (bench.job(job_id).worker_id, bench.job(job_id).token) == ("other", 2)
@@ -423,7 +423,7 @@ def test_a_lost_claim_is_looked_for_until_no_request_can_be_under_way() -> None:
 
     def carried_out(word: str) -> None:
         if word == "claim":
-            for job in bench.jobs.take(bench.queue.worker_id, Ask(begin=True), 1):
+            for job in bench.jobs.take(bench.queue.worker_id, ClaimRequest(begin=True), 1):
                 job.begun_by = bench.queue
 
     bench.queue.before = carried_out
@@ -439,7 +439,7 @@ def test_a_claim_that_was_begun_here_is_not_run_again_whatever_the_queue_says() 
     job_id = bench.submit()
     usual, claims = bench.queue.claim, list[Claim]()
 
-    def twice(ask: Ask, wait: timedelta = timedelta(0)) -> Any:
+    def twice(ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Any:
         claims.extend(usual(ask, wait) if not claims else ())
         return claims
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from herdsman.errors import StoreUnavailable
 from herdsman.ids import JobId
-from herdsman.jobs.protocol import Load, Pulse
+from herdsman.jobs.protocol import Load, WorkerHeartbeat
 from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, Exit
 from herdsman.worker.supervisor import ExitReason
@@ -55,10 +55,10 @@ def models_of(bench: Bench, number: int) -> set[object]:
 
 def test_the_first_beat_tells_what_is_loaded_and_later_ones_only_what_is_new() -> None:
     bench = serving_a()
-    pulses: list[Pulse] = []
+    pulses: list[WorkerHeartbeat] = []
     usual = bench.queue.beat
 
-    def beat(pulse: Pulse) -> Any:
+    def beat(pulse: WorkerHeartbeat) -> Any:
         pulses.append(pulse)
         return usual(pulse)
 

@@ -10,11 +10,11 @@ from sqlalchemy import Select, select
 
 from herdsman.db.connection import Tx
 from herdsman.db.schema import audit, job_attempts, jobs, leases, pools, workers
-from herdsman.db.statements import Hot, Row
+from herdsman.db.statements import PreparedStatement, Row
 from herdsman.states import LEASE, POOL, WORKER
 
 # In the order of the numbers, which on a server is nearly that of the commits; of one object it is exactly that.
-_MOVES = Hot(
+_MOVES = PreparedStatement(
     select(
         audit.c.object_kind,
         audit.c.object_id,
@@ -27,7 +27,7 @@ _MOVES = Hot(
         audit.c.details,
     ).order_by(audit.c.id)
 )
-_JOBS = Hot(
+_JOBS = PreparedStatement(
     select(
         jobs.c.job_id,
         jobs.c.status,
@@ -44,7 +44,7 @@ _JOBS = Hot(
         jobs.c.run_at,
     )
 )
-_ATTEMPTS = Hot(
+_ATTEMPTS = PreparedStatement(
     select(
         job_attempts.c.job_id,
         job_attempts.c.claim_token,
@@ -58,9 +58,9 @@ _ATTEMPTS = Hot(
 _Query = Select[Any, *tuple[Any, ...]]
 
 
-def _moving(table: Any, key: str, *more: str) -> Hot:
+def _moving(table: Any, key: str, *more: str) -> PreparedStatement:
     query: _Query = select(table.c[key], table.c.status, table.c.version, *(table.c[name] for name in more))
-    return Hot(query)
+    return PreparedStatement(query)
 
 
 _WORKERS = _moving(workers, WORKER.key, "instance_name")

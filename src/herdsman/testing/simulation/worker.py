@@ -21,7 +21,7 @@ from herdsman.errors import (
 from herdsman.fleet.leader import Leadership
 from herdsman.fleet.model import GpuDevice, GpuReport, SpawnRequest
 from herdsman.jobs.model import Claim, ClaimKey
-from herdsman.jobs.protocol import Ask, Ending, Exchange, Load, Orders, Pulse
+from herdsman.jobs.protocol import ClaimRequest, Ending, FinishAndClaim, HeartbeatReply, Load, WorkerHeartbeat
 from herdsman.ports import Clock
 from herdsman.testing.direct_queue import DirectQueue
 from herdsman.testing.simulation.checks.history import Receipt
@@ -49,14 +49,14 @@ class WireQueue(DirectQueue):
     world: World
     gate: "Gate"
 
-    def claim(self, ask: Ask, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
+    def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         return self._said(lambda: DirectQueue.claim(self, ask, wait))
 
-    def beat(self, pulse: Pulse) -> Orders:
+    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
         """A token whose time runs out is replaced; the answer with the new one may be lost."""
         renewed: list[str] = []
 
-        def word() -> Orders:
+        def word() -> HeartbeatReply:
             self.gate.require_heard()
             orders = DirectQueue.beat(self, pulse)
             renewed.extend(self.gate.renew())
@@ -69,10 +69,10 @@ class WireQueue(DirectQueue):
     def held(self) -> Sequence[ClaimKey]:
         return self._said(lambda: DirectQueue.held(self))
 
-    def finish(self, endings: Sequence[Ending], then: Ask | None = None) -> Exchange:
+    def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         return self._said(lambda: self._receipted(endings, then))
 
-    def _receipted(self, endings: Sequence[Ending], then: Ask | None) -> Exchange:
+    def _receipted(self, endings: Sequence[Ending], then: ClaimRequest | None) -> FinishAndClaim:
         exchange = DirectQueue.finish(self, endings, then)
         world = self.world
         for told in exchange.told:
