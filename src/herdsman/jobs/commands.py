@@ -65,9 +65,12 @@ def submit_jobs(services: Services, news: Sequence[NewJob]) -> list[Submitted]:
 
 
 def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
-    """Jobs of different callers in one transaction; if one of them spoils it, each in a transaction of its own."""
+    """Jobs of different callers in one transaction; a limit refuses only the jobs that it is for.
+
+    If one of them spoils the transaction, each is submitted in one of its own.
+    """
     try:
-        return submit_each(services, news)
+        return _submit(services, news, together=False)
     except (InvalidRequest, Conflict) as error:
         if len(news) == 1:
             return [error]
@@ -78,11 +81,6 @@ def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Sub
         except HerdsmanError as error:
             answers.append(error)
     return answers
-
-
-def submit_each(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
-    """In one transaction, but a limit refuses only the jobs that it is for. Any other fault is raised."""
-    return _submit(services, news, together=False)
 
 
 def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> list[Submitted | HerdsmanError]:

@@ -97,11 +97,6 @@ class SubmittedManyOut(Reply):
     jobs: tuple[SubmittedOut, ...]
 
 
-def _happened(value: object) -> object:
-    """Whether there is an instant at which it did."""
-    return isinstance(value, datetime) if value is None or isinstance(value, datetime) else value
-
-
 class JobOut(Reply):
     job_id: str
     type: str
@@ -125,9 +120,11 @@ class JobOut(Reply):
     started_at: datetime | None
     finished_at: datetime | None
     timeout_seconds: Seconds | None
-    cancel_requested: Annotated[bool, BeforeValidator(_happened)] = Field(
-        validation_alias=AliasChoices("cancel_requested", "cancel_requested_at")
-    )
+    # The job has the instant of the request, or none.
+    cancel_requested: Annotated[
+        bool,
+        BeforeValidator(lambda value: value is not None if isinstance(value, datetime | None) else value),
+    ] = Field(validation_alias=AliasChoices("cancel_requested", "cancel_requested_at"))
     version: int = Field(description="Rises with every change of status.")
     model: str | None = None
     gpu_memory_mb: int | None = None
