@@ -81,7 +81,7 @@ def complete_job(
 
     `saved` says that it had been made before and was only found, and which GPU time that spared.
     """
-    one = stored_form(services, Done(key, result, saved))
+    one = _stored_form(services, Done(key, result, saved))
     outcome = services.database.transact(lambda tx: complete_all(tx, services, [one], who, worker))[key]
     if isinstance(outcome, HerdsmanError):
         raise outcome
@@ -100,7 +100,7 @@ def complete_jobs(
     refused: dict[ClaimKey, Finish | HerdsmanError] = {}
     for key, result in results.items():
         try:
-            good.append(stored_form(services, Done(key, result)))
+            good.append(_stored_form(services, Done(key, result)))
         except InvalidRequest as error:
             refused[key] = error
     if not good:
@@ -108,7 +108,7 @@ def complete_jobs(
     return refused | services.database.transact(lambda tx: complete_all(tx, services, good, who, worker))
 
 
-def stored_form(services: Services, done: Done) -> Done:
+def _stored_form(services: Services, done: Done) -> Done:
     """With its result as JSON text; `InvalidRequest` for what cannot be stored."""
     check_saved(done.saved)
     return replace(done, result=encode(done.result, what="result", limit=services.policy.max_result_bytes))
@@ -140,7 +140,7 @@ def complete_all(
     who: str,
     worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
-    """Results in their `stored_form`, within a transaction that does more."""
+    """Results in their `_stored_form`, within a transaction that does more."""
     if running_sql.complete(tx, results, who, worker) == len(results):
         return dict.fromkeys((each.key for each in results), Finish.DONE)
     return {each.key: _look(tx, services, each.key, who, worker) for each in results}
@@ -352,7 +352,7 @@ def finish_jobs(
     for ending in endings:
         if isinstance(ending, Done):
             try:
-                results[ending.key] = stored_form(services, ending)
+                results[ending.key] = _stored_form(services, ending)
             except InvalidRequest as error:  # another word about this job may follow
                 refused[ending.key] = FinishResult(key=ending.key, refused=str(error))
     rules, who = services.rules(), f"worker:{worker_id}"
