@@ -169,10 +169,8 @@ def _check(value: object, what: str) -> None:
         if containers > MOST_PARTS:  # a few lists that hold each other many times are endless as text
             raise _too_many(what, MOST_PARTS)
         keyed = isinstance(part, dict)
-        inside: Iterable[tuple[Any, object]] = (
-            cast("dict[object, object]", part).items() if keyed else enumerate(cast("Sequence[object]", part))
-        )
-        for step, inner in inside:
+        inside = cast("Any", part).items() if keyed else enumerate(cast("Any", part))
+        for step, inner in cast("Iterable[tuple[Any, object]]", inside):
             if keyed:
                 if not isinstance(step, str):
                     raise InvalidRequest(f"{_path(place)} has the key {step!r}: keys must be text")
