@@ -251,11 +251,13 @@ class Batcher(WaitQueue[_Call[T, R], R]):
 
 FRESH_S = 0.5
 SHARE = 20
-"""A look that takes long is repeated less often: at most this fraction of the time is spent on looking."""
+"""A slow read is repeated less often: at most this fraction of the time is spent on reading."""
 
 
 @dataclass
 class TtlCache(Generic[T]):
+    """Keeps what was read for a while. One caller reads, and the others wait for it: they want to know the same."""
+
     look: Callable[[], T]
     clock: Clock
     _turn: Lock = field(default_factory=Lock)
@@ -263,7 +265,6 @@ class TtlCache(Generic[T]):
     _until: float = 0.0
 
     def get(self) -> T:
-        """One looks, and the others wait for it: they want to know the same."""
         with self._turn:
             began = self.clock.monotonic()
             if self._found is None or began >= self._until:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NoReturn, cast
@@ -157,7 +157,7 @@ def _plain(value: object) -> str:
 
 
 def _check(value: object, what: str) -> None:
-    """Every part of `value`; by hand, since hostile nesting would exhaust the stack."""
+    """Every part of `value`; with a stack of its own, since hostile nesting would exhaust the stack."""
     if not isinstance(value, _CONTAINERS):
         _check_value(None, what, value)
         return
@@ -168,24 +168,19 @@ def _check(value: object, what: str) -> None:
         containers += 1
         if containers > MOST_PARTS:  # a few lists that hold each other many times are endless as text
             raise _too_many(what, MOST_PARTS)
-        for step, inner in _inside(place, part):
+        keyed = isinstance(part, dict)
+        inside = cast("Any", part).items() if keyed else enumerate(cast("Any", part))
+        for step, inner in cast("Iterable[tuple[Any, object]]", inside):
+            if keyed:
+                if not isinstance(step, str):
+                    raise InvalidRequest(f"{_path(place)} has the key {step!r}: keys must be text")
+                _check_text(*place, step)
             if depth == MAX_DEPTH:
                 raise InvalidRequest(f"{what} is nested deeper than {MAX_DEPTH} levels")
             if isinstance(inner, _CONTAINERS):
                 todo.append(((place, step), cast("object", inner), depth + 1))
             else:
                 _check_value(place, step, inner)
-
-
-def _inside(place: _Place, part: object) -> Iterator[tuple[str | int, object]]:
-    if isinstance(part, dict):
-        for key, inner in cast("dict[object, object]", part).items():
-            if not isinstance(key, str):
-                raise InvalidRequest(f"{_path(place)} has the key {key!r}: keys must be text")
-            _check_text(*place, key)
-            yield key, inner
-    else:
-        yield from enumerate(cast("Sequence[object]", part))
 
 
 def _check_value(parent: _Place | None, step: str | int, value: object) -> None:

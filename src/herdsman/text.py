@@ -22,16 +22,12 @@ _OBEYED = re.compile(
 
 def printable(text: str) -> str:
     """On one line, whatever it holds."""
-    return _OBEYED.sub(_written, text)
+    return _OBEYED.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def printable_lines(text: str) -> str:
     """The same for text of several lines: their ends stay ends of lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
-
-
-def _written(found: re.Match[str]) -> str:
-    return json.dumps(found[0])[1:-1]
 
 
 def spoken(seconds: float) -> str:

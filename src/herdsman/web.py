@@ -3,7 +3,7 @@
 HTTP to addresses that somebody else wrote: only what is public can be reached, and what was allowed by name.
 
 A name is resolved once, the address is judged, and the connection goes to exactly that address: a name that means
-something else a moment later changes nothing. TLS still verifies the name. Redirects pass the same door.
+something else a moment later changes nothing. TLS still verifies the name. Redirects pass the same gate.
 """
 
 import socket

@@ -94,10 +94,6 @@ def span(seconds: float | None) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-def _seconds(value: object) -> object:
-    return value.total_seconds() if isinstance(value, timedelta) else value
-
-
 def name(field: str) -> FieldInfo:
     """A text that can be the name of something. Only described here: `core.request` refuses it, with better words."""
     extra: JsonDict = {"pattern": f"^{NAME.pattern}$"}
@@ -113,7 +109,10 @@ def model_name() -> FieldInfo:
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 Duration = Annotated[float, Field(gt=0, le=31_536_000, description="Seconds.")]
-Seconds = Annotated[float, BeforeValidator(_seconds)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(lambda value: value.total_seconds() if isinstance(value, timedelta) else value),
+]
 """Of a reply: a duration of the core."""
 _SERVICES = UUID("6a1f2f4e-5a3b-5c5d-9e0b-6d1f0c7a2b41")
 

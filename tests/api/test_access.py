@@ -5,8 +5,7 @@ from fastapi import APIRouter, FastAPI
 
 from herdsman.access.rules import Role
 from herdsman.server.access import MATRIX, OPEN
-from herdsman.server.app import check_complete, create_app, served
-from herdsman.server.routes import ROUTERS
+from herdsman.server.app import ROUTERS, check_complete, create_app, served
 from herdsman.server.state import ServerState
 from tests.api.calling import Client
 from tests.api.conftest import Tokens

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from herdsman.access.rules import Role
-from herdsman.server.app import create_app
+from herdsman.server.app import create_app, host_name
 from herdsman.server.limits import Limits
-from herdsman.server.middleware import host_name
 from herdsman.wire import Request
 from tests.api.calling import Client
 from tests.api.conftest import Build, Tokens

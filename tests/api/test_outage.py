@@ -14,8 +14,8 @@ from herdsman.context import Services
 from herdsman.db.connection import Database
 from herdsman.errors import StoreUnavailable
 from herdsman.jobs.model import JobPolicy
+from herdsman.server import app
 from herdsman.server import metrics as look
-from herdsman.server import middleware
 from herdsman.server.app import create_app
 from herdsman.server.state import build_state
 from herdsman.server.wiring import new_job_id
@@ -103,7 +103,7 @@ def test_a_scrape_does_not_wait_for_a_database_that_hangs(
     monkeypatch.setattr(look, "SHARE", 0)
     assert client.get("/metrics", headers=header).status_code == 200
     hands.advance(FADED)
-    monkeypatch.setattr(middleware, "PATIENCE", timedelta(milliseconds=50))
+    monkeypatch.setattr(app, "PATIENCE", timedelta(milliseconds=50))
     monkeypatch.setattr(look, "PATIENCE_S", 0.05)
     plain = Database.read
 

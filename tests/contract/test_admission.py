@@ -14,7 +14,14 @@ from herdsman.db.schema import gpus
 from herdsman.errors import Conflict, InvalidRequest, Overloaded, TooMany
 from herdsman.ids import JobId, PoolId
 from herdsman.jobs.assign import claim_job
-from herdsman.jobs.commands import cancel_job, count_jobs, find_job, submit_each, submit_job, submit_jobs
+from herdsman.jobs.commands import (
+    cancel_job,
+    count_jobs,
+    find_job,
+    submit_independently,
+    submit_job,
+    submit_jobs,
+)
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.jobs.worker_commands import complete_job
 from herdsman.limits.admit import FRESH_S, GateCache
@@ -148,7 +155,7 @@ def test_a_batch_is_let_in_whole_or_not_at_all(services: Services) -> None:
 def test_one_agent_s_refusal_is_not_another_s(services: Services) -> None:
     here = limited(services, agents=ann(rate_per_second=1, burst=1))
     asked = [NewJob(type="demo", agent=agent) for agent in ("ann", "bob", "ann", "bob")]
-    first, second, third, fourth = submit_each(here, asked)
+    first, second, third, fourth = submit_independently(here, asked)
     assert isinstance(third, TooMany)
     assert all(isinstance(each, Submitted) and each.created for each in (first, second, fourth))
     assert stored(services) == 3

@@ -12,9 +12,8 @@ from herdsman.ids import JobId
 from herdsman.jobs.assign import claim_job
 from herdsman.jobs.commands import cancel_job, find_attempts, find_history, find_job
 from herdsman.jobs.model import RetryPolicy, place
-from herdsman.jobs.rules import backoff
+from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, backoff, states_of
 from herdsman.jobs.sweep import stage_due_jobs
-from herdsman.jobs.task_status import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.jobs.worker_commands import LONGEST_ERROR, fail_job
 from herdsman.states import JOB, JobState
 from tests.contract.tasks_sql import Face, in_transactions

@@ -11,7 +11,7 @@ from herdsman.db.connection import records
 from herdsman.db.tasks_sql import PUBLIC
 from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
-from herdsman.jobs.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
 from herdsman.states import HELD, JOB, JobState
 from tests.docs.pages import page, table

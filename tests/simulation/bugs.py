@@ -250,7 +250,7 @@ BUGS = (
     Bug(
         "entry_settled_first",
         "S1: an entry is acknowledged before its job is written",
-        "redis/ingest.py",
+        "redis/bus.py",
         "            new = read(entry, self.agent)\n",
         "            self.redis.settle(entry.stream, [entry.id]); new = read(entry, self.agent)\n",
     ),

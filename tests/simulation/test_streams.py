@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from herdsman.redis import settle
+from herdsman.redis.bus import Ingest
 from herdsman.redis.hints import Known, Verdict, judge
-from herdsman.redis.ingest import Ingest
 from herdsman.redis.names import DeadLetter, Entry
 from herdsman.redis.settle import Resync
 from herdsman.testing.simulation import run

@@ -11,8 +11,8 @@ from herdsman.errors import InvalidRequest
 from herdsman.ids import JobId, PoolId
 from herdsman.redis import announce as module
 from herdsman.redis.announce import Announcer, StreamMessage
+from herdsman.redis.bus import Ingest, read
 from herdsman.redis.hints import Hint, Known, Verdict, judge, possible
-from herdsman.redis.ingest import Ingest, read
 from herdsman.redis.keeper import Intervals
 from herdsman.redis.listen import MOST_HELD, Listener
 from herdsman.redis.names import DeadLetter, Entry, Names, hint_fields
@@ -26,7 +26,7 @@ VERDICTS = {
     JobState.RUNNING: Verdict.KEEP,
     JobState.DONE: Verdict.SETTLE,
     JobState.FAILED: Verdict.SETTLE,
-    JobState.DEAD_LETTER: Verdict.BURY,
+    JobState.DEAD_LETTER: Verdict.DEAD_LETTER,
     JobState.CANCELLED: Verdict.SETTLE,
 }
 HINT = Hint(job_id=JobId("j"), type="demo", pool=PoolId("default"))

@@ -3,7 +3,7 @@
 import pytest
 
 from herdsman.errors import InvalidRequest
-from herdsman.jobs.task_status import ALIASES, STATUS_NAMES, TASK_STATUS, TaskStatus, states_of
+from herdsman.jobs.rules import ALIASES, STATUS_NAMES, TASK_STATUS, TaskStatus, states_of
 from herdsman.states import JobState
 
 

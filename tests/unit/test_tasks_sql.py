@@ -13,7 +13,7 @@ from herdsman.db.tasks_sql import PUBLIC, script
 from herdsman.fleet import workers_sql
 from herdsman.jobs import claim_sql, running_sql
 from herdsman.jobs.model import JobPolicy
-from herdsman.jobs.task_status import STATUS_NAMES, TASK_STATUS, states_of
+from herdsman.jobs.rules import STATUS_NAMES, TASK_STATUS, states_of
 from herdsman.jobs.worker_commands import LONGEST_ERROR
 from herdsman.states import HELD, SERVING, JobState
 

@@ -137,10 +137,18 @@ def inspect_behind(connection: Connection, product: str) -> Server:
     notes: tuple[str, ...] = ()
     match connection.dialect.name:
         case "sqlite":
-            version, warnings = _version(connection, "SELECT sqlite_version()"), _sqlite(connection)
-            notes = tuple(_sqlite_notes(version))
+            version, warnings = _version(connection, "SELECT sqlite_version()"), list[str]()
+            mode = connection.execute(text("PRAGMA journal_mode")).scalar_one()
+            if mode not in ("wal", "memory"):
+                warnings = [f"SQLite's journal_mode is {mode}, not wal: is the file on a network drive?"]
+            if (
+                version < SAFE_SQLITE
+            ):  # of which every distribution of today has one: no warning for each start
+                notes = (
+                    f"SQLite {_dotted(version)} is older than {_dotted(SAFE_SQLITE)}, which repairs a rare loss of WAL data",
+                )
         case "postgresql":
-            version, warnings = _version(connection, "SHOW server_version"), _postgres(connection)
+            version, warnings = _version(connection, "SHOW server_version"), list(_postgres(connection))
         case _:
             said = str(connection.execute(text("SELECT VERSION()")).scalar_one())
             if "MariaDB" not in said:
@@ -148,7 +156,7 @@ def inspect_behind(connection: Connection, product: str) -> Server:
                 raise StoreMisconfigured(
                     f"this server is MySQL {said}: Herdsman needs MariaDB {oldest} or newer"
                 )
-            version, warnings = _version(connection, "SELECT VERSION()"), _mariadb(connection)
+            version, warnings = _version(connection, "SELECT VERSION()"), list(_mariadb(connection))
     require_version(product, version)
     return Server(product, version, tuple(warnings), notes)
 
@@ -174,18 +182,6 @@ def _version(connection: Connection, asked: str) -> Version:
 
 def _dotted(version: Version) -> str:
     return ".".join(str(part) for part in version)
-
-
-def _sqlite_notes(version: Version) -> Iterator[str]:
-    """Every distribution of today has an older one, and it is rare: not a word for each start."""
-    if version < SAFE_SQLITE:
-        yield f"SQLite {_dotted(version)} is older than {_dotted(SAFE_SQLITE)}, which repairs a rare loss of WAL data"
-
-
-def _sqlite(connection: Connection) -> Iterator[str]:
-    mode = connection.execute(text("PRAGMA journal_mode")).scalar_one()
-    if mode not in ("wal", "memory"):
-        yield f"SQLite's journal_mode is {mode}, not wal: is the file on a network drive?"
 
 
 def _postgres(connection: Connection) -> Iterator[str]:

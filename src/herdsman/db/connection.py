@@ -200,7 +200,17 @@ class Database:
                         tx = Tx(self, connection)
                         tx.now()  # first of all: on PostgreSQL it sets the limit for every statement that follows
                         result = work(tx)
-                    self._commit(engine, connection)
+                    try:
+                        connection.commit()
+                    except self._driver_errors as error:
+                        connection.invalidate()
+                        if classify(error) is Fault.DISCONNECTED:
+                            engine.dispose(close=False)
+                            raise OutcomeUnknown(
+                                "the connection broke during COMMIT, so the change may or may not be stored:"
+                                f" {explain(error)}"
+                            ) from error
+                        raise self._translate(error) or error from error
                     return result
             except Contended as error:
                 said = str(error)
@@ -253,18 +263,6 @@ class Database:
             connection.rollback()
         except self._driver_errors:
             connection.invalidate()
-
-    def _commit(self, engine: Engine, connection: Connection) -> None:
-        try:
-            connection.commit()
-        except self._driver_errors as error:
-            connection.invalidate()
-            if classify(error) is Fault.DISCONNECTED:
-                engine.dispose(close=False)
-                raise OutcomeUnknown(
-                    f"the connection broke during COMMIT, so the change may or may not be stored: {explain(error)}"
-                ) from error
-            raise self._translate(error) or error from error
 
     def _translate(self, error: Exception) -> HerdsmanError | None:
         found = translate(error)

@@ -60,18 +60,16 @@ class JsonObject(TypeDecorator[dict[str, object]]):
         return _json_column(dialect, JSONB())
 
     def bind_processor(self, dialect: Dialect) -> Any:
-        return _to_text
+        def to_text(value: object) -> str | None:
+            return None if value is None else json.dumps(value)
+
+        return to_text
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:
-        return _from_text
+        def from_text(value: str | None) -> Any:
+            return None if value is None else json.loads(value)
 
-
-def _to_text(value: object) -> str | None:
-    return None if value is None else json.dumps(value)
-
-
-def _from_text(value: str | None) -> Any:
-    return None if value is None else json.loads(value)
+        return from_text
 
 
 def _json_column(dialect: Dialect, on_postgres: TypeEngine[Any]) -> TypeEngine[Any]:

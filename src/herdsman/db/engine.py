@@ -82,7 +82,11 @@ def _sqlite(url: URL, timeout: timedelta, pool_size: int) -> Engines:
         return Engines(writing, writing)
     _make_directory(url)
     reading = _sqlite_engine(url, timeout, begin="BEGIN", connections=pool_size)
-    event.listen(reading, "connect", _sqlite_read_only)
+
+    def read_only(dbapi: Any, _record: object) -> None:
+        dbapi.execute("PRAGMA query_only = ON")
+
+    event.listen(reading, "connect", read_only)
     file = Path(url.database)
 
     def before_connect(*_asked: object) -> None:
@@ -111,7 +115,7 @@ def _make_private(file: Path) -> None:
     with suppress(OSError):  # SQLite says better what is wrong
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, _PRIVATE))
     for each in (file, *(file.with_name(f"{file.name}{end}") for end in ("-wal", "-shm", "-journal"))):
-        with suppress(FileNotFoundError, PermissionError):  # one of another user is for that user to mend
+        with suppress(FileNotFoundError, PermissionError):  # one of another user is for that user to repair
             mode = stat.S_IMODE(each.stat().st_mode)
             if mode & _OTHERS:
                 each.chmod(mode & ~_OTHERS)
@@ -163,10 +167,6 @@ def _sqlite_journal(dbapi: Any, _record: object) -> None:
             time.sleep(0.05)
         else:
             return
-
-
-def _sqlite_read_only(dbapi: Any, _record: object) -> None:
-    dbapi.execute("PRAGMA query_only = ON")
 
 
 def _postgres(url: URL, timeout: timedelta, pool_size: int, login: Mapping[str, Any]) -> Engine:

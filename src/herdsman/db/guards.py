@@ -253,7 +253,8 @@ def install(connection: Connection) -> None:
             wrap = {"sqlite": _sqlite, "mysql": _mariadb, "postgresql": _postgres}[connection.dialect.name]
             create = wrap(name, guard)
             _run(connection, create)
-    _run(connection, (_drop(connection.dialect.name, name) for name in there - wanted.keys()))
+    drop = "DROP FUNCTION {}() CASCADE" if connection.dialect.name == "postgresql" else "DROP TRIGGER {}"
+    _run(connection, (drop.format(name) for name in there - wanted.keys()))
 
 
 def missing(connection: Connection) -> list[str]:
@@ -285,10 +286,6 @@ _INSTALLED = {
 def _run(connection: Connection, statements: Iterable[str]) -> None:
     for statement in statements:
         connection.exec_driver_sql(statement)
-
-
-def _drop(dialect: str, name: str) -> str:
-    return f"DROP FUNCTION {name}() CASCADE" if dialect == "postgresql" else f"DROP TRIGGER {name}"
 
 
 def _timing(guard: Guard) -> str:

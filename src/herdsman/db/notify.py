@@ -13,7 +13,6 @@ from threading import Thread
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from herdsman.db.connection import Database
@@ -74,21 +73,21 @@ class Wakeup:
             os.write(self._pipe_write, b"!")
 
     def _run(self, on_wake: Callable[[], None]) -> None:
+        driver_error: type[Exception] = self._database.engine.dialect.loaded_dbapi.Error
         while not self._stopping:
             try:
                 self._listen(on_wake)
-            except (SQLAlchemyError, HerdsmanError, self._driver_error) as error:
+            except (SQLAlchemyError, HerdsmanError, driver_error) as error:
                 log.warning("wakeup.broken", reason=type(error).__name__)
                 select.select([self._pipe_read], [], [], _RECONNECT_S)
                 with suppress(BlockingIOError):
                     os.read(self._pipe_read, 4096)
 
-    @property
-    def _driver_error(self) -> type[Exception]:
-        return self._database.engine.dialect.loaded_dbapi.Error
-
     def _listen(self, on_wake: Callable[[], None]) -> None:
-        connection, driver = self._open()
+        connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        # The driver's own connection is asked for first: one that has left the pool no longer shows it.
+        driver = set_deadline(connection, _STATEMENT_DEADLINE)
+        connection.detach()
         try:
             driver.execute(f"LISTEN {CHANNEL}")
             self.listening = True
@@ -113,10 +112,3 @@ class Wakeup:
         pids = [each.pid for each in driver.notifies(timeout=0)]
         if any(pid != own_pid for pid in pids):
             on_wake()
-
-    def _open(self) -> tuple[Connection, Any]:
-        """The driver's own connection is asked for first: one that has left the pool no longer shows it."""
-        connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        driver = set_deadline(connection, _STATEMENT_DEADLINE)
-        connection.detach()
-        return connection, driver

@@ -19,7 +19,7 @@ def install(connection: Connection) -> None:
     phrases = PHRASES[connection.dialect.name]
     if "REPLACE" not in phrases.create:
         drop(connection)
-    for name, columns, source in _all_views(phrases):
+    for name, columns, source in ((name, *build(phrases)) for name, build in VIEWS.items()):
         chosen = ", ".join(f"{value} AS {column}" for column, value in columns.items())
         connection.exec_driver_sql(f"{creation(connection, name)} AS SELECT {chosen} {source}")
 
@@ -154,10 +154,6 @@ VIEWS: Mapping[str, Callable[[Phrases], tuple[dict[str, str], str]]] = {
     "active_workers_health": _health,
     "worker_performance": _performance,
 }
-
-
-def _all_views(say: Phrases) -> list[tuple[str, dict[str, str], str]]:
-    return [(name, *build(say)) for name, build in VIEWS.items()]
 
 
 def columns_of(name: str) -> list[str]:

@@ -1,12 +1,12 @@
 """What attempts wrote, and what they left for the next one."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, case, delete, func, insert, or_, select, update
 
 from herdsman.db.connection import Tx, record, records, values
 from herdsman.db.schema import checkpoints, jobs, logs, system_logs
@@ -201,11 +201,26 @@ def newest_failed(tx: Tx, since: datetime) -> tuple[list[FailedJob], bool]:
     for state in FAILING:
         rows = records(tx, _query(state))
         full = full or len(rows) == MOST_SCANNED
-        found += _since(rows, state, since)
+        for row in rows:
+            at = row["finished_at"] or row["updated_at"]
+            if at > since:
+                found.append(
+                    FailedJob(
+                        job_id=row["job_id"],
+                        type=row["type"],
+                        state=state,
+                        failure_class=row["failure_class"],
+                        head=row["head"] or "",
+                        tail=row["tail"] or "",
+                        at=at,
+                    )
+                )
     return sorted(found, key=lambda each: each.at, reverse=True), full
 
 
 def _query(state: JobState) -> Any:
+    # An error may be as long as a page is short; a negative beginning means something else to each database.
+    error, length = jobs.c.last_error, func.char_length(jobs.c.last_error)
     return (
         select(
             jobs.c.job_id,
@@ -213,31 +228,10 @@ def _query(state: JobState) -> Any:
             jobs.c.failure_class,
             jobs.c.updated_at,
             jobs.c.finished_at,
-            func.substr(jobs.c.last_error, 1, _HEAD).label("head"),
-            _end(jobs.c.last_error).label("tail"),
+            func.substr(error, 1, _HEAD).label("head"),
+            case((length > _TAIL, func.substr(error, length - (_TAIL - 1))), else_=error).label("tail"),
         )
         .where(jobs.c.status == state.value)
         .order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc())
         .limit(MOST_SCANNED)
     )
-
-
-def _end(text: ColumnElement[Any]) -> ColumnElement[Any]:
-    """An error may be as long as a page is short; a negative beginning means something else to each database."""
-    length = func.char_length(text)
-    return case((length > _TAIL, func.substr(text, length - (_TAIL - 1))), else_=text)
-
-
-def _since(rows: list[dict[str, Any]], state: JobState, since: datetime) -> Iterator[FailedJob]:
-    for row in rows:
-        at = row["finished_at"] or row["updated_at"]
-        if at > since:
-            yield FailedJob(
-                job_id=row["job_id"],
-                type=row["type"],
-                state=state,
-                failure_class=row["failure_class"],
-                head=row["head"] or "",
-                tail=row["tail"] or "",
-                at=at,
-            )

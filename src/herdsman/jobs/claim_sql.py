@@ -55,7 +55,7 @@ FREE_WORKERS = PreparedStatement(
             ~_POOL_HELD,
         )
         # In one order, so that two batches cannot wait for each other; and by age, which ids begin with: those beyond
-        # what is needed stay idle, and can be let go.
+        # what is needed stay idle, and can be drained.
         .order_by(workers.c.id)
         .with_for_update(key_share=True)
     )

@@ -65,9 +65,12 @@ def submit_jobs(services: Services, news: Sequence[NewJob]) -> list[Submitted]:
 
 
 def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
-    """Jobs of different callers in one transaction; if one of them spoils it, each in a transaction of its own."""
+    """Jobs of different callers in one transaction; a limit refuses only the jobs that it is for.
+
+    If one of them spoils the transaction, each is submitted in one of its own.
+    """
     try:
-        return submit_each(services, news)
+        return _submit(services, news, together=False)
     except (InvalidRequest, Conflict) as error:
         if len(news) == 1:
             return [error]
@@ -78,11 +81,6 @@ def submit_independently(services: Services, news: Sequence[NewJob]) -> list[Sub
         except HerdsmanError as error:
             answers.append(error)
     return answers
-
-
-def submit_each(services: Services, news: Sequence[NewJob]) -> list[Submitted | HerdsmanError]:
-    """In one transaction, but a limit refuses only the jobs that it is for. Any other fault is raised."""
-    return _submit(services, news, together=False)
 
 
 def _submit(services: Services, news: Sequence[NewJob], *, together: bool) -> list[Submitted | HerdsmanError]:
@@ -177,7 +175,7 @@ _BATCH = 200
 
 
 def cancel_job(services: Services, job_id: JobId, *, who: str = "admin") -> JobState:
-    """From here on the job is never done (J7). A held one is `cancelled` once its worker has let go."""
+    """From here on the job is never done (J7). A held one is `cancelled` once its worker has stopped it."""
     return services.database.transact(lambda tx: sql.cancel_job(tx, job_id, who))
 
 
@@ -202,9 +200,12 @@ def requeue_jobs(services: Services, wanted: JobFilter, *, limit: int = 1000, wh
     total = 0
     while total < limit:
         room = min(_BATCH, limit - total)
-        done = services.database.transact(
-            lambda tx, room=room: _requeue_some(tx, services, wanted, room, who)
-        )
+
+        def requeue(tx: Tx, room: int = room) -> int:
+            found = sql.find_ended(tx, wanted, room)
+            return sql.requeue_job(tx, found, who, services.policy, None) if found else 0
+
+        done = services.database.transact(requeue)
         total += done
         if done < room:
             break
@@ -215,11 +216,6 @@ def _requeue_one(tx: Tx, services: Services, job_id: JobId, payload: str | None,
     job = sql.get_job(tx, job_id)
     if sql.requeue_job(tx, [job_id], who, services.policy, payload) == 0:
         raise InvalidRequest(f"job {job_id!r} is {job.state}: only a job that has ended can be requeued")
-
-
-def _requeue_some(tx: Tx, services: Services, wanted: JobFilter, limit: int, who: str) -> int:
-    found = sql.find_ended(tx, wanted, limit)
-    return sql.requeue_job(tx, found, who, services.policy, None) if found else 0
 
 
 MOST_PIECES = 200
@@ -254,7 +250,13 @@ def last_event(services: Services) -> int:
 
 def get_checkpoint(services: Services, key: ClaimKey, *, worker: WorkerId | None = None) -> object:
     """What an earlier attempt, or this one, has put there."""
-    text = services.database.transact(lambda tx: _get(tx, key, worker))
+
+    def get(tx: Tx) -> str | None:
+        if running_sql.holding(tx, key, worker) is None:
+            raise refusal(tx, key, "read the checkpoint of")
+        return attempts_sql.get_checkpoint(tx, key.job_id)
+
+    text = services.database.transact(get)
     return None if text is None else json.loads(text)
 
 
@@ -262,7 +264,13 @@ def put_checkpoint(
     services: Services, key: ClaimKey, value: object, *, worker: WorkerId | None = None
 ) -> None:
     text = encode(value, what="checkpoint", limit=services.policy.max_result_bytes)
-    services.database.transact(lambda tx: _put(tx, key, text, worker))
+
+    def put(tx: Tx) -> None:
+        if running_sql.holding(tx, key, worker) is None:
+            raise refusal(tx, key, "leave a checkpoint for")
+        attempts_sql.put_checkpoint(tx, key, text)
+
+    services.database.transact(put)
 
 
 def _read(tx: Tx, job_id: JobId, after: tuple[int, int], limit: int) -> LogPage:
@@ -281,15 +289,3 @@ def _parse(since: str | None) -> tuple[int, int]:
     if not (dot and token.isdecimal() and line.isdecimal() and len(since) < 40):
         raise InvalidRequest(f"since is {since[:60]!r}: it must be the `next` of an earlier answer")
     return (min(int(token), 2**63 - 1), min(int(line), 2**31 - 1))
-
-
-def _get(tx: Tx, key: ClaimKey, worker: WorkerId | None) -> str | None:
-    if running_sql.holding(tx, key, worker) is None:
-        raise refusal(tx, key, "read the checkpoint of")
-    return attempts_sql.get_checkpoint(tx, key.job_id)
-
-
-def _put(tx: Tx, key: ClaimKey, text: str, worker: WorkerId | None) -> None:
-    if running_sql.holding(tx, key, worker) is None:
-        raise refusal(tx, key, "leave a checkpoint for")
-    attempts_sql.put_checkpoint(tx, key, text)

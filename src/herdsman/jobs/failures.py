@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 
@@ -65,7 +65,10 @@ def list_failures(services: Services, hours: int) -> FailuresOut:
     groups: dict[str, list[FailedJob]] = {}
     for each in found:
         groups.setdefault(_key(each), []).append(each)
-    shown = sorted((_group(key, members) for key, members in groups.items()), key=_size)
+    shown = sorted(
+        (_group(key, members) for key, members in groups.items()),
+        key=lambda group: (-group.count, -group.last_at.timestamp()),
+    )
     return FailuresOut(since=since, groups=tuple(shown[:MOST_GROUPS]), scanned=len(found), truncated=full)
 
 
@@ -134,10 +137,6 @@ def _key(each: FailedJob) -> str:
     return key_of(each.type, each.failure_class, cause_of(each.head, each.tail))
 
 
-def _size(group: FailureGroupOut) -> tuple[int, float]:
-    return -group.count, -group.last_at.timestamp()
-
-
 def _check_visible(tx: Tx, job_id: JobId, agent: str | None) -> JobState:
     """To a submitter, the jobs of others do not exist (X2)."""
     job = sql.get_job(tx, job_id)
@@ -151,22 +150,19 @@ def _each(services: Services, job_ids: Sequence[JobId], change: Change) -> BulkO
     wanted = list(dict.fromkeys(job_ids))
     if len(wanted) > MOST_IN_BULK:
         raise InvalidRequest(f"{len(wanted)} jobs were named, the limit is {MOST_IN_BULK} at a time")
-    told: dict[JobId, BulkLineOut] = {}
-    for some in _batches(sorted(wanted)):
-        told |= services.database.transact(
-            lambda tx, some=some: {each: _one(tx, each, change) for each in some}
-        )
-    lines = tuple(told[each] for each in wanted)
+
+    def change_some(tx: Tx, some: Sequence[JobId]) -> dict[JobId, BulkLineOut]:
+        lines: dict[JobId, BulkLineOut] = {}
+        for job_id in some:
+            try:
+                lines[job_id] = BulkLineOut(job_id=job_id, status=change(tx, job_id))
+            except (NotFound, InvalidRequest) as error:
+                lines[job_id] = BulkLineOut(job_id=job_id, status=None, refused=str(error))
+        return lines
+
+    ordered, answers = sorted(wanted), dict[JobId, BulkLineOut]()
+    for start in range(0, len(ordered), _BATCH):
+        some = ordered[start : start + _BATCH]
+        answers |= services.database.transact(lambda tx, some=some: change_some(tx, some))
+    lines = tuple(answers[each] for each in wanted)
     return BulkOut(jobs=lines, changed=sum(line.refused is None for line in lines))
-
-
-def _one(tx: Tx, job_id: JobId, change: Change) -> BulkLineOut:
-    try:
-        return BulkLineOut(job_id=job_id, status=change(tx, job_id))
-    except (NotFound, InvalidRequest) as error:
-        return BulkLineOut(job_id=job_id, status=None, refused=str(error))
-
-
-def _batches(job_ids: Sequence[JobId]) -> Iterator[Sequence[JobId]]:
-    for start in range(0, len(job_ids), _BATCH):
-        yield job_ids[start : start + _BATCH]

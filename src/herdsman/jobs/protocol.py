@@ -17,7 +17,7 @@ MOST_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """A worker asks for work. It holds nothing, or a batch that is not full."""
+    """What a worker asks for. It holds nothing, or a batch that is not full."""
 
     types: tuple[str, ...] = ()
     """The job types that it can run; empty means any."""
@@ -51,7 +51,7 @@ class LogLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHeartbeat:
-    """Everything a worker has to say with one beat."""
+    """Everything that a worker reports with one heartbeat."""
 
     keys: tuple[ClaimKey, ...] = ()
     report: GpuReport | None = None
@@ -81,7 +81,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatReply:
-    """What a beat brings back."""
+    """The answer to a heartbeat."""
 
     expires_at: datetime
     drain: bool = False

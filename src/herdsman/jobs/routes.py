@@ -13,8 +13,8 @@ from herdsman.ids import JobId, PoolId
 from herdsman.jobs import commands, worker_commands
 from herdsman.jobs.commands import MOST_PIECES
 from herdsman.jobs.failures import cancel_jobs, retry_jobs
-from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter, NewJob
-from herdsman.jobs.task_status import states_of
+from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter
+from herdsman.jobs.rules import states_of
 from herdsman.jobs.wire import (
     AskIn,
     AttemptOut,
@@ -69,7 +69,8 @@ Text = Annotated[str | None, Query(max_length=255)]
 )
 async def submit(job: JobIn, response: Response, who: Who, server: Server) -> SubmittedOut:
     """Stored before the answer. 200 says that the same job had been submitted before."""
-    new = _new(job, who)
+    # A submitter's jobs are its own agent's, whatever the body says (X2).
+    new = job.new_job(who.agent, only=who.only_agent)
     done = await server.submits.call(new)
     if done.created:
         server.announce_jobs([new], [done])
@@ -87,7 +88,7 @@ async def submit(job: JobIn, response: Response, who: Who, server: Server) -> Su
 )
 def submit_many(batch: JobsIn, response: Response, who: Who, server: Server) -> SubmittedManyOut:
     """All of them or, when one is refused, none."""
-    news = [_new(job, who) for job in batch.jobs]
+    news = [job.new_job(who.agent, only=who.only_agent) for job in batch.jobs]
     try:
         done = commands.submit_jobs(server.services, news)
     except TooMany as error:
@@ -117,8 +118,10 @@ def list_jobs(
 ) -> JobsOut:
     """Newest first. `status` takes the names of jobs and those of tasks, and may be repeated. With `begins`, the first
     of those whose ids begin so, by their ids and on one page, however old they are."""
+    known = {str(state) for state in JobState}
+    states = [(JobState(name),) if name in known else states_of(name) for name in status or []]
     wanted = JobFilter(
-        states=_states(status or []),
+        states=tuple(dict.fromkeys(state for each in states for state in each)),
         type=type,
         agent=who.only_agent or agent,
         pool=None if pool is None else PoolId(pool),
@@ -163,7 +166,7 @@ def find_result(job_id: str, who: Who, server: Server) -> ResultOut | Response:
 
 @router.post("/jobs/{job_id}/cancel", status_code=202)
 def cancel(job_id: str, who: Who, server: Server) -> CancelOut:
-    """From here on the job is never done. One that is held is `cancelled` once its worker has let go."""
+    """From here on the job is never done. One that is held is `cancelled` once its worker has stopped it."""
     _check_visible(server, job_id, who)
     state = commands.cancel_job(server.services, JobId(job_id), who=who.who)
     return CancelOut(job_id=job_id, status=state)
@@ -180,18 +183,6 @@ def retry(job_id: str, who: Who, server: Server, wanted: RetryIn | None = None) 
         commands.requeue_job(services, named, who=who.who)
     server.announce_queued()
     return JobOut.of(commands.find_job(services, named))
-
-
-def _new(job: JobIn, who: Caller) -> NewJob:
-    """A submitter's jobs are its own agent's, whatever the body says (X2)."""
-    new = job.new_job(who.agent)
-    return new if who.only_agent is None else replace(new, agent=who.only_agent)
-
-
-def _states(names: list[str]) -> tuple[JobState, ...]:
-    known = {str(state) for state in JobState}
-    found = [(JobState(name),) if name in known else states_of(name) for name in names]
-    return tuple(dict.fromkeys(state for states in found for state in states))
 
 
 def _check_visible(server: ServerState, job_id: str, who: Caller) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from hashlib import blake2b
 from typing import Protocol, assert_never
 
@@ -424,3 +425,38 @@ def shares(agents: Sequence[str], count: int) -> Mapping[str, int]:
     each, more = divmod(count, len(agents))
     dealt = {agent: each + (index < more) for index, agent in enumerate(agents)}
     return {agent: number for agent, number in dealt.items() if number}
+
+
+class TaskStatus(StrEnum):
+    """The names that people who work in SQL know the states of a job by, in the view `tasks`."""
+
+    QUEUED = "Queued"
+    IN_PROGRESS = "In Progress"
+    COMPLETE = "Complete"
+    ERROR = "Error"
+    """Waiting for its retry time; a task that will not be tried again is `Failed`."""
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
+TASK_STATUS: Mapping[JobState, TaskStatus] = {
+    JobState.SCHEDULED: TaskStatus.QUEUED,
+    JobState.PENDING: TaskStatus.QUEUED,
+    JobState.CLAIMED: TaskStatus.IN_PROGRESS,
+    JobState.RUNNING: TaskStatus.IN_PROGRESS,
+    JobState.DONE: TaskStatus.COMPLETE,
+    JobState.FAILED: TaskStatus.ERROR,
+    JobState.DEAD_LETTER: TaskStatus.FAILED,
+    JobState.CANCELLED: TaskStatus.CANCELLED,
+}
+ALIASES: Mapping[str, TaskStatus] = {"Running": TaskStatus.IN_PROGRESS}
+"""Other names that a filter takes; nothing ever shows them."""
+STATUS_NAMES: Mapping[str, TaskStatus] = {**{str(status): status for status in TaskStatus}, **ALIASES}
+
+
+def states_of(name: str) -> tuple[JobState, ...]:
+    """The states that a status of the view `tasks`, or an alias of one, stands for."""
+    if name not in STATUS_NAMES:
+        raise InvalidRequest(f"{name!r} is no status of a task: choose from {', '.join(STATUS_NAMES)}")
+    wanted = STATUS_NAMES[name]
+    return tuple(state for state, status in TASK_STATUS.items() if status is wanted)

@@ -96,7 +96,10 @@ def count_by_state(tx: Tx) -> Mapping[JobState, int]:
 
 def list_attempts(tx: Tx, job_id: JobId) -> list[Attempt]:
     query = select(job_attempts).where(job_attempts.c.job_id == job_id).order_by(job_attempts.c.claim_token)
-    return [_to_attempt(row) for row in records(tx, query.limit(1000))]
+    found: list[dict[str, Any]] = [
+        {**row, "failure_class": _failure_class(row)} for row in records(tx, query.limit(1000))
+    ]
+    return [Attempt(**row) for row in found]
 
 
 def job_history(tx: Tx, kind: str, object_id: str) -> list[AuditEntry]:
@@ -187,11 +190,6 @@ _SAME = tuple(field for field in Job.__dataclass_fields__ if field not in _CONVE
 
 def seconds(value: float | None) -> timedelta | None:
     return None if value is None else timedelta(seconds=value)
-
-
-def _to_attempt(row: Record) -> Attempt:
-    values: Record = {**row, "failure_class": _failure_class(row)}
-    return Attempt(**values)
 
 
 def _failure_class(row: Record) -> FailureClass | None:
@@ -482,7 +480,7 @@ def _ended_object(machine: AnyMachine, table: Table) -> ColumnElement[bool]:
 
 
 def allow_pruning(tx: Tx, before: datetime) -> None:
-    """Of things that have no end the audit lets go only what is older than this; and here it stays on record."""
+    """Of things that have no end the audit loses only what is older than this; and here that stays on record."""
     mine = retention.c.name == "audit"
     current = tx.execute(select(retention.c.prune_before).where(mine).with_for_update()).scalar_one_or_none()
     if current is None:

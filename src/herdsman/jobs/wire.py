@@ -74,9 +74,9 @@ class JobIn(Request):
         default=None, description="How long it may be put off before it is refused."
     )
 
-    def new_job(self, agent: str | None = None) -> NewJob:
-        """`agent` is the one of the caller, for a body that names none."""
-        return NewJob(agent=self.agent or agent or DEFAULT_AGENT, **core_fields(self, "agent"))
+    def new_job(self, agent: str | None = None, *, only: str | None = None) -> NewJob:
+        """`agent` is the one of the caller, for a body that names none; `only`, whatever the body says."""
+        return NewJob(agent=only or self.agent or agent or DEFAULT_AGENT, **core_fields(self, "agent"))
 
 
 class JobsIn(Request):
@@ -95,11 +95,6 @@ class SubmittedOut(Reply):
 
 class SubmittedManyOut(Reply):
     jobs: tuple[SubmittedOut, ...]
-
-
-def _happened(value: object) -> object:
-    """Whether there is an instant at which it did."""
-    return isinstance(value, datetime) if value is None or isinstance(value, datetime) else value
 
 
 class JobOut(Reply):
@@ -125,9 +120,11 @@ class JobOut(Reply):
     started_at: datetime | None
     finished_at: datetime | None
     timeout_seconds: Seconds | None
-    cancel_requested: Annotated[bool, BeforeValidator(_happened)] = Field(
-        validation_alias=AliasChoices("cancel_requested", "cancel_requested_at")
-    )
+    # The job has the instant of the request, or none.
+    cancel_requested: Annotated[
+        bool,
+        BeforeValidator(lambda value: value is not None if isinstance(value, datetime | None) else value),
+    ] = Field(validation_alias=AliasChoices("cancel_requested", "cancel_requested_at"))
     version: int = Field(description="Rises with every change of status.")
     model: str | None = None
     gpu_memory_mb: int | None = None

@@ -1,4 +1,4 @@
-"""Why a claim no longer holds, in words that tell the worker what to do."""
+"""What a worker says of its claims: started, kept alive, finished."""
 
 import math
 import re
@@ -46,6 +46,7 @@ from herdsman.states import JobState, WorkerState
 
 
 def refusal(tx: Tx, key: ClaimKey, verb: str) -> HerdsmanError:
+    """Why a claim no longer holds, in words that tell the worker what to do."""
     now = running_sql.standing(tx, key.job_id)
     if now is None:
         return NotFound(f"there is no job {key.job_id!r}")
@@ -79,7 +80,7 @@ def complete_job(
 
     `saved` says that it had been made before and was only found, and which GPU time that spared.
     """
-    one = stored_form(services, Done(key, result, saved))
+    one = _stored_form(services, Done(key, result, saved))
     outcome = services.database.transact(lambda tx: complete_all(tx, services, [one], who, worker))[key]
     if isinstance(outcome, HerdsmanError):
         raise outcome
@@ -98,7 +99,7 @@ def complete_jobs(
     refused: dict[ClaimKey, Finish | HerdsmanError] = {}
     for key, result in results.items():
         try:
-            good.append(stored_form(services, Done(key, result)))
+            good.append(_stored_form(services, Done(key, result)))
         except InvalidRequest as error:
             refused[key] = error
     if not good:
@@ -106,7 +107,7 @@ def complete_jobs(
     return refused | services.database.transact(lambda tx: complete_all(tx, services, good, who, worker))
 
 
-def stored_form(services: Services, done: Done) -> Done:
+def _stored_form(services: Services, done: Done) -> Done:
     """With its result as JSON text; `InvalidRequest` for what cannot be stored."""
     check_saved(done.saved)
     return replace(done, result=encode(done.result, what="result", limit=services.policy.max_result_bytes))
@@ -138,7 +139,7 @@ def complete_all(
     who: str,
     worker: WorkerId | None = None,
 ) -> dict[ClaimKey, Finish | HerdsmanError]:
-    """Results in their `stored_form`, within a transaction that does more."""
+    """Results in their `_stored_form`, within a transaction that does more."""
     if running_sql.complete(tx, results, who, worker) == len(results):
         return dict.fromkeys((each.key for each in results), Finish.DONE)
     return {each.key: _look(tx, services, each.key, who, worker) for each in results}
@@ -221,7 +222,14 @@ def beat(
 ) -> Beat:
     """The beat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
     pulse = WorkerHeartbeat(keys=() if key is None else (key,), report=report)
-    return services.database.transact(lambda tx: _beat(tx, services, worker_id, pulse))
+
+    def write(tx: Tx) -> Beat:
+        orders = _pulse(tx, services, worker_id, pulse)
+        for lost in orders.lost:
+            raise refusal(tx, lost, "keep")
+        return Beat(expires_at=orders.expires_at, cancel=bool(orders.cancel), drain=orders.drain)
+
+    return services.database.transact(write)
 
 
 def record_heartbeat(services: Services, worker_id: WorkerId, pulse: WorkerHeartbeat) -> HeartbeatReply:
@@ -263,13 +271,6 @@ def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation
     deadline = tx.now() + standing.timeout if standing and standing.timeout else None
     if not running_sql.start(tx, [(key, deadline)], who, worker, incarnation):
         raise refusal(tx, key, "start")
-
-
-def _beat(tx: Tx, services: Services, worker_id: WorkerId, pulse: WorkerHeartbeat) -> Beat:
-    orders = _pulse(tx, services, worker_id, pulse)
-    for key in orders.lost:
-        raise refusal(tx, key, "keep")
-    return Beat(expires_at=orders.expires_at, cancel=bool(orders.cancel), drain=orders.drain)
 
 
 def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: WorkerHeartbeat) -> HeartbeatReply:
@@ -350,7 +351,7 @@ def finish_jobs(
     for ending in endings:
         if isinstance(ending, Done):
             try:
-                results[ending.key] = stored_form(services, ending)
+                results[ending.key] = _stored_form(services, ending)
             except InvalidRequest as error:  # another word about this job may follow
                 refused[ending.key] = FinishResult(key=ending.key, refused=str(error))
     rules, who = services.rules(), f"worker:{worker_id}"

@@ -129,7 +129,7 @@ class RedisStreams:
         cursor, limit = _END, round(idle.total_seconds() * 1000)
         for _ in range(_MOST_PAGES):
             with translated():
-                # Redis 7 adds a third part, entries that are gone and that it has let go of by itself.
+                # Redis 7 adds a third part, entries that are gone and that it has released by itself.
                 cursor, entries, *_gone = self._client.xautoclaim(
                     stream.name, stream.group, self.consumer, limit, cursor, count=PAGE
                 )

@@ -42,7 +42,7 @@ class Verdict(Enum):
     """The job waits or runs: the hint is left alone, however old it is."""
     SETTLE = auto()
     """Nothing is left to be done about it now; one that is to be tried again is announced again."""
-    BURY = auto()
+    DEAD_LETTER = auto()
     """Nobody will try it again, and that is announced."""
     QUARANTINE = auto()
     """There is no such job: somebody made the hint up."""
@@ -55,7 +55,7 @@ def judge(known: Known | None) -> Verdict:
         case JobState.PENDING | JobState.CLAIMED | JobState.RUNNING:
             return Verdict.KEEP
         case JobState.DEAD_LETTER:
-            return Verdict.BURY
+            return Verdict.DEAD_LETTER
         case JobState.SCHEDULED | JobState.FAILED | JobState.DONE | JobState.CANCELLED:
             return Verdict.SETTLE
         case _:

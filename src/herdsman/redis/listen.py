@@ -11,7 +11,7 @@ from herdsman.redis.names import Entry, Stream
 from herdsman.redis.streams import PAGE, BusState, Count, GroupMissing, Read, Streams
 
 MOST_HELD = 10_000
-"""Of one stream. Beyond it an entry is let go once it was heard: its job is in the database, and is found there."""
+"""Of one stream. Beyond it an entry is dropped once it was read: its job is in the database, and is found there."""
 _MOST_PAGES = 20
 _NEW = "$"
 

@@ -101,13 +101,23 @@ class Settler:
         done = [entry.id for entry, _, verdict in real if verdict is Verdict.SETTLE]
         self.redis.settle(stream, [*gone, *done])
         self.state.count(Count.SETTLED, len(done))
-        dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is Verdict.BURY]
+        dead = [letter(row, entry) for entry, row, verdict in real if row and verdict is Verdict.DEAD_LETTER]
         if dead:
             self.state.count(Count.DEAD_LETTERS, self.redis.add_dead_letters(dead))
         made_up = [entry for entry, _, verdict in real if verdict is Verdict.QUARANTINE]
         if made_up:
             self.quarantine.put([(entry, _why(entry)) for entry in made_up])
-        self.redis.reflect([_mirror(row) for _, row, _ in real if row and row.state is not JobState.PENDING])
+        self.redis.reflect(
+            [
+                Mirror(
+                    row.job_id,
+                    {"status": row.state, **(row.service if row.state in HELD else {})},
+                    ended=row.state in JOB.terminal,
+                )
+                for _, row, _ in real
+                if row and row.state is not JobState.PENDING
+            ]
+        )
         return Counter[JobState | None](row.state if row else None for _, row, _ in real)
 
 
@@ -120,11 +130,6 @@ def letter(row: Known, entry: Entry | None = None) -> DeadLetter:
         last_error=row.last_error or "",
         entry=entry,
     )
-
-
-def _mirror(row: Known) -> Mirror:
-    service = row.service if row.state in HELD else {}
-    return Mirror(row.job_id, {"status": row.state, **service}, ended=row.state in JOB.terminal)
 
 
 def _why(entry: Entry) -> str:
@@ -155,10 +160,7 @@ class Resync:
                 missing = [hint for hint, last in zip(page, known, strict=True) if last != str(hint.version)]
                 announce(self.redis, self.roster, missing)
                 self.state.count(Count.REQUEUED, len(missing))
-        self._dead()
-
-    def _dead(self) -> None:
-        """Dead letters of a time when Redis was away, or that it has forgotten."""
+        # Dead letters of a time when Redis was away, or that it has forgotten.
         rows = self.database.read(lambda tx: sql.recent_dead(tx, DEAD_WITHIN, MOST_DEAD))
         if rows:
             self.state.count(Count.DEAD_LETTERS, self.redis.add_dead_letters([letter(row) for row in rows]))

@@ -99,17 +99,15 @@ class Past:
     async def _read(self, start: int) -> Sequence[StreamedEvent]:
         try:
             async with self._turns:
-                page = await run_in_threadpool(self._look, start)
+                entries = await run_in_threadpool(read_events, self._services, start, limit=PAGE)
         finally:
             del self._asked[start]
+        page = [StreamedEvent.of(each) for each in entries]
         if len(page) == PAGE:  # one that is not full may grow
             self._pages[start] = page
             while len(self._pages) > MOST_PAGES:
                 self._pages.popitem(last=False)
         return page
-
-    def _look(self, start: int) -> Sequence[StreamedEvent]:
-        return [StreamedEvent.of(each) for each in read_events(self._services, start, limit=PAGE)]
 
 
 class Streams:
@@ -189,7 +187,11 @@ class Streams:
                 log.warning("events.unseen", reason=str(error))
                 continue
             if events:
-                self._tell([StreamedEvent.of(each) for each in events])
+                news = [StreamedEvent.of(each) for each in events]
+                with self._change:
+                    self._seen = events[-1].id
+                    for stream in self._streams:
+                        stream.put(news)
 
     def _more(self) -> bool:
         """Whether somebody still listens; with the last one goes the thread."""
@@ -204,12 +206,6 @@ class Streams:
             if not self._streams:
                 self._thread = None
             return self._thread is not None
-
-    def _tell(self, events: Sequence[StreamedEvent]) -> None:
-        with self._change:
-            self._seen = events[-1].entry.id
-            for stream in self._streams:
-                stream.put(events)
 
 
 KEEP_ALIVE_S = 15.0

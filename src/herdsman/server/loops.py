@@ -12,7 +12,7 @@ from herdsman.fleet.reconcile import LISTEN, LeaderInbox, Reconciler
 from herdsman.jobs.sweep import STAGING, Sweeper
 from herdsman.loops.loop_group import LoopGroup
 from herdsman.loops.periodic import PeriodicLoop
-from herdsman.loops.status import LoopHealth, Member
+from herdsman.loops.status import LoopHealth
 from herdsman.loops.watchdog import Notifier
 from herdsman.ports import Clock, SystemClock, SystemThreads, Threads
 from herdsman.states import PoolState
@@ -65,7 +65,9 @@ class ReplicaLoops:
             watchdog_threshold=None,
             readiness_threshold=HANGS_AFTER.total_seconds(),
             shutdown_timeout=STOPS_WITHIN.total_seconds(),
-            on_late=_report_hanging,
+            on_late=lambda member: log.error(
+                "loop.hangs", loop=member.name, seconds=round(member.age or 0.0)
+            ),
             notifier=Notifier({}),  # systemd is not asked to wait for a replica
             health=self.health,
             threads=self.threads,
@@ -89,7 +91,3 @@ class ReplicaLoops:
         intervals = self.intervals
         poll = min(intervals.poll, intervals.pool_poll) if has_named_pools else intervals.poll
         return (poll if led else min(intervals.follow, poll)).total_seconds()
-
-
-def _report_hanging(member: Member) -> None:
-    log.error("loop.hangs", loop=member.name, seconds=round(member.age or 0.0))

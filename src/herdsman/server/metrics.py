@@ -31,7 +31,7 @@ log = structlog.get_logger()
 
 OFTEN_S = 5.0
 SHARE = 20
-"""A look that takes long is repeated less often: at most this fraction of the time is spent on looking."""
+"""A slow read is repeated less often: at most this fraction of the time is spent on reading."""
 PATIENCE_S = 2.0
 """So long a scrape waits for a look; then it shows the last one. A scraper gives up after a few seconds itself."""
 
@@ -76,8 +76,13 @@ class DatabaseCollector(Collector):
         yield metrics.gauge(metrics.STORE_UP, [((), float(self._refreshed() and self._up))])
         refused = self._services.database.refused_a_write(REFUSED_LATELY)
         yield metrics.gauge(metrics.WRITABLE, [((), float(not refused))])
-        yield metrics.gauge(metrics.LEADS, [((), float(self._leads()))])
-        yield metrics.counter(metrics.SHADOW, [((told,), count) for told, count in self._shadows().items()])
+        yield metrics.gauge(
+            metrics.LEADS,
+            [((), float(self._control is not None and self._control.leadership.term is not None))],
+        )
+        # A copy: the control loop counts on in a thread of its own.
+        shadows = {} if self._control is None else dict(self._control.reconciler.shadows)
+        yield metrics.counter(metrics.SHADOW, [((shadow,), count) for shadow, count in shadows.items()])
         if self._seen is not None:
             age = time.monotonic() - self._seen_at
             yield metrics.gauge(metrics.LOOK_AGE, [((), age)])
@@ -114,10 +119,16 @@ class DatabaseCollector(Collector):
 
     def _see(self, tx: Tx, jobs: Mapping[JobState, int]) -> Seen:
         workers, pauses = stats_sql.workers_by_pool(tx), active_pauses(tx)
-        pools = frozenset({DEFAULT_POOL, *self._kept(), *stats_sql.open_pools(tx), *workers})
+        kept = () if self._control is None else self._control.reconciler.observer.pools  # of the settings
+        pools = frozenset({DEFAULT_POOL, *kept, *stats_sql.open_pools(tx), *workers})
+        # One column at a time: each is a count of its own, and those that nobody shows are not made.
+        columns = (*_ALSO, *(f"workers_{state}" for state in WorkerState))
         return Seen(
             jobs=jobs,
-            status=_status(tx),
+            status={
+                column: float(tx.scalar(f"SELECT {column} FROM orchestrator_status") or 0)
+                for column in columns
+            },
             pools=pools,
             depths={**dict.fromkeys(pools, 0), **stats_sql.depths(tx)},
             workers={**dict.fromkeys(pools, 0), **workers},
@@ -127,26 +138,9 @@ class DatabaseCollector(Collector):
             holds={kind: sum(each.kind is kind for each in pauses.active) for kind in PauseKind},
         )
 
-    def _kept(self) -> Iterable[str]:
-        """The pools of the settings, where a control loop runs."""
-        return () if self._control is None else self._control.reconciler.observer.pools
-
-    def _shadows(self) -> Mapping[str, int]:
-        """A copy: the control loop counts on in a thread of its own."""
-        return {} if self._control is None else dict(self._control.reconciler.shadows)
-
-    def _leads(self) -> bool:
-        return self._control is not None and self._control.leadership.term is not None
-
 
 _HOURLY = {JobState.DONE: "jobs_done_per_hour", JobState.DEAD_LETTER: "jobs_failed_per_hour"}
 _ALSO = ("oldest_waiting_s", "cost_per_hour", "last_cycle_s", *_HOURLY.values())
-
-
-def _status(tx: Tx) -> Mapping[str, float]:
-    """One column at a time: each is a count of its own, and those that nobody shows are not made."""
-    columns = (*_ALSO, *(f"workers_{state}" for state in WorkerState))
-    return {column: float(tx.scalar(f"SELECT {column} FROM orchestrator_status") or 0) for column in columns}
 
 
 def _shown(seen: Seen) -> Iterable[Metric]:
@@ -218,14 +212,11 @@ class JobLatency:
             of.add(each)
 
     def metric(self) -> Metric:
-        return metrics.histogram(
-            metrics.LATENCY, [((kind,), _buckets(span), span.seconds) for kind, span in self._by_type.items()]
-        )
-
-
-def _buckets(span: Span) -> list[tuple[str, float]]:
-    counted = [(str(bound), float(count)) for bound, count in zip(BOUNDS, span.within, strict=True)]
-    return [*counted, ("+Inf", float(span.count))]
+        samples: list[tuple[tuple[str], list[tuple[str, float]], float]] = []
+        for kind, span in self._by_type.items():
+            counted = [(str(bound), float(count)) for bound, count in zip(BOUNDS, span.within, strict=True)]
+            samples.append(((kind,), [*counted, ("+Inf", float(span.count))], span.seconds))
+        return metrics.histogram(metrics.LATENCY, samples)
 
 
 class StreamsCollector(Collector):

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from herdsman.access.rules import Role
-from herdsman.server.access import MATRIX, OPEN, Line
+from herdsman.server.access import MATRIX, OPEN
 from herdsman.server.app import described
 
 BEGIN, END = "<!-- rights: begin -->", "<!-- rights: end -->"
@@ -27,7 +27,12 @@ def openapi_text(app: FastAPI | None = None) -> str:
 
 def rights_table() -> str:
     head = f"| route | {' | '.join(Role)} |\n|---|{'---|' * len(Role)}\n"
-    return head + "".join(_row(line) for line in sorted(MATRIX, key=lambda line: (line[1], line[0])))
+    rows: list[str] = []
+    for line in sorted(MATRIX, key=lambda line: (line[1], line[0])):
+        mark = "open" if line in OPEN else "yes"
+        cells = (mark if role in MATRIX[line] else "" for role in Role)
+        rows.append(f"| {line[0]} {line[1]} | {' | '.join(cells)} |\n")
+    return head + "".join(rows)
 
 
 def with_rights(page: str) -> str:
@@ -42,12 +47,6 @@ def write(root: Path) -> None:
     (root / OPENAPI_FILE).write_text(openapi_text(), encoding="utf-8")
     page = root / ACCESS_PAGE
     page.write_text(with_rights(page.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def _row(line: Line) -> str:
-    mark = "open" if line in OPEN else "yes"
-    cells = (mark if role in MATRIX[line] else "" for role in Role)
-    return f"| {line[0]} {line[1]} | {' | '.join(cells)} |\n"
 
 
 if __name__ == "__main__":

@@ -78,11 +78,6 @@ class RuntimeFiles:
         said = self.announced()
         return said if said is not None and said.alive else None
 
-    def api_of(self, database: str) -> str | None:
-        """Where the API of this very database was said to be; it may be gone."""
-        said = self.announced()
-        return said.url if said is not None and said.database == database else None
-
     @contextmanager
     def occupied(self, holder: str) -> Generator[None]:
         """This process is the replica of this directory, by the name under which it leads, until it ends."""

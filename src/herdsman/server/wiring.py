@@ -72,17 +72,13 @@ def open_database(settings: Settings, clock: Clock | None = None) -> Database:
         clock=clock or SystemClock(),
         timeout=timedelta(seconds=chosen_one.sql_timeout_sec),
         pool_size=chosen_one.sql_pool_size,
-        read_url=_database_url_now,
+        # Read again each time: a password may be changed in its file while we run.
+        read_url=lambda: load_settings().database.database_url.get_secret_value(),  # noqa: PLW0108
     )
 
 
-def _database_url_now() -> str:
-    """A password may be changed in its file while we run."""
-    return load_settings().database.database_url.get_secret_value()
-
-
 def open_services(settings: Settings) -> Services:
-    database, clock = open_database(settings), SystemClock()
+    database, clock, results = open_database(settings), SystemClock(), open_results(settings)
     wait = timedelta(minutes=settings.scaling.max_task_wait_minutes)
     strict = settings.api.strict_model_store
     job_policy = replace(
@@ -97,7 +93,8 @@ def open_services(settings: Settings) -> Services:
         gates=GateCache(database, clock),
         pools=pool_limits(settings),
         fleet=lambda: FleetRules(pools=pools_kept(settings), scaling=installed_policies()),
-        drop_files=_dropping(open_results(settings)),
+        # A bucket is left to its own rules: it may be slow or away, and the sweeper has to go on.
+        drop_files=results.drop if isinstance(results, LocalStore) else lambda _: None,
     )
 
 
@@ -118,11 +115,6 @@ def _gpus_here() -> int:
 def open_results(settings: Settings) -> ResultFiles:
     """Where the files of jobs are kept; nothing is touched yet."""
     return open_store(result_options(settings))
-
-
-def _dropping(results: ResultFiles) -> Callable[[str], None]:
-    """A bucket is left to its own rules: it may be slow or away, and the sweeper has to go on."""
-    return results.drop if isinstance(results, LocalStore) else lambda _: None
 
 
 def open_leadership(settings: Settings, database: Database, *, serves: bool) -> Leadership:

@@ -47,14 +47,10 @@ class Asset:
 @cache
 def assets() -> Mapping[str, Asset]:
     """By name. Only what is in this table is served, so a path cannot lead anywhere else."""
-    return {name: Asset.of(name, found.read_bytes()) for name, found in _found()}
-
-
-def _found() -> Iterator[tuple[str, Traversable]]:
-    yield from _inside(files("herdsman.server") / "dashboard" / "static")
-    charts = _charts()
-    if charts is not None:
-        yield CHARTS, charts
+    found = dict(_inside(files("herdsman.server") / "dashboard" / "static"))
+    if (charts := _charts()) is not None:
+        found[CHARTS] = charts
+    return {name: Asset.of(name, each.read_bytes()) for name, each in found.items()}
 
 
 def _inside(folder: Traversable, before: str = "") -> Iterator[tuple[str, Traversable]]:

@@ -40,7 +40,10 @@ async def events(
 ) -> StreamingResponse:
     """From `Last-Event-ID` or `since` on; without either, from now on. With `follow=false` it ends with what has
     happened by now, and begins with the first event that is kept."""
-    start = since if last_event_id is None else _number(last_event_id)
+    if last_event_id is not None:
+        if not (last_event_id.isascii() and last_event_id.isdecimal() and int(last_event_id) <= _LAST):
+            raise InvalidRequest(f"Last-Event-ID is {last_event_id!r}: it must be the id of an event")
+        since = int(last_event_id)
 
     def wanted(entry: AuditEntry) -> bool:
         if job_id is not None and (entry.kind, entry.object_id) != (JOB.kind, job_id):
@@ -49,7 +52,7 @@ async def events(
 
     place = ExitStack()
     place.enter_context(server.streams.admitted(who.token_id, network(address_of(request.scope))))
-    return _EventStream(told(server.streams, wanted, start, follow=follow), place)
+    return _EventStream(told(server.streams, wanted, since, follow=follow), place)
 
 
 class _EventStream(StreamingResponse):
@@ -62,9 +65,3 @@ class _EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._place:
             await super().__call__(scope, receive, send)
-
-
-def _number(said: str) -> int:
-    if not (said.isascii() and said.isdecimal() and int(said) <= _LAST):
-        raise InvalidRequest(f"Last-Event-ID is {said!r}: it must be the id of an event")
-    return int(said)

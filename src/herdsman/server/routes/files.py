@@ -13,13 +13,11 @@ from fastapi import APIRouter, Header
 from fastapi.responses import Response, StreamingResponse
 
 from herdsman.errors import NotFound, ServiceUnavailable
-from herdsman.ids import JobId
 from herdsman.jobs.wire import sha256_of
-from herdsman.ports import ResultFiles
 from herdsman.results.files import content_type
 from herdsman.server.errors import Refused
 from herdsman.server.request import ApiRoute, Who, visible_job
-from herdsman.server.state import Server, ServerState
+from herdsman.server.state import Server
 
 log = structlog.get_logger()
 router = APIRouter(route_class=ApiRoute, tags=["jobs"])
@@ -59,8 +57,12 @@ def job_file(
     # A part of another file than the one that the caller has the rest of would be worse than none.
     asked = range if if_range is None or if_range == tag else None
     with _reached():
-        store, uri = _found(server, job.job_id, name)
-        if tag is not None and _names(if_none_match, tag):
+        store = server.results
+        uri = None if store is None else store.find(job.job_id, name)
+        if store is None or uri is None:
+            raise NotFound(f"job {job.job_id!r} has no file {name[:200]!r} here")
+        known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
+        if tag is not None and (tag in known or "*" in known):
             return Response(status_code=304, headers=headers)
         size = store.size(uri)
         part = wanted_part(asked, size)
@@ -80,13 +82,6 @@ def _reached() -> Generator[None]:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "results-unavailable", _NOT_REACHED) from error
 
 
-def _found(server: ServerState, job_id: JobId, name: str) -> tuple[ResultFiles, str]:
-    uri = None if server.results is None else server.results.find(job_id, name)
-    if server.results is None or uri is None:
-        raise NotFound(f"job {job_id!r} has no file {name[:200]!r} here")
-    return server.results, uri
-
-
 def _stream(status: int, content: Iterator[bytes], size: int, headers: Mapping[str, str]) -> Response:
     return StreamingResponse(content, status, {**headers, "Content-Length": str(size)})
 
@@ -102,11 +97,6 @@ def _headers(name: str, tag: str | None) -> dict[str, str]:
         "Accept-Ranges": "bytes",
         **({} if tag is None else {"ETag": tag, "Cache-Control": "private, no-cache"}),
     }
-
-
-def _names(given: str | None, tag: str) -> bool:
-    known = [each.strip().removeprefix("W/") for each in (given or "").split(",")]
-    return tag in known or "*" in known
 
 
 _ONE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
@@ -126,22 +116,16 @@ def wanted_part(asked: str | None, size: int) -> Part | None:
     found = _ONE.fullmatch(asked.strip()) if asked is not None else None
     if found is None or found[0] == "bytes=-":
         return None
-    first, last = _bounds(found[1], found[2], size)
+    if found[1]:
+        first, last = int(found[1]), min(int(found[2]), size - 1) if found[2] else size - 1
+    else:  # `-5` means the last five
+        first, last = max(0, size - int(found[2])), size - 1
     if first > last:
-        return None if found[1] and found[2] and int(found[1]) > int(found[2]) else _nothing(asked, size)
+        if found[1] and found[2] and int(found[1]) > int(found[2]):
+            return None
+        raise Refused(
+            HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+            "no-such-range",
+            f"the range {asked} was asked for, and the file has {size:,} bytes",
+        )
     return Part(first, last - first + 1)
-
-
-def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
-    """`-5` means the last five."""
-    if not first:
-        return max(0, size - int(last)), size - 1
-    return int(first), min(int(last), size - 1) if last else size - 1
-
-
-def _nothing(asked: str | None, size: int) -> Part:
-    raise Refused(
-        HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
-        "no-such-range",
-        f"the range {asked} was asked for, and the file has {size:,} bytes",
-    )

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Response
@@ -36,14 +37,17 @@ def ready(response: Response, _who: Who, server: Server) -> ReadyOut:
 @router.get("/health", responses={503: {"model": HealthOut}})
 def health(response: Response, _who: Who, server: Server) -> HealthOut:
     found = _ready(server, response)
-    control = server.control
+    control, counts = server.control, dict[str, int]()
+    if found["status"] == HEALTHY:
+        with suppress(HerdsmanError):  # the database went away this moment; the next request will say so
+            counts = {str(state): count for state, count in count_jobs(server.services).items() if count}
     return HealthOut(
         **found,
         version=herdsman.__version__,
         database=server.services.database.backend,
         leads=control is not None and control.leadership.term is not None,
         streams="off" if server.bus is None else server.bus.said,
-        jobs=_counts(server) if found["status"] == HEALTHY else {},
+        jobs=counts,
     )
 
 
@@ -52,13 +56,6 @@ def _ready(server: ServerState, response: Response) -> dict[str, Any]:
     fine = all(said == FINE for said in checks.values())
     response.status_code = 200 if fine else 503
     return {"status": HEALTHY if fine else UNHEALTHY, "checks": checks}
-
-
-def _counts(server: ServerState) -> dict[str, int]:
-    try:
-        return {state: count for state, count in count_jobs(server.services).items() if count}
-    except HerdsmanError:  # it went away this moment; the next look will say so
-        return {}
 
 
 # Not those of all requests: these may all wait for a database that is away, and who watches has to see that.
