@@ -26,8 +26,8 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.machines import Boots
 from herdsman.whatif.outcome import Outcome
 from herdsman.whatif.picture import can_draw, write_html, write_png
+from herdsman.whatif.policy_sweep import worthwhile
 from herdsman.whatif.replay import Setup, replay, steered
-from herdsman.whatif.sweep import worthwhile
 from herdsman.whatif.trace import read_trace
 
 OURS = ("threshold", "workload", "adaptive")

@@ -11,7 +11,7 @@ from herdsman.ids import JobId, PoolId, WorkerId
 from herdsman.jobs.model import JobPolicy
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.leases.rules import LeasePolicy
-from herdsman.limits.policy import ControlPolicy
+from herdsman.limits.control_policy import ControlPolicy
 from herdsman.limits.rules import Closed
 from herdsman.pools.rules import PoolLimits
 

@@ -19,7 +19,7 @@ from herdsman.limits.rules import scope_of
 from herdsman.server import metrics as look
 from herdsman.server.metrics import JobLatency
 from herdsman.states import LEASE, LeaseState
-from herdsman.telemetry import metrics
+from herdsman.telemetry import metric_families as metrics
 from tests.api.calling import Client
 from tests.api.conftest import Tokens
 from tests.support.builders import a_claim, a_job, a_worker, claimed

@@ -27,7 +27,7 @@ from herdsman.leases.commands import grant_lease, keep_lease, release_lease, rep
 from herdsman.leases.rules import Lease, LeasePolicy
 from herdsman.ports import SystemClock
 from herdsman.testing.simulation.checks.history import Use
-from herdsman.testing.simulation.checks.leases import use_of
+from herdsman.testing.simulation.checks.lease_checks import use_of
 from herdsman.wire import new_job_id, new_lease_token
 from tests.support.gpus import asked
 

@@ -26,7 +26,7 @@ from herdsman.jobs.model import HIGHEST, LOWEST, Claim, NewJob
 from herdsman.jobs.protocol import ClaimRequest
 from herdsman.jobs.rules import JobSelector, Loaded
 from herdsman.jobs.worker_commands import beat, complete_job
-from herdsman.limits.policy import AgentLimits, ControlPolicy
+from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.states import JobState
 from herdsman.testing.memory_results import MemoryResults

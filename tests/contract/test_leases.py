@@ -21,7 +21,7 @@ from herdsman.leases.commands import (
     revoke_lease,
 )
 from herdsman.leases.rules import Lease, LeaseMode, LeasePolicy
-from herdsman.limits.policy import AgentLimits, ControlPolicy
+from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.states import LeaseState
 from tests.support.builders import scalar

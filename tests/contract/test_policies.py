@@ -12,7 +12,7 @@ from herdsman.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from herdsman.jobs import sql as jobs_sql
 from herdsman.limits import sql as limits_sql
 from herdsman.limits.commands import FRESH_S, PolicyBook, find_policy, policy_history, set_policy
-from herdsman.limits.policy import Change, ControlPolicy, check_policy, with_value
+from herdsman.limits.control_policy import Change, ControlPolicy, check_policy, with_value
 from herdsman.limits.wire import PolicyDocument, stored, written
 from herdsman.ports import SystemClock
 from herdsman.testing.clocks import ManualClock

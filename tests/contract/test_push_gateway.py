@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from herdsman.context import Services
 from herdsman.server.replica import push_cycle
 from herdsman.settings import load_settings
-from herdsman.telemetry.metrics import PushGateway
+from herdsman.telemetry.metric_families import PushGateway
 from tests.support.builders import a_job
 from tests.unit.test_settings_defaults import NOWHERE
 

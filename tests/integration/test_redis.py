@@ -15,11 +15,11 @@ from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.dispatch import Dispatcher
 from herdsman.jobs.model import JobPolicy
-from herdsman.limits.policy import AgentLimits, ControlPolicy
+from herdsman.limits.control_policy import AgentLimits, ControlPolicy
 from herdsman.ports import SystemClock
 from herdsman.redis import settle
 from herdsman.redis.bus import StreamBus
-from herdsman.redis.client import check_version
+from herdsman.redis.redis_client import check_version
 from herdsman.redis.streams import BusUnavailable, Count
 from herdsman.server.replica import bus_opener
 from herdsman.settings import load_settings

@@ -3,7 +3,7 @@
 import sys
 
 from herdsman.telemetry.logs import configure_logs
-from herdsman.testing.simulation.run import Order, Runner
+from herdsman.testing.simulation.runner import Order, Runner
 
 configure_logs("CRITICAL", "json")
 seeds = [int(word) for word in sys.argv[1:]]

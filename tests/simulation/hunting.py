@@ -59,9 +59,9 @@ def run_seeds(most: int) -> int:
     # Imported here: the process that plants the bugs needs none of it.
     import structlog  # noqa: PLC0415
 
-    from herdsman.testing.simulation.database import WorldDatabase  # noqa: PLC0415
     from herdsman.testing.simulation.faults import Fault  # noqa: PLC0415
-    from herdsman.testing.simulation.run import run_seed  # noqa: PLC0415
+    from herdsman.testing.simulation.runner import run_seed  # noqa: PLC0415
+    from herdsman.testing.simulation.sim_database import WorldDatabase  # noqa: PLC0415
 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     database = WorldDatabase()

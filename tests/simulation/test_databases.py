@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from herdsman.testing.simulation import run
-from herdsman.testing.simulation.database import WorldDatabase
+from herdsman.testing.simulation import runner as run
 from herdsman.testing.simulation.faults import Fault, Hazards
-from herdsman.testing.simulation.run import run_seed
+from herdsman.testing.simulation.runner import run_seed
 from herdsman.testing.simulation.scenarios import SCENARIOS, Scenario
 from herdsman.testing.simulation.setup import Setting
+from herdsman.testing.simulation.sim_database import WorldDatabase
 from herdsman.testing.simulation.users import Demand
 
 HOUR_S = 3600.0

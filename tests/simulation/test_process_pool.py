@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.testing.simulation import run
+from herdsman.testing.simulation import runner as run
 from herdsman.testing.simulation.process_pool import sweep
-from herdsman.testing.simulation.run import Order, Ran, Runner
+from herdsman.testing.simulation.runner import Order, Ran, Runner
 
 QUICK = Order(seeds=range(6), faults="none", steps=5)
 

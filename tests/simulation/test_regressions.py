@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from herdsman.testing.simulation.run import Order, Runner
+from herdsman.testing.simulation.runner import Order, Runner
 
 FILE = Path(__file__).with_name("regression_seeds.txt")
 

@@ -8,7 +8,7 @@ import pytest
 
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.process_pool import sweep
-from herdsman.testing.simulation.run import Order
+from herdsman.testing.simulation.runner import Order
 from herdsman.testing.simulation.scenarios import SCENARIOS
 
 FREQUENT = [

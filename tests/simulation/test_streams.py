@@ -10,10 +10,10 @@ from herdsman.redis.bus import Ingest
 from herdsman.redis.hints import Known, Verdict, judge
 from herdsman.redis.names import DeadLetter, Entry
 from herdsman.redis.settle import Resync
-from herdsman.testing.simulation import run
-from herdsman.testing.simulation.database import WorldDatabase
+from herdsman.testing.simulation import runner as run
 from herdsman.testing.simulation.faults import Fault
-from herdsman.testing.simulation.run import Ran, run_seed
+from herdsman.testing.simulation.runner import Ran, run_seed
+from herdsman.testing.simulation.sim_database import WorldDatabase
 
 BUS = frozenset(
     {

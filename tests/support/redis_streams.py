@@ -15,9 +15,9 @@ from herdsman.jobs.commands import submit_job
 from herdsman.jobs.model import NewJob
 from herdsman.ports import SystemClock
 from herdsman.redis.bus import ReplicaHooks, StreamBus
-from herdsman.redis.client import RedisStreams
 from herdsman.redis.keeper import Intervals
 from herdsman.redis.names import Names, Stream
+from herdsman.redis.redis_client import RedisStreams
 from herdsman.redis.streams import Count
 from herdsman.testing.servers.redis import RedisServer
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from herdsman.errors import InvalidRequest, Overloaded, TooMany
 from herdsman.ids import PoolId
 from herdsman.jobs.model import NewJob
-from herdsman.limits.policy import AgentLimits, ControlPolicy, Gates
+from herdsman.limits.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.limits.rules import (
     SET_BACK,
     Accept,

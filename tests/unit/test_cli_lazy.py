@@ -49,7 +49,7 @@ def test_neither_a_worker_nor_who_asks_a_server_loads_the_control_plane() -> Non
 def test_a_command_at_the_database_loads_neither_a_web_framework_nor_what_migrates() -> None:
     """A person waits for it each time."""
     unused = {"alembic", "fastapi", "uvicorn"}
-    program = f"import sys, herdsman.cli.context, herdsman.server.wiring; print(set(sys.modules) & {unused})"
+    program = f"import sys, herdsman.cli.services, herdsman.server.wiring; print(set(sys.modules) & {unused})"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"
 

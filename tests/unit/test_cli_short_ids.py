@@ -2,7 +2,7 @@
 
 import pytest
 
-from herdsman.cli.connection import fits, pick
+from herdsman.cli.connect import fits, pick
 from herdsman.errors import InvalidRequest, NotFound
 
 KNOWN = ["01a1dfa4ef1d47c0dc4aaa4fa8ef68de", "01a1dfa4ef1db76a388dcd6c8a9569a5", "img-1", "img-10"]

@@ -5,7 +5,7 @@ import sys
 
 STORM = """
 import os, signal, time
-from herdsman.cli.context import Stopping
+from herdsman.cli.services import Stopping
 stopping = Stopping()
 for _ in range(2000):
     os.kill(os.getpid(), signal.SIGINT)

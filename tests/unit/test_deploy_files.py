@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from herdsman.telemetry import metrics
-from herdsman.telemetry.metrics import Metrics
+from herdsman.telemetry import metric_families as metrics
+from herdsman.telemetry.metric_families import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from herdsman.leases.queue import LeaseQueue, Outcome
+from herdsman.leases.lease_queue import LeaseQueue, Outcome
 from herdsman.leases.rules import Lease, LeaseRequest, LeaseSpec, Refusal, RefusalReason
 from herdsman.states import LeaseState
 from herdsman.testing.clocks import ManualClock

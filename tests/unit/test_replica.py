@@ -16,9 +16,9 @@ from herdsman.fleet.snapshot import PoolLife, PoolSnapshot, Snapshot
 from herdsman.ids import PoolId
 from herdsman.loops.periodic import PeriodicLoop
 from herdsman.ports import Threads
-from herdsman.server import loops
-from herdsman.server.loops import LoopIntervals, ReplicaLoops
+from herdsman.server import replica_loops as loops
 from herdsman.server.readiness import Readiness
+from herdsman.server.replica_loops import LoopIntervals, ReplicaLoops
 from herdsman.states import PoolState
 from tests.support.fleets import NOW
 from tests.unit.loops.doubles import eventually

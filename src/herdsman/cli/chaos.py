@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.connection import connect, pick
-from herdsman.cli.context import settings_here
+from herdsman.cli.connect import connect, pick
 from herdsman.cli.machine import for_this_machine
 from herdsman.cli.output import DryRun, Yes, ask_first, echo
+from herdsman.cli.services import settings_here
 from herdsman.client import Client, calls
 from herdsman.errors import InvalidRequest, NotFound
 from herdsman.fleet.model import worker_of

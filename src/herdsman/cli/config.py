@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from herdsman.cli.context import settings_here
 from herdsman.cli.output import Output, echo, print_json
+from herdsman.cli.services import settings_here
 from herdsman.errors import InvalidRequest, InvalidSettings
 from herdsman.ids import DEFAULT_POOL
 from herdsman.settings import RELATIONS, Relation, Settings, load_settings, rows

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import typer
 
-from herdsman.cli.context import settings_here
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, echo, print_json
+from herdsman.cli.services import settings_here
 from herdsman.connectors.comfyui.api import Api, NotThere, Wire
 from herdsman.connectors.comfyui.options import read_options
 from herdsman.connectors.comfyui.shapes import as_list, as_number, as_object, as_text, one_line

@@ -7,11 +7,11 @@ from typing import Annotated, cast
 
 import typer
 
-from herdsman.cli.connection import pick
-from herdsman.cli.context import services_here, settings_here
+from herdsman.cli.connect import pick
 from herdsman.cli.holds import print_cycle
 from herdsman.cli.output import DryRun, Output, OutputOption, Yes, ask_first, echo, print_json
 from herdsman.cli.policy import installed_policies, print_shadows
+from herdsman.cli.services import services_here, settings_here
 from herdsman.context import Services
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.actions import SpawnWorker

@@ -8,9 +8,9 @@ import typer
 
 from herdsman.access import commands as access_commands
 from herdsman.access.rules import Role, Token
-from herdsman.cli.context import services_here, settings_here
 from herdsman.cli.listing import After, LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, Yes, age, ago, ask_first, echo, printed_json
+from herdsman.cli.services import services_here, settings_here
 from herdsman.db.checks import inspect_server, latest, require_current, require_undamaged
 from herdsman.db.upgrade import upgrade
 from herdsman.errors import InvalidRequest

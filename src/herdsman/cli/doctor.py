@@ -138,7 +138,7 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
     if url is None:
         yield ok("redis", "not used: workers get jobs from the database")
         return
-    from herdsman.redis.client import check_version, connect, translated  # noqa: PLC0415  (the library is an extra)
+    from herdsman.redis.redis_client import check_version, connect, translated  # noqa: PLC0415  (the library is an extra)
 
     client = connect(url.get_secret_value(), SILENCE)
     try:
@@ -299,7 +299,7 @@ def check_certificate(settings: Settings) -> Iterator[Finding]:
 
 def check_server(settings: Settings) -> Iterator[Finding]:
     """Whether it accepts our token; only where one is named, or runs here."""
-    from herdsman.cli.connection import client_of  # noqa: PLC0415  (it imports the HTTP client)
+    from herdsman.cli.connect import client_of  # noqa: PLC0415  (it imports the HTTP client)
 
     there = runtime_files(settings).running()
     url = settings.api.api_url or (there.url if there else None)

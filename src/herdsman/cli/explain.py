@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from herdsman.cli.connection import connect, resolve_job, resolve_worker
+from herdsman.cli.connect import connect, resolve_job, resolve_worker
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import Layout, Output, OutputOption, age, echo, indented, printed_json
 from herdsman.client import Client, calls

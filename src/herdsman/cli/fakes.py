@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.context import Stopping
 from herdsman.cli.output import echo
+from herdsman.cli.services import Stopping
 from herdsman.errors import InvalidRequest
 from herdsman.testing.fakes import comfyui, runpod
 

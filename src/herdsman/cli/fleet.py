@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.connection import PAGE, connect, resolve_worker
+from herdsman.cli.connect import PAGE, connect, resolve_worker
 from herdsman.cli.listing import After, LayoutOption, Limit, Listing, Watch
 from herdsman.cli.listing import show as show_list
 from herdsman.cli.output import (

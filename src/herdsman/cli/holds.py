@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.connection import connect
+from herdsman.cli.connect import connect
 from herdsman.cli.fleet import confirm_evict
 from herdsman.cli.listing import LayoutOption, Listing, Watch, show
 from herdsman.cli.output import DryRun, Layout, Output, OutputOption, Yes, age, ask_first, echo, printed_json

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from herdsman.cli.connection import PAGE, connect, resolve_job, resolve_jobs
+from herdsman.cli.connect import PAGE, connect, resolve_job, resolve_jobs
 from herdsman.cli.listing import After, LayoutOption, Listing, Watch, footer, show
 from herdsman.cli.output import (
     DryRun,

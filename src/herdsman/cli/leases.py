@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.connection import connect
+from herdsman.cli.connect import connect
 from herdsman.cli.listing import After, LayoutOption, Limit, Listing, Watch, show
 from herdsman.cli.output import Layout, age, ago, echo
 from herdsman.client import calls

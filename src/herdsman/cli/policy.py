@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from herdsman.cli.connection import connect
+from herdsman.cli.connect import connect
 from herdsman.cli.listing import LayoutOption, Limit, Listing, Watch
 from herdsman.cli.listing import show as show_list
 from herdsman.cli.output import DryRun, Layout, Output, OutputOption, age, echo, printed_json
@@ -18,7 +18,7 @@ from herdsman.fleet.scaling.observation import ScalingPolicy
 from herdsman.fleet.scaling.policies import OURS
 from herdsman.fleet.wire import ShadowOut
 from herdsman.jobs.wire import MOST_HOURS
-from herdsman.limits.policy import changes, check_policy, with_value
+from herdsman.limits.control_policy import changes, check_policy, with_value
 from herdsman.limits.wire import ChangeOut, HistoryOut, PolicyDocument, PolicyIn, written
 
 policy = typer.Typer(add_completion=False, no_args_is_help=True)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from herdsman.cli import jobs
-from herdsman.cli.connection import connect, resolve_job
+from herdsman.cli.connect import connect, resolve_job
 from herdsman.cli.errors import needed
 from herdsman.cli.output import Output, OutputOption, echo, print_json
 from herdsman.client import Client, calls

@@ -15,11 +15,11 @@ from typing import Annotated
 import typer
 
 from herdsman.access.commands import first_admin_token
-from herdsman.cli.connection import connect
-from herdsman.cli.context import Stopping, services_here, settings_here
+from herdsman.cli.connect import connect
 from herdsman.cli.errors import needed
 from herdsman.cli.machine import for_this_machine, on_a_free_port, require_room
 from herdsman.cli.output import DryRun, Yes, ask_first, counted, echo, line, step
+from herdsman.cli.services import Stopping, services_here, settings_here
 from herdsman.cli.worker import Choices, Commands, Modules, Names, sources_of
 from herdsman.client import calls
 from herdsman.context import Services

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from herdsman.cli.context import settings_here
 from herdsman.cli.errors import needed
 from herdsman.cli.output import Output, OutputOption, echo, print_json, printed_json, step
 from herdsman.cli.policy import installed_policies
+from herdsman.cli.services import settings_here
 from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import ScalingPolicy
@@ -28,8 +28,8 @@ from herdsman.settings.options import fleet_policy
 from herdsman.whatif.machines import Boots
 from herdsman.whatif.outcome import Outcome
 from herdsman.whatif.picture import require_place, write_html, write_png
+from herdsman.whatif.policy_sweep import Advice, advice, assignments, combinations, labelled, worthwhile
 from herdsman.whatif.replay import Setup, replay
-from herdsman.whatif.sweep import Advice, advice, assignments, combinations, labelled, worthwhile
 from herdsman.whatif.trace import Trace, read_trace
 
 TraceFile = Annotated[
@@ -278,7 +278,7 @@ def whatif(
 def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
     settings = settings_here()
     with needed("whatif --history"):
-        from herdsman.cli.context import services_here  # noqa: PLC0415
+        from herdsman.cli.services import services_here  # noqa: PLC0415
         from herdsman.whatif.recorded_trace import read_history  # noqa: PLC0415
     with closing(services_here(settings).database) as database:
         found = read_history(database, pool, span)
@@ -296,7 +296,7 @@ def check_cycles(
     """Exits with 1 where a cycle would be decided differently under its own policy, or cannot be replayed."""
     settings = settings_here()
     with needed("whatif --history"):
-        from herdsman.cli.context import services_here  # noqa: PLC0415
+        from herdsman.cli.services import services_here  # noqa: PLC0415
         from herdsman.fleet import history_sql  # noqa: PLC0415
         from herdsman.whatif.replay_cycles import ask_again, ask_under  # noqa: PLC0415
     with closing(services_here(settings).database) as database, step("replaying every recorded cycle"):

@@ -13,10 +13,10 @@ from typing import Annotated
 
 import typer
 
-from herdsman.cli.connection import server_url
-from herdsman.cli.context import settings_here
+from herdsman.cli.connect import server_url
 from herdsman.cli.errors import Server, WorkersServer
 from herdsman.cli.output import echo
+from herdsman.cli.services import settings_here
 from herdsman.client.queue import register
 from herdsman.connectors.registry import Around, ConnectorManager
 from herdsman.errors import InvalidRequest, InvalidSettings

@@ -16,11 +16,11 @@ import httpx
 from herdsman.client import calls
 from herdsman.client.call import Call, batches, built, encoded, onward, weight
 from herdsman.client.errors import JobCancelled, JobFailed
+from herdsman.client.event_streams import download, read_events
 from herdsman.client.handle import KEEP, AsyncJobHandle, JobHandle, LogLine
 from herdsman.client.lease import AsyncLease, Lease
 from herdsman.client.operation import Awaited, Blocking, iteration, operation, run
 from herdsman.client.options import Seconds, SharedOptions, SubmitOptions, job_in, span
-from herdsman.client.streams import download, read_events
 from herdsman.client.transport import AsyncConnection, BlockingConnection, Connection, Patience, Transport
 from herdsman.errors import InvalidRequest
 from herdsman.explain.wire import EtaOut, WhyOut

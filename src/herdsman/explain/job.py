@@ -24,7 +24,7 @@ from herdsman.jobs import sql as jobs_sql
 from herdsman.jobs.model import Attempt, AuditEntry, Job
 from herdsman.leases.rules import LeaseMode
 from herdsman.limits import sql as limits_sql
-from herdsman.limits.policy import ControlPolicy
+from herdsman.limits.control_policy import ControlPolicy
 from herdsman.limits.rules import ALL, Limit, PauseKind
 from herdsman.pools import sql as pools_sql
 from herdsman.pools.rules import OPEN

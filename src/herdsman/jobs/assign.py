@@ -24,7 +24,7 @@ from herdsman.jobs.rules import Head, JobSelector, Loaded, best, check_model, ch
 from herdsman.leases import sql as leases_sql
 from herdsman.leases.rules import LeaseMode
 from herdsman.leases.sql import Room
-from herdsman.limits.policy import ControlPolicy
+from herdsman.limits.control_policy import ControlPolicy
 
 Models = tuple[str, ...]
 Slot = tuple[WorkerId, int]

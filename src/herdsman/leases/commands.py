@@ -31,7 +31,7 @@ from herdsman.leases.rules import (
     refusal_reason,
 )
 from herdsman.limits import sql as limits_sql
-from herdsman.limits.policy import AgentLimits
+from herdsman.limits.control_policy import AgentLimits
 from herdsman.limits.rules import ClosedGate
 from herdsman.states import LeaseState, Reason
 

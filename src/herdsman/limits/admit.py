@@ -16,7 +16,7 @@ from herdsman.ids import PoolId
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.sql import Draft
 from herdsman.limits import sql
-from herdsman.limits.policy import ControlPolicy
+from herdsman.limits.control_policy import ControlPolicy
 from herdsman.limits.rules import (
     GATES,
     Accept,

@@ -17,7 +17,7 @@ from herdsman.fleet import stats_sql
 from herdsman.ids import PoolId
 from herdsman.json_text import clean
 from herdsman.limits import sql
-from herdsman.limits.policy import Change, ControlPolicy, changes, check_policy
+from herdsman.limits.control_policy import Change, ControlPolicy, changes, check_policy
 from herdsman.limits.rules import ALL, Pause, PauseKind, PauseStatus
 from herdsman.limits.sql import Edition
 from herdsman.limits.wire import PolicyDocument, stored

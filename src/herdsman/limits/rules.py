@@ -10,7 +10,7 @@ from herdsman.errors import HerdsmanError, InvalidRequest, Overloaded, TooMany
 from herdsman.ids import PoolId
 from herdsman.jobs.model import NewJob
 from herdsman.jobs.rules import LONGEST, check_name
-from herdsman.limits.policy import AgentLimits, ControlPolicy, Gates
+from herdsman.limits.control_policy import AgentLimits, ControlPolicy, Gates
 from herdsman.states import WorkerState
 
 SET_BACK = timedelta(minutes=1)

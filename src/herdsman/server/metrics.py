@@ -25,7 +25,7 @@ from herdsman.redis.bus import StreamBus
 from herdsman.server.readiness import REFUSED_LATELY
 from herdsman.server.wiring import Control
 from herdsman.states import JobState, WorkerState
-from herdsman.telemetry import metrics
+from herdsman.telemetry import metric_families as metrics
 
 log = structlog.get_logger()
 

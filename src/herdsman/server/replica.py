@@ -20,14 +20,14 @@ from herdsman.redis.bus import ReplicaHooks, StreamBus
 from herdsman.server.app import create_app
 from herdsman.server.http_server import ApiServer, Listening, Tls, bind
 from herdsman.server.limits import Limits
-from herdsman.server.loops import LoopIntervals, ReplicaLoops
 from herdsman.server.metrics import DatabaseCollector
+from herdsman.server.replica_loops import LoopIntervals, ReplicaLoops
 from herdsman.server.state import ServerState, build_state
 from herdsman.server.wiring import Control, open_control, open_keyring, open_results
 from herdsman.settings import Origin, Settings
 from herdsman.settings.environment import push_name
 from herdsman.settings.options import LOCAL
-from herdsman.telemetry.metrics import Metrics, PushGateway
+from herdsman.telemetry.metric_families import Metrics, PushGateway
 
 POLL_LOCAL = timedelta(seconds=1)
 
@@ -161,7 +161,7 @@ def bus_opener(
     if settings.streams.redis_url is None:
         return None
     try:
-        opening = import_module("herdsman.redis.client")
+        opening = import_module("herdsman.redis.redis_client")
     except ModuleNotFoundError as error:
         if error.name != "redis":
             raise

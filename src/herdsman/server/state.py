@@ -22,7 +22,7 @@ from herdsman.ids import PoolId, WorkerId
 from herdsman.jobs.commands import submit_independently
 from herdsman.jobs.dispatch import POLL, Dispatcher
 from herdsman.jobs.model import NewJob, Submitted
-from herdsman.leases.queue import LeaseQueue, open_lease_queue
+from herdsman.leases.lease_queue import LeaseQueue, open_lease_queue
 from herdsman.pools.rules import PoolStatus
 from herdsman.ports import Clock, ResultFiles, SystemClock
 from herdsman.redis.bus import StreamBus
@@ -32,7 +32,7 @@ from herdsman.server.metrics import DatabaseCollector, StreamsCollector
 from herdsman.server.readiness import Readiness
 from herdsman.server.wiring import Control
 from herdsman.settings import Settings
-from herdsman.telemetry.metrics import Metrics
+from herdsman.telemetry.metric_families import Metrics
 
 MOST_POOLS = 20_000
 MOST_FORWARDED = 8

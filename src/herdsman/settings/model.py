@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from herdsman.jobs.protocol import VARIABLES
-from herdsman.settings.fleet import (
+from herdsman.settings.fleet_settings import (
     BreakerSettings,
     HealthSettings,
     LocalSettings,
@@ -21,7 +21,7 @@ from herdsman.settings.fleet import (
     ScalingSettings,
 )
 from herdsman.settings.kinds import DefaultText, Group, Kind
-from herdsman.settings.server import (
+from herdsman.settings.server_settings import (
     ApiSettings,
     ConnectorSettings,
     DatabaseSettings,

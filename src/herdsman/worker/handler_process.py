@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any, Protocol, cast
 
 from herdsman.worker import fence
-from herdsman.worker.logs import Output, Sink
+from herdsman.worker.job_log import Output, Sink
 from herdsman.worker.pids import MARK, Orphans, group_memory_mb, is_alone, kernel_kills
 from herdsman.worker.registry import Sources
 from herdsman.worker.sandbox import Sandbox

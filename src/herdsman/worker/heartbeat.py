@@ -21,7 +21,7 @@ from herdsman.loops.periodic import PeriodicLoop
 from herdsman.loops.watchdog import Notifier, Watchdog
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.handler_pool import ModelState
-from herdsman.worker.logs import PIECE_BYTES, PIECE_LINES, LogBook
+from herdsman.worker.job_log import PIECE_BYTES, PIECE_LINES, LogBook
 from herdsman.worker.stop_rules import Heard
 
 BROKE = "the heartbeat broke"

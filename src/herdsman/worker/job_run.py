@@ -15,7 +15,7 @@ from herdsman.worker.context import CANCELLED
 from herdsman.worker.handler_pool import HandlerPool, Models
 from herdsman.worker.handler_process import Child, Exit
 from herdsman.worker.heartbeat import Keeper
-from herdsman.worker.logs import MOST_BYTES, MOST_LINES, LogBook, split_lines
+from herdsman.worker.job_log import MOST_BYTES, MOST_LINES, LogBook, split_lines
 from herdsman.worker.registry import HandlerSpec
 from herdsman.worker.stop_rules import Leaving, Limits, Stop, must_stop
 

@@ -20,8 +20,8 @@ from herdsman.jobs.protocol import ClaimRequest, Done, Ending, Failed, FinishRes
 from herdsman.ports import Clock, SystemThreads, Threads, WorkQueue
 from herdsman.worker.handler_pool import HandlerPool
 from herdsman.worker.heartbeat import Keeper
+from herdsman.worker.job_log import LogBook
 from herdsman.worker.job_run import Abandoned, AsyncCalls, JobRunner
-from herdsman.worker.logs import LogBook
 from herdsman.worker.stop_rules import DeadMan, Leaving, Limits
 
 _INSTANT_S = 0.001

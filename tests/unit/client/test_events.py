@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from herdsman.client.streams import LARGEST_EVENT, Event, Parser, TooLong
+from herdsman.client.event_streams import LARGEST_EVENT, Event, Parser, TooLong
 from herdsman.errors import Forbidden, Unreachable
 from tests.unit.client.local_server import Served, page, refused, stream
 

@@ -11,8 +11,8 @@ from herdsman.errors import InvalidRequest
 from herdsman.fleet.model import FleetPolicy
 from herdsman.whatif.outcome import Outcome
 from herdsman.whatif.picture import page, write_html, write_png
+from herdsman.whatif.policy_sweep import MOST_REPLAYS, advice, assignments, combinations, values, worthwhile
 from herdsman.whatif.replay import Setup, replay
-from herdsman.whatif.sweep import MOST_REPLAYS, advice, assignments, combinations, values, worthwhile
 from herdsman.whatif.trace import made
 
 SOME = replay(made("some", [(0, 10), (5, 10)]), Setup(policy=FleetPolicy()))

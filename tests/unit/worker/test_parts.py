@@ -21,7 +21,7 @@ from herdsman.worker.context import Alone, Cancelled, JobContext, UserError, fai
 from herdsman.worker.gpu import Nvml, fake_gpus, on_node
 from herdsman.worker.handler_process import Exit
 from herdsman.worker.health import MachineHealth, Needs
-from herdsman.worker.logs import LONGEST_LINE, LogBook, split_lines
+from herdsman.worker.job_log import LONGEST_LINE, LogBook, split_lines
 from herdsman.worker.pids import descendants, is_alone, kernel_kills, own_processes
 from herdsman.worker.registry import Sources, UnusableHandler, fill_command, handler, load, split_command
 from herdsman.worker.stop_rules import DeadMan, Heard, Leaving, Limits, Stop, must_stop

@@ -24,7 +24,7 @@ from herdsman.jobs.model import Claim, ClaimKey, FailureClass, JobPolicy
 from herdsman.jobs.protocol import ClaimRequest, Progress
 from herdsman.states import JobState
 from herdsman.worker.handler_process import Answer, Exit
-from herdsman.worker.logs import LogBook
+from herdsman.worker.job_log import LogBook
 from herdsman.worker.registry import HandlerSpec
 from herdsman.worker.stop_rules import DeadMan
 from herdsman.worker.supervisor import ExitReason

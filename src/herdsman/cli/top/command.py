@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from herdsman.cli.connection import connect
+from herdsman.cli.connect import connect
 from herdsman.cli.errors import needed
 from herdsman.cli.output import echo
 from herdsman.cli.top.tables import ASCII, Snapshot, Table, clean, count, ink, money, observe, span, tables

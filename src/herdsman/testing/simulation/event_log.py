@@ -13,7 +13,7 @@ from herdsman.testing.simulation.checks.recorded import read_history
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import GPUS, TOTAL_MB
 from herdsman.testing.simulation.setup import REOPENED_S, Simulation, worker_of
-from herdsman.testing.simulation.streams import NAMES
+from herdsman.testing.simulation.sim_bus import NAMES
 from herdsman.testing.simulation.world import ZERO
 
 _WORK = (NAMES.jobs, NAMES.ingest, NAMES.preloads)

@@ -23,7 +23,7 @@ from herdsman.testing.simulation.world import World
 from herdsman.worker.context import CANCELLED, Cancelled, JobContext, TryAgain, UserError
 from herdsman.worker.handler_main import serve, value_of
 from herdsman.worker.handler_process import Answer, Exit
-from herdsman.worker.logs import Sink
+from herdsman.worker.job_log import Sink
 from herdsman.worker.registry import Handler, HandlerSpec
 from herdsman.worker.service_run import ServiceRun, Watching
 

@@ -11,7 +11,7 @@ from herdsman.errors import Gone, HerdsmanError, OutcomeUnknown, StoreUnavailabl
 from herdsman.fleet.model import GpuDevice
 from herdsman.leases.commands import grant_lease, keep_lease, release_lease, report_gpus
 from herdsman.leases.rules import Lease, LeasePolicy, LeaseRequest, LeaseSpec
-from herdsman.testing.simulation.checks.leases import use_of
+from herdsman.testing.simulation.checks.lease_checks import use_of
 from herdsman.testing.simulation.scheduler import Process
 from herdsman.testing.simulation.world import World
 

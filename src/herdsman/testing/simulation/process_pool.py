@@ -10,7 +10,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import cast
 
 from herdsman.telemetry.logs import configure_logs
-from herdsman.testing.simulation.run import Order, Ran, Runner, broken
+from herdsman.testing.simulation.runner import Order, Ran, Runner, broken
 
 
 def sweep(order: Order, processes: int) -> Generator[Ran]:

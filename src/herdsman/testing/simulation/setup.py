@@ -18,18 +18,25 @@ from herdsman.server.replica import Replica, build_replica
 from herdsman.server.state import build_state
 from herdsman.server.wiring import build_control
 from herdsman.testing.simulation.checks.history import DatabaseCopy, LeaderWrite, Restore
-from herdsman.testing.simulation.cloud import INSTALLATION, ORIGINAL, Cloud, Machine, WorldProvider, name_of
-from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.external_service import WorldService
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.lease_clients import LeaseClients
-from herdsman.testing.simulation.redis import WorldRedis
 from herdsman.testing.simulation.scheduler import Process
-from herdsman.testing.simulation.streams import NAMES, Wakeup, a_bus
+from herdsman.testing.simulation.sim_bus import NAMES, Wakeup, a_bus
+from herdsman.testing.simulation.sim_cloud import (
+    INSTALLATION,
+    ORIGINAL,
+    Cloud,
+    Machine,
+    WorldProvider,
+    name_of,
+)
+from herdsman.testing.simulation.sim_database import WorldDatabase
+from herdsman.testing.simulation.sim_redis import WorldRedis
+from herdsman.testing.simulation.sim_worker import Gate, run_worker
 from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
 from herdsman.testing.simulation.timing import MOST_WORKERS, Timing
 from herdsman.testing.simulation.users import Demand, SubmitApi, Users
-from herdsman.testing.simulation.worker import Gate, run_worker
 from herdsman.testing.simulation.world import World
 
 REOPENED_S = 15.0

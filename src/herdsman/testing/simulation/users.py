@@ -19,12 +19,12 @@ from herdsman.redis.bus import StreamBus
 from herdsman.redis.streams import BusUnavailable
 from herdsman.states import JOB, JobState
 from herdsman.testing.simulation.checks.history import Cancel, Submission
-from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.handlers import BATCH, REMOTE, SINGLE, result_of
-from herdsman.testing.simulation.redis import WorldRedis
 from herdsman.testing.simulation.scheduler import Process
-from herdsman.testing.simulation.streams import NAMES, Wakeup, WorldStreams
+from herdsman.testing.simulation.sim_bus import NAMES, Wakeup, WorldStreams
+from herdsman.testing.simulation.sim_database import WorldDatabase
+from herdsman.testing.simulation.sim_redis import WorldRedis
 from herdsman.testing.simulation.world import World
 
 BY_HAND = 0.3

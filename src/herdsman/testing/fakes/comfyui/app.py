@@ -21,10 +21,10 @@ from herdsman.testing.fakes.app_server import ANY_METHOD, client_of, sleep_unles
 from herdsman.testing.fakes.comfyui.execution import Killed, Life, now_ms
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
 from herdsman.testing.fakes.comfyui.files import FOLDERS, File, Outside, Place, inside
-from herdsman.testing.fakes.comfyui.jobs import Job, Past, RequestRecord
 from herdsman.testing.fakes.comfyui.nodes import MODELS, NODES
+from herdsman.testing.fakes.comfyui.prompt_graph import Rejected, check
+from herdsman.testing.fakes.comfyui.prompts import Job, Past, RequestRecord
 from herdsman.testing.fakes.comfyui.sockets import Socket
-from herdsman.testing.fakes.comfyui.workflow import Rejected, check
 from herdsman.testing.proxy import Proxy
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

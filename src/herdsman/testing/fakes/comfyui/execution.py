@@ -14,7 +14,6 @@ from uuid import UUID
 
 from herdsman.testing.fakes.comfyui.faults import Fault, Faults, Setting
 from herdsman.testing.fakes.comfyui.files import Files
-from herdsman.testing.fakes.comfyui.jobs import Job, Jobs, Ledger, Past, Render, SentMessage
 from herdsman.testing.fakes.comfyui.nodes import (
     FailedBetweenNodes,
     Interrupted,
@@ -23,8 +22,9 @@ from herdsman.testing.fakes.comfyui.nodes import (
     NodeResult,
     work,
 )
+from herdsman.testing.fakes.comfyui.prompt_graph import in_order, inputs_of, links, signatures
+from herdsman.testing.fakes.comfyui.prompts import Job, Jobs, Ledger, Past, Render, SentMessage
 from herdsman.testing.fakes.comfyui.sockets import Hub, status
-from herdsman.testing.fakes.comfyui.workflow import in_order, inputs_of, links, signatures
 
 MEGABYTE = 1024 * 1024
 FEATURES = {"supports_preview_metadata": True, "extension": {"manager": {"supports_v4": True}}}

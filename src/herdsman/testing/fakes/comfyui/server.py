@@ -12,7 +12,7 @@ from herdsman.testing.fakes.comfyui.app import ComfyUiApi
 from herdsman.testing.fakes.comfyui.execution import MEGABYTE, Life, Setup, read_version
 from herdsman.testing.fakes.comfyui.faults import Fault, Setting
 from herdsman.testing.fakes.comfyui.files import Place
-from herdsman.testing.fakes.comfyui.jobs import Ledger, Past
+from herdsman.testing.fakes.comfyui.prompts import Ledger, Past
 from herdsman.testing.proxy import Proxy
 
 POLL_S = 0.005

@@ -13,9 +13,9 @@ from herdsman.testing.simulation.checks.claims import (
     tokens,
     two_at_once,
 )
-from herdsman.testing.simulation.checks.fleet import leader, ownership, pods, restored
+from herdsman.testing.simulation.checks.fleet_checks import leader, ownership, pods, restored
 from herdsman.testing.simulation.checks.history import History
-from herdsman.testing.simulation.checks.jobs import (
+from herdsman.testing.simulation.checks.job_checks import (
     cancelled,
     checkpoints,
     completed_once,
@@ -25,7 +25,7 @@ from herdsman.testing.simulation.checks.jobs import (
     lost,
     rendered_once,
 )
-from herdsman.testing.simulation.checks.leases import leases
+from herdsman.testing.simulation.checks.lease_checks import leases
 from herdsman.testing.simulation.checks.liveness import outages, quiescence, rescue, starvation, streams
 
 Check = Callable[[History], Iterator[str]]

@@ -10,12 +10,12 @@ from random import Random
 
 from herdsman.states import JOB
 from herdsman.testing.simulation.checks import violations
-from herdsman.testing.simulation.database import WorldDatabase
 from herdsman.testing.simulation.event_log import at_rest, history_of
 from herdsman.testing.simulation.faults import Fault, drawn, parse_faults
 from herdsman.testing.simulation.scenarios import EVERYTHING, SCENARIOS, Scenario, scenario_named
 from herdsman.testing.simulation.scheduler import Scheduler
 from herdsman.testing.simulation.setup import Simulation
+from herdsman.testing.simulation.sim_database import WorldDatabase
 from herdsman.testing.simulation.world import World
 
 TROUBLE_S = (40.0, 80.0)

@@ -10,8 +10,8 @@ from herdsman.redis.keeper import Intervals
 from herdsman.redis.names import DeadLetter, Entry, Mirror, Names, Stream, hint_fields, hint_mirror
 from herdsman.redis.streams import PAGE, BusState, Read, Size
 from herdsman.server.wiring import Control
-from herdsman.testing.simulation.redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
 from herdsman.testing.simulation.scheduler import Process
+from herdsman.testing.simulation.sim_redis import FIRST, Group, Hold, Id, Log, WorldRedis, id_of, text_of
 from herdsman.testing.simulation.threads import OwnClock, WorldEvent, WorldThreads
 from herdsman.testing.simulation.world import World
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from herdsman.cli.context import settings_here
 from herdsman.cli.errors import Server
 from herdsman.cli.output import did_you_mean
+from herdsman.cli.services import settings_here
 from herdsman.client import Client, calls
 from herdsman.client.call import Call
 from herdsman.errors import Forbidden, InvalidRequest, NotFound, Unreachable
