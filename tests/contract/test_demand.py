@@ -11,8 +11,8 @@ from herdsman.fleet.model import FleetPolicy
 from herdsman.fleet.scaling.observation import RECENT
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.worker_commands import complete_job, fail_job, start_job
-from herdsman.whatif.recorded_trace import read_history
 from herdsman.whatif.replay import Setup, replay
+from herdsman.whatif.replay_cycles import read_history
 from tests.support.builders import HOPELESS, a_job, a_worker, claimed
 from tests.support.databases import MovingClock
 

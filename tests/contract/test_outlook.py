@@ -8,9 +8,8 @@ import pytest
 
 from herdsman.context import Services
 from herdsman.errors import Conflict, InvalidRequest, NotFound
-from herdsman.explain.eta import eta
+from herdsman.explain.eta import eta, timeline
 from herdsman.explain.rules import WaitCode
-from herdsman.explain.timeline import timeline
 from herdsman.fleet import stats_sql
 from herdsman.fleet.commands import drain_worker
 from herdsman.fleet.cost import cost

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from herdsman.testing.simulation import runner as run
+from herdsman.testing.simulation import runner
 from herdsman.testing.simulation.faults import Fault, Hazards
 from herdsman.testing.simulation.runner import run_seed
 from herdsman.testing.simulation.scenarios import SCENARIOS, Scenario
@@ -26,8 +26,8 @@ STANDING = Scenario(
 def test_a_second_database_ends_nothing_of_the_first_within_an_hour(
     fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "TROUBLE_S", (HOUR_S, HOUR_S))
-    monkeypatch.setattr(run, "drawn", _only(fault))
+    monkeypatch.setattr(runner, "TROUBLE_S", (HOUR_S, HOUR_S))
+    monkeypatch.setattr(runner, "drawn", _only(fault))
     ran = run_seed(1, frozenset(), WorldDatabase(), scenario=STANDING)
     assert ran.violations == ()
     assert ran.lasted_s >= HOUR_S
@@ -37,7 +37,7 @@ def test_a_second_database_ends_nothing_of_the_first_within_an_hour(
 
 def test_a_restored_database_says_so_and_is_adopted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it must not do meanwhile, the check `restored` finds."""
-    monkeypatch.setattr(run, "drawn", _only(Fault.RESTORED_DATABASE))
+    monkeypatch.setattr(runner, "drawn", _only(Fault.RESTORED_DATABASE))
     database = WorldDatabase()
     rans = [run_seed(seed, frozenset(), database, scenario=SCENARIOS["pools"]) for seed in range(12)]
     assert [ran.seed for ran in rans if ran.violations] == []

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from herdsman.testing.simulation import runner as run
-from herdsman.testing.simulation.process_pool import sweep
-from herdsman.testing.simulation.runner import Order, Ran, Runner
+from herdsman.testing.simulation.runner import Order, Ran, Runner, sweep
 
 QUICK = Order(seeds=range(6), faults="none", steps=5)
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from herdsman.testing.simulation.faults import Fault
-from herdsman.testing.simulation.process_pool import sweep
-from herdsman.testing.simulation.runner import Order
+from herdsman.testing.simulation.runner import Order, sweep
 from herdsman.testing.simulation.scenarios import SCENARIOS
 
 FREQUENT = [

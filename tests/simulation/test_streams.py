@@ -10,7 +10,7 @@ from herdsman.redis.bus import Ingest
 from herdsman.redis.hints import Known, Verdict, judge
 from herdsman.redis.names import DeadLetter, Entry
 from herdsman.redis.settle import Resync
-from herdsman.testing.simulation import runner as run
+from herdsman.testing.simulation import runner
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.runner import Ran, run_seed
 from herdsman.testing.simulation.sim_database import WorldDatabase
@@ -40,7 +40,7 @@ def database() -> WorldDatabase:
 
 @pytest.fixture(autouse=True)
 def streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "STREAMED", 1.0)
+    monkeypatch.setattr(runner, "STREAMED", 1.0)
 
 
 def found_in(database: WorldDatabase, faults: frozenset[Fault]) -> str:

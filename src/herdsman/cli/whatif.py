@@ -279,7 +279,7 @@ def _history(pool: PoolId, span: timedelta) -> tuple[Trace, Boots | None]:
     settings = settings_here()
     with needed("whatif --history"):
         from herdsman.cli.services import services_here  # noqa: PLC0415
-        from herdsman.whatif.recorded_trace import read_history  # noqa: PLC0415
+        from herdsman.whatif.replay_cycles import read_history  # noqa: PLC0415
     with closing(services_here(settings).database) as database:
         found = read_history(database, pool, span)
     return found.trace, found.boots

@@ -7,8 +7,7 @@ from fastapi import Path as InPath
 
 from herdsman.access.rules import Role
 from herdsman.errors import Forbidden
-from herdsman.explain.eta import eta
-from herdsman.explain.timeline import timeline
+from herdsman.explain.eta import eta, timeline
 from herdsman.explain.why import why_job, why_pool, why_worker
 from herdsman.explain.wire import EtaOut, TimelineOut, WhyOut
 from herdsman.ids import PoolId, WorkerId

@@ -1,14 +1,16 @@
-"""Replays recorded cycles: would `decide` plan the same today, and what would another policy have planned?"""
+"""What a database has recorded: its cycles decided again, and a trace of its jobs."""
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any
 
+from herdsman.db.connection import Database, Tx
 from herdsman.errors import InvalidRequest
+from herdsman.fleet import stats_sql
 from herdsman.fleet.decide import Planned, decide
 from herdsman.fleet.history_sql import RecordedSnapshot
 from herdsman.fleet.model import FleetPolicy
@@ -17,11 +19,12 @@ from herdsman.fleet.scaling.observation import ScalingPolicy
 from herdsman.fleet.scaling.policies import forecasts
 from herdsman.fleet.snapshot import Snapshot
 from herdsman.ids import DEFAULT_POOL, PoolId
+from herdsman.whatif.machines import Boots
+from herdsman.whatif.trace import Classes, Trace, made
 
 SHOWN = 10
 DAMAGED = "what this cycle saw cannot be read: it is damaged"
 UNCOUNTED = "the demand was not counted then, and this policy reckons with it: set SHADOW_SCALING_POLICY to its name for a while"
-
 Step = Mapping[str, Any]
 Compare = Callable[[RecordedSnapshot, Recording], "tuple[tuple[Step | None, Step | None], ...]"]
 
@@ -166,3 +169,43 @@ def _more(steps: Sequence[Step], extra: Counter[str]) -> list[Step]:
 def _what(step: Step) -> str:
     told = {name: value for name, value in step.items() if name not in ("phase", "code", "why", "numbers")}
     return json.dumps(told, sort_keys=True)
+
+
+MOST_JOBS = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    trace: Trace
+    boots: Boots | None
+    """None where no start was ever timed."""
+
+
+def read_history(database: Database, pool: PoolId, span: timedelta) -> History:
+    def read(tx: Tx) -> History:
+        timed = stats_sql.boot_times(tx, pool).seconds
+        boots = Boots(sample_s=timed, failing=stats_sql.failing_starts(tx, pool)) if timed else None
+        return History(_trace(tx, pool, span), boots)
+
+    return database.read(read)
+
+
+def _trace(tx: Tx, pool: PoolId, span: timedelta) -> Trace:
+    since = tx.now() - span
+
+    types = Classes()
+
+    def rows() -> Iterator[tuple[float, float]]:
+        for came, took, kind in stats_sql.ended_attempts(tx, pool, since, MOST_JOBS):
+            types.add(kind)
+            yield came.timestamp(), took
+
+    name = f"history of pool {pool}"
+    try:
+        found = made(name, rows(), types)
+    except InvalidRequest as error:
+        days = span.total_seconds() / 86_400
+        said = f"no job of pool {pool} has ended within the last {days:g} days: run some, or give a --trace"
+        raise InvalidRequest(said) from error
+    # They are read by their end, so that the order is no surprise to anybody.
+    return replace(found, said=())
