@@ -18,8 +18,8 @@ from herdsman.client import Client, calls
 from herdsman.errors import InvalidRequest, NotFound
 from herdsman.fleet.model import worker_of
 from herdsman.ports import SystemClock
-from herdsman.providers.local import LocalProvider
 from herdsman.providers.local.processes import Identity, family, is_alive, kill_family
+from herdsman.providers.local.provider import LocalProvider
 from herdsman.server.wiring import open_provider
 from herdsman.settings import Settings, load_settings
 from herdsman.states import WorkerState
