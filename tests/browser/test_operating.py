@@ -51,7 +51,7 @@ def test_a_pool_that_only_a_job_names_has_a_page(admin: Visitor, site: Site) -> 
     site.submit(1, pool="nobodys", type="bronze")
     admin.go("/")
     admin.see("queue").get_by_role("link", name="nobodys").click()
-    expect(admin.see("why")).to_contain_text("nobody has asked for it")
+    expect(admin.see("why")).to_contain_text("it was never created")
     expect(admin.see("trouble")).to_have_count(0)
 
 

@@ -61,7 +61,7 @@ def test_the_first_name_of_retry_still_works(shell: Shell) -> None:
     shell("submit", "demo", "--job-id", "one")
     shell("cancel", "one")
     assert shell("requeue", "one").stdout == "one is pending again\n"
-    assert "requeue" not in shell("--help").stdout
+    assert "│ requeue " not in shell("--help").stdout
 
 
 def test_submitting_the_same_id_twice_is_one_job(shell: Shell) -> None:

@@ -20,8 +20,8 @@ from tests.support.shell import Shell
 
 def test_why_needs_no_kind(shell: Shell) -> None:
     shell.said("submit", "demo", "--job-id", "my-first-job")
-    assert shell.said("why", "my-first-job").startswith("job my-first-job: pending, since ")
-    assert shell.said("why", "job", "my-f").startswith("job my-first-job: pending, since ")
+    assert shell.said("why", "my-first-job").startswith("job my-first-job: pending, for ")
+    assert shell.said("why", "job", "my-f").startswith("job my-first-job: pending, for ")
     assert shell.said("why", "default").startswith("pool default: 1 queued")
     assert shell.json("why", "my-first-job")["kind"] == "job"
     assert shell("why", "nobody").returncode == 3
@@ -35,7 +35,7 @@ def test_a_worker_is_listed_with_the_types_that_its_services_do_not_let_it_take(
         services = Services(database, JobPolicy(), new_job_id)
         record_heartbeat(services, a_worker(services), WorkerHeartbeat(unfit={"comfyui": "nobody answers"}))
     assert "ready; no comfyui: nobody answers" in shell.said("workers")
-    assert "it takes no jobs of type comfyui: nobody answers" in shell.said("why", "worker", "w1")
+    assert "It takes no jobs of type comfyui: nobody answers" in shell.said("why", "worker", "w1")
 
 
 def test_eta_says_what_it_rests_on(shell: Shell) -> None:
@@ -47,7 +47,7 @@ def test_eta_says_what_it_rests_on(shell: Shell) -> None:
     assert (found["position"], found["start"], found["sample"]) == (1, None, 0)
     assert shell("eta", "nobody").returncode == 3
     shell.said("cancel", "my-first-job")
-    assert "it has ended as cancelled" in shell.said("eta", "my-first-job")
+    assert "the job has ended: cancelled" in shell.said("eta", "my-first-job")
 
 
 def test_cost_is_told_by_what_was_asked_for(shell: Shell) -> None:

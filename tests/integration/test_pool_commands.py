@@ -8,7 +8,7 @@ def test_a_pool_from_its_start_to_its_end(shell: Shell) -> None:
     made = shell.said("pool", "create", "llm", "--model", "org/m", "-w", "2", "--preload", "org/e")
     assert made.splitlines() == [
         "pool llm is starting (created), for default",
-        "workers: none; 2 are wanted, 0 jobs wait",
+        "workers: none; 2 wanted, 0 jobs queued",
         "serves org/m, revision 1",
     ]
     assert "llm" in shell.said("pool", "list")

@@ -137,12 +137,12 @@ def test_in_a_sandbox_a_handler_sees_its_workspace_and_nothing_of_its_supervisor
         child.send({"run": 1, "until": time.monotonic() + 60})
         child.send({"run": 1, "type": "look_around", "jobs": [job]})
         answers: list[Answer] = []
-        while not any("job" in answer for answer in answers):
+        while not any(answer.get("job") for answer in answers):
             answers += child.listen(0.1)
             assert not child.ended(), answers
     finally:
         how = child.close()
-    (told,) = [answer for answer in answers if "job" in answer]
+    (told,) = [answer for answer in answers if answer.get("job")]
     assert told["result"]["places"] == {str(state): []}, told
     assert told["result"]["files"] == {str(settings): ""}
     assert told["result"]["processes"] <= 4

@@ -521,7 +521,7 @@ _ANSWERS: Mapping[Fault, Callable[[Setting], Response]] = {
         headers={"Retry-After": str(int(setting.number("retry_after", 1)))},
     ),
     Fault.HTML: lambda setting: HTMLResponse(
-        "<html><body><h1>Something stands between</h1></body></html>",
+        "<html><head><title>A gateway</title></head><body><h1>Something stands between</h1></body></html>",
         status_code=int(setting.number("status", 200)),
     ),
     Fault.SERVER_ERROR: lambda _: _server_error(),
