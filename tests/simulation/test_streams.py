@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from herdsman.redis import settle
+from herdsman.redis import settle, sql
 from herdsman.redis.bus import Ingest
 from herdsman.redis.hints import Known, Verdict, judge
 from herdsman.redis.names import DeadLetter, Entry
-from herdsman.redis.settle import Resync
 from herdsman.testing.simulation import runner
 from herdsman.testing.simulation.faults import Fault
 from herdsman.testing.simulation.runner import Ran, run_seed
@@ -121,8 +120,9 @@ def test_a_death_that_redis_forgot_and_nobody_repeats_is_found(
 ) -> None:
     """S1."""
 
-    def nothing(_self: Resync) -> None:
+    def nothing(*_given: object) -> list[object]:
         """Redis is believed to remember."""
+        return []
 
-    monkeypatch.setattr(Resync, "_dead", nothing)
+    monkeypatch.setattr(sql, "recent_dead", nothing)
     assert "and nobody announced it" in found_in(database, DYING | {Fault.BUS_FLUSHED})
