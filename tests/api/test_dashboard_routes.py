@@ -9,7 +9,7 @@ from herdsman import concurrency
 from herdsman.access.rules import Role
 from herdsman.context import Services
 from herdsman.explain.wire import EtaOut, TimelineOut, WhyOut
-from herdsman.fleet.wire import CostOut, HerdOut, OverviewOut
+from herdsman.fleet.wire import CostOut, FleetOut, OverviewOut
 from herdsman.ids import JobId
 from herdsman.jobs.commands import find_job
 from herdsman.jobs.worker_commands import fail_job
@@ -44,7 +44,7 @@ def got(client: Client, path: str, who: dict[str, str], **given: Any) -> Any:
 
 def test_everything_answers_on_an_empty_database(client: Client, viewer: dict[str, str]) -> None:
     assert OverviewOut.model_validate(got(client, "/overview", viewer)).queue == ()
-    assert HerdOut.model_validate(got(client, "/herd", viewer)) == HerdOut(workers=(), more=0)
+    assert FleetOut.model_validate(got(client, "/fleet", viewer)) == FleetOut(workers=(), more=0)
     assert got(client, "/decisions", viewer) == {"cycles": [], "next": None}
     assert got(client, "/failures", viewer)["groups"] == []
     assert CostOut.model_validate(got(client, "/cost", viewer)).total_usd == 0
@@ -238,7 +238,7 @@ def test_a_herd_is_told_with_what_it_holds(
     client: Client, viewer: dict[str, str], services: Services
 ) -> None:
     claim = a_claim(services, "w1", type="image")
-    (worker,) = got(client, "/herd", viewer)["workers"]
+    (worker,) = got(client, "/fleet", viewer)["workers"]
     assert (worker["worker_id"], [each["job_id"] for each in worker["jobs"]]) == ("w1", [claim.key.job_id])
 
 

@@ -63,7 +63,7 @@ def test_every_call_looks_at_the_same(client: Client, services: Services, clock:
     claim = a_claim(services, "w1", type="image")
     waiting = a_job(services, type="image")
     assert client.send(calls.overview()).oldest_job == waiting
-    (worker,) = client.send(calls.herd()).workers
+    (worker,) = client.send(calls.fleet()).workers
     assert [each.job_id for each in worker.jobs] == [claim.key.job_id]
     assert client.send(calls.why("worker", "w1")).state == "active"
     assert client.send(calls.eta(waiting)).position == 1

@@ -21,7 +21,7 @@ LEASES, TOKENS = 50, 100
 
 def test_a_worker_is_drained_and_another_one_comes(admin: Visitor, site: Site) -> None:
     site.until_ready()
-    worker = site.call("GET", "/herd")["workers"][0]["worker_id"]
+    worker = site.call("GET", "/fleet")["workers"][0]["worker_id"]
     admin.go(f"/workers/{worker}")
     admin.see("drain").click()
     expect(admin.see("dialog").get_by_test_id("cli")).to_have_text(f"herdsman workers drain {worker}")

@@ -121,7 +121,7 @@ def sees_no_actions(viewer: Visitor, route: str, action: str) -> None:
 
 
 def worker(site: Site) -> str:
-    return site.call("GET", "/herd")["workers"][0]["worker_id"]
+    return site.call("GET", "/fleet")["workers"][0]["worker_id"]
 
 
 def tries(viewer: Visitor, path: str, body: object) -> int:

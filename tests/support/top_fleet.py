@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from herdsman.fleet.wire import (
+    FleetWorkerOut,
     GpuBarOut,
     HeldOut,
-    HerdWorkerOut,
     LeadOut,
     OverviewOut,
     QueueOut,
@@ -29,7 +29,7 @@ def a_job(job_id: str, status: str, **more: Any) -> JobDetail:
     return JobDetail(**told | more)
 
 
-def a_worker(worker_id: str, status: str = "active", **more: Any) -> HerdWorkerOut:
+def a_worker(worker_id: str, status: str = "active", **more: Any) -> FleetWorkerOut:
     told: dict[str, Any] = {
         "worker_id": worker_id,
         "pool": "default",
@@ -45,7 +45,7 @@ def a_worker(worker_id: str, status: str = "active", **more: Any) -> HerdWorkerO
         "jobs": (),
         "gpus": (),
     }
-    return HerdWorkerOut(**told | more)
+    return FleetWorkerOut(**told | more)
 
 
 def a_gpu(used_gb: int, total_gb: int = 24, index: int = 0) -> GpuBarOut:

@@ -9,7 +9,7 @@ from herdsman.client import Client
 from herdsman.client.call import Call
 from herdsman.errors import HerdsmanError
 from herdsman.explain.wire import EtaOut, MoveOut, SpanOut, WhyOut
-from herdsman.fleet.wire import DrainedOut, HerdOut, HerdWorkerOut, OverviewOut
+from herdsman.fleet.wire import DrainedOut, FleetOut, FleetWorkerOut, OverviewOut
 from herdsman.jobs.wire import AttemptOut, AttemptsOut, CancelOut, JobDetail, JobOut, JobsOut, LogOut, LogsOut
 from tests.support.top_fleet import JOBS, NOW, WORKERS, ago, an_overview
 
@@ -21,7 +21,7 @@ class FakeServer:
     """Says the same as long as nobody changes it, and keeps what was asked to be done."""
 
     seen: OverviewOut = field(default_factory=an_overview)
-    workers: tuple[HerdWorkerOut, ...] = WORKERS
+    workers: tuple[FleetWorkerOut, ...] = WORKERS
     jobs: tuple[JobDetail, ...] = JOBS
     log: tuple[str, ...] = ("drawing a herd", "step 1 of 2", "\x1b[31mstep 2\x07 of 2")
     done: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -46,7 +46,7 @@ class FakeServer:
                 self.asked += 1
                 return self.seen
             case "GET", "herd":
-                return HerdOut(workers=self.workers, more=0)
+                return FleetOut(workers=self.workers, more=0)
             case "GET", "jobs":
                 return self._page(call.params)
             case "GET", "jobs", job_id:

@@ -113,7 +113,7 @@ def _victims(provider: LocalProvider, client: Client) -> list[Victim]:
     with provider.state.locked():
         running = {worker_of(each.name): each.process for each in provider.state.records()}
     found: list[Victim] = []
-    for each in client.send(calls.herd()).workers:
+    for each in client.send(calls.fleet()).workers:
         process = running.get(each.worker_id)
         if each.status == WorkerState.ACTIVE and process is not None and is_alive(process):
             jobs = tuple(job.job_id for job in each.jobs)

@@ -95,7 +95,7 @@ def resolve_job(client: Client, named: str) -> str:
 def resolve_worker(client: Client, named: str) -> str:
     def candidates() -> Iterable[str]:
         """Live ones first, however old they are."""
-        yield from (each.worker_id for each in client.send(calls.herd()).workers)
+        yield from (each.worker_id for each in client.send(calls.fleet()).workers)
         yield from (each.worker_id for each in client.send(calls.workers(None, PAGE)).workers)
 
     return _resolved("worker", named, lambda: client.send(calls.worker(named)), candidates)

@@ -27,7 +27,7 @@ from herdsman.cli.output import (
 from herdsman.client import Client, calls
 from herdsman.client.call import built
 from herdsman.errors import InvalidRequest, NotFound
-from herdsman.fleet.wire import DrainedOut, HerdWorkerOut, WorkerOut
+from herdsman.fleet.wire import DrainedOut, FleetWorkerOut, WorkerOut
 from herdsman.ids import DEFAULT_POOL
 from herdsman.pools.rules import ServedBy
 from herdsman.pools.wire import PoolIn, PoolOut, ScaleIn, SwapIn
@@ -66,7 +66,7 @@ def list_workers(
 
     def read() -> Listing:
         page = client.send(calls.workers(after, limit, states=states, pool=pool))
-        live = {each.worker_id: each for each in client.send(calls.herd()).workers}
+        live = {each.worker_id: each for each in client.send(calls.fleet()).workers}
         # The first that is in trouble, or else the first that lives.
         order = sorted(
             page.workers, key=lambda each: (each.status != WorkerState.ERROR, each.status not in WORKER.live)
@@ -102,14 +102,14 @@ def drained(done: DrainedOut) -> str:
     return f"{done.worker_id} is {done.status}: it finishes its job and exits"
 
 
-def _document(worker: WorkerOut, live: HerdWorkerOut | None) -> dict[str, object]:
+def _document(worker: WorkerOut, live: FleetWorkerOut | None) -> dict[str, object]:
     """As the API has it, with the jobs that it runs; `id` and `state` are older names of its fields."""
     jobs = [] if live is None else [each.model_dump(mode="json") for each in live.jobs]
     names = {"id": worker.worker_id, "state": worker.status, "jobs": jobs}
     return {**worker.model_dump(mode="json"), **names}
 
 
-def _worker_row(worker: WorkerOut, live: HerdWorkerOut | None) -> tuple[str, ...]:
+def _worker_row(worker: WorkerOut, live: FleetWorkerOut | None) -> tuple[str, ...]:
     jobs, gpus, node = ((), (), None) if live is None else (live.jobs, live.gpus, live.node_id)
     more = f" and {len(jobs) - 1} more" if len(jobs) > 1 else ""
     unfit: dict[str, str] = worker.metadata.get("unfit") or {} if worker.status in WORKER.live else {}
@@ -187,7 +187,7 @@ def _pool_row(pool: PoolOut) -> tuple[str, ...]:
 def _other_pools(client: Client, named: set[str]) -> Sequence[dict[str, object]]:
     """Those of the settings, as their workers and jobs show them; the default one is always there."""
     workers, waiting, active = Counter[str](), Counter[str](), Counter[str]()
-    for worker in client.send(calls.herd()).workers:
+    for worker in client.send(calls.fleet()).workers:
         workers[worker.pool] += 1
         active[worker.pool] += worker.status == WorkerState.ACTIVE
     for line in client.send(calls.overview()).queue:
@@ -358,7 +358,7 @@ def _show(found: PoolOut, output: Output) -> None:
 def confirm_evict(client: Client, pool: str, output: Output, *, dry_run: bool, yes: bool) -> bool:
     """Whether to continue: the pool exists, and a person agrees."""
     _find(client, pool)
-    living = [each for each in client.send(calls.herd()).workers if each.pool == pool]
+    living = [each for each in client.send(calls.fleet()).workers if each.pool == pool]
     jobs = [job.job_id for each in living for job in each.jobs]
     if not dry_run:
         ask_first(

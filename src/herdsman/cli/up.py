@@ -320,7 +320,7 @@ def down(
         )
     held: list[str] = []
     with suppress(HerdsmanError):  # a server that does not answer can be stopped, too
-        held = [job.job_id for worker in connect().send(calls.herd()).workers for job in worker.jobs]
+        held = [job.job_id for worker in connect().send(calls.fleet()).workers for job in worker.jobs]
     if dry_run:
         echo(f"would stop process {pid} at {there.url}; {counted(len(held), 'job')} running")
         return

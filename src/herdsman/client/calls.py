@@ -17,7 +17,7 @@ from herdsman.fleet.wire import (
     DecisionOut,
     DecisionsOut,
     DrainedOut,
-    HerdOut,
+    FleetOut,
     LeaderOut,
     MeOut,
     OverviewOut,
@@ -222,7 +222,7 @@ def health() -> Call[None]:
 
 me = partial(get, "/me", MeOut)
 overview = partial(get, "/overview", OverviewOut)
-herd = partial(get, "/herd", HerdOut)
+fleet = partial(get, "/fleet", FleetOut)
 
 
 def why(kind: str, thing: str) -> Call[WhyOut]:

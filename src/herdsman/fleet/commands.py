@@ -15,10 +15,10 @@ from herdsman.errors import Conflict, InvalidRequest, NotFound, StaleWrite
 from herdsman.explain.decisions import step_out
 from herdsman.fleet import history_sql, leader_sql, snapshot_sql, stats_sql, workers_sql
 from herdsman.fleet.wire import (
+    FleetOut,
+    FleetWorkerOut,
     GpuBarOut,
     HeldOut,
-    HerdOut,
-    HerdWorkerOut,
     LeadOut,
     OverviewOut,
     QueueOut,
@@ -93,7 +93,7 @@ def leave(services: Services, worker_id: WorkerId) -> None:
         return
 
 
-def living_workers(services: Services) -> HerdOut:
+def living_workers(services: Services) -> FleetOut:
     found = services.database.read(snapshot_sql.living_workers)
     same = (
         "pool",
@@ -106,7 +106,7 @@ def living_workers(services: Services) -> HerdOut:
         "cost_per_hour",
     )
     shown = tuple(
-        HerdWorkerOut(
+        FleetWorkerOut(
             worker_id=row["id"],
             since=row["entered_state_at"],
             error=row["error_reason"],
@@ -118,7 +118,7 @@ def living_workers(services: Services) -> HerdOut:
         )
         for row in found.workers
     )
-    return HerdOut(workers=shown, more=found.more)
+    return FleetOut(workers=shown, more=found.more)
 
 
 def _gpus(metadata: Mapping[str, Any]) -> tuple[GpuBarOut, ...]:

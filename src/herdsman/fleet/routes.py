@@ -26,7 +26,7 @@ from herdsman.fleet.wire import (
     DecisionOut,
     DecisionsOut,
     DrainedOut,
-    HerdOut,
+    FleetOut,
     LeaderOut,
     OrdersOut,
     OverviewOut,
@@ -123,8 +123,8 @@ def find_overview(_who: Who, server: Server) -> OverviewOut:
     return server.overviews.get()
 
 
-@router.get("/herd", tags=["dashboard"])
-def find_herd(_who: Who, server: Server) -> HerdOut:
+@router.get("/fleet", tags=["dashboard"])
+def find_fleet(_who: Who, server: Server) -> FleetOut:
     """Every worker that lives, with the jobs that it holds and its GPUs."""
     return living_workers(server.services)
 

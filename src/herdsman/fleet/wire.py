@@ -477,7 +477,7 @@ class GpuBarOut(Reply):
     busy_pct: float | None = None
 
 
-class HerdWorkerOut(Reply):
+class FleetWorkerOut(Reply):
     worker_id: str
     pool: str
     status: str
@@ -493,10 +493,10 @@ class HerdWorkerOut(Reply):
     gpus: tuple[GpuBarOut, ...] = Field(description="Of its machine.")
 
 
-class HerdOut(Reply):
+class FleetOut(Reply):
     """Every worker that lives, with what it holds: one call for a page or a terminal."""
 
-    workers: tuple[HerdWorkerOut, ...] = Field(description="By pool and age, at most 200.")
+    workers: tuple[FleetWorkerOut, ...] = Field(description="By pool and age, at most 200.")
     more: int = Field(description="Workers that live and were left off.")
 
 

@@ -50,7 +50,7 @@ MATRIX: dict[Line, frozenset[Role]] = {
     ("GET", "/workers/{worker_id}"): _VIEWERS,
     ("POST", "/workers/{worker_id}/drain"): _OPERATORS,
     ("GET", "/overview"): _VIEWERS,
-    ("GET", "/herd"): _VIEWERS,
+    ("GET", "/fleet"): _VIEWERS,
     ("GET", "/why/{kind}/{id}"): _PEOPLE,
     ("GET", "/decisions"): _VIEWERS,
     ("GET", "/decisions/shadow"): _VIEWERS,

@@ -9,7 +9,7 @@ import pytest
 from herdsman.cli.top.command import frame
 from herdsman.cli.top.tables import observe
 from herdsman.errors import Unreachable
-from herdsman.fleet.wire import HerdOut
+from herdsman.fleet.wire import FleetOut
 from tests.docs.pages import page
 from tests.support.top_fleet import an_overview
 from tests.support.top_server import FakeServer
@@ -113,7 +113,7 @@ def test_one_frame_as_text(name: str, size: tuple[int, int]) -> None:
 
 def test_a_frame_says_what_is_held_and_how_many_are_not_shown() -> None:
     server = FakeServer(seen=an_overview(holds=(HOLD,)))
-    many = HerdOut(workers=server.workers * 5, more=0)
+    many = FleetOut(workers=server.workers * 5, more=0)
     drawn = frame(observe(FakeServer(seen=server.seen, workers=many.workers).client), PLACE, 80, 24)
     assert f"! {HOLD}" in drawn.splitlines()
     assert "and 16 more" in drawn.splitlines()

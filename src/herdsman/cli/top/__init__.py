@@ -1,1 +1,1 @@
-"""`herdsman top`: the whole herd in a terminal, and keys to look closer and to act."""
+"""`herdsman top`: the whole fleet in a terminal, and keys to look closer and to act."""

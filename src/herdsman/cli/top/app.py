@@ -42,7 +42,7 @@ from herdsman.cli.top.tables import (
 )
 from herdsman.client import Client, calls
 from herdsman.explain.wire import EtaOut, WhyOut
-from herdsman.fleet.wire import GpuBarOut, HerdWorkerOut, StepOut
+from herdsman.fleet.wire import FleetWorkerOut, GpuBarOut, StepOut
 from herdsman.jobs.wire import AttemptOut, JobDetail
 from herdsman.ports import Clock
 from herdsman.states import JOB
@@ -218,7 +218,7 @@ def _attempt(each: AttemptOut, now: datetime) -> Text:
     return ink(f"{each.attempt:>2} on {clean(each.worker_id)}, {end}") + error
 
 
-def _worker_text(worker: HerdWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
+def _worker_text(worker: FleetWorkerOut | None, why: WhyOut, now: datetime) -> Letter:
     return _letter(
         ("STATE", [state(why.state)] if worker is None else _worker_lines(worker, now)),
         ("WHY", (ink(clean(each)) for each in why.because)),
@@ -227,7 +227,7 @@ def _worker_text(worker: HerdWorkerOut | None, why: WhyOut, now: datetime) -> Le
     )
 
 
-def _worker_lines(worker: HerdWorkerOut, now: datetime) -> list[Text]:
+def _worker_lines(worker: FleetWorkerOut, now: datetime) -> list[Text]:
     beat = "never" if worker.last_heartbeat is None else f"{_ago(worker.last_heartbeat, now)} ago"
     price = "" if worker.cost_per_hour is None else f", {money(worker.cost_per_hour)}/h"
     machine = " on ".join(clean(each) for each in (worker.instance_type, worker.node_id) if each)
@@ -346,9 +346,9 @@ class WorkerReader:
     now: Now
 
     def __call__(self) -> Details:
-        herd = self.client.send(calls.herd())
+        fleet = self.client.send(calls.fleet())
         why = self.client.send(calls.why("worker", self.worker_id))
-        worker = next((each for each in herd.workers if each.worker_id == self.worker_id), None)
+        worker = next((each for each in fleet.workers if each.worker_id == self.worker_id), None)
         held = () if worker is None else worker.jobs
         return Details(
             ink("worker ", "bold") + ink(clean(self.worker_id), "bold cyan"),

@@ -9,7 +9,7 @@ from itertools import pairwise
 from rich.text import Text
 
 from herdsman.client import Client, calls
-from herdsman.fleet.wire import GpuBarOut, HeldOut, HerdOut, HerdWorkerOut, OverviewOut, StepOut
+from herdsman.fleet.wire import FleetOut, FleetWorkerOut, GpuBarOut, HeldOut, OverviewOut, StepOut
 from herdsman.jobs.wire import JobOut
 from herdsman.states import HELD, JobState
 from herdsman.text import printable_lines
@@ -228,14 +228,14 @@ CHOICES = (
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     overview: OverviewOut
-    herd: HerdOut
+    fleet: FleetOut
     jobs: Sequence[JobOut]
     choice: Choice
 
 
 def observe(client: Client, choice: Choice = CHOICES[0]) -> Snapshot:
     jobs = client.send(calls.jobs(statuses=choice.states, limit=MOST_JOBS)).jobs
-    return Snapshot(client.send(calls.overview()), client.send(calls.herd()), jobs, choice)
+    return Snapshot(client.send(calls.overview()), client.send(calls.fleet()), jobs, choice)
 
 
 TREND = 24
@@ -273,8 +273,8 @@ def _queue_table(snapshot: Snapshot) -> Table:
 
 
 def _worker_table(snapshot: Snapshot) -> Table:
-    rows, more = list[Row](), snapshot.herd.more
-    for each in snapshot.herd.workers:
+    rows, more = list[Row](), snapshot.fleet.more
+    for each in snapshot.fleet.workers:
         about = (ink(clean(each.worker_id)), ink(clean(each.pool)), state(each.status), gpu_memory(each.gpus))
         aim = WorkerAim(each.worker_id, tuple(job.job_id for job in each.jobs))
         rows.append(Row(each.worker_id, (*about, _work(each)), aim))
@@ -300,7 +300,7 @@ def _fraction(gpu: GpuBarOut) -> float:
     return gpu.used_mb / max(1, gpu.total_mb)
 
 
-def _work(each: HerdWorkerOut) -> Text:
+def _work(each: FleetWorkerOut) -> Text:
     if not each.jobs:
         return ink(clean(each.error), "red") if each.error else ink(clean(each.reason), "dim")
     first, *others = each.jobs

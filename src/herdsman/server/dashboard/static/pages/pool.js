@@ -15,13 +15,13 @@ export default function pool({ id, reload }) {
     every: 5000,
     wants: () => true,
     load: async (signal) => {
-      const [why, listed, herd] = await Promise.all([
+      const [why, listed, fleet] = await Promise.all([
         get(`/why/pool/${part(id)}`, signal),
         get(query("/workers/pool", { limit: 200 }), signal),
-        get("/herd", signal),
+        get("/fleet", signal),
       ]);
       const named = listed.pools.find((each) => each.pool_id === id) ?? null;
-      return { why, named, workers: herd.workers.filter((each) => each.pool === id) };
+      return { why, named, workers: fleet.workers.filter((each) => each.pool === id) };
     },
     view: (seen) => view(id, seen, reload),
   };

@@ -26,14 +26,14 @@ export default function pools({ query: asked, reload }) {
 async function load({ all, after }, signal) {
   const leases = get(query("/leases", { all: all ? "true" : null, after }), signal);
   if (!can("look")) return { leases: await leases };
-  const [held, gpus, named, herd, overview] = await Promise.all([
+  const [held, gpus, named, fleet, overview] = await Promise.all([
     leases,
     get("/gpus", signal),
     get(query("/workers/pool", { limit: 100 }), signal),
-    get("/herd", signal),
+    get("/fleet", signal),
     get("/overview", signal),
   ]);
-  return { leases: held, gpus: gpus.gpus, pools: together(named.pools, herd.workers, overview.queue) };
+  return { leases: held, gpus: gpus.gpus, pools: together(named.pools, fleet.workers, overview.queue) };
 }
 
 // Pools that were asked for by name, and those of the settings or of jobs alone that have workers or jobs.

@@ -28,12 +28,12 @@ export default function worker({ id, reload }) {
     every: 3000,
     wants: (event) => event.kind === "job" || event.object_id === id,
     load: async (signal) => {
-      const [found, why, herd] = await Promise.all([
+      const [found, why, fleet] = await Promise.all([
         get(`/workers/${part(id)}`, signal),
         get(`/why/worker/${part(id)}`, signal),
-        get("/herd", signal),
+        get("/fleet", signal),
       ]);
-      return { found, why, living: herd.workers.find((each) => each.worker_id === id) };
+      return { found, why, living: fleet.workers.find((each) => each.worker_id === id) };
     },
     view: (seen) => view(seen, reload),
   };

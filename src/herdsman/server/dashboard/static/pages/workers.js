@@ -13,11 +13,11 @@ export default function workers({ query: asked }) {
     every: 3000,
     wants: (event) => event.kind === "worker" || event.kind === "job",
     load: async (signal) => {
-      const [herd, all] = await Promise.all([
-        get("/herd", signal),
+      const [fleet, all] = await Promise.all([
+        get("/fleet", signal),
         get(query("/workers", { after, limit: 20 }), signal),
       ]);
-      return { herd, all };
+      return { fleet, all };
     },
     view: (seen) => view(seen, after),
   };
@@ -64,15 +64,15 @@ const ALL = [
   { name: "In this state", number: true, cell: (row) => when(row.entered_status_at, "since") },
 ];
 
-function view({ herd, all }, after) {
+function view({ fleet, all }, after) {
   const key = (row) => row.worker_id;
   return [
-    heading("Workers", { note: summary(herd) }),
+    heading("Workers", { note: summary(fleet) }),
     card(
       "Living",
       { test: "living" },
-      herd.workers.length
-        ? table({ caption: "Workers that live", columns: LIVING, rows: herd.workers, key, test: "workers" })
+      fleet.workers.length
+        ? table({ caption: "Workers that live", columns: LIVING, rows: fleet.workers, key, test: "workers" })
         : empty(
           "No worker lives",
           "The control loop starts some when jobs wait. To add one by hand:",
@@ -90,8 +90,8 @@ function view({ herd, all }, after) {
   ];
 }
 
-function summary(herd) {
-  const busy = herd.workers.filter((each) => each.jobs.length).length;
-  const left = herd.more ? `, and ${f.count(herd.more)} more that are not shown` : "";
-  return `${f.plural(herd.workers.length, "worker")}, ${f.count(busy)} at work${left}`;
+function summary(fleet) {
+  const busy = fleet.workers.filter((each) => each.jobs.length).length;
+  const left = fleet.more ? `, and ${f.count(fleet.more)} more that are not shown` : "";
+  return `${f.plural(fleet.workers.length, "worker")}, ${f.count(busy)} at work${left}`;
 }
