@@ -17,8 +17,8 @@ run: .venv/ready ## Start Herdsman on this machine
 	$(bin)/herdsman up
 
 test: static servers ## Check everything: static checks, then all tests against real servers
-	$(bin)/pytest -n 5 --dist loadgroup --no-loadscope-reorder --durations 15 --ignore tests/chaos
-	$(bin)/pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations 15 tests/chaos
+	$(bin)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 15 --ignore tests/chaos
+	$(bin)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 15 tests/chaos
 
 check: static ## Check quickly: format, lint, types, imports, dependencies, unit tests
 	$(bin)/pytest tests/unit

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from herdsman.context import Services
 from herdsman.db.connection import Database
@@ -36,6 +38,22 @@ __all__ = ["fuse"]
 RAN_ON = "database"
 
 FIRST = ("integration", "docs", "browser", "simulation")
+SPREAD = frozenset(
+    {
+        "tests/api/test_abuse.py",
+        "tests/api/test_odd_values.py",
+        "tests/api/test_schema.py",
+        "tests/contract/test_life_machine.py",
+        "tests/docs/test_examples.py",
+        "tests/integration/test_chaos_commands.py",
+        "tests/integration/test_connector_commands.py",
+        "tests/integration/test_local_fleet.py",
+        "tests/integration/test_pool_restart.py",
+        "tests/integration/test_up_and_down.py",
+        "tests/simulation/test_databases.py",
+        "tests/simulation/test_seeds.py",
+    }
+)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a script, Ctrl-C is ignored, and so it would be by all that they start.
@@ -136,15 +154,21 @@ def services(database: Database) -> Services:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` a file runs in one process, so that what it starts is started once. Where each test
-    starts its own things and takes long, they are spread.
-
-    What starts whole programs comes first: a long one that begins when all others are done would be waited for.
-    """
-    for item in items:
-        if item.get_closest_marker("spread") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    """What starts whole programs comes first: a long one that begins when all others are done would be waited for."""
     items.sort(key=lambda item: item.path.relative_to(Path(__file__).parent).parts[0] not in FIRST)
+
+
+class FileScheduling(LoadScopeScheduling):
+    """A file runs in one process, so that what it starts is started once. The tests of files in `SPREAD` are long and
+    share nothing: each of them may run in another process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if file in SPREAD else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -42,8 +42,6 @@ from tests.api.sockets import (
 )
 from tests.support.builders import a_job
 
-pytestmark = pytest.mark.spread
-
 WRONG = "authorization: Bearer hm_admin_0123456789abcdef_wrong_0000"
 LIVE = "/health/live"
 CLOSE = "connection: close"

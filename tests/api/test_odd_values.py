@@ -18,8 +18,6 @@ from tests.api.world import HELD as HELD_JOBS
 from tests.api.world import World, a_world
 from tests.support.databases import Backend
 
-pytestmark = pytest.mark.spread
-
 CLAIM = {"job_id": "JOB", "token": 1}
 JOB = {
     "type": "demo",

@@ -30,8 +30,6 @@ from tests.support.amounts import SOAK
 from tests.support.control_loop import a_herd
 from tests.support.databases import DATABASES, Backend, MovingClock
 
-pytestmark = pytest.mark.spread
-
 ASKED = os.environ.get("HERDSMAN_FUZZ_CALLS")
 CALLS = int(ASKED or 1)
 SEED = secrets.randbits(32) if ASKED else 0

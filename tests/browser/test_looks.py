@@ -85,7 +85,7 @@ def test_a_question_fits_every_screen_and_everybody(admin: Visitor, pictures: Pa
 def test_a_page_that_cannot_be_loaded_says_so(admin: Visitor) -> None:
     admin.forgive("status of 404")
     admin.go(f"/pools/{LONG}")
-    expect(admin.see("trouble")).to_contain_text("there is no pool")
+    expect(admin.see("trouble")).to_contain_text("There is no pool")
     admin.arrived(f"Pool {LONG}")
     show(admin, "light", PHONE)
     assert too_wide(admin) == []

@@ -247,7 +247,7 @@ def test_a_history_is_replayed_and_asked_again_on_the_command_line(
     code, said = typed(url, "--cycles", "--set", "MAX_ACTIVE_GPUS=1", "--set", "MIN_ACTIVE_GPUS=0")
     assert code == 0
     assert "recorded: scale_up: SpawnWorker default: DEMAND" in said
-    assert "under threshold" in said
+    assert "\n  threshold: nothing" in said
 
     monkeypatch.setattr(decide, "PHASES", decide.PHASES[:-3])
     code, said = typed(url, "--cycles")

@@ -10,8 +10,6 @@ from tests.support.amounts import SOAK
 from tests.support.databases import MovingClock
 from tests.support.power_cut import Fuse
 
-pytestmark = pytest.mark.spread
-
 FEW = settings(
     max_examples=60 if SOAK else 12,
     stateful_step_count=40,

@@ -8,8 +8,6 @@ from tests.docs.comparing import matches, same_ids
 from tests.docs.pages import ROOT, Page, page, pages
 from tests.docs.running import OUTPUT, RUN, Difference, Reader
 
-pytestmark = pytest.mark.spread
-
 OTHER = ("text", "toml", "sql", "mermaid")
 """Blocks that nobody types into a shell; tests of their own look at the SQL and the diagrams."""
 

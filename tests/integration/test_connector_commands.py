@@ -19,8 +19,6 @@ from herdsman.testing.fakes.comfyui.nodes import png
 from tests.support.api_server import served
 from tests.support.shell import CANARY, Shell
 
-pytestmark = pytest.mark.spread
-
 WORKFLOW: dict[str, Any] = {
     "3": {
         "class_type": "KSampler",

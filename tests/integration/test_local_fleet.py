@@ -31,8 +31,6 @@ from tests.conftest import Backend
 from tests.support.api_server import serving
 from tests.support.builders import replayed
 
-pytestmark = pytest.mark.spread
-
 QUICK = {
     "PROVIDER": "local",
     "FAKE_GPUS": "4",

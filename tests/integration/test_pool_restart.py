@@ -19,8 +19,6 @@ from herdsman.server.wiring import open_provider
 from herdsman.settings import load_settings
 from tests.support.shell import Shell
 
-pytestmark = pytest.mark.spread
-
 PATIENCE_S = 90
 HURRIED = {
     "CLAIM_TTL_SEC": "10",

@@ -16,8 +16,6 @@ from tests.support.api_server import served
 from tests.support.shell import Shell
 from tests.support.up_command import until, up
 
-pytestmark = pytest.mark.spread
-
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:

@@ -69,7 +69,8 @@ def opened(
     """A `Database` of its own on engines that may have served an earlier test.
 
     A new engine compiles every statement again, and asks MariaDB a dozen questions at its first connection: that takes
-    longer than most tests. So engines are kept, without connections, until the same URL is opened again.
+    longer than most tests. So engines of servers are kept, without connections, until the same URL is opened again. A
+    file of SQLite is never opened again: a late thread of an earlier test would leave a connection to the file that was.
     """
     moving = clock or MovingClock()
     unused = _UNUSED[url, timeout, pool_size]
@@ -89,7 +90,8 @@ def opened(
         yield database
     finally:
         database.close()
-        unused.append(kept)
+        if not url.startswith("sqlite"):
+            unused.append(kept)
 
 
 @dataclass
@@ -128,11 +130,9 @@ class SqliteFiles:
         self._directory = directory
         self._template = directory / "template.db"
         make_schema(f"sqlite:///{self._template}")
-        self._dropped: list[str] = []
 
     def fresh(self) -> str:
-        """A name that was dropped is used again, and with it the engines that know it."""
-        url = self._dropped.pop() if self._dropped else self.empty()
+        url = self.empty()
         shutil.copyfile(self._template, url.removeprefix("sqlite:///"))
         return url
 
@@ -143,7 +143,6 @@ class SqliteFiles:
         file = Path(url.removeprefix("sqlite:///"))
         for left in file.parent.glob(f"{file.name}*"):
             left.unlink()
-        self._dropped.append(url)
 
 
 class ServerDatabases:
