@@ -192,16 +192,16 @@ class BreakableQueue:
     def start(self, keys: Sequence[ClaimKey]) -> Mapping[ClaimKey, str]:
         return self._call("start", lambda queue: queue.start(keys))
 
-    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
+    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
         def beat(queue: DirectQueue) -> HeartbeatReply:
-            self.models = self.models if pulse.models is None else pulse.models
-            self.revision = self.revision if pulse.revision is None else pulse.revision
-            self.trouble = pulse.trouble
-            if pulse.report is not None:
-                self.reports = [*self.reports[-99:], pulse.report]
+            self.models = self.models if heartbeat.models is None else heartbeat.models
+            self.revision = self.revision if heartbeat.revision is None else heartbeat.revision
+            self.trouble = heartbeat.trouble
+            if heartbeat.report is not None:
+                self.reports = [*self.reports[-99:], heartbeat.report]
             load = self.load if self.load is not None and self.load.revision > self.revision else None
-            orders = queue.beat(replace(pulse, report=None))
-            return replace(orders, load=load, not_active=self.not_active, drain=orders.drain or self.draining)
+            reply = queue.beat(replace(heartbeat, report=None))
+            return replace(reply, load=load, not_active=self.not_active, drain=reply.drain or self.draining)
 
         return self._call("beat", beat)
 

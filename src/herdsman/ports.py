@@ -240,7 +240,7 @@ class WorkQueue(Protocol):
         """The jobs run from now on. Those that may not, and why: their claims are another's by now."""
         ...
 
-    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
+    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
         """Keeps the worker and its claims alive together, and brings back what it must do."""
         ...
 

@@ -43,12 +43,12 @@ def test_a_job_from_its_submission_to_its_result(people: Client, queue: HttpQueu
     (claim,) = queue.claim(ClaimRequest(types=("image",)))
     assert (claim.payload, claim.timeout) == ({"n": 20}, timedelta(minutes=1))
     assert queue.start([claim.key]) == {}
-    pulse = WorkerHeartbeat(
+    heartbeat = WorkerHeartbeat(
         keys=(claim.key,),
         progress={claim.key: Progress(done=0.5, note="half")},
         logs={claim.key: LogLines(first=0, lines=("one", "two"))},
     )
-    assert not queue.beat(pulse).lost
+    assert not queue.beat(heartbeat).lost
     assert (job.look().status, job.look().progress) == ("running", 0.5)
     queue.put_checkpoint(claim.key, {"step": 1})
     assert queue.get_checkpoint(claim.key) == {"step": 1}

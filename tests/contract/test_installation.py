@@ -143,8 +143,8 @@ def test_a_worker_that_knows_a_later_claim_is_noted_and_its_token_is_not_given_o
 ) -> None:
     herd.cycle(herd.replica())
     worker, job = a_worker(services, "by-hand"), a_job(services)
-    orders = record_heartbeat(services, worker, WorkerHeartbeat(keys=(ClaimKey(job, 4),)))
-    assert orders.lost
+    reply = record_heartbeat(services, worker, WorkerHeartbeat(keys=(ClaimKey(job, 4),)))
+    assert reply.lost
     known = services.database.read(installation_sql.find)
     assert known is not None
     assert "holds claim 4" in known.hint

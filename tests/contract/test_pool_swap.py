@@ -37,8 +37,8 @@ class Listening:
 
 
 def says(services: Services, worker: str, revision: int | None = None, **said: object) -> Load | None:
-    pulse = WorkerHeartbeat(revision=revision, **said)  # type: ignore[arg-type]  # a test names real fields
-    return record_heartbeat(services, WorkerId(worker), pulse).load
+    heartbeat = WorkerHeartbeat(revision=revision, **said)  # type: ignore[arg-type]  # a test names real fields
+    return record_heartbeat(services, WorkerId(worker), heartbeat).load
 
 
 def test_a_new_worker_begins_with_what_its_pool_serves(pool_loop: Herd) -> None:
@@ -81,10 +81,10 @@ def test_workers_follow_one_after_the_other(pool_loop: Herd) -> None:
     followed: list[str] = []
     for number in range(1, 3):
         cycles(pool_loop, 2)
-        orders = {worker: says(services, worker) for worker in fleet}
-        told = [worker for worker, order in orders.items() if order is not None]
+        reply = {worker: says(services, worker) for worker in fleet}
+        told = [worker for worker, order in reply.items() if order is not None]
         assert len(told) == 1, "the other one serves"
-        assert orders[told[0]] == Load(revision=2, model="org/new", variant="int8")
+        assert reply[told[0]] == Load(revision=2, model="org/new", variant="int8")
         assert says(services, told[0], revision=2) is None
         followed += told
         assert find_pool(services, LLM).at_revision == number

@@ -86,8 +86,8 @@ def test_the_direct_queue_enlists_works_and_leaves(services: Services) -> None:
     assert queue.start([key]) == {}
     queue.put_checkpoint(key, {"step": 1})
     assert queue.get_checkpoint(key) == {"step": 1}
-    pulse = WorkerHeartbeat(keys=(key,), report=WELL, progress={key: Progress(done=0.5, note="half")})
-    assert queue.beat(pulse).drain is False
+    heartbeat = WorkerHeartbeat(keys=(key,), report=WELL, progress={key: Progress(done=0.5, note="half")})
+    assert queue.beat(heartbeat).drain is False
     assert [told.state for told in queue.finish([Done(key, {"ok": 1})], ask).told] == [JobState.DONE]
     queue.leave()
     queue.leave()

@@ -198,12 +198,12 @@ def test_a_beat_names_the_claims_that_are_lost_and_keeps_the_rest(services: Serv
     keys = a_batch(services, 3)
     worker = WorkerId("w1")
     finish_jobs(services, worker, [GivenBack(keys[1], "")])
-    orders = record_heartbeat(
+    reply = record_heartbeat(
         services,
         worker,
         WorkerHeartbeat(keys=tuple(keys), progress={key: Progress(done=0.5, note="half") for key in keys}),
     )
-    assert list(orders.lost) == [keys[1]]
+    assert list(reply.lost) == [keys[1]]
     assert [find_job(services, key.job_id).progress for key in keys] == [0.5, None, 0.5]
 
 

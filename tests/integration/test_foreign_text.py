@@ -39,13 +39,13 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
                 a_job(services, job_id=JobId(f"of-{worker}"), payload={"prompt": HOSTILE})
             (claim,) = claim_for(services, {worker: ClaimRequest(begin=True)})
             said = LogLines(first=0, lines=(HOSTILE, "the second line"))
-            pulse = WorkerHeartbeat(
+            heartbeat = WorkerHeartbeat(
                 keys=(claim.key,),
                 logs={claim.key: said},
                 progress={claim.key: Progress(done=0.5, note=HOSTILE)},
                 trouble=HOSTILE,
             )
-            record_heartbeat(services, worker, pulse)
+            record_heartbeat(services, worker, heartbeat)
             if worker == one:
                 complete_job(services, claim.key, {"made": HOSTILE})
             elif worker == two:

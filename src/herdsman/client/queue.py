@@ -10,7 +10,7 @@ from herdsman.client.call import Call, batches, built, encoded, get, named, noth
 from herdsman.client.operation import run
 from herdsman.client.transport import BlockingConnection, Patience, Transport
 from herdsman.errors import InvalidRequest, NotFound, StaleWrite, StoreUnavailable, Unauthenticated
-from herdsman.fleet.wire import OrdersOut, PulseIn
+from herdsman.fleet.wire import HeartbeatIn, HeartbeatReplyOut
 from herdsman.ids import DEFAULT_POOL, WorkerId
 from herdsman.jobs.model import Claim, ClaimKey
 from herdsman.jobs.protocol import (
@@ -27,9 +27,9 @@ from herdsman.jobs.protocol import (
     check_saved,
 )
 from herdsman.jobs.wire import (
-    AskIn,
     CheckpointIn,
     CheckpointOut,
+    ClaimRequestIn,
     ClaimsOut,
     EndingIn,
     FinishedOut,
@@ -85,7 +85,7 @@ class HttpQueue:
         run(self._transport.close())
 
     def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
-        body = built(lambda: AskIn.of(ask, wait))
+        body = built(lambda: ClaimRequestIn.of(ask, wait))
         call = post("/jobs/claim", ClaimsOut, body, wait=timedelta(seconds=body.wait_seconds))
         return [each.claim() for each in self._send(call).claims]
 
@@ -96,11 +96,13 @@ class HttpQueue:
         body = built(lambda: StartManyIn(claims=tuple(KeyIn.of(key) for key in keys)))
         return self._send(post("/jobs/start", StartedOut, body)).by_key()
 
-    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
-        answer = self._send(post(f"{self._path}/heartbeat", OrdersOut, built(lambda: PulseIn.of(pulse))))
+    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
+        answer = self._send(
+            post(f"{self._path}/heartbeat", HeartbeatReplyOut, built(lambda: HeartbeatIn.of(heartbeat)))
+        )
         if answer.token is not None:
             self._transport.renew(answer.token)
-        return answer.orders()
+        return answer.reply()
 
     def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         """In requests that the server takes. One result that cannot be sent holds up no other."""
@@ -122,7 +124,7 @@ class HttpQueue:
         claims: list[Claim] = []
         parts = list(batches(fit, most=MOST_AT_ONCE, largest=LARGEST_REPORT))
         for part in parts:
-            more = AskIn.of(then, timedelta(0)) if then is not None and part is parts[-1] else None
+            more = ClaimRequestIn.of(then, timedelta(0)) if then is not None and part is parts[-1] else None
             body = built(lambda: FinishIn(endings=tuple(EndingIn.of(each) for each in part), then=more))  # noqa: B023  (called at once)
             answer = self._send(post("/jobs/finish", FinishedOut, body)).exchange()
             told.extend(answer.told)

@@ -27,10 +27,10 @@ from herdsman.fleet.wire import (
     DecisionsOut,
     DrainedOut,
     FleetOut,
+    HeartbeatIn,
+    HeartbeatReplyOut,
     LeaderOut,
-    OrdersOut,
     OverviewOut,
-    PulseIn,
     ShadowReportOut,
     WorkerOut,
     WorkersOut,
@@ -252,16 +252,16 @@ def register(request: Request, wanted: RegisterIn, who: Who, server: Server) -> 
 
 
 @workers_router.post("/workers/{worker_id}/heartbeat")
-def heartbeat(worker_id: str, beat: PulseIn, who: Who, server: Server) -> OrdersOut:
+def heartbeat(worker_id: str, beat: HeartbeatIn, who: Who, server: Server) -> HeartbeatReplyOut:
     """Keeps the worker and its claims alive together, and brings back what it must do."""
     me = own_worker(who, worker_id)
-    orders = OrdersOut.of(worker_commands.record_heartbeat(server.services, me, beat.pulse()))
+    reply = HeartbeatReplyOut.of(worker_commands.record_heartbeat(server.services, me, beat.heartbeat()))
     if beat.report is not None:
         server.leases.ring()
     issued = renew_worker_token(server.services, server.keyring, who)
     if issued is None:
-        return orders
-    return orders.model_copy(update={"token": issued.secret, "token_expires_at": issued.token.expires_at})
+        return reply
+    return reply.model_copy(update={"token": issued.secret, "token_expires_at": issued.token.expires_at})
 
 
 @workers_router.get("/workers/{worker_id}/claims")

@@ -99,7 +99,7 @@ class HeldIn(KeyIn):
     )
 
 
-class PulseIn(Request):
+class HeartbeatIn(Request):
     holding: tuple[HeldIn, ...] = Field(default=(), max_length=MOST_AT_ONCE, fail_fast=True)
     report: ReportIn | None = None
     models: (
@@ -116,17 +116,17 @@ class PulseIn(Request):
     ) = Field(default=None, description="Types of jobs that it does not take at the moment, and why.")
 
     @classmethod
-    def of(cls, pulse: WorkerHeartbeat) -> Self:
+    def of(cls, heartbeat: WorkerHeartbeat) -> Self:
         return cls(
-            holding=tuple(_held(key, pulse) for key in pulse.keys),
-            report=None if pulse.report is None else ReportIn.of(pulse.report),
-            models=pulse.models,
-            revision=pulse.revision,
-            trouble=pulse.trouble,
-            unfit=None if pulse.unfit is None else dict(pulse.unfit),
+            holding=tuple(_held(key, heartbeat) for key in heartbeat.keys),
+            report=None if heartbeat.report is None else ReportIn.of(heartbeat.report),
+            models=heartbeat.models,
+            revision=heartbeat.revision,
+            trouble=heartbeat.trouble,
+            unfit=None if heartbeat.unfit is None else dict(heartbeat.unfit),
         )
 
-    def pulse(self) -> WorkerHeartbeat:
+    def heartbeat(self) -> WorkerHeartbeat:
         return WorkerHeartbeat(
             keys=tuple(each.key() for each in self.holding),
             report=None if self.report is None else self.report.report(),
@@ -160,7 +160,7 @@ class LoadOut(Reply):
         return Load(**dict(self))
 
 
-class OrdersOut(Reply):
+class HeartbeatReplyOut(Reply):
     expires_at: datetime
     drain: bool
     load: LoadOut | None = None
@@ -183,7 +183,7 @@ class OrdersOut(Reply):
             not_active=value.not_active,
         )
 
-    def orders(self) -> HeartbeatReply:
+    def reply(self) -> HeartbeatReply:
         return HeartbeatReply(
             expires_at=self.expires_at,
             drain=self.drain,
@@ -194,8 +194,8 @@ class OrdersOut(Reply):
         )
 
 
-def _held(key: ClaimKey, pulse: WorkerHeartbeat) -> HeldIn:
-    progress, logs = pulse.progress.get(key), pulse.logs.get(key)
+def _held(key: ClaimKey, heartbeat: WorkerHeartbeat) -> HeldIn:
+    progress, logs = heartbeat.progress.get(key), heartbeat.logs.get(key)
     return HeldIn(
         job_id=key.job_id,
         token=key.token,

@@ -16,7 +16,6 @@ from herdsman.jobs.failures import cancel_jobs, retry_jobs
 from herdsman.jobs.model import ClaimKey, Failure, FailureClass, JobFilter
 from herdsman.jobs.rules import states_of
 from herdsman.jobs.wire import (
-    AskIn,
     AttemptOut,
     AttemptsOut,
     BulkOut,
@@ -24,6 +23,7 @@ from herdsman.jobs.wire import (
     CheckpointIn,
     CheckpointOut,
     ClaimOut,
+    ClaimRequestIn,
     ClaimsOut,
     CompleteIn,
     EndedOut,
@@ -252,7 +252,7 @@ worker_router = APIRouter(route_class=ApiRoute, tags=["work"])
 
 
 @worker_router.post("/jobs/claim")
-async def claim(ask: AskIn, request: Request, who: Who, server: Server) -> ClaimsOut:
+async def claim(ask: ClaimRequestIn, request: Request, who: Who, server: Server) -> ClaimsOut:
     """The next jobs for this worker, or none after `wait_seconds`. A worker waits once: the newest call counts."""
     me = own_worker(who)
     pool = who.pool or await server.pool_of(me)

@@ -195,7 +195,7 @@ def progress(
 
 
 def complete(tx: Tx, results: Sequence[Done], who: str, worker: WorkerId | None = None) -> int:
-    """Their results are JSON text. How many of the claims were still good; with one too few, ask `standing` which."""
+    """Their results are JSON text. How many of the claims were still good; with one too few, ask `claim_state` which."""
     shared = {"b_now": tx.now(), "b_actor": who, "b_worker": worker}
     made: list[dict[str, Any]] = []
     good = 0
@@ -243,7 +243,7 @@ def overdue(tx: Tx, grace: timedelta, limit: int) -> list[Holding]:
     ]
 
 
-def standing(tx: Tx, job_id: JobId) -> ClaimState | None:
+def claim_state(tx: Tx, job_id: JobId) -> ClaimState | None:
     check_name("job_id", job_id, 128)
     found = tx.rows(STANDING, {"b_job": job_id})
     if not found:

@@ -321,7 +321,7 @@ class RegisteredOut(Reply):
     claim_ttl_seconds: float
 
 
-class AskIn(Request):
+class ClaimRequestIn(Request):
     types: tuple[str, ...] = Field(default=(), max_length=1000, fail_fast=True)
     most: dict[str, Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]] = Field(default_factory=dict[str, int])
     beside: int = Field(default=0, ge=0, lt=MOST_AT_ONCE)
@@ -495,7 +495,7 @@ class EndingIn(KeyIn):
 
 class FinishIn(Request):
     endings: tuple[EndingIn, ...] = Field(min_length=1, max_length=MOST_AT_ONCE, fail_fast=True)
-    then: AskIn | None = None
+    then: ClaimRequestIn | None = None
 
 
 class FinishResultOut(KeyOut):

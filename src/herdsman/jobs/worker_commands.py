@@ -47,7 +47,7 @@ from herdsman.states import JobState, WorkerState
 
 def refusal(tx: Tx, key: ClaimKey, verb: str) -> HerdsmanError:
     """Why a claim no longer holds, in words that tell the worker what to do."""
-    now = running_sql.standing(tx, key.job_id)
+    now = running_sql.claim_state(tx, key.job_id)
     if now is None:
         return NotFound(f"there is no job {key.job_id!r}")
     return StaleWrite(
@@ -148,7 +148,7 @@ def complete_all(
 def _look(
     tx: Tx, services: Services, key: ClaimKey, who: str, worker: WorkerId | None
 ) -> Finish | HerdsmanError:
-    now = running_sql.standing(tx, key.job_id)
+    now = running_sql.claim_state(tx, key.job_id)
     if now is not None and now.token == key.token and worker in (None, now.last_worker_id):
         if now.state is JobState.DONE:
             return Finish.DONE
@@ -221,23 +221,23 @@ def beat(
     services: Services, worker_id: WorkerId, key: ClaimKey | None = None, report: GpuReport | None = None
 ) -> Beat:
     """The beat of a worker with one job or none; a claim that is another's by now is `StaleWrite`."""
-    pulse = WorkerHeartbeat(keys=() if key is None else (key,), report=report)
+    heartbeat = WorkerHeartbeat(keys=() if key is None else (key,), report=report)
 
     def write(tx: Tx) -> Beat:
-        orders = _pulse(tx, services, worker_id, pulse)
-        for lost in orders.lost:
+        reply = _record_heartbeat(tx, services, worker_id, heartbeat)
+        for lost in reply.lost:
             raise refusal(tx, lost, "keep")
-        return Beat(expires_at=orders.expires_at, cancel=bool(orders.cancel), drain=orders.drain)
+        return Beat(expires_at=reply.expires_at, cancel=bool(reply.cancel), drain=reply.drain)
 
     return services.database.transact(write)
 
 
-def record_heartbeat(services: Services, worker_id: WorkerId, pulse: WorkerHeartbeat) -> HeartbeatReply:
+def record_heartbeat(services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
     """One word keeps the worker and its claims alive together, and brings back what it must do."""
-    check_count(pulse.keys)
-    for each in pulse.progress.values():
+    check_count(heartbeat.keys)
+    for each in heartbeat.progress.values():
         _check_progress(each.done)
-    return services.database.transact(lambda tx: _pulse(tx, services, worker_id, pulse))
+    return services.database.transact(lambda tx: _record_heartbeat(tx, services, worker_id, heartbeat))
 
 
 def report_progress(
@@ -265,36 +265,38 @@ def _check_progress(done: float) -> None:
 
 
 def _start(tx: Tx, key: ClaimKey, who: str, worker: WorkerId | None, incarnation: str | None) -> None:
-    standing = running_sql.standing(tx, key.job_id)
-    if standing is not None and standing.runs(key, worker, incarnation):
+    claim_state = running_sql.claim_state(tx, key.job_id)
+    if claim_state is not None and claim_state.runs(key, worker, incarnation):
         return  # said before; the answer was lost
-    deadline = tx.now() + standing.timeout if standing and standing.timeout else None
+    deadline = tx.now() + claim_state.timeout if claim_state and claim_state.timeout else None
     if not running_sql.start(tx, [(key, deadline)], who, worker, incarnation):
         raise refusal(tx, key, "start")
 
 
-def _pulse(tx: Tx, services: Services, worker_id: WorkerId, pulse: WorkerHeartbeat) -> HeartbeatReply:
-    state = workers_sql.record_heartbeats(tx, worker_id, pulse.report)
-    fleet_sql.note_models(tx, worker_id, pulse.models, pulse.revision, pulse.trouble)
-    if pulse.unfit is not None:
-        workers_sql.note_unfit(tx, worker_id, pulse.unfit)
-    if pulse.report is not None:
-        gpus_sql.note_gpus(tx, worker_id, pulse.report, services.leasing)
+def _record_heartbeat(
+    tx: Tx, services: Services, worker_id: WorkerId, heartbeat: WorkerHeartbeat
+) -> HeartbeatReply:
+    state = workers_sql.record_heartbeats(tx, worker_id, heartbeat.report)
+    fleet_sql.note_models(tx, worker_id, heartbeat.models, heartbeat.revision, heartbeat.trouble)
+    if heartbeat.unfit is not None:
+        workers_sql.note_unfit(tx, worker_id, heartbeat.unfit)
+    if heartbeat.report is not None:
+        gpus_sql.note_gpus(tx, worker_id, heartbeat.report, services.leasing)
     expires_at = tx.now() + services.policy.claim_ttl
     drain = state is WorkerState.TERMINATING
     load = None if drain else fleet_sql.load_order(tx, worker_id)
     starting = state is WorkerState.SPAWNING
     not_active = why_not_active(tx, services.fleet(), worker_id) if starting else None
-    if not pulse.keys:
+    if not heartbeat.keys:
         return HeartbeatReply(expires_at=expires_at, drain=drain, load=load, not_active=not_active)
-    lost = _renew(tx, services, worker_id, pulse.keys)
+    lost = _renew(tx, services, worker_id, heartbeat.keys)
     if services.leasing.mode is not LeaseMode.OFF:
         leases_sql.renew_of(tx, worker_id, expires_at)
-    kept = [key for key in pulse.keys if key not in lost]
+    kept = [key for key in heartbeat.keys if key not in lost]
     for key in kept:
-        if (progress := pulse.progress.get(key)) is not None:
+        if (progress := heartbeat.progress.get(key)) is not None:
             _progress(tx, services, key, progress, worker_id)
-        if (lines := pulse.logs.get(key)) is not None:
+        if (lines := heartbeat.logs.get(key)) is not None:
             attempts_sql.append_logs(tx, key, lines)
     cancel = running_sql.cancelled(tx, kept) if kept else frozenset[ClaimKey]()
     return HeartbeatReply(
@@ -320,12 +322,10 @@ def _notice_lost_time(tx: Tx, worker_id: WorkerId, key: ClaimKey) -> None:
 
     Its word alone stops nothing, for it may lie; but that token is not given out again.
     """
-    standing = running_sql.standing(tx, key.job_id)
-    if standing is None or not standing.token < key.token <= standing.token + LEAP:
+    claim_state = running_sql.claim_state(tx, key.job_id)
+    if claim_state is None or not claim_state.token < key.token <= claim_state.token + LEAP:
         return
-    said = (
-        f"worker {worker_id} holds claim {key.token} of job {key.job_id}, and it remembers {standing.token}"
-    )
+    said = f"worker {worker_id} holds claim {key.token} of job {key.job_id}, and it remembers {claim_state.token}"
     log.warning("database.may_have_gone_back", reason=said)
     installation_sql.raise_token(tx, key)
     installation_sql.hint(tx, said)

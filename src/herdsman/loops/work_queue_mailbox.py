@@ -264,7 +264,7 @@ class HeldClaims:
         with self._lock:
             keys = tuple(key for key, held in self._held.items() if held.until > sent and held.lost is None)
         try:
-            orders = self._queue.beat(WorkerHeartbeat(keys=keys))
+            reply = self._queue.beat(WorkerHeartbeat(keys=keys))
         except (StaleWrite, NotFound) as error:
             self.dismiss(str(error))
         except HerdsmanError as error:
@@ -272,10 +272,10 @@ class HeldClaims:
         else:
             with self._lock:
                 self._accepted_at = max(self._accepted_at, sent)
-                self.drain = self.drain or orders.drain
+                self.drain = self.drain or reply.drain
                 for key, held in self._held.items():
-                    held.lost = held.lost or orders.lost.get(key)
-                    held.cancelled = held.cancelled or key in orders.cancel
+                    held.lost = held.lost or reply.lost.get(key)
+                    held.cancelled = held.cancelled or key in reply.cancel
 
     def _run(self) -> None:
         while not self._closing.wait(self._interval):

@@ -105,9 +105,9 @@ class ServerState:
         if self.bus is not None:
             self.bus.resync_soon()
 
-    def announce_pool(self, event: str, standing: PoolStatus) -> PoolStatus:
+    def announce_pool(self, event: str, status: PoolStatus) -> PoolStatus:
         """Where there are streams, the leader hears of it at once; else with its next cycle."""
-        pool = standing.pool
+        pool = status.pool
         if self.bus is not None:
             self.bus.announce_pool(
                 event,
@@ -117,7 +117,7 @@ class ServerState:
                 variant=pool.serves.variant,
                 desired_workers=pool.desired_workers,
             )
-        return standing
+        return status
 
     def announce_control(self, event: str, by: str, scope: str = "all") -> None:
         if self.bus is not None:

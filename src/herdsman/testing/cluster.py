@@ -364,8 +364,8 @@ class _Link:
         return self._queue.put_checkpoint(self._key, word["value"])
 
     def cancelled(self, job_id: str) -> bool:  # noqa: ARG002
-        orders = self._queue.beat(WorkerHeartbeat(keys=(self._key,)))
-        reasons = (("CANCELLED", orders.cancel), ("LOST", orders.lost))
+        reply = self._queue.beat(WorkerHeartbeat(keys=(self._key,)))
+        reasons = (("CANCELLED", reply.cancel), ("LOST", reply.lost))
         self._stop = next((reason for reason, keys in reasons if self._key in keys), None)
         return self._stop is not None
 

@@ -70,8 +70,8 @@ class DirectQueue:
             incarnation=self.incarnation,
         )
 
-    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
-        return worker_commands.record_heartbeat(self.services, self.worker_id, pulse)
+    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
+        return worker_commands.record_heartbeat(self.services, self.worker_id, heartbeat)
 
     def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:
         mine = None if then is None else replace(then, incarnation=self.incarnation)

@@ -147,7 +147,7 @@ class Keeper:
                 progress = {key: self._progress[key] for key in keys if key in self._progress}
                 books = {key: self._books[key] for key in keys}
             now, before, unfit = self._model_state(), self._models_sent, dict(self._unfit())
-            pulse = WorkerHeartbeat(
+            heartbeat = WorkerHeartbeat(
                 keys=keys,
                 report=self._report(),
                 progress=progress,
@@ -159,7 +159,7 @@ class Keeper:
             )
             sent = self._clock.monotonic()
             try:
-                orders = self._queue.beat(pulse)
+                reply = self._queue.beat(heartbeat)
             except (StaleWrite, NotFound) as error:
                 self.dismiss(str(error))
                 return False
@@ -176,7 +176,7 @@ class Keeper:
                 self.note_outage(error, sent)
                 return False
             self._models_sent, self._unfit_sent = now, unfit
-            self._accepted(pulse, sent, orders)
+            self._accepted(heartbeat, sent, reply)
             return True
 
     def _turn(self) -> float:
@@ -193,31 +193,31 @@ class Keeper:
         """Send the next heartbeat now: it carries something that the server waits for."""
         self._loop.wake()
 
-    def _accepted(self, pulse: WorkerHeartbeat, sent: float, orders: HeartbeatReply) -> None:
+    def _accepted(self, heartbeat: WorkerHeartbeat, sent: float, reply: HeartbeatReply) -> None:
         with self._lock:
-            for key, piece in pulse.logs.items():
+            for key, piece in heartbeat.logs.items():
                 if key in self._books:
                     self._books[key].taken(piece)
-            for key, progress in pulse.progress.items():
+            for key, progress in heartbeat.progress.items():
                 if self._progress.get(key) is progress:
                     del self._progress[key]
             held = self._books.keys()
             # A beat that left out a claim has not kept it.
-            all_kept = held - self.heard.lost.keys() <= set(pulse.keys)
+            all_kept = held - self.heard.lost.keys() <= set(heartbeat.keys)
             self.heard = replace(
                 self.heard,
                 accepted_at=max(sent, self.heard.accepted_at) if all_kept else self.heard.accepted_at,
-                cancel=(self.heard.cancel | orders.cancel) & held,
+                cancel=(self.heard.cancel | reply.cancel) & held,
                 lost={
                     **self.heard.lost,
-                    **{key: why for key, why in orders.lost.items() if key in held},
+                    **{key: why for key, why in reply.lost.items() if key in held},
                 },
-                drain=self.heard.drain or orders.drain,
-                load=orders.load,
+                drain=self.heard.drain or reply.drain,
+                load=reply.load,
             )
         self.note_connected(sent)
-        if not orders.drain:
-            self.note_active(orders.not_active)
+        if not reply.drain:
+            self.note_active(reply.not_active)
 
     def note_active(self, not_active: str | None) -> None:
         """Said once for each change: why no jobs come yet, or that they may come."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from herdsman.fleet.wire import OrdersOut, PulseIn
-from herdsman.jobs.wire import AskIn, ClaimOut, ClaimsOut, FinishedOut, FinishIn, RegisteredOut
+from herdsman.fleet.wire import HeartbeatIn, HeartbeatReplyOut
+from herdsman.jobs.wire import ClaimOut, ClaimRequestIn, ClaimsOut, FinishedOut, FinishIn, RegisteredOut
 from tests.worker_queue import BreakableQueue
 
 Answer = BaseModel | Mapping[str, object]
@@ -42,7 +42,7 @@ class Office:
         )
 
     def _claim(self, body: Any) -> Answer:
-        asked = AskIn(**body)
+        asked = ClaimRequestIn(**body)
         claims = self.queue.claim(asked.ask(), timedelta(seconds=asked.wait_seconds))
         return ClaimsOut(claims=tuple(ClaimOut.of(claim) for claim in claims))
 
@@ -52,7 +52,7 @@ class Office:
         return FinishedOut.of(self.queue.finish([each.ending() for each in told.endings], then))
 
     def _beat(self, body: Any) -> Answer:
-        return OrdersOut.of(self.queue.beat(PulseIn(**body).pulse()))
+        return HeartbeatReplyOut.of(self.queue.beat(HeartbeatIn(**body).heartbeat()))
 
     def _leave(self, _body: Any) -> Answer:
         self.queue.leave()

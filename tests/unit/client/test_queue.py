@@ -139,13 +139,13 @@ def test_a_beat_says_everything_and_brings_orders_and_a_new_token() -> None:
     cancel = [{"job_id": "job-1", "token": 7, "why": "it was cancelled"}]
     served = Served(said(ORDERS | {"cancel": cancel, "lost": lost, "token": "fresh-token"}), said(ORDERS))
     queue = queue_on(served)
-    pulse = WorkerHeartbeat(
+    heartbeat = WorkerHeartbeat(
         keys=(KEY, OTHER),
         progress={KEY: Progress(done=0.5, note="half")},
         logs={KEY: LogLines(first=3, lines=("a", "b"))},
     )
-    orders = queue.beat(pulse)
-    assert (orders.drain, orders.cancel, orders.lost) == (True, {KEY}, {OTHER: "swept"})
+    reply = queue.beat(heartbeat)
+    assert (reply.drain, reply.cancel, reply.lost) == (True, {KEY}, {OTHER: "swept"})
     assert served.bodies[0]["holding"][0] == {
         "job_id": "job-1",
         "token": 7,

@@ -37,7 +37,7 @@ class Queue:
         self.asked: list[ClaimRequest] = []
         self.ended: list[Ending] = []
         self.pulses: list[WorkerHeartbeat] = []
-        self.orders = HeartbeatReply(expires_at=SOON)
+        self.reply = HeartbeatReply(expires_at=SOON)
         self.refused: dict[type[object], tuple[str, bool]] = {}
         self.errors: list[Exception] = []
         self.left = False
@@ -54,10 +54,10 @@ class Queue:
     def start(self, keys: Sequence[ClaimKey]) -> dict[ClaimKey, str]:
         raise AssertionError(f"{keys} were started with the claim")
 
-    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
-        self.pulses.append(pulse)
+    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
+        self.pulses.append(heartbeat)
         self._fail()
-        return self.orders
+        return self.reply
 
     def finish(self, endings: Sequence[Ending], then: ClaimRequest | None = None) -> FinishAndClaim:  # noqa: ARG002
         self._fail()
@@ -237,7 +237,7 @@ def test_beats_keep_a_message_only_while_somebody_answers_for_it() -> None:
     held.beat()
     clock.advance(1)
     held.beat()
-    assert [pulse.keys for pulse in queue.pulses] == [(KEY,), (KEY,), ()]
+    assert [heartbeat.keys for heartbeat in queue.pulses] == [(KEY,), (KEY,), ()]
     with pytest.raises(StaleWrite, match="held too long"):
         message.extend(60)
 
@@ -247,7 +247,7 @@ def test_the_beats_come_by_themselves_whatever_happens_and_end_with_the_mailbox(
     mailbox = WorkQueueMailbox(queue, beat_interval=0.01)
     mailbox.receive(wait_time_seconds=0)
     queue.errors = [OSError("no name for this")]
-    eventually(lambda: [pulse.keys for pulse in queue.pulses][:2] == [(KEY,), (KEY,)])
+    eventually(lambda: [heartbeat.keys for heartbeat in queue.pulses][:2] == [(KEY,), (KEY,)])
     mailbox.close()
     assert queue.left
 
@@ -260,7 +260,7 @@ def test_work_stops_when_its_claim_may_be_anothers(how: str) -> None:
     (message,) = mailbox.receive(wait_time_seconds=0)
     match how:
         case "lost":
-            queue.orders = HeartbeatReply(expires_at=SOON, lost={KEY: "claimed again"})
+            queue.reply = HeartbeatReply(expires_at=SOON, lost={KEY: "claimed again"})
         case "dismissed":
             queue.errors = [StaleWrite("gone")]
         case _:
@@ -274,7 +274,7 @@ def test_work_stops_when_its_claim_may_be_anothers(how: str) -> None:
 
 def test_a_cancelled_job_is_given_back_by_the_next_extension() -> None:
     queue = Queue(a_claim())
-    queue.orders = HeartbeatReply(expires_at=SOON, cancel=frozenset({KEY}))
+    queue.reply = HeartbeatReply(expires_at=SOON, cancel=frozenset({KEY}))
     mailbox = opened(queue)
     (message,) = mailbox.receive(wait_time_seconds=0)
     mailbox._held.beat()  # pyright: ignore[reportPrivateUsage]
@@ -285,7 +285,7 @@ def test_a_cancelled_job_is_given_back_by_the_next_extension() -> None:
 
 def test_a_draining_worker_takes_nothing_more() -> None:
     queue = Queue(a_claim())
-    queue.orders = HeartbeatReply(expires_at=SOON, drain=True)
+    queue.reply = HeartbeatReply(expires_at=SOON, drain=True)
     mailbox = opened(queue)
     mailbox._held.beat()  # pyright: ignore[reportPrivateUsage]
     assert mailbox.closed

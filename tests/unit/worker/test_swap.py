@@ -61,9 +61,9 @@ def test_the_first_beat_tells_what_is_loaded_and_later_ones_only_what_is_new() -
     pulses: list[WorkerHeartbeat] = []
     usual = bench.queue.beat
 
-    def beat(pulse: WorkerHeartbeat) -> Any:
-        pulses.append(pulse)
-        return usual(pulse)
+    def beat(heartbeat: WorkerHeartbeat) -> Any:
+        pulses.append(heartbeat)
+        return usual(heartbeat)
 
     bench.queue.beat = beat  # type: ignore[method-assign]
     assert (bench.queue.models, bench.queue.revision) == (("a", "vae"), 1)

@@ -52,19 +52,19 @@ class WireQueue(DirectQueue):
     def claim(self, ask: ClaimRequest, wait: timedelta = timedelta(0)) -> Sequence[Claim]:
         return self._said(lambda: DirectQueue.claim(self, ask, wait))
 
-    def beat(self, pulse: WorkerHeartbeat) -> HeartbeatReply:
+    def beat(self, heartbeat: WorkerHeartbeat) -> HeartbeatReply:
         """A token whose time runs out is replaced; the answer with the new one may be lost."""
         renewed: list[str] = []
 
         def word() -> HeartbeatReply:
             self.gate.require_heard()
-            orders = DirectQueue.beat(self, pulse)
+            reply = DirectQueue.beat(self, heartbeat)
             renewed.extend(self.gate.renew())
-            return orders
+            return reply
 
-        orders = self._said(word)
+        reply = self._said(word)
         self.gate.token = next(iter(renewed), self.gate.token)
-        return orders
+        return reply
 
     def held(self) -> Sequence[ClaimKey]:
         return self._said(lambda: DirectQueue.held(self))

@@ -107,7 +107,7 @@ function requeueButton(group, dead, hours, reload) {
   const question = {
     title: `Run ${f.plural(dead, "job")} once more?`,
     text:
-      "The jobs of this group that have given up are queued again, with fresh attempts. Mend the cause first, or they will fail again.",
+      "The jobs of this group that have given up are queued again, with fresh attempts. Fix the cause first, or they will fail again.",
     command: () =>
       commands.retryJobs(group.sample_job_ids) +
       (dead > group.sample_job_ids.length ? `  # and ${dead - group.sample_job_ids.length} more` : ""),

@@ -1,4 +1,4 @@
-// Everything at a glance.
+// Everything on one page.
 
 import { get, post } from "../api.js";
 import { chart } from "../charts.js";
