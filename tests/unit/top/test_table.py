@@ -37,7 +37,7 @@ def test_a_filter_looks_at_whole_names_and_at_the_jobs_of_a_worker() -> None:
 
 def test_workers_that_were_left_off_are_counted() -> None:
     seen = observe(FakeServer().client)
-    many = replace(seen, herd=seen.herd.model_copy(update={"more": 37}))
+    many = replace(seen, fleet=seen.fleet.model_copy(update={"more": 37}))
     assert tables(many)[1].heading(100).plain.rstrip().endswith("JOB (37 workers more)")
 
 
