@@ -9,7 +9,7 @@ from herdsman.context import Services
 from herdsman.errors import Conflict, InvalidRequest
 from herdsman.fleet.sql import note_models
 from herdsman.ids import JobId, PoolId
-from herdsman.jobs.commands import find_job, submit_job
+from herdsman.jobs.commands import find_job, submit_independently, submit_job
 from herdsman.jobs.model import NewJob, Submitted
 from herdsman.pools.commands import drain_pool
 from herdsman.pools.rules import PoolRules, Serves
@@ -86,6 +86,15 @@ def test_the_same_id_with_another_body_is_refused(services: Services, other: dic
     with pytest.raises(Conflict, match="job_id 'job-1' was used before for another job body"):
         a_job(services, **{"job_id": ID, "payload": 1, **other})
     assert find_job(services, ID).payload == 1
+
+
+def test_a_job_that_two_submit_in_one_moment_is_made_by_one_of_them(services: Services) -> None:
+    """J2: each caller learns whether it was its own submission that made the job."""
+    same, other = NewJob(type="demo", job_id=ID), NewJob(type="demo")
+    first, second, third = submit_independently(services, [same, same, other])
+    assert (first, second) == (Submitted(ID, created=True), Submitted(ID, created=False))
+    assert isinstance(third, Submitted)
+    assert third.created
 
 
 def test_an_idempotency_key_names_one_job_of_one_agent(services: Services) -> None:

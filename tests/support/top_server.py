@@ -45,7 +45,7 @@ class FakeServer:
             case "GET", "overview":
                 self.asked += 1
                 return self.seen
-            case "GET", "herd":
+            case "GET", "fleet":
                 return FleetOut(workers=self.workers, more=0)
             case "GET", "jobs":
                 return self._page(call.params)

@@ -151,10 +151,15 @@ def _add(
     if services.policy.known_models_only:
         fleet_sql.require_known(tx, {draft.new.model for draft in admitted if draft.new.model is not None})
     answers: list[Submitted | HerdsmanError] = []
+    answered: set[JobId] = set()
     for draft in sent:
         stored = judged.get(draft.job_id)
         if stored is None:
             answers.append(Submitted(known[draft.job_id], created=False))
+        elif draft.job_id in answered and isinstance(stored, Draft):
+            answers.append(
+                Submitted(draft.job_id, created=False)
+            )  # it came twice, and one of the two made it
         elif isinstance(stored, HerdsmanError):
             answers.append(stored)
         else:
@@ -167,6 +172,7 @@ def _add(
                     run_at=stored.new.run_at if stored.new.run_at != draft.new.run_at else None,
                 )
             )
+        answered.add(draft.job_id)
     return answers
 
 

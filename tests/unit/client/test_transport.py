@@ -210,6 +210,6 @@ def test_an_id_that_is_a_path_asks_nothing(job_id: str) -> None:
 def test_a_server_behind_a_prefix_is_asked_there() -> None:
     served = Served(said(a_job()))
     transport = httpx.MockTransport(served)
-    Client("http://host/herd/", clock=served.clock, transport=transport).job("a:b@c+d").look()
+    Client("http://host/fleet/", clock=served.clock, transport=transport).job("a:b@c+d").look()
     assert served.paths == ["GET /fleet/jobs/a%3Ab%40c%2Bd"]
     assert "Authorization" not in served.requests[0].headers
