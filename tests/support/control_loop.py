@@ -7,14 +7,13 @@ from datetime import timedelta
 from itertools import count
 
 from herdsman.context import Services
-from herdsman.fleet.execute import Executor, Spawner, by_name_only
+from herdsman.fleet.execute import by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy, Promotion
-from herdsman.fleet.observe import Observer
 from herdsman.fleet.reconcile import Reconciler
 from herdsman.fleet.recording import Cycle
-from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL, PoolId, WorkerId
+from herdsman.server.wiring import build_control
 from herdsman.testing.clocks import ManualClock
 from herdsman.testing.fakes.runpod import FakeRunpod
 from tests.support.databases import MovingClock
@@ -36,32 +35,18 @@ class Herd:
     _workers = count()
 
     def replica(self, holder: str = "one") -> Reconciler:
-        database, provider = self.services.database, a_provider(self.fake)
-        leadership = Leadership(database, self.hands_of_time, holder, LeaderPolicy())
-        pools = {DEFAULT_POOL: self.policy, **self.others}
-        observer = Observer(
-            database=database,
-            provider=provider,
-            leadership=leadership,
-            pools=pools,
-            scaling=OURS,
-        )
-        spawner = Spawner(
-            database=database,
-            provider=provider,
-            leadership=leadership,
-            new_worker_id=lambda: WorkerId(f"gpu-{next(self._workers)}"),
+        leadership = Leadership(self.services.database, self.hands_of_time, holder, LeaderPolicy())
+        return build_control(
+            self.services,
+            a_provider(self.fake),
+            leadership,
+            pools={DEFAULT_POOL: self.policy, **self.others},
             name_of=NAMING.name,
             environment_of=by_name_only,
-        )
-        executor = Executor(services=self.services, provider=provider, leadership=leadership, spawner=spawner)
-        return Reconciler(
-            database=database,
-            leadership=leadership,
-            observer=observer,
-            executor=executor,
+            new_worker_id=lambda: WorkerId(f"gpu-{next(self._workers)}"),
             clock=self.hands_of_time,
-        )
+            replayable_for=timedelta(days=7),
+        ).reconciler
 
     def cycle(self, replica: Reconciler, *, later: timedelta = timedelta(seconds=30)) -> Cycle:
         """One cycle, and then time passes, in which it goes on to lead."""
