@@ -10,17 +10,16 @@ import structlog
 from herdsman.context import Services
 from herdsman.db.advisory_lock import open_session_lock
 from herdsman.db.connection import Database
-from herdsman.fleet.execute import Executor, Spawner, by_name_only
+from herdsman.fleet.execute import by_name_only
 from herdsman.fleet.leader import LeaderPolicy, Leadership
 from herdsman.fleet.model import FleetPolicy
-from herdsman.fleet.observe import Observer
 from herdsman.fleet.reconcile import Reconciler
-from herdsman.fleet.scaling.policies import OURS
 from herdsman.ids import DEFAULT_POOL
 from herdsman.jobs.model import JobPolicy
 from herdsman.ports import SystemClock
 from herdsman.providers.runpod import RunpodProvider
-from herdsman.wire import new_job_id, new_worker_id
+from herdsman.server.wiring import build_control
+from herdsman.wire import new_job_id
 from tests.support.runpod import NAMING, some_options
 
 LOCK = "gpu_orchestrator_leader"
@@ -58,24 +57,13 @@ def a_reconciler(database: Database, orders: Orders, holder: str) -> Reconciler:
     provider = RunpodProvider(some_options(api_url=orders.runpod_url), clock)
     lock = open_session_lock(database, LOCK, idle=orders.leader.ttl)
     leadership = Leadership(database, clock, holder, orders.leader, lock)
-    pools = {DEFAULT_POOL: orders.fleet}
-    observer = Observer(
-        database=database,
-        provider=provider,
-        leadership=leadership,
-        pools=pools,
-        scaling=OURS,
-    )
-    spawner = Spawner(
-        database=database,
-        provider=provider,
-        leadership=leadership,
-        new_worker_id=new_worker_id,
+    return build_control(
+        Services(database, JobPolicy(), new_job_id),
+        provider,
+        leadership,
+        pools={DEFAULT_POOL: orders.fleet},
         name_of=NAMING.name,
         environment_of=by_name_only,
-    )
-    services = Services(database, JobPolicy(), new_job_id)
-    executor = Executor(services=services, provider=provider, leadership=leadership, spawner=spawner)
-    return Reconciler(
-        database=database, leadership=leadership, observer=observer, executor=executor, clock=clock
-    )
+        clock=clock,
+        replayable_for=timedelta(days=7),
+    ).reconciler
