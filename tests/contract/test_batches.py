@@ -20,7 +20,7 @@ def test_a_batch_keeps_its_order_and_answers_for_each(services: Services) -> Non
         Submitted(JobId("a"), created=True),
         Submitted(JobId("b"), created=False),
         Submitted(JobId("c"), created=True),
-        Submitted(JobId("a"), created=True),
+        Submitted(JobId("a"), created=False),
     ]
     assert find_job(services, JobId("a")).place < find_job(services, JobId("c")).place
 
