@@ -1,10 +1,18 @@
-"""What we aim at, and whether it was reached; and what else is said of a run: the machine, its load, the versions."""
+"""What we aim at, whether it was reached, and whether it has become worse; and what else is said of a run."""
 
-import os
+import argparse
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from bench.report import machine, programs, today
+from bench.machine import MOST_FOREIGN, Watch, machine
+from bench.report import programs, today
+
+RESULTS = Path(__file__).with_name("results")
+FALL = 1.5
+"""A ratio that has become worse by this factor since the committed table fails the run: it fell by a third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,27 +43,60 @@ def over(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours / theirs
 
 
-def load_now() -> str:
-    return f"{os.getloadavg()[0]:.1f}"
-
-
-def surroundings(load_before: str, versions: Mapping[str, str], notes: Iterable[str]) -> str:
+def surroundings(watch: Watch, versions: Mapping[str, str], notes: Iterable[str]) -> str:
     """The bullet points above a table."""
     peers = ", ".join(f"{name} {version}" for name, version in versions.items())
     return "\n".join(
         (
             f"- Measured on {today()}: {machine()}, {programs()}.",
-            f"- Load of the machine in the minute before: {load_before}; at the end, with our own: {load_now()}.",
+            f"- Other programs used {watch.foreign():.0%} of the machine meanwhile.",
             *([f"- Versions: {peers}."] if peers else []),
             *(f"- {note}" for note in notes),
         )
     )
 
 
-def status(aims: Sequence[Aim]) -> int:
-    """What a program ends with: what was not measured was not reached either."""
-    return 0 if all(aim.reached for aim in aims) else 1
-
-
 def verdict(aims: Sequence[Aim]) -> str:
     return "\n".join(("```text", *map(str, aims), "```"))
+
+
+_COMMITTED = re.compile(r"^(?:reached|MISSED ) (?P<what>.+): (?P<ratio>[\d.]+)x, the aim is at ")
+
+
+def committed(text: str) -> dict[str, float]:
+    """The ratios that a table of before ends with."""
+    lines = map(_COMMITTED.match, text.splitlines())
+    return {line["what"]: float(line["ratio"]) for line in lines if line}
+
+
+def fallen(aims: Iterable[Aim], before: Mapping[str, float]) -> list[str]:
+    """The ratios that are worse by `FALL` than they were."""
+    found: list[str] = []
+    for aim in aims:
+        was = before.get(aim.what)
+        if was and aim.ratio is not None:
+            worse = was / aim.ratio if aim.most is None else aim.ratio / was
+            if worse >= FALL:
+                found.append(f"FALLEN  {aim.what}: {aim.ratio:.2f}x, it was {was:.2f}x")
+    return found
+
+
+def conclude(asked: argparse.Namespace, name: str, text: str, aims: Sequence[Aim], watch: Watch) -> int:
+    """Prints the table, and keeps it where that was asked for: 1 when a ratio has fallen, 2 when nothing was learnt.
+
+    An aim that is missed is no failure by itself: it stands in the table for all to see.
+    """
+    print(text)
+    foreign, path = watch.foreign(), RESULTS / f"{name}.md"
+    if foreign > MOST_FOREIGN and not asked.quick:
+        print(
+            f"REFUSED as a result: other programs used {foreign:.0%} of the machine, {MOST_FOREIGN:.0%} are let pass",
+            file=sys.stderr,
+        )
+        return 2
+    worse = fallen(aims, committed(path.read_text())) if path.exists() and not asked.quick else []
+    for line in worse:
+        print(line, file=sys.stderr)
+    if asked.write is not None:
+        asked.write.write_text(text)
+    return 1 if worse else 0

@@ -12,11 +12,12 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from bench.aims import Aim, load_now, surroundings, verdict
-from bench.asked import answer, parser, say
+from bench.aims import Aim, conclude, surroundings, verdict
+from bench.asked import parser, say
 from bench.databases import postgres, sqlite
 from bench.floor import bare_posts
 from bench.load import Load, posts_per_second
+from bench.machine import Watch
 from bench.peers.figures import ratio, table
 from bench.running import a_server
 from bench.work import KIND, PAYLOAD
@@ -36,10 +37,10 @@ NOTES = (
 )
 
 
-def main() -> None:
+def main() -> int:
     asked = _asked()
     rounds = 1 if asked.quick else asked.rounds
-    seconds, before = asked.seconds or (1.0 if asked.quick else 5.0), load_now()
+    seconds, watch = asked.seconds or (1.0 if asked.quick else 5.0), Watch()
     loads: defaultdict[str, list[Load]] = defaultdict(list)
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
@@ -48,8 +49,8 @@ def main() -> None:
         for store in STORES:
             loads[f"Herdsman, {store}"].append(_submits(store, asked.clients, seconds))
     head = HEAD.format(clients=asked.clients, rounds=rounds, seconds=seconds)
-    parts = (surroundings(before, {}, NOTES), _table(loads), verdict(aims(loads)))
-    answer(head + "\n\n".join(parts) + "\n", asked.write)
+    parts = (surroundings(watch, {}, NOTES), _table(loads), verdict(aims(loads)))
+    return conclude(asked, "api", head + "\n\n".join(parts) + "\n", aims(loads), watch)
 
 
 def _submits(store: str, clients: int, seconds: float) -> Load:

@@ -61,9 +61,3 @@ def measured(
 
 def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
-
-
-def answer(table: str, write: Path | None) -> None:
-    print(table)
-    if write is not None:
-        write.write_text(table)

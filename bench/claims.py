@@ -13,12 +13,13 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.aims import load_now, surroundings
-from bench.asked import answer, parser, say
+from bench.aims import Aim, conclude, surroundings, verdict
+from bench.asked import parser, say
 from bench.crowd import Crowd, Seen
 from bench.databases import opened, postgres, sqlite
+from bench.machine import Watch, cpu_s
 from bench.peers.figures import percentile, table
-from bench.running import Server, a_server, cpu_s
+from bench.running import Server, a_server
 from herdsman.access.authenticator import Keyring, load_pepper
 from herdsman.access.commands import admit_worker
 from herdsman.access.rules import Caller, Role
@@ -76,8 +77,8 @@ class Found:
         return [self.name, *rates, *times, str(self.left), str(self.seen.errors)]
 
 
-def main() -> None:
-    asked, before = _asked(), load_now()
+def main() -> int:
+    asked, watch = _asked(), Watch()
     effort = Effort(
         workers=asked.workers or (200 if asked.quick else 5_000),
         jobs=asked.jobs or (50 if asked.quick else 1_000),
@@ -88,8 +89,28 @@ def main() -> None:
     found = [_measure(store, wait_s, effort) for store, wait_s in product(STORES, WAITS_S)]
     heads = ["store, wait", "asked/s", "CPU idle", "CPU busy", "p50, ms", "p99, ms", "left", "errors"]
     notes = [note.format(rate=effort.rate, jobs=effort.jobs) for note in NOTES]
-    parts = (surroundings(before, {}, notes), table(heads, [each.row() for each in found]))
-    answer(HEAD.format(workers=effort.workers) + "\n\n".join(parts) + "\n", asked.write)
+    rows, sought = table(heads, [each.row() for each in found]), aims(found)
+    parts = (surroundings(watch, {}, notes), rows, verdict(sought))
+    text = HEAD.format(workers=effort.workers) + "\n\n".join(parts) + "\n"
+    return conclude(asked, "claims", text, sought, watch)
+
+
+def aims(found: Sequence[Found]) -> list[Aim]:
+    """Against a fifth of a core, and against 50 ms: limits, not peers."""
+    idle = [
+        Aim(what=f"CPU of {each.name}, idle, against a fifth of a core", ratio=each.idle / 0.2, most=1.0)
+        for each in found
+    ]
+    late = [
+        Aim(
+            what=f"p99 of {each.name}, against 50 ms",
+            ratio=percentile(each.seen.times, 0.99) / 0.05,
+            most=1.0,
+        )
+        for each in found
+        if each.seen.times
+    ]
+    return [*idle, *late]
 
 
 def _measure(store: str, wait_s: float, effort: Effort) -> Found:

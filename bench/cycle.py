@@ -19,7 +19,8 @@ from bench.backlog import fill
 from bench.databases import PLACES, opened
 from bench.durability import settings_of
 from bench.fleet import Herd, populate
-from bench.report import machine, programs, today
+from bench.machine import machine
+from bench.report import programs, today
 from bench.work import KIND, PAYLOAD
 from herdsman.fleet.decide import decide
 from herdsman.jobs.model import NewJob

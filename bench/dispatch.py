@@ -6,11 +6,12 @@ Run it with `python -m bench.dispatch`. Beside it: the least that the same store
 import sys
 from collections.abc import Sequence
 
-from bench.aims import Aim, load_now, over, surroundings, verdict
-from bench.asked import answer, chosen, measured, parser, say, versions_of, with_peers
+from bench.aims import Aim, conclude, over, surroundings, verdict
+from bench.asked import chosen, measured, parser, say, versions_of, with_peers
 from bench.databases import postgres, sqlite
 from bench.delays import Times, cells, p99
 from bench.floor import postgres_dispatch, sqlite_dispatch
+from bench.machine import Watch
 from bench.ourselves import Ourselves
 from bench.peers.figures import table
 from bench.peers.peer import Peer
@@ -40,11 +41,11 @@ NOTES = (
 )
 
 
-def main() -> None:
+def main() -> int:
     made = with_peers(parser(__doc__))
     made.add_argument("--samples", type=int, help="how many jobs are submitted")
     asked = made.parse_args()
-    samples, before = asked.samples or (50 if asked.quick else 1_000), load_now()
+    samples, watch = asked.samples or (50 if asked.quick else 1_000), Watch()
     everyone = chosen(asked, [Ourselves(name=_ours(name), place=STORES[name]) for name in STORES], PEERS)
     versions = versions_of(everyone)
     times: dict[str, Sequence[float] | None] = {}
@@ -54,11 +55,11 @@ def main() -> None:
     times |= measured(everyone, versions, lambda peer: _latency(peer, samples))
     told = {peer: version for peer, version in versions.items() if peer in PEERS}
     parts = (
-        surroundings(before, told, (f"{samples:,} samples.", *NOTES)),
+        surroundings(watch, told, (f"{samples:,} samples.", *NOTES)),
         _table(times),
         verdict(aims(times)),
     )
-    answer(HEAD + "\n\n".join(parts) + "\n", asked.write)
+    return conclude(asked, "dispatch", HEAD + "\n\n".join(parts) + "\n", aims(times), watch)
 
 
 def _ours(store: str) -> str:

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 from bench.peers import marks
-from bench.work import BATCH, MARKS, NOOP
+from bench.work import BATCH, NOOP
 from herdsman import JobContext, handler
 
-_mark = marks.marker(Path(os.environ[MARKS]))
+_mark = marks.marker(Path(os.environ[marks.MARKS]))
 _batch = int(os.environ[BATCH])
 
 if _batch == 1:

@@ -13,17 +13,19 @@ from sqlalchemy import func, select
 
 from bench.backlog import BATCH, settle
 from bench.databases import Place, opened
+from bench.machine import cpu_s
 from bench.peers import marks
 from bench.peers.child import flooded, sample
-from bench.peers.peer import Passage, Start, wait_for
-from bench.running import Alive, Server, a_replica, a_server, a_worker, cpu_s
+from bench.peers.peer import Drained, Passage, Start, drained, wait_for
+from bench.running import Alive, Server, a_replica, a_server, a_worker
 from bench.work import NOOP
 from herdsman import Client, __version__
 from herdsman.context import Services
+from herdsman.db.schema import audit, job_attempts
 from herdsman.db.schema import jobs as job_rows
 from herdsman.jobs.commands import submit_jobs
 from herdsman.jobs.model import NewJob
-from herdsman.states import JobState
+from herdsman.states import JOB, JobState
 
 STREAM = "stream:orchestrator:inference_jobs"
 _DATABASE = "bench"
@@ -45,14 +47,13 @@ class Ourselves:
     def version(self) -> str:
         return __version__
 
-    def drain(self, jobs: int) -> float:
+    def drain(self, jobs: int) -> Drained:
         with self._home() as (directory, url), opened(url) as services:
             _fill(services, jobs + 1)
             with self._at_work(directory, url, None) as (_, path, alive):
-                wait_for(lambda: marks.count(path), jobs + 1, alive)
-                wait_for(lambda: _done(services), jobs + 1, alive)
-                known = monotonic()
-                return known - marks.read(path)[0]
+                found = drained(path, jobs, alive, lambda: _done(services))
+            check_history(services, jobs + 1, marks.count(path))
+            return found
 
     def through(self, jobs: int) -> Passage:
         with self._home() as (directory, url), opened(url) as services, self._streams() as streams:
@@ -137,3 +138,28 @@ def _done(services: Services) -> int:
     ended = select(func.count()).select_from(job_rows).where(job_rows.c.status == JobState.DONE)
     with services.database.engine.connect() as connection:
         return connection.execute(ended).scalar_one()
+
+
+class Wrong(Exception):
+    """The run was fast, but not what is promised: its figures are worth nothing."""
+
+
+def check_history(services: Services, jobs: int, executions: int) -> None:
+    """Each job was done once, by one execution, and its history has no gap."""
+    entries = select(audit.c.object_id, func.count().label("rows"), func.max(audit.c.seq).label("last"))
+    histories = entries.where(audit.c.object_kind == JOB.kind).group_by(audit.c.object_id).subquery()
+    gaps = select(func.count()).select_from(histories).where(histories.c.rows != histories.c.last)
+    recorded = select(func.count()).select_from(histories)
+    attempts = select(func.count()).select_from(job_attempts)
+    done = _done(services)
+    with services.database.engine.connect() as connection:
+        found = {
+            "jobs done": (done, jobs),
+            "executions": (executions, jobs),
+            "attempts": (connection.execute(attempts).scalar_one(), jobs),
+            "jobs with a history": (connection.execute(recorded).scalar_one(), jobs),
+            "histories with a gap": (connection.execute(gaps).scalar_one(), 0),
+        }
+    wrong = [f"{what}: {value}, not {wanted}" for what, (value, wanted) in found.items() if value != wanted]
+    if wrong:
+        raise Wrong("; ".join(wrong))

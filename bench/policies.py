@@ -18,7 +18,8 @@ from pathlib import Path
 
 from bench import shapes
 from bench.clairvoyant import clairvoyant
-from bench.report import machine, today
+from bench.machine import machine
+from bench.report import today
 from bench.scalers import PEERS
 from bench.shapes import Case
 from bench.standing import standing

@@ -1,15 +1,14 @@
 """The table: what was measured, on what, and how it stands against the limits."""
 
-import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
 from bench.databases import Place
 from bench.limits import ActionReason, findings, growth, ratio
+from bench.machine import machine
 from bench.measure import BOTH, OPERATIONS, SIZES, Case, Effort, Timings
 
 HEAD = """# The store beside the bare driver
@@ -54,20 +53,9 @@ def today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
-def machine() -> str:
-    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()}"
-
-
 def programs() -> str:
     packages = ", ".join(f"{name} {version(name)}" for name in ("SQLAlchemy", "psycopg", "PyMySQL"))
     return f"Python {platform.python_version()}, {packages}"
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
 
 
 def _table(measured: Measured) -> str:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.work import BATCH, MARKS
+from bench.peers.marks import MARKS
+from bench.work import BATCH
 from herdsman.settings.environment import harmless_environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,12 +90,6 @@ def a_worker(server: Server, marks: Path, *, batch: int = 1) -> Generator[Alive]
     words = ["worker", "--module", "bench.handlers", "--fake-gpus", "1"]
     with _process(words, environment, server.directory / "worker.log") as (_, alive):
         yield alive
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds of CPU that this process has used, for itself and in the system."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

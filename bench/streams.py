@@ -1,7 +1,7 @@
 """Measures jobs that go through Herdsman with Redis beside it: how many a second, and how soon one begins elsewhere.
 
 Run it with `python -m bench.streams`. In the same run: the streams of Redis alone, Herdsman without Redis, and other
-job queues on Redis. It ends with 0 when every aim was reached, and with 1 when one was missed or not measured.
+job queues on Redis.
 """
 
 import sys
@@ -11,9 +11,10 @@ from itertools import product
 from statistics import median
 
 from bench import streams_start
-from bench.aims import Aim, load_now, over, status, surroundings, verdict
-from bench.asked import answer, chosen, measured, parser, say, versions_of, with_peers
+from bench.aims import Aim, conclude, over, surroundings, verdict
+from bench.asked import chosen, measured, parser, say, versions_of, with_peers
 from bench.databases import postgres, sqlite
+from bench.machine import Watch
 from bench.ourselves import Ourselves
 from bench.peers.catalogue import TOGETHER, redis
 from bench.peers.figures import ratio, table
@@ -69,20 +70,20 @@ def main() -> int:
     asked = made.parse_args()
     jobs = asked.jobs or (200 if asked.quick else 10_000)
     rounds, samples = asked.rounds or (1 if asked.quick else 3), asked.samples or (5 if asked.quick else 200)
-    before = load_now()
+    watch = Watch()
     everyone = chosen(asked, _ours(), (*FLOORS.values(), *PEERS))
     versions = versions_of(everyone)
     found = _passages(everyone, versions, jobs, rounds)
     starts = streams_start.measure(asked, samples)
     sought = [*aims(found), *streams_start.aims(starts)]
     parts = (
-        surroundings(before, _told(versions), (*NOTES, *asked.note)),
+        surroundings(watch, _told(versions), (*NOTES, *asked.note)),
         _table(found),
         streams_start.section(starts, samples),
         verdict(sought),
     )
-    answer(HEAD.format(jobs=jobs, rounds=rounds) + "\n\n".join(parts) + "\n", asked.write)
-    return status(sought)
+    text = HEAD.format(jobs=jobs, rounds=rounds) + "\n\n".join(parts) + "\n"
+    return conclude(asked, "streams", text, sought, watch)
 
 
 def _told(versions: Mapping[str, str]) -> Mapping[str, str]:

@@ -17,8 +17,8 @@ PAYLOAD: dict[str, object] = {
 RESULT: dict[str, object] = {"image": "renders/2f6c1d/0001.png", "seconds": 4.25, "seed": 1234567}
 
 NOOP = "noop"
-MARKS, BATCH = "BENCH_MARKS", "BENCH_BATCH"
-"""What the handlers of `bench.handlers` are told: where to leave their marks, and how many jobs to take at once."""
+BATCH = "BENCH_BATCH"
+"""The variable that tells the handlers of `bench.handlers` how many jobs to take at once."""
 
 CLAIM_TTL_S = 30
 WORKERS = tuple(WorkerId(f"worker-{number:03}") for number in range(100))

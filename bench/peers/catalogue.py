@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from bench.peers.peer import Peer, Program
+from bench.peers.peer import NodeProgram, Peer, Program
 from herdsman.testing.servers.postgres import PostgresServer
 from herdsman.testing.servers.redis import RedisServer
 
@@ -46,6 +46,7 @@ def _on_redis(usual: "partial[Program]", arq_python: str) -> Generator[Program]:
     yield arq(name="arq, polling every ms", options={"poll_s": 0.001})
     yield usual(name="taskiq, lists", package="taskiq", side="on_taskiq", start=redis)
     yield usual(name="taskiq, streams", package="taskiq", side="on_taskiq_streams", start=redis)
+    yield usual(name="huey", package="huey", side="on_huey", start=redis)
     dramatiq = partial(usual, package="dramatiq", side="on_dramatiq", start=redis)
     yield dramatiq(name="dramatiq")
     tuned = {"dramatiq_worker_timeout": "1", "dramatiq_queue_prefetch": "100"}
@@ -63,3 +64,10 @@ def _on_postgres(usual: "partial[Program]") -> Generator[Program]:
     )
     yield pgqueuer(name="pgqueuer")
     yield pgqueuer(name="pgqueuer, batch 100", options={"batch_size": 100})
+    yield NodeProgram(
+        name="graphile-worker",
+        package="graphile-worker",
+        side="on_graphile",
+        start=postgres,
+        unfinished="SELECT count(*) FROM graphile_worker._private_jobs",
+    )

@@ -54,6 +54,7 @@ def main(asked: Mapping[str, Any]) -> None:
                 json.dump(flooded(flood, asked["count"]), sys.stdout)
         case role:
             assert role == "work", f"a child cannot {role}"
+            os.environ[marks.MARKS] = str(path)
             threading.Thread(target=_leave_with_parent, daemon=True).start()
             side.work(asked["url"], marks.marker(path), **asked["options"])
 

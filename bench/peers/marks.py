@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 _SIZE = 8
+MARKS = "BENCH_MARKS"
+"""The variable that names the file to a handler."""
 
 
 def marker(path: Path) -> Callable[[], None]:

@@ -13,6 +13,7 @@ from typing import LiteralString, Protocol
 
 import psycopg
 
+from bench.machine import cpu_of_all_s
 from bench.peers import marks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,8 +36,8 @@ class Peer(Protocol):
 
     def version(self) -> str: ...
 
-    def drain(self, jobs: int) -> float:
-        """Seconds in which one worker process works off `jobs` jobs that do nothing and wait already.
+    def drain(self, jobs: int) -> "Drained":
+        """How one worker process works off `jobs` jobs that do nothing and wait already.
 
         One more comes first and starts the watch, so that neither the start of Python nor the first
         connection counts. The watch stops where the handler of the last one begins or, for a queue that
@@ -55,6 +56,13 @@ class Peer(Protocol):
         the interval is no longer than `pause_s`.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    per_second: float
+    cpu_s: float
+    """What all processes together, servers included, used for each job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,15 +103,16 @@ class Program:
             )
         return said.stdout.strip()
 
-    def drain(self, jobs: int) -> float:
+    def drain(self, jobs: int) -> Drained:
         with self._place() as place:
             self._run(place, "fill", count=jobs + 1)
             with self._worker(place) as alive, self._unfinished(place.url) as unfinished:
-                wait_for(lambda: marks.count(place.marks), jobs + 1, alive)
-                wait_for(lambda: jobs + 1 - unfinished(), jobs + 1, alive)
-                known = time.monotonic()
-            began = marks.read(place.marks)
-        return (began[jobs] if self.unfinished is None else known) - began[0]
+                return drained(
+                    place.marks,
+                    jobs,
+                    alive,
+                    None if self.unfinished is None else lambda: jobs + 1 - unfinished(),
+                )
 
     def through(self, jobs: int) -> Passage:
         with self._place() as place:
@@ -175,6 +184,16 @@ class Program:
         return [self.python, "-m", "bench.peers.child", json.dumps(asked)]
 
 
+class NodeProgram(Program):
+    """A peer that runs on Node, installed in `bench/peers/graphile`."""
+
+    def version(self) -> str:
+        manifest = Path(__file__).with_name("graphile") / "node_modules" / self.package / "package.json"
+        if not manifest.exists():
+            raise PeerFailed(f"{self.package} is not installed: run npm ci in {manifest.parents[2]}")
+        return json.loads(manifest.read_text())["version"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     url: str
@@ -186,6 +205,22 @@ def _number(connection: psycopg.Connection, query: LiteralString) -> int:
     row = connection.execute(query).fetchone()
     assert row is not None
     return row[0]
+
+
+def drained(
+    path: Path, jobs: int, alive: Callable[[], None], done: Callable[[], int] | None = None
+) -> Drained:
+    """From the mark of a first job, which is not counted, until that of the last or, where it is told, its end."""
+    wait_for(lambda: marks.count(path), 1, alive)
+    early, used = marks.count(path), cpu_of_all_s()
+    wait_for(lambda: marks.count(path), jobs + 1, alive)
+    if done is not None:
+        wait_for(done, jobs + 1, alive)
+    known = time.monotonic()
+    used = cpu_of_all_s() - used
+    began = marks.read(path)
+    seconds = (began[jobs] if done is None else known) - began[0]
+    return Drained(per_second=jobs / seconds, cpu_s=used / max(1, jobs + 1 - early))
 
 
 def wait_for(done: Callable[[], int], wanted: int, alive: Callable[[], None]) -> None:
