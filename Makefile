@@ -42,8 +42,8 @@ sim: .venv/ready ## Run the control plane in a simulation with faults: 2,000 see
 soak: .venv/ready servers ## Run the long forms: 10,000 jobs under 50 kills on each database, and the like
 	HERDSMAN_SOAK=1 $(bin)/pytest -s -p no:randomly tests/chaos tests/contract/test_life_machine.py tests/api/test_schema.py tests/unit
 
-bench: .venv/ready servers ## Measure the store
-	$(bin)/python -m bench.store
+bench: .venv/ready servers ## Measure beside peers and floors; fail when a ratio fell by a third
+	$(bin)/python -m bench $(BENCH)
 
 clean: ## Remove what the commands above made
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .mutants

@@ -4,6 +4,7 @@ import os
 import platform
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -17,13 +18,10 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
-def cpu_of_all_s() -> float:
-    """What this process, its children and theirs have used, those that have ended included.
-
-    A process that has ended is counted by the one that waited for it, so nothing is counted twice.
-    """
+def family(pid: int) -> dict[int, list[int]]:
+    """A process with its children and theirs: user and system time of each, and of the children it waited for."""
     children: defaultdict[int, list[int]] = defaultdict(list)
-    times: dict[int, int] = {}
+    times: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
@@ -31,13 +29,30 @@ def cpu_of_all_s() -> float:
             except (FileNotFoundError, ProcessLookupError):  # it has ended in this moment
                 continue
             children[int(fields[1])].append(int(entry.name))
-            times[int(entry.name)] = sum(int(field) for field in fields[11:15])
-    ours, total = [os.getpid()], 0
-    while ours:
-        pid = ours.pop()
-        total += times.get(pid, 0)
-        ours += children[pid]
-    return total * _TICK_S
+            times[int(entry.name)] = [int(field) for field in fields[11:15]]
+    found, waiting = dict[int, list[int]](), [pid]
+    while waiting:
+        each = waiting.pop()
+        found[each] = times.get(each, [0])
+        waiting += children[each]
+    return found
+
+
+def cpu_of_all_s() -> float:
+    """What this process, its children and theirs have used, those that have ended included.
+
+    A process that has ended is counted by the one that waited for it, so nothing is counted twice.
+    """
+    return sum(map(sum, family(os.getpid()).values())) * _TICK_S
+
+
+def memory_mb(pids: Iterable[int]) -> float:
+    """What these processes hold; pages that they share are counted once."""
+    kilobytes = 0
+    for pid in pids:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        kilobytes += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kilobytes / 1024
 
 
 def _busy_s() -> float:

@@ -1,9 +1,6 @@
 """What the benchmark of the streams says of itself: what is held against what, and what a number stands for."""
 
-import pytest
-
 from bench import streams_start
-from bench.aims import Aim, status
 from bench.peers.catalogue import peers
 from bench.peers.child import flooded
 from bench.peers.peer import Passage
@@ -57,13 +54,6 @@ def test_a_start_elsewhere_is_held_against_a_poll_and_against_a_start_here() -> 
     times = {ALONE: [0.010] * 100, POLLED: [1.0] * 100, HINTED: [0.016] * 100}
     assert [aim.reached for aim in streams_start.aims(times)] == [True, False]
     assert [aim.reached for aim in streams_start.aims({HINTED: None})] == [None, None]
-
-
-@pytest.mark.parametrize(("ratios", "expected"), [((1.0, 2.0), 0), ((1.0, 0.5), 1), ((1.0, None), 1)])
-def test_a_run_ends_well_only_when_every_aim_was_measured_and_reached(
-    ratios: tuple[float | None, ...], expected: int
-) -> None:
-    assert status([Aim(what="a", ratio=each, least=1.0) for each in ratios]) == expected
 
 
 def test_what_warms_a_queue_is_not_timed() -> None:
