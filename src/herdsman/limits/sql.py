@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Select, bindparam, delete, func, insert, literal, or_, select, text, update
 
 from herdsman.db.connection import Tx, records
-from herdsman.db.dialects import PHRASES, Instant
+from herdsman.db.dialects import Instant, seconds_between
 from herdsman.db.schema import audit, buckets, gates, gpus, holds, jobs, policies, usage
 from herdsman.db.statements import PreparedStatement, Row, one_of
 from herdsman.errors import NotFound
@@ -352,7 +352,7 @@ def count_usage(tx: Tx, *, but: PoolId | None) -> Mapping[str, float]:
     now = tx.now()
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     began = "CASE WHEN a.claimed_at > :day THEN a.claimed_at ELSE :day END"
-    held = PHRASES[tx.dialect].seconds(began, "COALESCE(a.ended_at, :now)")
+    held = seconds_between(tx.dialect, began, "COALESCE(a.ended_at, :now)")
     query = text(
         f"SELECT j.agent AS agent, SUM({held}) AS seconds FROM job_attempts a"
         " JOIN orchestrator_jobs j ON j.job_id = a.job_id"
